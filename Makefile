@@ -1,0 +1,30 @@
+# Each target makes its own .venv and installs what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: quickstart test lint clean
+
+quickstart: $(VENV)/installed
+	$(BIN)/xling quickstart --workdir runs/quickstart
+
+test: $(VENV)/installed-test
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: setup.py | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/installed-test: setup.py | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[train,test]'
+	touch $@ $(VENV)/installed
+
+clean:
+	rm -rf $(VENV) runs/quickstart

@@ -1,0 +1,123 @@
+"""Encoding speed: the T-LASER encoder of this library against plain PyTorch, float32, no dropout.
+
+    python benchmarks/encode.py
+
+Paper size by default: 6 layers of width 1024, 32 sentences of 32 tokens a batch. The
+library's module is compiled as `xling_jax.encode.encoder.Encoder` does it; text is left out on both
+sides (`encode_buckets.py` measures that). One process each, turns taken, medians compared.
+"""
+
+import argparse
+
+import interleaved
+import numpy as np
+from train_step import PAD, make_batch
+
+LANGUAGES = 5
+
+
+def jax_worker(args: argparse.Namespace, tokens: np.ndarray, sizes: dict[str, int]) -> None:
+    """Serves batches of the library's encoder."""
+    import jax
+    import jax.numpy as jnp
+
+    from xling_jax.models.registry import build_encoder
+    from xling_jax.train import flops
+
+    module = build_encoder("tlaser", pad_id=PAD, **sizes)
+    params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
+    apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
+    matrix = jnp.full((interleaved.YARDSTICK_SIZE,) * 2, 1e-3, jnp.float32)
+    product = jax.jit(jnp.matmul)
+    product(matrix, matrix).block_until_ready()
+
+    def run() -> dict[str, float]:
+        for _ in range(args.batches):
+            embeddings = np.asarray(apply(params, jax.device_put(tokens)))
+        return {"norm": float(np.linalg.norm(embeddings))}
+
+    run()
+    count = flops.matmul_flops(apply, params, tokens) * args.batches
+    interleaved.serve(
+        run, {"flops": count}, yardstick=lambda: product(matrix, matrix).block_until_ready()
+    )
+
+
+def torch_worker(args: argparse.Namespace, tokens: np.ndarray, sizes: dict[str, int]) -> None:
+    """Serves batches of the PyTorch encoder."""
+    import torch
+    import torch_tlaser
+
+    torch.manual_seed(0)
+    model = torch_tlaser.TLaser(num_languages=LANGUAGES, dropout=0.0, **sizes).eval()
+
+    def run() -> dict[str, float]:
+        with torch.inference_mode():
+            for _ in range(args.batches):
+                embeddings = model.encode(torch.from_numpy(tokens).long()).numpy()
+        return {"norm": float(np.linalg.norm(embeddings))}
+
+    run()
+    interleaved.serve(run, {})
+
+
+def main() -> None:
+    """Starts both workers, lets them take turns and prints a Markdown table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--vocab-size", type=int, default=50000)
+    parser.add_argument("--batches", type=int, default=2, help="of one turn")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--worker", choices=("jax", "torch"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        tokens = make_batch(args.rows, args.length, args.vocab_size)["source_tokens"]
+        sizes = {
+            "vocab_size": args.vocab_size,
+            "width": args.width,
+            "layers": args.layers,
+            "heads": args.width // 64,
+            "ffn_width": 4 * args.width,
+        }
+        {"jax": jax_worker, "torch": torch_worker}[args.worker](args, tokens, sizes)
+        return
+
+    options = [
+        text
+        for name in ("width", "layers", "rows", "length", "vocab_size", "batches")
+        for text in (f"--{name.replace('_', '-')}", str(getattr(args, name)))
+    ]
+    names = ("torch", "jax")
+    workers = {name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names}
+    numbers = interleaved.take_turns(workers, args.rounds)
+    for worker in workers.values():
+        worker.close()
+    share = interleaved.matmul_share(numbers["jax"], workers["jax"].facts["flops"])
+    tokens = args.rows * args.length * args.batches
+    table = []
+    for name in names:
+        seconds = interleaved.median(numbers[name])
+        table.append(
+            (
+                name,
+                f"{seconds / args.batches * 1e3:.0f}",
+                f"{interleaved.median(numbers[name], 'cpu_seconds') / args.batches * 1e3:.0f}",
+                f"{tokens / seconds:,.0f}",
+                f"{interleaved.ratio(numbers['torch'], numbers[name]):.2f}",
+                f"{share:.0%}" if name == "jax" else "",
+                f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}",
+            )
+        )
+    print(f"Encoding, {args.layers} x {args.width}, {args.rows} x {args.length} tokens.")
+    print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
+    header = ("", "ms", "CPU ms", "tokens/s", "speed over torch", "matmul share", "peak MB")
+    print(interleaved.markdown_table(header, table))
+
+
+if __name__ == "__main__":
+    main()

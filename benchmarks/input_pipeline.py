@@ -1,0 +1,143 @@
+"""Does reading keep up? Tokens/s that the readers deliver over what the fastest update consumes.
+
+    python benchmarks/input_pipeline.py
+    python benchmarks/input_pipeline.py --workdir runs/t_laser
+
+Without a prepared `--workdir` (`xling prepare`) a made-up corpus with sentence lengths like
+Europarl's is written to a temporary directory. Counted are real tokens, special ones included,
+padding not. The update is that of the `small` size, the cheapest per token. Readers and the update
+take turns in processes of their own; a reader starts afresh with every turn, as a run does.
+"""
+
+import argparse
+import itertools
+import tempfile
+from pathlib import Path
+
+import interleaved
+import numpy as np
+from train_step import PAD, jax_worker, make_config
+
+READERS = ("numpy", "tf.data")
+
+
+def write_corpus(directory: Path, rows: int, vocab_size: int) -> None:
+    """One pair, `de-en`, of made-up sentences of about 30 tokens."""
+    from xling_jax.data.shards import token_dtype, write_shard
+
+    random = np.random.default_rng(0)
+    size = random.lognormal(3.2, 0.6, rows)
+    columns = {}
+    for language in ("de", "en"):
+        lengths = np.clip(size * random.lognormal(0, 0.15, rows), 1, 120).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        tokens = random.integers(4, vocab_size, offsets[-1]).astype(token_dtype(vocab_size))
+        columns[language] = (tokens, offsets)
+    write_shard(directory / "de-en" / "00000", columns)
+
+
+def open_pairs(directory: str, config, pairs: list[str]):
+    """The library's batches over a directory of token shards."""
+    from xling_jax.data.pairs import open_batches
+
+    data = config.data
+    return open_batches(
+        directory,
+        pairs=pairs,
+        languages=sorted({code for pair in pairs for code in pair.split("-")}),
+        bucket_lengths=data.bucket_lengths,
+        max_tokens=data.max_tokens,
+        batch_multiple=data.batch_multiple,
+        prefix=[0],
+        suffix=[2],
+        pad_id=PAD,
+        seed=0,
+    )
+
+
+def count_tokens(batch) -> int:
+    """Real tokens of both sides."""
+    return sum(int((batch[f"{side}_tokens"] != PAD).sum()) for side in ("source", "target"))
+
+
+def serve_reader(batches, reader: str, num_batches: int) -> None:
+    """Serves turns of `num_batches` batches each."""
+    from xling_jax.data.pairs import read_batches
+
+    starts = itertools.count(0, num_batches)
+
+    def run() -> dict[str, float]:
+        start = next(starts)
+        stream = read_batches(batches, start, start + num_batches, reader=reader)
+        return {"tokens": sum(count_tokens(batch) for batch in stream)}
+
+    run()
+    interleaved.serve(run, {})
+
+
+def work(args: argparse.Namespace) -> None:
+    """Becomes a reader's or the update's process."""
+    config = make_config("small", set())
+    batches = open_pairs(args.shards, config, args.pairs)
+    if args.worker in READERS:
+        serve_reader(batches, args.worker, args.batches)
+    else:
+        # The update's speed hardly depends on the bucket; the first batch will do.
+        batch = batches[0]
+        jax_worker(config, batch, 4, {"tokens": 4 * count_tokens(batch)})
+
+
+def pairs_of(shards: str) -> list[str]:
+    """Pairs that a directory of token shards holds, one direction each."""
+    return sorted(path.name for path in Path(shards).iterdir() if "-" in path.name)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Starts the workers, lets them take turns and prints a Markdown table."""
+    options = ["--shards", args.shards, "--batches", str(args.batches), "--worker"]
+    names = ("update", *READERS)
+    workers = {name: interleaved.Worker(__file__, [*options, name]) for name in names}
+    numbers = interleaved.take_turns(workers, args.rounds)
+    for worker in workers.values():
+        worker.close()
+    for name in names:
+        for entry in numbers[name]:
+            entry["tokens_per_second"] = entry["tokens"] / entry["seconds"]
+    table = [
+        (
+            name,
+            f"{interleaved.median(numbers[name], 'tokens_per_second'):,.0f}",
+            f"{interleaved.ratio(numbers[name], numbers['update'], 'tokens_per_second'):.1f}",
+        )
+        for name in names
+    ]
+    print(f"Input pipeline. {interleaved.circumstances()}, {args.rounds} rounds\n")
+    print(interleaved.markdown_table(("", "real tokens/s", "over the update"), table))
+
+
+def main() -> None:
+    """Finds or makes a corpus and measures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workdir", help="with data prepared by `xling prepare`")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--batches", type=int, default=200, help="read in one turn")
+    parser.add_argument("--shards", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        args.pairs = pairs_of(args.shards)
+        work(args)
+    elif args.workdir:
+        args.shards = str(Path(args.workdir) / "data")
+        measure(args)
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            write_corpus(Path(directory), 200_000, make_config("small", set()).vocab.size)
+            args.shards = directory
+            measure(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Training speed: T-LASER and cT-LASER updates of this library against plain PyTorch.
+
+    python benchmarks/train_step.py --size base
+
+An update is forward pass, backward pass, clipping and AdamW in float32, dropout on, on the same
+token arrays. Each contestant runs in its own process (see `interleaved`). `--size` names a size of
+`xling_jax.config`: `small`, `base` (width 512, 6 layers, the published small size) or `paper`
+(width 1024, vocabulary 50,000; needs about 6 GB for each contestant). A contestant reads
+`library/objective[/options]`: `jax/t_laser/hash`, `torch/ct_laser`, `jax/ct_laser/both` (both
+directions of a pair in a batch), `jax/t_laser/threefry`.
+
+Printed for each: wall and CPU time of an update (where the machine is shared, CPU time is the
+steadier), tokens/s (padding included, both sides), speed over that of the first contestant, share
+of JAX's own rate of float32 matrix products (2048³, measured in the same rounds), peak memory.
+"""
+
+import argparse
+from collections.abc import Mapping
+
+import interleaved
+import numpy as np
+
+# Rows, length and updates a turn of each size; contestants, the first is the yardstick.
+SHAPES = {"small": (64, 32, 3), "base": (128, 32, 1), "paper": (32, 32, 1)}
+CONTESTANTS = {
+    "small": (
+        "torch/t_laser",
+        "jax/t_laser/hash",
+        "jax/t_laser/threefry",
+        "torch/ct_laser",
+        "jax/ct_laser/hash",
+        "jax/t_laser/hash/both",
+        "jax/ct_laser/hash/both",
+    ),
+    "paper": ("torch/t_laser", "jax/t_laser/hash"),
+}
+CONTESTANTS["base"] = CONTESTANTS["small"]
+DISTANCE_WEIGHT = 0.25
+PAD = 1
+
+
+def make_batch(rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]:
+    """Made-up sentences: word frequencies as 1 / rank, lengths filling 7/8 of the bucket."""
+    random = np.random.default_rng(0)
+    frequencies = 1.0 / np.arange(1, vocab_size - 3)
+    batch = {"target_language": np.ones(rows, np.int32)}
+    for side in ("source_tokens", "target_tokens"):
+        words = random.choice(vocab_size - 4, (rows, length), p=frequencies / frequencies.sum())
+        tokens = (words + 4).astype(np.int32)
+        tokens[:, 0] = 0
+        ends = random.integers(length * 3 // 4, length, rows)
+        tokens[np.arange(rows), ends] = 2
+        tokens[np.arange(length) > ends[:, None]] = PAD
+        batch[side] = tokens
+    return batch
+
+
+def make_config(size: str, options: set[str]):
+    """The library's own config of that size, with the contestant's objective."""
+    from xling_jax.config import apply_size, default_config
+
+    config = default_config()
+    apply_size(config, size)
+    config.encoder.dropout = config.decoder.dropout = 0.1
+    config.dropout_generator = "threefry" if "threefry" in options else "hash"
+    if "ct_laser" in options:
+        config.objective.distance_weight = DISTANCE_WEIGHT
+        config.objective.translation_weight = 0.5
+    return config
+
+
+def jax_worker(
+    config, batch: dict[str, np.ndarray], updates: int, extra: Mapping[str, float] | None = None
+) -> None:
+    """Serves updates of `xling_jax.train`; `extra` numbers go into every answer."""
+    import jax
+    import jax.numpy as jnp
+
+    from xling_jax.train import flops, loop
+    from xling_jax.train.mesh import make_mesh, to_global
+    from xling_jax.train.optimizer import make_optimizer, make_schedule
+    from xling_jax.train.state import abstract_state
+    from xling_jax.train.step import make_steps
+
+    special_ids = {"bos": 0, "pad": PAD, "eos": 2}
+    model, loss_fn = loop.build(config, config.vocab.size, special_ids)
+    optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
+    init, shapes = abstract_state(loop.init_params(model), optimizer, config.seed)
+    mesh = make_mesh()
+    steps = make_steps(loss_fn, optimizer, mesh, shapes, config.seed)
+    state, index = jax.jit(init)(), 0
+    batch = to_global(mesh, batch)
+    gradient = jax.grad(lambda params, batch, key: loss_fn(params, batch, key, True)[0])
+    count = flops.matmul_flops(gradient, shapes.params, batch, jax.random.key(0))
+    matrix = jnp.full((2048, 2048), 1 / 2048, jnp.float32)
+    product = jax.jit(jnp.matmul)
+    product(matrix, matrix).block_until_ready()
+
+    def run() -> dict[str, float]:
+        nonlocal state, index
+        for _ in range(updates):
+            state, sums = steps.train(state, batch, np.int32(index))
+            index += 1
+        return {"loss": float(sums["loss"] / sums["normalizer"]), **(extra or {})}
+
+    run()
+    interleaved.serve(
+        run,
+        {"flops": count * updates},
+        yardstick=lambda: product(matrix, matrix).block_until_ready(),
+    )
+
+
+def torch_worker(config, batch: dict[str, np.ndarray], updates: int) -> None:
+    """Serves updates of the PyTorch model."""
+    import torch
+    import torch_tlaser
+
+    torch.manual_seed(0)
+    encoder = config.encoder
+    model = torch_tlaser.TLaser(
+        vocab_size=config.vocab.size,
+        num_languages=len(config.languages),
+        width=encoder.width,
+        layers=encoder.layers,
+        heads=encoder.heads,
+        ffn_width=encoder.ffn_width,
+        dropout=encoder.dropout,
+    )
+    trainer = torch_tlaser.Trainer(model, config.objective.distance_weight)
+    names = ("source_tokens", "target_tokens", "target_language")
+    arrays = [torch.from_numpy(batch[name]).long() for name in names]
+
+    def run() -> dict[str, float]:
+        for _ in range(updates):
+            loss = trainer.step(*arrays, both_directions="source_language" in batch)
+        return {"loss": loss}
+
+    run()
+    interleaved.serve(run, {})
+
+
+def work(size: str, contestant: str, tokens: int) -> None:
+    """Becomes a contestant's worker."""
+    library, *options = contestant.split("/")
+    config = make_config(size, set(options))
+    rows, length, updates = SHAPES[size]
+    rows = tokens // length if tokens else rows
+    batch = make_batch(rows, length, config.vocab.size)
+    if "both" in options:
+        batch["source_language"] = np.zeros(rows, np.int32)
+    {"jax": jax_worker, "torch": torch_worker}[library](config, batch, updates)
+
+
+def main() -> None:
+    """Starts the workers, lets them take turns and prints a Markdown table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", choices=SHAPES, default="base")
+    parser.add_argument("--contestants", nargs="+", help="default: by size")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tokens", type=int, default=0, help="rows x length of a side")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        work(args.size, args.worker, args.tokens)
+        return
+
+    names = args.contestants or CONTESTANTS[args.size]
+    options = ["--size", args.size, "--tokens", str(args.tokens)]
+    workers = {name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names}
+    numbers = interleaved.take_turns(workers, args.rounds)
+    for worker in workers.values():
+        worker.close()
+
+    rows, length, updates = SHAPES[args.size]
+    tokens = updates * 2 * (args.tokens or rows * length)
+    table = []
+    for name in names:
+        seconds = interleaved.median(numbers[name])
+        share = ""
+        if "flops" in workers[name].facts:
+            share = interleaved.matmul_share(numbers[name], workers[name].facts["flops"])
+            share = f"{share:.0%}"
+        table.append(
+            (
+                name,
+                f"{seconds / updates * 1e3:.0f}",
+                f"{interleaved.median(numbers[name], 'cpu_seconds') / updates * 1e3:.0f}",
+                f"{tokens / seconds:,.0f}",
+                f"{interleaved.ratio(numbers[names[0]], numbers[name]):.2f}",
+                share,
+                f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}",
+            )
+        )
+    print(f"Training, {args.size}, {tokens // updates // 2:,} tokens a side in a batch.")
+    print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
+    header = (
+        "contestant",
+        "ms",
+        "CPU ms",
+        "tokens/s",
+        f"speed over {names[0]}",
+        "matmul share",
+        "peak MB",
+    )
+    print(interleaved.markdown_table(header, table))
+    print_flop_ratios(names, workers, numbers)
+
+
+def print_flop_ratios(names, workers, numbers) -> None:
+    """Prints cT-LASER's time over T-LASER's beside the ratio of their FLOPs."""
+    for name in names:
+        other = name.replace("/ct_laser", "/t_laser")
+        if other == name or other not in names:
+            continue
+        wall, cpu = (
+            interleaved.ratio(numbers[name], numbers[other], key)
+            for key in ("seconds", "cpu_seconds")
+        )
+        line = f"\n{name} over {other}: time {wall:.2f}, CPU time {cpu:.2f}"
+        if "flops" in workers[name].facts:
+            flops = workers[name].facts["flops"] / workers[other].facts["flops"]
+            line += f", FLOPs {flops:.2f}"
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

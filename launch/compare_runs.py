@@ -1,0 +1,89 @@
+"""Puts runs side by side: a Markdown table of their dev metrics and a picture of their curves.
+
+    python launch/compare_runs.py runs/t_laser runs/ct_laser --output docs/images/t_vs_ct.png
+
+Reads `metrics.jsonl` of each workdir; prints the table.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from xling_jax.train.metrics import read_metrics
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+
+
+def curve(records: list[dict[str, float]], name: str) -> tuple[list[int], list[float]]:
+    """Steps and values of one metric."""
+    found = [(int(record["step"]), record[name]) for record in records if name in record]
+    return [step for step, _ in found], [value for _, value in found]
+
+
+def dev_metrics(runs: dict[str, list[dict[str, float]]]) -> list[str]:
+    """Names of the dev metrics that all runs have, primary ones only."""
+    names = [{name for record in records for name in record} for records in runs.values()]
+    return sorted(n for n in set.intersection(*names) if n.endswith(("/p_at_1", "/p_at_5")))
+
+
+def table(runs: dict[str, list[dict[str, float]]], step: int) -> str:
+    """Dev metrics in percent and the translation loss of each run at a step."""
+    names = dev_metrics(runs)
+    header = ["run", *names, "translation loss (nats a token)"]
+    lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * (len(header) - 1)]
+    for run, records in runs.items():
+        values = {k: v for r in records if r["step"] <= step for k, v in r.items()}
+        cells = [f"{100 * values[name]:.1f}" for name in names]
+        cells.append(f"{values['train/translation_loss']:.3f}")
+        lines.append("| " + " | ".join([run, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def draw(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
+    """Translation loss on the left, dev P@1 of every set beside it."""
+    names = [name for name in dev_metrics(runs) if name.endswith("/p_at_1")]
+    figure, axes = plt.subplots(1, 1 + len(names), figsize=(4.2 * (1 + len(names)), 3.4))
+    panels = [("train/translation_loss", "translation loss (nats a token)", 1.0)]
+    panels += [(name, f"{name.split('/')[0]}: P@1 (%)", 100.0) for name in names]
+    for axis, (name, title, scale) in zip(axes, panels):
+        dots = {} if name.startswith("train/") else {"marker": "o", "markersize": 4}
+        for color, (run, records) in zip(COLORS, runs.items()):
+            steps, values = curve(records, name)
+            axis.plot(
+                steps, [scale * v for v in values], color=color, label=run, linewidth=1.8, **dots
+            )
+        if dots:
+            axis.set_ylim(bottom=0)
+        axis.set_title(title, fontsize=10, loc="left")
+        axis.set_xlabel("updates", fontsize=9)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes[0].legend(frameon=False, fontsize=9)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Reads the arguments, prints the table, draws the picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workdirs", nargs="+", type=Path)
+    parser.add_argument("--output", type=Path, help="PNG to draw")
+    parser.add_argument(
+        "--step", type=int, help="compare at this step; the last common one if absent"
+    )
+    args = parser.parse_args()
+    runs = {workdir.name: read_metrics(workdir) for workdir in args.workdirs}
+    name = dev_metrics(runs)[0]
+    step = args.step or min(max(curve(records, name)[0]) for records in runs.values())
+    print(f"At step {step}:\n\n{table(runs, step)}")
+    if args.output:
+        draw(runs, args.output)
+
+
+if __name__ == "__main__":
+    main()

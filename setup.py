@@ -1,0 +1,56 @@
+"""Installs xling_jax; the extras say what else a use needs."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "xling_jax/__init__.py").read_text())[1]
+
+setup(
+    name="xling_jax",
+    version=VERSION,
+    description="Cross-lingual sentence and document embeddings in JAX",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
+    packages=find_packages(include=["xling_jax", "xling_jax.*"]),
+    install_requires=[
+        "absl-py",
+        "flax>=0.12",
+        "jax>=0.10",  # never pinned: Colab and TPU images bring their own
+        "matplotlib",
+        "ml-collections>=1.0",
+        "numpy>=2.0",
+        "optax>=0.2.5",
+        "orbax-checkpoint>=0.11.20",
+        "polib",
+        "safetensors",
+        "scikit-learn>=1.5",
+        "sentencepiece>=0.2",
+        "tensorboardX",
+        "threadpoolctl",
+        "tqdm",
+        "zstandard",
+    ],
+    extras_require={
+        "train": [
+            "importlib_resources",  # imported by tensorflow-datasets, which does not ask for it
+            "tensorflow-cpu>=2.20; sys_platform == 'linux' and platform_machine == 'x86_64'",
+            "tensorflow>=2.20; sys_platform != 'linux' or platform_machine != 'x86_64'",
+            "tensorflow-datasets>=4.9.7",
+        ],
+        "tpu": ["jax[tpu]"],
+        "cuda": ["jax[cuda13]"],
+        "test": ["pytest", "pytest-xdist", "pytest-timeout", "ruff"],
+    },
+    entry_points={"console_scripts": ["xling = xling_jax.cli.main:entry"]},
+    classifiers=[
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+    ],
+)

@@ -1,0 +1,77 @@
+"""Margins: values by hand, published identities, small and negative neighborhoods."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from xling_jax.align import knn, margin
+
+COSINE = np.array([[0.9, 0.6], [0.5, 0.8]])
+SOURCE_MEAN = np.array([0.5, 0.4])
+TARGET_MEAN = np.array([[0.7, 0.25], [0.7, 0.25]])
+
+
+def test_ratio_margin_by_hand():
+    expected = [[0.9 / 0.6, 0.6 / 0.375], [0.5 / 0.55, 0.8 / 0.325]]
+    actual = margin.ratio_margin(COSINE, SOURCE_MEAN, TARGET_MEAN)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_distance_margin_and_csls_by_hand():
+    expected = np.array([[0.3, 0.225], [-0.05, 0.475]])
+    actual = margin.distance_margin(COSINE, SOURCE_MEAN, TARGET_MEAN)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    actual = margin.csls(COSINE, SOURCE_MEAN, TARGET_MEAN)
+    np.testing.assert_allclose(actual, 2 * expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("score", [margin.ratio_margin, margin.distance_margin, margin.csls])
+def test_candidates_shared_by_all_sources_may_be_given_once(score):
+    np.testing.assert_array_equal(
+        score(COSINE, SOURCE_MEAN, TARGET_MEAN[:1]), score(COSINE, SOURCE_MEAN, TARGET_MEAN)
+    )
+
+
+def test_neighbor_mean_equals_brute_force():
+    rng = np.random.default_rng(0)
+    queries, keys = (knn.normalize(rng.standard_normal((n, 16))) for n in (12, 30))
+    cosine = queries.astype(np.float64) @ keys.T.astype(np.float64)
+    expected = np.sort(cosine, axis=1)[:, -4:].mean(axis=1)
+    np.testing.assert_allclose(margin.neighbor_mean(queries, keys, 4), expected, rtol=1e-5)
+
+
+def test_one_pair_alone_has_ratio_one():
+    x, y = np.array([[1, 0]], np.float32), np.array([[0.6, 0.8]], np.float32)
+    source_mean, target_mean = margin.neighbor_mean(x, y, 4), margin.neighbor_mean(y, x, 4)
+    np.testing.assert_allclose(
+        margin.ratio_margin(x @ y.T, source_mean, target_mean[None]), [[1.0]], rtol=1e-6
+    )
+
+
+def test_negative_neighborhoods_keep_the_sign_of_the_cosine_and_are_reported(caplog):
+    with caplog.at_level(logging.WARNING):
+        scores = margin.ratio_margin(
+            np.array([[0.1, -0.3]]), np.array([-0.2]), np.array([[0.1, -0.1]])
+        )
+    assert scores[0, 0] > 0 > scores[0, 1]
+    assert "2 of 2 pairs" in caplog.text
+
+
+def test_inputs_are_left_alone():
+    cosine = COSINE.astype(np.float32)
+    margin.ratio_margin(cosine, SOURCE_MEAN.astype(np.float32), TARGET_MEAN.astype(np.float32))
+    np.testing.assert_array_equal(cosine, COSINE.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("source_mean", "target_mean", "message"),
+    [
+        (np.ones(3), TARGET_MEAN, "source_mean must hold one value for each row"),
+        (SOURCE_MEAN, np.ones((2, 3)), "target_mean must hold one value for each candidate"),
+        (SOURCE_MEAN, np.ones(2), "target_mean must hold one value for each candidate"),
+    ],
+)
+def test_sizes_that_differ_are_refused(source_mean, target_mean, message):
+    with pytest.raises(ValueError, match=message):
+        margin.ratio_margin(COSINE, source_mean, target_mean)

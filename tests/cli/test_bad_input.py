@@ -1,0 +1,253 @@
+"""Bad input, config and workdirs through the command line: one line each, or a counted drop."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
+from xling_jax.cli.main import COMMANDS, main
+
+GOOD = "Das ist ein Haus\tthis is a house"
+
+
+@pytest.fixture
+def fails(capsys):
+    """Runs a command; checks status and that the error is one line; returns the line."""
+
+    def fails(argv: list[str], status: int) -> str:
+        capsys.readouterr()
+        assert main(argv) == status
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"xling {argv[0]}: error: ")
+        return line
+
+    return fails
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> str:
+    return f"tsv:{write_tsv(tmp_path_factory.mktemp('corpus') / 'corpus.tsv')}"
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "text.tsv.*empty"),
+        (b"\n\n  \n\n", "text.tsv.*empty|text.tsv.*header"),
+        (b"de\ten\n\t\n\t\n", "text.tsv"),
+        (b"de\tfr\nHaus\tmaison\n", "text.tsv.*(en|language)"),
+        (f"de\ten\n{GOOD}\nohne Spalte\n".encode(), r"text.tsv:3: .*cell"),
+    ],
+    ids=["empty", "blank", "only blank rows", "language missing", "cell missing"],
+)
+def test_a_corpus_that_cannot_be_used_is_named(content, message, fails, tmp_path):
+    (tmp_path / "text.tsv").write_bytes(content)
+    argv = arguments("prepare", f"tsv:{tmp_path / 'text.tsv'}", tmp_path / "w")
+    assert re.search(message, fails(argv, 1))
+    assert not (tmp_path / "w/data/manifest.json").exists()
+
+
+def test_moses_files_of_unequal_length_are_named_with_both_counts(fails, tmp_path):
+    (tmp_path / "text.de").write_text("eins\nzwei\ndrei\n")
+    (tmp_path / "text.en").write_text("one\ntwo\n")
+    line = fails(arguments("prepare", f"moses:{tmp_path / 'text'}", tmp_path / "w"), 1)
+    assert "text.de" in line and "text.en" in line and "3" in line and "2" in line
+
+
+def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
+    path = write_tsv(tmp_path / "text.tsv")
+    with path.open("ab") as file:
+        file.write(b"kaputt \xff\xfe\tbroken bytes here\n")
+        file.write(b"mit \x00 Null\twith a nul\n")
+        file.write(b"lang " * 300_000 + b"\tlong\n")
+        file.write(b"\tno german side\n")
+    assert main(arguments("prepare", f"tsv:{path}", tmp_path / "w")) == 0
+    out = capsys.readouterr().out
+    assert "1 broken_utf8" in out and "1 nul_byte" in out and "1 line_too_long" in out
+    counts = json.loads((tmp_path / "w/data/counts.json").read_text())
+    (counted,) = counts["corpora"].values()
+    assert counted["de-en"]["kept"] == 300
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("--config.encoder.widht=8", "widht.*width"),
+        ("--config.train.total_steps=many", "total_steps.*many"),
+        ("--config.train.total_steps=0", "train.total_steps=0"),
+        ("--config.train.log_every_steps=0", "train.log_every_steps=0"),
+        ("--config.train.export=newest", "train.export='newest'"),
+        ("--config.train.export=best", "train.best_metric"),
+        ("--config.train.best_metric=dev/p_at_1", "evaluation.retrieval"),
+        ("--config.languages=('de','fr')", "unknown language 'en'; known: de, fr"),
+        ("--config.data.pairs=('de-xx',)", "unknown language 'xx'; known: de, en"),
+        ("--config.data.reader=pandas", "data.reader='pandas'"),
+        ("--config.encoder.heads=3", "heads=3"),
+        ("--config.optimizer.name=adamz", "optimizer.name='adamz'"),
+        ("--config.schedule.name=linear", "schedule.name='linear'"),
+        ("--config.mesh.fsdp=3", "mesh.fsdp=3"),
+        ("--config.evaluation.retrieval=('none.tsv',)", "none.tsv: no such file"),
+    ],
+)
+def test_a_wrong_setting_is_wrong_use_before_anything_is_read(
+    override, message, corpus, fails, tmp_path
+):
+    line = fails(arguments("train", corpus, tmp_path / "w", override), 2)
+    assert re.search(message, line), line
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("config.encoder.widht = 8", "widht"),
+        ("config.encoder.width = 'wide'", "wide|str"),
+        ("config.encoder.width = ", "line 5: invalid syntax"),
+        ("import a_module_that_is_not_there", "a_module_that_is_not_there"),
+    ],
+)
+def test_a_broken_config_file_is_wrong_use(text, message, fails, tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text(
+        "from xling_jax.config import default_config\n\n"
+        f"def get_config(arg=''):\n    config = default_config()\n    {text}\n    return config\n"
+    )
+    line = fails(["train", "--config", str(path), "--workdir", str(tmp_path / "w")], 2)
+    assert str(path) in line and re.search(message, line), line
+
+
+def test_a_missing_config_and_an_unknown_size_are_wrong_use(fails, tmp_path):
+    workdir = ["--workdir", str(tmp_path / "w")]
+    assert "none.py: no such file" in fails(["train", "--config", "none.py", *workdir], 2)
+    config = f"{ROOT}/configs/ct_laser.py:tiny"
+    assert "'tiny' must be one of paper" in fails(["train", "--config", config, *workdir], 2)
+
+
+@pytest.mark.parametrize("option", ["--confg.encoder.width=8", "--workdri=w"])
+def test_an_unknown_option_is_wrong_use(option, corpus, tmp_path, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main([*arguments("train", corpus, tmp_path / "w"), option])
+    assert exit.value.code == 2 and option in capsys.readouterr().err
+
+
+def test_a_workdir_that_cannot_be_written_is_named(corpus, fails, tmp_path):
+    (tmp_path / "file").write_text("")
+    for workdir in (Path("/proc/xling"), tmp_path / "file"):
+        assert str(workdir) in fails(arguments("prepare", corpus, workdir), 1)
+
+
+def test_an_existing_output_is_refused(fails, tmp_path):
+    (tmp_path / "in").write_text("text\n")
+    (tmp_path / "out.npy").write_text("precious")
+    argv = ["embed", "--model", "m", "--input", str(tmp_path / "in")]
+    assert "--overwrite" in fails([*argv, "--output", str(tmp_path / "out.npy")], 2)
+    assert (tmp_path / "out.npy").read_text() == "precious"
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory) -> Path:
+    """A run whose last update was hopeless: its learning rate grows beyond all bounds."""
+    workdir = tmp_path_factory.mktemp("trained") / "w"
+    assert main([*arguments("train", corpus, workdir, *_DIVERGING[:-1])]) == 0
+    return workdir
+
+
+_DIVERGING = (
+    "--config.schedule.init_value=1e-3",
+    "--config.schedule.peak_value=1e38",
+    "--config.schedule.warmup_steps=2",
+    "--config.train.checkpoint_every_steps=1",
+    "--config.train.total_steps=1",
+    "--config.train.total_steps=9",
+)
+
+
+def test_a_loss_that_is_not_finite_stops_with_step_pair_and_last_good_checkpoint(
+    corpus, trained, fails, tmp_path
+):
+    shutil.copytree(trained, tmp_path / "w")
+    line = fails(arguments("train", corpus, tmp_path / "w", *_DIVERGING), 1)
+    found = re.search(r"step (\d+): .*last good checkpoint: (\d+) in ", line)
+    assert found, line
+    assert int(found[2]) < int(found[1])
+    assert re.search("on pair (de->en|en->de)", line)
+    kept = [p for p in (tmp_path / "w/checkpoints").iterdir() if p.name.isdigit()]
+    assert max(int(path.name) for path in kept) == int(found[2])
+    for path in kept:
+        with ocp.StandardCheckpointer() as checkpointer:
+            state = checkpointer.restore(path / "state")
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state["params"]))
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("--config.encoder.layers=2", "config.encoder.layers is 1 in the checkpoint, 2 now"),
+        ("--config.vocab.size=130", "config.vocab.size is 120 in the checkpoint, 130 now"),
+        ("--config.seed=7", "config.seed is 0 in the checkpoint, 7 now"),
+    ],
+)
+def test_checkpoints_of_another_config_are_refused_and_nothing_is_lost(
+    override, message, corpus, trained, fails
+):
+    before = {p: p.stat().st_mtime_ns for p in trained.rglob("*") if p.is_file()}
+    line = fails(arguments("train", corpus, trained, *_DIVERGING[:-1], override), 1)
+    assert message in line and "take another --workdir" in line
+    assert {p: p.stat().st_mtime_ns for p in trained.rglob("*") if p.is_file()} == before
+
+
+def test_checkpoints_of_another_vocabulary_are_refused(corpus, trained, fails, tmp_path):
+    shutil.copytree(trained, tmp_path / "w")
+    # The same settings on other text train another vocabulary.
+    other = tmp_path / "other.tsv"
+    write_tsv(other, rows=200)
+    line = fails(arguments("train", f"tsv:{other}", tmp_path / "w", *_DIVERGING[:-1]), 1)
+    assert "checkpoint 1 is of another run" in line and "fingerprint" in line
+
+
+def test_truncated_checkpoints_end_in_one_line_however_often_one_tries(
+    corpus, trained, fails, tmp_path
+):
+    shutil.copytree(trained, tmp_path / "w")
+    for path in (tmp_path / "w/checkpoints").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    for _ in range(2):
+        line = fails(arguments("train", corpus, tmp_path / "w", *_DIVERGING[:-1]), 1)
+        assert "no checkpoint of [1] reads whole" in line
+    assert (tmp_path / "w/checkpoints/00000001").is_dir()
+
+
+@pytest.mark.parametrize("name", ["de.tokens.npy", "en.offsets.npy"])
+def test_a_damaged_token_shard_is_named(name, corpus, trained, fails, tmp_path):
+    shutil.copytree(trained, tmp_path / "w")
+    path = tmp_path / "w/data/de-en/00000" / name
+    path.write_bytes(path.read_bytes()[:-100])
+    line = fails(arguments("train", corpus, tmp_path / "w", *_DIVERGING[:-1]), 1)
+    assert str(path) in line and "remove" in line
+    shutil.rmtree(tmp_path / "w/data/de-en")
+    assert main(arguments("train", corpus, tmp_path / "w", *_DIVERGING[:-1])) == 0
+
+
+def test_a_dry_run_tells_the_cost_and_touches_nothing(corpus, tmp_path, capsys):
+    argv = arguments("train", "tsv:/nowhere/*.tsv", tmp_path / "w")
+    assert main([*argv, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    for word in ('"total_steps": 8', "parameters", "as published", "bucket length", "TFLOP", "GiB"):
+        assert word in out, word
+    assert not (tmp_path / "w").exists()
+
+
+def test_every_command_has_help_with_an_example(capsys):
+    names = {"prepare_data": "prepare"}
+    for words in ([], *([names.get(command, command)] for command in COMMANDS)):
+        with pytest.raises(SystemExit) as exit:
+            main([*words, "--help"])
+        out = capsys.readouterr().out
+        assert exit.value.code == 0 and "example" in out and "xling " in out.split("example")[1]

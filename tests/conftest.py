@@ -1,0 +1,26 @@
+"""CPU only, seeded, no network: what every test of this suite runs under."""
+
+import importlib.metadata
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+# Compiling is what these tests wait for; their arrays are too small to gain from optimised code.
+# XLA aborts on flags it does not know, so the second goes to versions that are known to have it.
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_backend_optimization_level=0",
+        "--xla_cpu_use_fusion_emitters=false"
+        if importlib.metadata.version("jaxlib").startswith("0.10.")
+        else "",
+    ]
+)
+
+import jax
+import pytest
+
+
+@pytest.fixture
+def key() -> jax.Array:
+    """A fixed PRNG key."""
+    return jax.random.key(0)

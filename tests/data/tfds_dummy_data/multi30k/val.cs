@@ -1,0 +1,1 @@
+Pes běží po louce.

@@ -1,0 +1,2 @@
+¿Dónde está la estación?
+Es tarde.

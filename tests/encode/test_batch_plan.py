@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from xling_jax.encode.batch_plan import BatchShapes, plan_batches
+
+SHAPES = BatchShapes(max_length_tokens=100, batch_tokens=1024)
+
+
+@pytest.mark.parametrize("num_sentences", [0, 1, 7, 8, 9, 100, 5000])
+@pytest.mark.parametrize("num_devices", [1, 8])
+def test_every_sentence_once_in_a_listed_shape_that_holds_it(num_sentences, num_devices):
+    shapes = BatchShapes(max_length_tokens=100, batch_tokens=1024, num_devices=num_devices)
+    lengths = np.random.default_rng(0).integers(0, 101, num_sentences)
+    seen = []
+    for members, (rows, length) in plan_batches(lengths, shapes):
+        assert (rows, length) in shapes.all()
+        assert 0 < len(members) <= rows
+        assert lengths[members].max() <= length
+        assert rows % num_devices == 0
+        seen.extend(members)
+    assert sorted(seen) == list(range(num_sentences))
+
+
+def test_lengths_end_at_the_longest_input():
+    assert SHAPES.lengths == (8, 12, 16, 24, 32, 48, 64, 96, 100)
+    assert BatchShapes(max_length_tokens=5, batch_tokens=64).lengths == (5,)
+
+
+def test_full_batches_hold_the_tokens_asked_for_and_small_ones_few_rows():
+    assert SHAPES.rows(8) == (8, 128)
+    assert SHAPES.rows(100) == (8, 10)
+    assert BatchShapes(max_length_tokens=100, batch_tokens=65536).rows(32) == (8, 256, 2048)
+    assert BatchShapes(max_length_tokens=100, batch_tokens=1024, batch_size=3).rows(8) == (3,)
+
+
+def test_a_few_sentences_take_the_small_shape():
+    assert [shape for _, shape in plan_batches(np.array([5, 6, 7]), SHAPES)] == [(8, 8)]
+
+
+def test_free_rows_are_given_to_shorter_sentences():
+    ((members, shape),) = plan_batches(np.array([5, 60, 6, 20]), SHAPES)
+    assert shape == (8, 64)
+    assert list(members) == [1, 3, 2, 0]
+
+
+def test_padding_stays_small_on_lengths_like_those_of_real_text():
+    # Log-normal with median 20: the shape of news text in subword tokens.
+    lengths = np.random.default_rng(0).lognormal(np.log(20), 0.7, 20000).astype(int).clip(3, 100)
+    padded = sum(rows * length for _, (rows, length) in plan_batches(lengths, SHAPES))
+    assert padded / lengths.sum() < 1.25
+    to_the_longest = 100 * len(lengths)
+    assert to_the_longest / padded > 3
+
+
+def test_batch_size_below_one_is_refused():
+    with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
+        BatchShapes(max_length_tokens=10, batch_tokens=64, batch_size=0)

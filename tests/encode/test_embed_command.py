@@ -1,0 +1,144 @@
+import argparse
+import gzip
+import io
+import json
+import lzma
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.cli import embed
+from xling_jax.cli.common import UsageError
+from xling_jax.encode.embeddings_io import read_embeddings
+
+LINES = ["la mo ti", "", "ren su\u2028kel da", "  ", "\ufeffla", "né bor\r", "la mo ti"]
+
+
+@pytest.fixture
+def run(encoder, monkeypatch):
+    """Runs the command in this process with the toy encoder."""
+    monkeypatch.setattr(xling_jax, "load", lambda name: encoder)
+
+    def run(*arguments):
+        parser = argparse.ArgumentParser()
+        embed.add_parser(parser.add_subparsers())
+        args = parser.parse_args(["embed", "--model", "m", *map(str, arguments)])
+        args.run(args)
+
+    return run
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "text.de"
+    path.write_bytes("\n".join(LINES).encode() + b"\n")
+    return path
+
+
+def test_row_i_is_line_i_for_every_kind_of_file(run, encoder, text_file, tmp_path):
+    data = text_file.read_bytes()
+    zstandard = pytest.importorskip("zstandard")
+    (tmp_path / "t.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "t.xz").write_bytes(lzma.compress(data))
+    (tmp_path / "t.zst").write_bytes(zstandard.ZstdCompressor().compress(data))
+    (tmp_path / "unended").write_bytes(data[:-1])
+    expected = encoder.encode(LINES)
+    for name in ("text.de", "t.gz", "t.xz", "t.zst", "unended"):
+        run("--input", tmp_path / name, "--output", tmp_path / "out.npy", "--overwrite")
+        np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
+
+
+def test_laser_format_and_normalize(run, encoder, text_file, tmp_path):
+    run(
+        *("--input", text_file, "--output", tmp_path / "e.bin", "--format", "laser"),
+        *("--normalize", "--batch-size", 2),
+    )
+    found = read_embeddings(tmp_path / "e.bin", dim=encoder.dim)
+    np.testing.assert_allclose(found, encoder.encode(LINES, normalize=True), atol=1e-5)
+
+
+def test_counts_are_reported(run, text_file, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        run("--input", text_file, "--output", tmp_path / "e.npy")
+    assert "7 rows of 16; 7 sentences, 2 without text, 0 cut at 40 tokens" in caplog.text
+
+
+def test_stdin_and_stdout(model_directory, text_file):
+    code = (
+        "import argparse, sys; from xling_jax.cli import embed; p = argparse.ArgumentParser();"
+        "embed.add_parser(p.add_subparsers()); a = p.parse_args(sys.argv[1:]); a.run(a)"
+    )
+    command = [sys.executable, "-c", code, "embed", "--model", str(model_directory)]
+    result = subprocess.run(
+        [*command, "--input", "-", "--output", "-"],
+        input=text_file.read_bytes(),
+        capture_output=True,
+        check=True,
+    )
+    assert np.load(io.BytesIO(result.stdout)).shape == (len(LINES), 16)
+
+
+def test_an_empty_file_gives_no_rows(run, tmp_path, encoder):
+    (tmp_path / "empty").write_bytes(b"")
+    run("--input", tmp_path / "empty", "--output", tmp_path / "e.npy")
+    assert np.load(tmp_path / "e.npy").shape == (0, encoder.dim)
+
+
+def test_documents_from_json_lines_and_from_plain_lines(run, encoder, tmp_path):
+    documents = ["La mo. Ti ren.", ["la mo", "ti"], ""]
+    records = [{"id": "1", "text": documents[0]}, {"id": "2", "sentences": documents[1]}]
+    jsonl = "\n".join(json.dumps(record) for record in records) + "\n\n"
+    (tmp_path / "d.jsonl").write_text(jsonl)
+    (tmp_path / "d.txt").write_text("La mo. Ti ren.\nla mo\n\n")
+    output = ("--output", tmp_path / "e.npy", "--documents", "--overwrite")
+    run("--input", tmp_path / "d.jsonl", *output)
+    expected = encoder.encode_documents(documents)
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
+    run("--input", tmp_path / "d.txt", *output)
+    expected = encoder.encode_documents([documents[0], "la mo", ""])
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"la\n\xff\xfe\nmo\n", r"text:2: text must be UTF-8"),
+        (b"la\nmo\nt\0i\n", r"text:3: text must not hold NUL bytes"),
+        (b"la\n" + b"x" * 1_000_001 + b"\n", r"text:2: a line must be below 1,000,000 bytes"),
+    ],
+)
+def test_a_broken_line_is_named_and_nothing_is_written(run, tmp_path, data, message):
+    (tmp_path / "text").write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        run("--input", tmp_path / "text", "--output", tmp_path / "e.npy")
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "d.jsonl:2: a document must be a JSON object"),
+        ('["la"]', "d.jsonl:2: a document must have 'text'"),
+        ('{"id": "1"}', "d.jsonl:2: a document must have 'text'"),
+        ('{"sentences": [1]}', "d.jsonl:2: a document must have 'text'"),
+    ],
+)
+def test_a_broken_document_is_named(run, tmp_path, line, message):
+    (tmp_path / "d.jsonl").write_text('{"text": "la"}\n' + line + "\n")
+    with pytest.raises(ValueError, match=message):
+        run("--input", tmp_path / "d.jsonl", "--output", tmp_path / "e.npy", "--documents")
+
+
+def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, monkeypatch, run):
+    monkeypatch.setattr(xling_jax, "load", lambda name: pytest.fail("loaded"))
+    (tmp_path / "e.npy").write_bytes(b"precious")
+    with pytest.raises(UsageError, match=r"e\.npy: exists"):
+        run("--input", text_file, "--output", tmp_path / "e.npy")
+    with pytest.raises(UsageError, match="no such file"):
+        run("--input", tmp_path / "none", "--output", tmp_path / "f.npy")
+    with pytest.raises(UsageError, match="--batch-size 0 must be at least 1"):
+        run("--input", text_file, "--output", tmp_path / "f.npy", "--batch-size", 0)
+    assert (tmp_path / "e.npy").read_bytes() == b"precious"

@@ -1,0 +1,267 @@
+import logging
+import socket
+import subprocess
+import sys
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.encode import encoder as encoder_lib
+from xling_jax.encode.encoder import EncodeStats, l2_normalize
+
+
+def by_hand(encoder, sentence):
+    """One sentence through the toy encoder in float64, without padding."""
+    ids = encoder.vocab.encode([sentence])[0][: encoder.max_length_tokens - 2]
+    tokens = np.array([encoder.vocab.bos_id, *ids, encoder.vocab.eos_id])
+    table = np.asarray(encoder.params["table"], np.float64)
+    positions = np.cos(np.arange(len(tokens))[:, None] * np.arange(1, encoder.dim + 1))
+    return np.tanh((table[tokens] * positions).sum(axis=0) / 8)
+
+
+def test_row_i_is_sentence_i_unpadded(encoder, sentences):
+    embeddings = encoder.encode(sentences)
+    assert embeddings.dtype == np.float32
+    assert embeddings.shape == (len(sentences), encoder.dim)
+    for i, sentence in enumerate(sentences):
+        np.testing.assert_allclose(embeddings[i], by_hand(encoder, sentence), atol=1e-5)
+
+
+def test_vector_does_not_depend_on_the_other_sentences(encoder, sentences):
+    together = encoder.encode(sentences)
+    backwards = encoder.encode(sentences[::-1])[::-1]
+    np.testing.assert_allclose(backwards, together, atol=1e-5)
+    for batch_size in (1, 3, 8):
+        few = encoder.encode(sentences[:20], batch_size=batch_size)
+        np.testing.assert_allclose(few, together[:20], atol=1e-5)
+    alone = np.concatenate([encoder.encode([text]) for text in sentences[40:60]])
+    np.testing.assert_allclose(alone, together[40:60], atol=1e-5)
+
+
+def test_vector_does_not_depend_on_windows(encoder, sentences, monkeypatch):
+    together = encoder.encode(sentences)
+    monkeypatch.setattr(encoder_lib, "_CPU_WINDOW_SENTENCES", 7)
+    chunks = list(encoder.encode_stream(iter(sentences)))
+    assert [len(chunk) for chunk in chunks][:3] == [7, 7, 7]
+    np.testing.assert_allclose(np.concatenate(chunks), together, atol=1e-5)
+
+
+def test_blank_text_gives_the_vector_of_the_specials(encoder):
+    blank, spaces, invisible = encoder.encode(["", " \t ", "\u200b\x00"])
+    np.testing.assert_allclose(blank, by_hand(encoder, ""), atol=1e-5)
+    np.testing.assert_array_equal(blank, spaces)
+    np.testing.assert_array_equal(blank, invisible)
+
+
+def test_no_sentences_give_no_rows(encoder):
+    assert encoder.encode([]).shape == (0, encoder.dim)
+    assert encoder.encode_documents([]).shape == (0, encoder.dim)
+
+
+def test_lone_surrogates_and_odd_characters_encode(encoder):
+    assert np.isfinite(encoder.encode(["a\ud800b", "😀", "\x00", "\u2028x\u0085y"])).all()
+
+
+def test_long_text_is_cut_and_counted(make_encoder, caplog):
+    encoder = make_encoder()
+    long = "la mo ti ren su kel " * 50
+    stats = EncodeStats()
+    (rows,) = encoder.encode_stream([long, long + " da", "la", ""], stats=stats)
+    np.testing.assert_allclose(rows[0], rows[1], atol=1e-5)
+    assert (stats.num_sentences, stats.num_empty, stats.num_truncated) == (4, 1, 2)
+    assert stats.num_tokens <= stats.num_padded_tokens
+    with caplog.at_level(logging.WARNING):
+        encoder.encode([long, "la"])
+        encoder.encode([long, "la"])
+    assert [record.getMessage() for record in caplog.records] == [
+        "1 of 2 sentences were cut at 40 tokens (told once)"
+    ]
+
+
+def test_normalize_gives_unit_length(encoder):
+    plain = encoder.encode(["la mo", "ti"])
+    np.testing.assert_allclose(
+        encoder.encode(["la mo", "ti"], normalize=True),
+        plain / np.linalg.norm(plain, axis=1, keepdims=True),
+        atol=1e-6,
+    )
+    np.testing.assert_array_equal(l2_normalize(np.zeros((1, 4), np.float32)), 0)
+
+
+def test_compilations_are_bounded_by_the_listed_shapes(make_encoder, sentences):
+    # A module of its own, so that its compilations are its own.
+    own = make_encoder(vocab_size=150)
+    for count in (1, 2, 5, 17, 40, 100, 202):
+        own.encode(sentences[:count])
+    for start in range(0, 200, 20):
+        own.encode(sentences[start : start + 20])
+    shapes = own.batch_shapes().all()
+    assert len(shapes) == 12
+    compiled = own._apply._cache_size()
+    assert compiled <= len(shapes)
+    own.with_params(jax.tree.map(lambda leaf: leaf * 2, own.params)).encode(sentences)
+    assert own._apply._cache_size() == compiled
+
+
+def test_parameters_may_come_later(make_encoder, encoder):
+    later = make_encoder(params={}).with_params(encoder.params)
+    np.testing.assert_array_equal(later.encode(["la mo"]), encoder.encode(["la mo"]))
+
+
+def test_with_params_uses_the_new_parameters(encoder):
+    other = encoder.with_params(jax.tree.map(lambda leaf: leaf * 0.5, encoder.params))
+    assert np.abs(other.encode(["la mo"]) - encoder.encode(["la mo"])).max() > 1e-3
+    np.testing.assert_allclose(other.encode(["la mo"])[0], by_hand(other, "la mo"), atol=1e-5)
+
+
+def test_text_is_read_in_another_thread(encoder):
+    threads = set()
+
+    def text():
+        for _ in range(3):
+            threads.add(threading.current_thread().name)
+            yield "la mo"
+
+    list(encoder.encode_stream(text()))
+    assert all(name.startswith("xling-tokenize") for name in threads)
+
+
+def test_an_error_in_the_stream_reaches_the_caller(encoder):
+    def text():
+        yield "la mo"
+        raise ValueError("corpus.de:2: broken")
+
+    with pytest.raises(ValueError, match="corpus.de:2: broken"):
+        list(encoder.encode_stream(text()))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [("one string", "list of strings"), (["a", None], r"sentences\[1\] must be a string; found")],
+)
+def test_wrong_input_is_named(encoder, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        encoder.encode(wrong)
+
+
+def test_batch_size_must_be_positive(encoder):
+    with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
+        encoder.encode(["la"], batch_size=0)
+
+
+def test_max_length_must_leave_room(make_encoder):
+    with pytest.raises(ValueError, match="max_length_tokens=2 must leave room"):
+        make_encoder(max_length_tokens=2)
+
+
+def test_special_tokens_must_be_in_the_vocabulary(make_encoder):
+    with pytest.raises(ValueError, match="'mask' is not"):
+        make_encoder(specials=(("mask",), ()))
+
+
+def test_without_specials_blank_text_is_all_padding(make_encoder):
+    bare = make_encoder(specials=((), ()))
+    np.testing.assert_array_equal(bare.encode(["", "la"])[0], 0)
+
+
+def test_document_is_the_mean_of_its_sentences(encoder, monkeypatch):
+    documents = ["La mo. Ti ren! Su?", ["la mo", "ti"], "", [], "kel", ["da"] * 20]
+    monkeypatch.setattr(encoder_lib, "_CPU_WINDOW_SENTENCES", 4)
+    rows = encoder.encode_documents(documents)
+    expected = [["La mo.", "Ti ren!", "Su?"], ["la mo", "ti"], [""], [""], ["kel"], ["da"]]
+    for row, sentences in zip(rows, expected):
+        np.testing.assert_allclose(row, encoder.encode(sentences).mean(axis=0), atol=1e-5)
+    unit = encoder.encode_documents(documents, normalize=True)
+    np.testing.assert_allclose(unit, l2_normalize(rows), atol=1e-6)
+    with pytest.raises(ValueError, match="must be a list"):
+        encoder.encode_documents("one document")
+
+
+def test_load_takes_a_model_directory_or_a_workdir(model_directory, sentences):
+    texts = sentences[48:53]
+    loaded = xling_jax.load(model_directory)
+    expected = loaded.encode(texts)
+    tokens = np.full((1, 40), loaded.vocab.pad_id, np.int32)
+    tokens[0, :2] = loaded.vocab.bos_id, loaded.vocab.eos_id
+    blank = loaded.module.apply({"params": loaded.params}, tokens)[0]
+    np.testing.assert_allclose(expected[2], blank, atol=1e-5)
+    workdir = model_directory.parent / "run"
+    workdir.mkdir()
+    model_directory.rename(workdir / "encoder")
+    loaded = xling_jax.load(str(workdir))
+    np.testing.assert_allclose(loaded.encode(texts), expected, atol=1e-5)
+    assert loaded.languages == ("de", "en")
+    assert len(loaded.fingerprint) == 64
+
+
+def test_load_names_what_is_possible(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere: no such directory; give .* \(none\)"):
+        xling_jax.load("nowhere")
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ValueError, match="has not exported an encoder yet"):
+        xling_jax.load(tmp_path)
+
+
+def test_import_is_cheap():
+    code = "import sys, xling_jax; print({'jax', 'tensorflow', 'flax', 'numpy'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "set()", result.stderr
+
+
+def test_eight_devices_give_the_vectors_of_one(model_directory, sentences, tmp_path):
+    texts = sentences[48:53]
+    code = f"""
+import jax, numpy as np, xling_jax
+jax.config.update("jax_num_cpu_devices", 8)
+encoder = xling_jax.load({str(model_directory)!r})
+assert len(jax.tree.leaves(encoder.params)[0].sharding.device_set) == 8
+assert all(rows % 8 == 0 for rows, _ in encoder.batch_shapes(batch_size=5).all())
+np.save({str(tmp_path / "out.npy")!r}, encoder.encode({texts!r}, batch_size=5))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    expected = xling_jax.load(model_directory).encode(texts)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
+
+
+def test_two_processes_with_sharded_live_params_give_the_vectors_of_one(
+    model_directory, sentences, tmp_path
+):
+    texts = sentences[48:53]
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    code = f"""
+import sys, jax, numpy as np, xling_jax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+process = int(sys.argv[1])
+jax.config.update("jax_num_cpu_devices", 2)
+jax.distributed.initialize({address!r}, 2, process)
+encoder = xling_jax.load({str(model_directory)!r})
+mesh = jax.make_mesh((2, 2), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2)
+def shard(leaf):
+    leaf = np.asarray(leaf)
+    spec = PartitionSpec("fsdp" if leaf.shape[0] % 2 == 0 else None)
+    return jax.make_array_from_callback(leaf.shape, NamedSharding(mesh, spec), lambda i: leaf[i])
+live = encoder.with_params(jax.tree.map(shard, encoder.params))
+np.save(f"{tmp_path}/{{process}}.npy", live.encode({texts!r}))
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(i)]) for i in (0, 1)]
+    try:
+        assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    expected = xling_jax.load(model_directory).encode(texts)
+    for process in (0, 1):
+        found = np.load(tmp_path / f"{process}.npy")
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_encoding_makes_no_implicit_transfer(make_encoder, encoder):
+    host = make_encoder(params=jax.tree.map(np.asarray, encoder.params))
+    with jax.transfer_guard("disallow"):
+        found = host.encode(["la mo", ""])
+    np.testing.assert_array_equal(found, encoder.encode(["la mo", ""]))

@@ -1,0 +1,167 @@
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from xling_jax.encode.model_directory import load_model, save_model
+
+
+def change_config(directory, **changes):
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, **changes}))
+
+
+def test_what_is_saved_is_loaded(tmp_path, model_arguments):
+    fingerprint = save_model(tmp_path / "runs" / "m", **model_arguments)
+    spec = load_model(tmp_path / "runs" / "m")
+    assert spec.fingerprint == fingerprint
+    assert spec.languages == ("de", "en")
+    assert spec.max_length_tokens == model_arguments["max_length_tokens"]
+    assert spec.dim == model_arguments["encoder_args"]["width"]
+    assert spec.config["training"] == {"steps": 0}
+    assert spec.vocab.fingerprint == model_arguments["vocab"].fingerprint
+    jax.tree.map(np.testing.assert_array_equal, spec.params, model_arguments["params"])
+    assert sorted(path.name for path in (tmp_path / "runs" / "m").iterdir()) == [
+        "README.md",
+        "config.json",
+        "encoder.safetensors",
+        "sentencepiece.model",
+    ]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["m"]
+
+
+def test_card_shows_training_and_results(tmp_path, model_arguments):
+    results = {"europarl/p_at_1": 0.976}
+    save_model(tmp_path / "m", **{**model_arguments, "training": {"note": "a|b"}}, results=results)
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "| europarl/p_at_1 | 0.976 |" in card
+    assert "| note | a\\|b |" in card
+    assert 'xling_jax.load("' in card
+
+
+def test_fingerprint_follows_what_changes_vectors_and_nothing_else(tmp_path, model_arguments):
+    def fingerprint(**changes):
+        return save_model(tmp_path / "m", **{**model_arguments, **changes}, overwrite=True)
+
+    first = fingerprint()
+    assert fingerprint(training={"steps": 9}, languages=("fr",)) == first
+    assert fingerprint(max_length_tokens=39) != first
+    changed = jax.tree.map(np.copy, model_arguments["params"])
+    jax.tree.leaves(changed)[0].flat[0] += 1
+    assert fingerprint(params=changed) != first
+
+
+def test_params_of_another_shape_are_not_saved(tmp_path, model_arguments):
+    params = dict(model_arguments["params"])
+    name = sorted(params)[0]
+    with pytest.raises(ValueError, match=f"are missing, first {name}"):
+        save_model(
+            tmp_path / "m",
+            **{**model_arguments, "params": {k: v for k, v in params.items() if k != name}},
+        )
+    half = jax.tree.map(lambda leaf: leaf.astype(np.float16), params)
+    with pytest.raises(ValueError, match="must be float32 .*; found float16"):
+        save_model(tmp_path / "m", **{**model_arguments, "params": half})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_a_model_directory_is_replaced_and_only_on_request(tmp_path, model_arguments):
+    save_model(tmp_path / "m", **model_arguments)
+    with pytest.raises(FileExistsError, match="already exists"):
+        save_model(tmp_path / "m", **model_arguments)
+    save_model(tmp_path / "m", **model_arguments, overwrite=True)
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "to_my_aunt.txt").write_text("Dear aunt")
+    with pytest.raises(ValueError, match="only a model directory or an empty one is replaced"):
+        save_model(tmp_path / "letters", **model_arguments, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["letters", "m"]
+
+
+def test_a_failure_while_writing_keeps_the_old_model(tmp_path, model_arguments, monkeypatch):
+    first = save_model(tmp_path / "m", **model_arguments)
+
+    def full(*args, **kwargs):
+        raise safetensors.SafetensorError("No space left on device")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", full)
+    with pytest.raises(OSError, match="could not be written: No space left"):
+        save_model(tmp_path / "m", **{**model_arguments, "max_length_tokens": 9}, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    assert load_model(tmp_path / "m").fingerprint == first
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, 0.5, 0.999])
+def test_cut_parameters_are_named(model_directory, keep):
+    path = model_directory / "encoder.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: keep if isinstance(keep, int) else int(keep * len(data))])
+    with pytest.raises(ValueError, match=r"encoder\.safetensors: is cut or damaged .* export"):
+        load_model(model_directory)
+
+
+def test_parameters_of_another_model_are_named(model_directory):
+    path = model_directory / "encoder.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    name = sorted(tensors)[0]
+    renamed = {("x" if key == name else key): value for key, value in tensors.items()}
+    safetensors.numpy.save_file(renamed, path)
+    with pytest.raises(ValueError, match=f"1 are missing, first {name}; 1 are unknown, first x"):
+        load_model(model_directory)
+    safetensors.numpy.save_file({**tensors, name: np.zeros(3, np.float32)}, path)
+    with pytest.raises(ValueError, match=re.escape(f"{name} must be float32")):
+        load_model(model_directory)
+    safetensors.numpy.save_file({**tensors, name: tensors[name].astype(np.float64)}, path)
+    with pytest.raises(ValueError, match="found F64"):
+        load_model(model_directory)
+    safetensors.numpy.save_file({**tensors, name: tensors[name] + 1}, path)
+    with pytest.raises(ValueError, match="a file was changed or comes from another model"):
+        load_model(model_directory)
+
+
+@pytest.mark.parametrize("name", ["config.json", "encoder.safetensors", "sentencepiece.model"])
+def test_a_missing_file_is_named(model_directory, name):
+    (model_directory / name).unlink()
+    with pytest.raises(ValueError, match=f"holds {name}; it is missing"):
+        load_model(model_directory)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": 2}, "format_version 2 is newer than the 1"),
+        ({"format_version": None}, "has no format_version"),
+        ({"family": "rnn"}, "describes no encoder we can build: .*'rnn' is unknown"),
+        ({"encoder": {"vocab_size": 120, "widht": 3}}, "encoder.widht is no argument"),
+        ({"encoder": {"vocab_size": 120, "width": "16"}}, "describes no encoder we can build"),
+        ({"encoder": {"vocab_size": 12, "width": 16}}, "the files are from different models"),
+        ({"dim": 17}, "dim=17; the encoder has 16"),
+        ({"specials": [["bos"], []]}, "specials="),
+        ({"languages": "de"}, "languages must be of type list; found 'de'"),
+        ({"max_length_tokens": "40"}, "max_length_tokens must be of type int; found '40'"),
+        ({"preprocessing": {"lowercase": False}}, "a file was changed or comes from another"),
+    ],
+)
+def test_a_config_that_fits_nothing_is_named(model_directory, changes, message):
+    change_config(model_directory, **changes)
+    if "encoder" in changes and "different" in message:
+        arguments = {"layers": 1, "heads": 2, "ffn_width": 16}
+        change_config(model_directory, encoder={**changes["encoder"], **arguments})
+    with pytest.raises(ValueError, match=message) as error:
+        load_model(model_directory)
+    assert "\n" not in str(error.value)
+
+
+def test_broken_json_is_named(model_directory):
+    (model_directory / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json: is not valid JSON"):
+        load_model(model_directory)
+
+
+def test_a_broken_vocabulary_is_named(model_directory):
+    (model_directory / "sentencepiece.model").write_bytes(b"x" * 100)
+    with pytest.raises(ValueError, match=r"sentencepiece\.model: not a SentencePiece model"):
+        load_model(model_directory)

@@ -1,0 +1,148 @@
+"""Zero-shot classification: counts by hand, selection, baselines, files."""
+
+import zlib
+
+import numpy as np
+import pytest
+
+from xling_jax.eval import classification, classification_data
+
+LABELS = ("cold", "hot")
+
+
+def encode(texts):
+    """ "hot 3 de" is at a place that its label decides, slightly moved by its number."""
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((1000, 6)) * 0.1
+    centers = {"cold": np.eye(6)[0], "hot": np.eye(6)[1]}
+    return np.array([centers[t.split()[0]] + noise[zlib.crc32(t.encode()) % 1000] for t in texts])
+
+
+def labelled(language, n, flip=0):
+    """n texts; the first `flip` carry the wrong label."""
+    texts = [f"{LABELS[i % 2]} {i} {language}" for i in range(n)]
+    labels = [LABELS[(i + (i < flip)) % 2] for i in range(n)]
+    return classification_data.LabelledText(texts, labels)
+
+
+def data_of(**splits):
+    return classification_data.ClassificationData("toy", splits)
+
+
+def test_accuracies_by_hand():
+    data = data_of(
+        train={"en": labelled("en", 40), "de": labelled("de", 40)},
+        test={"en": labelled("en", 10, flip=1), "de": labelled("de", 20, flip=5)},
+    )
+    matrix = classification.measure_classification(encode, data, c_values=(1.0,))
+    np.testing.assert_allclose(matrix.accuracies["accuracy"], [[0.9, 0.75], [0.9, 0.75]])
+    assert matrix.mean("same") == pytest.approx((0.9 + 0.75) / 2)
+    assert matrix.mean("cross") == pytest.approx((0.9 + 0.75) / 2)
+    assert matrix.x_cross("en") == pytest.approx(0.75)
+    # The training labels are balanced, so the first by name is always answered.
+    np.testing.assert_allclose(matrix.accuracies["chance"][0], [0.4, 0.45])
+    assert matrix.selection == "fixed C" and matrix.test_split == "test"
+
+
+def test_a_bag_of_words_knows_only_the_words_of_its_language():
+    train = classification_data.LabelledText(["warm sun", "cold ice"] * 10, ["hot", "cold"] * 10)
+    test = {
+        "en": classification_data.LabelledText(["sun", "ice"], ["hot", "cold"]),
+        "de": classification_data.LabelledText(["Sonne", "Eis"], ["hot", "cold"]),
+    }
+    matrix = classification.measure_classification(
+        lambda texts: np.zeros((len(texts), 2)), data_of(train={"en": train}, test=test)
+    )
+    np.testing.assert_allclose(matrix.accuracies["bag_of_words"], [[1.0, 0.5]])
+    np.testing.assert_allclose(matrix.accuracies["accuracy"], [[0.5, 0.5]])
+
+
+def test_c_is_chosen_on_dev_of_the_training_language_only():
+    train, test = {"en": labelled("en", 40)}, {"de": labelled("de", 10)}
+    first = data_of(train=train, dev={"en": labelled("en", 10)}, test=test)
+    second = data_of(
+        train=train, dev={"en": labelled("en", 10), "de": labelled("de", 10, flip=10)}, test=test
+    )
+    chosen = [classification.measure_classification(encode, d) for d in (first, second)]
+    assert "dev split of the training language" in chosen[0].selection
+    assert chosen[0].chosen_c == chosen[1].chosen_c
+
+
+def test_without_test_files_dev_measures_and_folds_choose():
+    data = data_of(train={"en": labelled("en", 40)}, dev={"en": labelled("en", 10)})
+    matrix = classification.measure_classification(encode, data)
+    assert matrix.test_split == "dev" and "cross-validation" in matrix.selection
+    assert matrix.mean("same") == 1 and np.isnan(matrix.mean("cross"))
+
+
+def test_scale_and_shift_of_embeddings_change_nothing():
+    data = data_of(
+        train={"en": labelled("en", 30, flip=6)},
+        test={"de": labelled("de", 30), "en": labelled("en", 9)},
+    )
+    plain = classification.measure_classification(encode, data)
+    moved = classification.measure_classification(lambda texts: 50 * encode(texts) + 7, data)
+    for kind, values in plain.accuracies.items():
+        np.testing.assert_array_equal(values, moved.accuracies[kind])
+
+
+def test_named_scores_are_plain_floats_without_nan():
+    data = data_of(train={"en": labelled("en", 10)}, test={"en": labelled("en", 10)})
+    scores = classification.evaluate_classification(encode, data, c_values=(1.0,))
+    assert scores["toy/same"] == scores["toy/accuracy_en_en"] == 1.0
+    assert "toy/cross" not in scores and "toy/bag_of_words_same" in scores
+    assert set(map(type, scores.values())) == {float}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"train_languages": ["fr"]}, "no training text in fr; there is some in en"),
+        ({"c_values": ()}, "c_values must be positive"),
+        ({"c_values": (-1.0,)}, "c_values must be positive"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    data = data_of(train={"en": labelled("en", 10)}, test={"en": labelled("en", 10)})
+    with pytest.raises(ValueError, match=message):
+        classification.measure_classification(encode, data, **settings)
+
+
+def test_one_label_is_no_task():
+    one = classification_data.LabelledText(["hot 1 en", "hot 2 en"], ["hot", "hot"])
+    with pytest.raises(ValueError, match="two labels; the text in en has one"):
+        classification.measure_classification(encode, data_of(train={"en": one}, test={"en": one}))
+
+
+def test_files_with_and_without_header(tmp_path):
+    (tmp_path / "train.en.tsv").write_text("text\tid\tlabel\nsun\t1\thot\nice\t2\tcold\n")
+    (tmp_path / "dev.de.tsv").write_text("hot\tSonne\ncold\tEis\n")
+    data = classification_data.load_classification_data(tmp_path)
+    assert data.splits["train"]["en"].texts == ["sun", "ice"]
+    assert data.splits["dev"]["de"].labels == ["hot", "cold"]
+    assert data.labels == ("cold", "hot") and data.test_split == "dev"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, r"found splits \[\]"),
+        ({"train.en.tsv": "a\tb\n"}, r"found splits \['train'\]"),
+        ({"train.en.tsv": "a\tb\n", "dev.en.tsv": ""}, r"dev\.en\.tsv: must hold rows"),
+        ({"train.en.tsv": "a\tb\nc\n", "dev.en.tsv": "a\tb\n"}, r"train\.en\.tsv:2: .* found 1"),
+        ({"train.en.tsv": "a\tb\n \tc\n", "dev.en.tsv": "a\tb\n"}, r"tsv:2: the label must not"),
+        ({"train.en.tsv": "a\tb\n", "train.en.tsv.gz": ""}, "one file of its kind"),
+    ],
+)
+def test_broken_directories_are_refused(tmp_path, files, message):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        classification_data.load_classification_data(tmp_path)
+
+
+def test_an_unknown_language_is_refused(tmp_path):
+    for name in ("train.en.tsv", "dev.en.tsv"):
+        (tmp_path / name).write_text("a\tb\n")
+    with pytest.raises(ValueError, match="de"):
+        classification_data.load_classification_data(tmp_path, ["de"])

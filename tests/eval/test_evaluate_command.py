@@ -1,0 +1,101 @@
+"""`xling evaluate` from its arguments to its files, with a stand-in for the encoder."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.cli import main
+
+WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
+
+
+@pytest.fixture(autouse=True)
+def encoder(monkeypatch):
+    """Embeds "LANG WORD" by its word."""
+
+    def encode(texts):
+        return np.array([np.eye(len(WORDS))[WORDS.index(text.split()[1])] for text in texts])
+
+    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc")
+    monkeypatch.setattr(xling_jax, "load", lambda path: stand_in)
+
+
+@pytest.fixture
+def parallel(tmp_path):
+    path = tmp_path / "toy.dev.tsv"
+    path.write_text("en\tde\n" + "".join(f"en {word}\tde {word}\n" for word in WORDS))
+    return path
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    directory = tmp_path / "weather"
+    directory.mkdir()
+    for split, language in (("train", "en"), ("test", "en"), ("test", "de")):
+        rows = [f"{i % 2}\t{language} {word}" for i, word in enumerate(WORDS)] * 3
+        (directory / f"{split}.{language}.tsv").write_text("\n".join(rows) + "\n")
+    return directory
+
+
+def evaluate(task, data, output, *options):
+    return main.main(
+        ["evaluate", task, "--model", "m", "--data", str(data), "--output", str(output), *options]
+    )
+
+
+def test_retrieval_writes_results_table_and_pictures(parallel, tmp_path, capsys):
+    output = tmp_path / "out"
+    distractors = tmp_path / "more.de.txt"
+    distractors.write_text("de sun\nx fog\n")
+    assert evaluate("retrieval", parallel, output, "--distractors", str(distractors)) == 0
+    written = json.loads((output / "results.json").read_text())
+    assert written["task"] == "retrieval"
+    assert written["model"]["fingerprint"] == "abc"
+    assert written["metrics"]["toy_dev/p_at_1"] == 1
+    assert written["matrices"]["toy_dev"]["num_candidates"] == {"en": {"de": 7}, "de": {"en": 6}}
+    assert len(written["data"][0]["sha256"]) == 64
+    assert len(written["settings"]["distractors"][0]["sha256"]) == 64
+    assert capsys.readouterr().out.strip() == (output / "results.md").read_text().strip()
+    pictures = {f"toy_dev.{kind}.png" for kind in ("matrix", "pca", "tsne")}
+    assert {entry.name for entry in output.iterdir()} == pictures | {"results.json", "results.md"}
+
+
+def test_classification_writes_results(labelled, tmp_path):
+    output = tmp_path / "out"
+    assert evaluate("classification", labelled, output, "--train-languages", "en") == 0
+    written = json.loads((output / "results.json").read_text())
+    assert written["metrics"]["weather/accuracy_en_de"] == 1
+    assert written["matrices"]["weather"]["mean"]["chance"]["cross"] == 0.5
+    assert (output / "weather.matrix.png").exists()
+
+
+def test_existing_results_are_refused_unless_overwritten(parallel, tmp_path, capsys):
+    options = ("--no-pictures",)
+    assert evaluate("retrieval", parallel, tmp_path / "out", *options) == 0
+    assert evaluate("retrieval", parallel, tmp_path / "out", *options) == 2
+    assert "results.json: exists" in capsys.readouterr().err
+    assert evaluate("retrieval", parallel, tmp_path / "out", *options, "--overwrite") == 0
+
+
+def test_wrong_use_has_status_2_and_makes_no_output(tmp_path, capsys):
+    assert evaluate("retrieval", tmp_path / "missing.tsv", tmp_path / "out") == 2
+    assert "missing.tsv: no such file" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit) as exit_info:
+        evaluate("retrieval", tmp_path, tmp_path / "out", "--k", "0")
+    assert exit_info.value.code == 2
+
+
+def test_an_unknown_language_is_wrong_use(labelled, parallel, tmp_path):
+    assert evaluate("retrieval", parallel, tmp_path / "out", "--languages", "en,de,xx") == 2
+    assert evaluate("classification", labelled, tmp_path / "out", "--languages", "xx") == 2
+
+
+def test_broken_data_has_status_1_and_one_line(tmp_path, capsys):
+    (tmp_path / "bad.tsv").write_text("en\tde\none\n")
+    assert evaluate("retrieval", tmp_path / "bad.tsv", tmp_path / "out") == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("xling evaluate: error:") and "bad.tsv:2" in error

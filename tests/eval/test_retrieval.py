@@ -1,0 +1,231 @@
+"""Retrieval: counts by hand, brute force, identities between measures, gaps and copies."""
+
+import numpy as np
+import pytest
+
+from xling_jax.align import knn
+from xling_jax.eval import retrieval
+from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
+
+# Angles in degrees: the second English vector lies nearest to the third German one.
+ANGLES = {"en": [0, 50, 90], "de": [5, 30, 55]}
+
+
+def on_circle(degrees):
+    radians = np.radians(degrees)
+    return np.stack([np.cos(radians), np.sin(radians)], axis=1)
+
+
+def encode_numbers(texts):
+    """Texts such as "en 50": the number is the angle; blank text has no direction."""
+    angles = [float(text.split()[-1]) if text else 0.0 for text in texts]
+    return on_circle(angles) * np.array([[bool(text)] for text in texts])
+
+
+def random_embeddings(seed=0, n=40, dim=8, noise=0.6):
+    rng = np.random.default_rng(seed)
+    meaning = rng.standard_normal((n, dim))
+    return {code: meaning + noise * rng.standard_normal((n, dim)) for code in ("en", "de", "fr")}
+
+
+def data_of(name="toy", **texts):
+    return RetrievalData(name, (ParallelText(name, texts),))
+
+
+def test_counts_by_hand():
+    matrix = retrieval.retrieval_matrix(
+        {code: on_circle(angles) for code, angles in ANGLES.items()}, k_values=(1, 2)
+    )
+    # en 0 -> de 5 right; en 50 -> de 55 wrong, then de 30 right; en 90 -> de 55 right.
+    assert matrix.value("p_at_1", "en", "de") == pytest.approx(2 / 3)
+    assert matrix.value("p_at_2", "en", "de") == 1
+    # de 5 -> en 0 right; de 30 -> en 50 right; de 55 -> en 50 wrong, then en 90 right.
+    assert matrix.value("p_at_1", "de", "en") == pytest.approx(2 / 3)
+    assert matrix.mean("error") == pytest.approx(1 / 3)
+    assert np.isnan(matrix.metrics["p_at_1"].diagonal()).all()
+    assert matrix.directions() == [("en", "de"), ("de", "en")]
+
+
+@pytest.mark.parametrize("similarity", retrieval.SIMILARITIES)
+def test_every_similarity_equals_brute_force(similarity):
+    embeddings = random_embeddings()
+    matrix = retrieval.retrieval_matrix(embeddings, similarity=similarity, k_values=(1, 5))
+    unit = {
+        code: rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        for code, rows in embeddings.items()
+    }
+    size = {"cosine": 1, "margin": 4, "csls": 10}[similarity]
+    for source, target in matrix.directions():
+        cosine = unit[source] @ unit[target].T
+        rows = np.sort(cosine, axis=1)[:, -size:].mean(axis=1)[:, None]
+        columns = np.sort(cosine, axis=0)[-size:].mean(axis=0)[None]
+        scores = {
+            "cosine": cosine,
+            "margin": cosine / ((rows + columns) / 2),
+            "csls": 2 * cosine - rows - columns,
+        }[similarity]
+        ranks = (scores > np.diag(scores)[:, None]).sum(axis=1)
+        assert matrix.value("p_at_1", source, target) == pytest.approx((ranks < 1).mean())
+        assert matrix.value("p_at_5", source, target) == pytest.approx((ranks < 5).mean())
+
+
+def test_xsim_compares_the_four_nearest_by_ratio_margin():
+    embeddings = random_embeddings(seed=3, noise=1.0)
+    matrix = retrieval.retrieval_matrix(embeddings)
+    x, y = (
+        embeddings[code] / np.linalg.norm(embeddings[code], axis=1, keepdims=True)
+        for code in ("en", "de")
+    )
+    cosine = x @ y.T
+    x_mean = np.sort(cosine, axis=1)[:, -4:].mean(axis=1)
+    y_mean = np.sort(cosine, axis=0)[-4:].mean(axis=0)
+    wrong = 0
+    for i, row in enumerate(cosine):
+        nearest = np.argsort(-row)[:4]
+        best = max(nearest, key=lambda j: row[j] / ((x_mean[i] + y_mean[j]) / 2))
+        wrong += best != i
+    assert 0 < wrong < len(x)
+    assert matrix.value("xsim", "en", "de") == pytest.approx(wrong / len(x))
+
+
+def test_error_is_by_cosine_whatever_ranks():
+    embeddings = random_embeddings(noise=1.0)
+    by_cosine = retrieval.retrieval_matrix(embeddings)
+    by_margin = retrieval.retrieval_matrix(embeddings, similarity="margin")
+    np.testing.assert_allclose(by_cosine.metrics["error"], 1 - by_cosine.metrics["p_at_1"])
+    np.testing.assert_array_equal(by_margin.metrics["error"], by_cosine.metrics["error"])
+    assert by_margin.mean("p_at_1") != by_cosine.mean("p_at_1")
+
+
+def test_permuting_the_meanings_changes_nothing():
+    embeddings = random_embeddings(noise=1.0)
+    order = np.random.default_rng(5).permutation(40)
+    shuffled = {code: rows[order] for code, rows in embeddings.items()}
+    for similarity in retrieval.SIMILARITIES:
+        before = retrieval.retrieval_matrix(embeddings, similarity=similarity)
+        after = retrieval.retrieval_matrix(shuffled, similarity=similarity)
+        for metric in before.metrics:
+            np.testing.assert_array_equal(before.metrics[metric], after.metrics[metric])
+
+
+def test_scaling_a_vector_changes_nothing():
+    embeddings = random_embeddings()
+    scaled = {code: rows * np.arange(1, 41)[:, None] for code, rows in embeddings.items()}
+    assert retrieval.retrieval_matrix(scaled).mean("p_at_1") == pytest.approx(
+        retrieval.retrieval_matrix(embeddings).mean("p_at_1")
+    )
+
+
+def test_one_row_and_k_above_the_candidates():
+    one = {"en": np.ones((1, 3)), "de": np.ones((1, 3))}
+    for similarity in retrieval.SIMILARITIES:
+        matrix = retrieval.retrieval_matrix(one, similarity=similarity, k_values=(1, 10))
+        assert matrix.mean("p_at_1") == matrix.mean("p_at_10") == 1
+
+
+def test_distractors_are_further_candidates():
+    embeddings = {code: on_circle(angles) for code, angles in ANGLES.items()}
+    matrix = retrieval.retrieval_matrix(embeddings, distractors={"de": on_circle([1, 89])})
+    assert matrix.value("p_at_1", "en", "de") == 0
+    assert matrix.value("p_at_1", "de", "en") == pytest.approx(2 / 3)
+    np.testing.assert_array_equal(matrix.num_candidates, [[0, 5], [3, 0]])
+    assert "error" not in matrix.metrics
+
+
+@pytest.mark.parametrize("similarity", ["margin", "csls"])
+def test_distractors_of_the_source_language_shape_the_neighborhoods(similarity):
+    embeddings = random_embeddings(n=60)
+    pool = np.random.default_rng(9).standard_normal((200, 8))
+    unit = {code: knn.normalize(rows) for code, rows in embeddings.items()}
+    size = {"margin": 4, "csls": 10}[similarity]
+    cosine = unit["en"] @ unit["de"].T
+    rows = np.sort(cosine, axis=1)[:, -size:].mean(axis=1)[:, None]
+    around = np.concatenate([unit["en"], knn.normalize(pool)]) @ unit["de"].T
+    columns = np.sort(around, axis=0)[-size:].mean(axis=0)[None]
+    scores = cosine / (rows + columns) if similarity == "margin" else 2 * cosine - columns
+    expected = (scores.argmax(axis=1) == np.arange(60)).mean()
+
+    matrix = retrieval.retrieval_matrix(embeddings, similarity=similarity, distractors={"en": pool})
+    assert matrix.value("p_at_1", "en", "de") == pytest.approx(expected)
+    plain = retrieval.retrieval_matrix(embeddings, similarity=similarity)
+    assert matrix.value("p_at_1", "de", "fr") == plain.value("p_at_1", "de", "fr")
+
+
+def test_rows_without_a_translation_are_left_out_of_that_direction():
+    data = data_of(en=["en 0", "en 50", "en 90"], de=["de 5", "", "de 55"], fr=["", "fr 50", ""])
+    matrix = retrieval.measure_retrieval(encode_numbers, data)
+    np.testing.assert_array_equal(matrix.num_queries, [[0, 2, 1], [2, 0, 0], [1, 0, 0]])
+    assert matrix.mean("p_at_1") == 1
+    assert "fr" not in matrix.to_dict()["p_at_1"]["de"]
+
+
+def test_a_copy_of_the_right_text_counts_only_when_texts_are_matched():
+    data = data_of(en=["en 0", "en 0", "en 90"], de=["de 0", "de 0", "de 90"])
+    by_index = retrieval.measure_retrieval(encode_numbers, data)
+    by_text = retrieval.measure_retrieval(encode_numbers, data, match="text")
+    assert by_index.value("p_at_1", "en", "de") == pytest.approx(2 / 3)
+    assert by_text.mean("p_at_1") == 1 and by_text.mean("error") == 0
+
+
+def test_distractor_texts_equal_to_a_candidate_are_left_out():
+    data = data_of(en=["en 0", "en 90"], de=["de 1", "de 91"])
+    matrix = retrieval.measure_retrieval(
+        encode_numbers, data, distractors={"de": ["de 1", "de 45", "de 45"]}, match="text"
+    )
+    assert matrix.num_candidates[0, 1] == 3
+    assert matrix.mean("p_at_1") == 1
+
+
+def test_bilingual_files_join_into_one_matrix():
+    parts = (
+        ParallelText("a", {"de": ["de 5", "de 60"], "en": ["en 0", "en 50"]}),
+        ParallelText("b", {"fr": ["fr 0"], "en": ["en 3"]}),
+    )
+    scores = retrieval.evaluate_retrieval(encode_numbers, RetrievalData("pairs", parts))
+    assert scores["pairs/p_at_1_de_en"] == scores["pairs/p_at_1_fr_en"] == 1
+    assert scores["pairs/p_at_1"] == 1 and scores["pairs/error_en_de"] == 0
+    assert "pairs/p_at_1_de_fr" not in scores
+
+
+def test_each_text_is_encoded_once():
+    calls = []
+
+    def encode(texts):
+        calls.append(list(texts))
+        return encode_numbers(texts)
+
+    data = data_of(en=["en 0", "en 0", "en 90"], de=["de 0", "en 0", "de 90"])
+    retrieval.evaluate_retrieval(encode, data)
+    assert calls == [["en 0", "en 90", "de 0", "de 90"]]
+
+
+def test_metrics_are_plain_floats():
+    data = data_of(en=["en 0", "en 90"], de=["de 0", "de 90"])
+    scores = retrieval.evaluate_retrieval(encode_numbers, data, k_values=(1,))
+    assert set(map(type, scores.values())) == {float}
+    assert {"toy/p_at_1", "toy/error", "toy/xsim", "toy/p_at_1_en_de"} <= set(scores)
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "settings", "message"),
+    [
+        ({"en": np.eye(2)}, {}, "at least two languages"),
+        ({"en": np.eye(2), "de": np.eye(3)[:, :2]}, {}, "row counts"),
+        ({"en": np.eye(2), "de": np.eye(3)[:2]}, {}, "same dim"),
+        ({"en": np.eye(2), "de": np.full((2, 2), np.nan)}, {}, r"embeddings\[0\] must be finite"),
+        ({"en": np.eye(2), "de": np.eye(2)}, {"similarity": "dot"}, "one of cosine, margin, csls"),
+        ({"en": np.eye(2), "de": np.eye(2)}, {"k_values": ()}, "k_values"),
+        ({"en": np.empty((0, 2)), "de": np.empty((0, 2))}, {}, "no row has text"),
+    ],
+)
+def test_bad_embeddings_and_settings_are_refused(embeddings, settings, message):
+    with pytest.raises(ValueError, match=message):
+        retrieval.retrieval_matrix(embeddings, **settings)
+
+
+def test_an_encode_that_loses_rows_is_refused():
+    data = data_of(en=["a", "b"], de=["c", "d"])
+    with pytest.raises(ValueError, match="3 rows for 4 texts"):
+        retrieval.evaluate_retrieval(lambda texts: np.ones((3, 2)), data)
+    with pytest.raises(ValueError, match="match must be index or text"):
+        retrieval.evaluate_retrieval(lambda texts: np.ones((4, 2)), data, match="fuzzy")

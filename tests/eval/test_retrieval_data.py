@@ -1,0 +1,116 @@
+"""Reading retrieval data: layouts, aliases, and errors that name the place."""
+
+import gzip
+
+import pytest
+
+from xling_jax.eval import retrieval_data
+
+
+def write(path, text):
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", encoding="utf-8") as stream:
+        stream.write(text)
+    return path
+
+
+def test_n_way_file_with_row_names_and_gaps(tmp_path):
+    path = write(tmp_path / "pud.dev.tsv.gz", "id\ten\tde\nn1\tone\teins\nn2\ttwo\t \n")
+    data = retrieval_data.load_retrieval_data(path)
+    assert data.name == "pud_dev" and data.languages == ("en", "de") and data.num_rows == 2
+    assert data.parts[0].texts == {"en": ["one", "two"], "de": ["eins", ""]}
+
+
+def test_id_is_a_language_when_asked_for(tmp_path):
+    path = write(tmp_path / "a.tsv", "id\ten\tde\nsatu\tone\teins\n")
+    data = retrieval_data.load_retrieval_data(path, ["id", "en"])
+    assert data.parts[0].texts == {"id": ["satu"], "en": ["one"]}
+
+
+def test_languages_choose_and_order_columns_by_code_or_alias(tmp_path):
+    path = write(tmp_path / "a.tsv", "deu\teng\tfr\nx\ty\tz\n")
+    data = retrieval_data.load_retrieval_data(path, ["en", "de", "it"])
+    assert data.parts[0].texts == {"en": ["y"], "de": ["x"]}
+    assert data.languages == ("en", "de")
+
+
+def test_directory_of_pairs_leaves_out_files_without_the_languages(tmp_path):
+    write(tmp_path / "deu-eng.tsv", "deu\teng\na\tb\n")
+    write(tmp_path / "fra-eng.tsv.gz", "fra\teng\nc\td\n")
+    write(tmp_path / "README.md", "not data")
+    assert retrieval_data.load_retrieval_data(tmp_path).languages == ("deu", "eng", "fra")
+    assert retrieval_data.load_retrieval_data(tmp_path, ["en", "de"]).languages == ("en", "de")
+
+
+def test_tatoeba_layout_of_laser(tmp_path):
+    write(tmp_path / "tatoeba.deu-eng.deu", "a\nb\n")
+    write(tmp_path / "tatoeba.deu-eng.eng", "c\nd\n")
+    (part,) = retrieval_data.load_retrieval_data(tmp_path).parts
+    assert part.texts == {"deu": ["a", "b"], "eng": ["c", "d"]}
+    write(tmp_path / "tatoeba.deu-eng.eng", "c\n")
+    with pytest.raises(ValueError, match=r"as many lines .* found \[2, 1\]"):
+        retrieval_data.load_retrieval_data(tmp_path)
+
+
+def test_any_training_corpus_serves(tmp_path):
+    write(tmp_path / "corpus.de", "a\n\nb\n")
+    write(tmp_path / "corpus.en", "c\nd\ne\n")
+    data = retrieval_data.load_retrieval_data(f"moses:{tmp_path}/corpus", ["en", "de"])
+    assert data.name == "corpus"
+    assert data.parts[0].texts == {"en": ["c", "d", "e"], "de": ["a", "", "b"]}
+
+
+def test_fingerprint_follows_texts_not_files(tmp_path):
+    text = "en\tde\none\teins\n"
+    plain = retrieval_data.load_retrieval_data(write(tmp_path / "a.tsv", text))
+    packed = retrieval_data.load_retrieval_data(write(tmp_path / "b.tsv.gz", text))
+    other = retrieval_data.load_retrieval_data(write(tmp_path / "c.tsv", text + "two\tzwei\n"))
+    assert plain.fingerprint == packed.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"a\.tsv:1: must be a header"),
+        (b"en\tde\n", "must hold rows below its header"),
+        (b"en\tHello there\nx\ty\n", r"a\.tsv:1: .*found 'Hello there'"),
+        (b"en\ten\nx\ty\n", r"a\.tsv:1: .*once; found 'en'"),
+        (b"en\tde\nx\ty\nx\n", r"a\.tsv:3: a row must have 2 cells .* found 1"),
+        (b"en\tde\nx\ty\n\xff\ty\n", r"a\.tsv:3: broken line \(broken_utf8\)"),
+        (b"en\tde\nx\0\ty\n", r"a\.tsv:2: broken line \(nul_byte\)"),
+        (b"en\nx\n", "at least two language columns"),
+    ],
+)
+def test_broken_files_are_refused_with_their_line(tmp_path, content, message):
+    (tmp_path / "a.tsv").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        retrieval_data.load_retrieval_data(tmp_path / "a.tsv")
+
+
+def test_a_pair_in_two_files_is_refused(tmp_path):
+    write(tmp_path / "a.tsv", "en\tde\nx\ty\n")
+    write(tmp_path / "b.tsv", "de\ten\tfr\nx\ty\tz\n")
+    with pytest.raises(ValueError, match=r"in one file only; .*a\.tsv and .*b\.tsv"):
+        retrieval_data.load_retrieval_data(tmp_path)
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(OSError, match=r"missing\.tsv"):
+        retrieval_data.load_retrieval_data(tmp_path / "missing.tsv")
+    with pytest.raises(ValueError, match=r"must hold \.tsv files"):
+        retrieval_data.load_retrieval_data(tmp_path)
+    with pytest.raises(ValueError, match="must be a .tsv file, a directory or KIND:WHERE"):
+        retrieval_data.load_retrieval_data(tmp_path / "corpus.de")
+    path = write(tmp_path / "a.tsv", "en\tde\nx\ty\n")
+    with pytest.raises(ValueError, match="two of fr, it; found fewer"):
+        retrieval_data.load_retrieval_data(path, ["fr", "it"])
+
+
+def test_distractor_files_are_named_by_language(tmp_path):
+    first = write(tmp_path / "news.deu.txt.gz", "a\n\nb\n")
+    second = write(tmp_path / "web.de.txt", "c\n")
+    assert retrieval_data.load_distractors([first, second], ["en", "de"]) == {"de": ["a", "b", "c"]}
+    with pytest.raises(ValueError, match=r"named NAME\.LANG\.txt"):
+        retrieval_data.load_distractors([tmp_path / "news.txt"], ["en"])
+    with pytest.raises(ValueError, match="fr"):
+        retrieval_data.load_distractors([write(tmp_path / "n.fr.txt", "a\n")], ["en", "de"])

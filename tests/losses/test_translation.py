@@ -1,0 +1,176 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xling_jax.losses.translation import decoder_tokens, translation_loss
+
+BATCH, LENGTH, WIDTH, ROWS, VOCAB = 8, 3, 6, 16, 13  # three rows of the table are padding
+EPSILON = 0.1
+
+
+def reference(hidden, table, labels, mask, epsilon, vocab_size):
+    """Loss, -log p summed, and gradients of the loss, in float64 from the formula."""
+    hidden, real = hidden.astype(np.float64), table[:vocab_size].astype(np.float64)
+    logits = hidden @ real.T
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    one_hot = np.eye(vocab_size)[labels]
+    target = (1 - epsilon) * one_hot + epsilon / vocab_size
+    weights = mask[..., None]
+    slope = weights * (np.exp(log_p) - target)
+    table_gradient = np.zeros(table.shape)
+    table_gradient[:vocab_size] = np.einsum("blv,blw->vw", slope, hidden)
+    loss, nll = -(weights * target * log_p).sum(), -(weights * one_hot * log_p).sum()
+    return loss, nll, slope @ real, table_gradient
+
+
+def reference_loss(arrays, vocab_size=VOCAB):
+    return reference(*arrays, EPSILON, vocab_size)
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """hidden, table, labels, mask; row 1 fully masked."""
+    random = np.random.default_rng(0)
+    mask = random.random((BATCH, LENGTH)) < 0.7
+    mask[0], mask[1] = True, False
+    return (
+        random.normal(size=(BATCH, LENGTH, WIDTH)).astype(np.float32),
+        random.normal(size=(ROWS, WIDTH)).astype(np.float32),
+        random.integers(0, VOCAB, (BATCH, LENGTH)),
+        mask,
+    )
+
+
+def loss(hidden, table, labels, mask, **settings):
+    settings = {"label_smoothing": EPSILON, "vocab_size": VOCAB} | settings
+    return translation_loss(hidden, table, labels, mask, **settings)
+
+
+@functools.cache
+def with_gradients(**settings):
+    function = lambda *arrays: loss(*arrays, **settings)
+    return jax.jit(jax.value_and_grad(function, argnums=(0, 1), has_aux=True))
+
+
+def test_gradient_of_the_reference_is_its_slope(arrays):
+    hidden, table, labels, mask = arrays
+    gradient = reference_loss(arrays)[2]
+    for place in [(0, 0, 0), (0, 2, 5), (1, 1, 1), (7, 1, 3)]:
+        step = np.zeros(hidden.shape)
+        step[place] = 1e-5
+        ends = [reference_loss((hidden + s, table, labels, mask))[0] for s in (step, -step)]
+        np.testing.assert_allclose((ends[0] - ends[1]) / 2e-5, gradient[place], atol=1e-8)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 8])
+def test_value_and_gradients_equal_the_formula(arrays, chunks):
+    settings = {"max_logits": BATCH * LENGTH * ROWS // chunks} if chunks > 1 else {}
+    (value, nll), gradients = with_gradients(**settings)(*arrays)
+    expected = reference_loss(arrays)
+    np.testing.assert_allclose(value, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(nll, expected[1], rtol=1e-6)
+    np.testing.assert_allclose(gradients[0], expected[2], atol=1e-6)
+    np.testing.assert_allclose(gradients[1], expected[3], atol=5e-6)
+
+
+def test_chunks_that_do_not_divide_the_batch_stay_below_the_limit(arrays):
+    value, _ = jax.jit(functools.partial(loss, max_logits=3 * LENGTH * ROWS))(*arrays)
+    np.testing.assert_allclose(value, reference_loss(arrays)[0], rtol=1e-6)
+
+
+def test_gradient_follows_the_factor_in_front(arrays):
+    hidden, *others = arrays
+    gradient = jax.jit(jax.grad(lambda hidden: 0.5 * loss(hidden, *others)[0]))(hidden)
+    np.testing.assert_allclose(gradient, 0.5 * reference_loss(arrays)[2], atol=1e-6)
+
+
+def test_value_without_gradient_and_without_jit_is_the_same(arrays):
+    value, nll = loss(*arrays)
+    expected = reference_loss(arrays)
+    np.testing.assert_allclose((value, nll), expected[:2], rtol=1e-6)
+
+
+def test_padding_rows_of_the_table_are_in_neither_softmax_nor_smoothing(arrays):
+    hidden, table, labels, mask = arrays
+    huge = np.where(np.arange(ROWS)[:, None] < VOCAB, table, 1e4).astype(np.float32)
+    (value, _), (_, table_gradient) = with_gradients()(hidden, huge, labels, mask)
+    np.testing.assert_allclose(value, reference_loss(arrays)[0], rtol=1e-6)
+    assert not table_gradient[VOCAB:].any()
+
+
+def test_masked_positions_and_rows_change_nothing(arrays):
+    hidden, table, labels, mask = arrays
+    other = np.where(mask[..., None], hidden, 100.0).astype(np.float32)
+    other_labels = np.where(mask, labels, 0)
+    (value, _), (hidden_gradient, _) = with_gradients()(other, table, other_labels, mask)
+    np.testing.assert_allclose(value, reference_loss(arrays)[0], rtol=1e-6)
+    assert not hidden_gradient[~mask].any()
+
+
+def test_a_fully_masked_batch_has_loss_and_gradient_zero(arrays):
+    hidden, table, labels, mask = arrays
+    (value, _), gradients = with_gradients()(hidden, table, labels, np.zeros_like(mask))
+    assert value == 0
+    assert not any(gradient.any() for gradient in gradients)
+
+
+def test_uniform_logits_cost_log_vocabulary_for_any_smoothing(arrays):
+    _, table, labels, _ = arrays
+    everywhere = (np.zeros((BATCH, LENGTH, WIDTH)), table, labels, np.ones((BATCH, LENGTH)))
+    values = [loss(*everywhere, label_smoothing=epsilon) for epsilon in (0.0, 0.1, 0.9)]
+    np.testing.assert_allclose(values, BATCH * LENGTH * np.log(VOCAB), rtol=1e-6)
+
+
+def test_bfloat16_stays_close(arrays):
+    hidden, table, labels, mask = arrays
+    (value, _), (hidden_gradient, table_gradient) = with_gradients()(
+        jnp.asarray(hidden, jnp.bfloat16), table, labels, mask
+    )
+    expected = reference_loss(arrays)
+    assert value.dtype == table_gradient.dtype == jnp.float32
+    assert hidden_gradient.dtype == jnp.bfloat16
+    np.testing.assert_allclose(value, expected[0], rtol=0.01)
+    np.testing.assert_allclose(hidden_gradient.astype(np.float32), expected[2], atol=0.05)
+    np.testing.assert_allclose(table_gradient, expected[3], atol=0.1)
+
+
+def arrays_of(jaxpr):
+    """Shapes of everything a program computes, its inner programs included."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.shape for variable in equation.outvars)
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from arrays_of(inner)
+
+
+def test_no_array_of_tokens_by_vocabulary_exists_outside_a_chunk(arrays):
+    limit = BATCH * LENGTH * ROWS // 4
+    program = jax.make_jaxpr(with_gradients(max_logits=limit))(*arrays).jaxpr
+    logits = [np.prod(s) for s in arrays_of(program) if len(s) > 2 and ROWS in s]
+    assert max(logits) == limit
+    whole = jax.make_jaxpr(with_gradients())(*arrays).jaxpr
+    assert max(np.prod(s) for s in arrays_of(whole) if len(s) > 2) == 4 * limit
+
+
+def test_decoder_tokens_shift_by_one_and_drop_the_beginning_of_sentence():
+    target = jnp.array([[0, 7, 8, 2, 1], [0, 9, 2, 1, 1], [0, 2, 1, 1, 1], [1, 1, 1, 1, 1]])
+    previous, labels = decoder_tokens(target, bos_id=0, eos_id=2, pad_id=1)
+    assert previous.tolist() == [[2, 7, 8, 1], [2, 9, 1, 1], [2, 1, 1, 1], [1, 1, 1, 1]]
+    assert labels.tolist() == [[7, 8, 2, 1], [9, 2, 1, 1], [2, 1, 1, 1], [1, 1, 1, 1]]
+
+
+def test_decoder_tokens_with_beginning_of_sentence_are_those_of_the_published_code():
+    target = jnp.array([[0, 7, 8, 2, 1], [1, 1, 1, 1, 1]])
+    previous, labels = decoder_tokens(target, bos_id=0, eos_id=2, pad_id=1, keep_bos=True)
+    assert previous.tolist() == [[2, 0, 7, 8, 1], [1, 1, 1, 1, 1]]
+    assert labels.tolist() == target.tolist()
+
+
+@pytest.mark.parametrize("settings", [{"label_smoothing": 1.0}, {"vocab_size": ROWS + 1}])
+def test_settings_out_of_range_are_refused(arrays, settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        loss(*arrays, **settings)

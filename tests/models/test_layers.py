@@ -1,0 +1,63 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xling_jax.models.layers import Attention, Dropout, pool, sinusoidal_positions
+
+
+def test_sinusoids_are_all_sines_then_all_cosines():
+    positions = sinusoidal_positions(3, 8, first=2)
+    frequencies = 10000.0 ** -np.array([0, 1 / 3, 2 / 3, 1])
+    for row, position in zip(positions, (2, 3, 4)):
+        np.testing.assert_allclose(row[:4], np.sin(position * frequencies), atol=1e-6)
+        np.testing.assert_allclose(row[4:], np.cos(position * frequencies), atol=1e-6)
+
+
+@pytest.mark.parametrize("generator", ["threefry", "hash"])
+def test_dropout_zeroes_its_share_and_keeps_the_mean(generator, key):
+    ones = jnp.ones((200, 300))
+    drop = Dropout(0.3, generator)
+    run = jax.jit(lambda key: drop.apply({}, ones, False, rngs={"dropout": key}))
+    dropped = np.asarray(run(key))
+    np.testing.assert_allclose((dropped == 0).mean(), 0.3, atol=0.01)
+    np.testing.assert_allclose(dropped[dropped > 0], 1 / 0.7, rtol=1e-6)
+    np.testing.assert_array_equal(run(key), dropped)
+    # As for independent draws: neighbours in both directions, and another key.
+    zero, other = dropped == 0, np.asarray(run(jax.random.key(1))) == 0
+    for pairs in (zero[1:] & zero[:-1], zero[:, 1:] & zero[:, :-1], zero & other):
+        np.testing.assert_allclose(pairs.mean(), 0.09, atol=0.01)
+
+
+def test_dropout_is_the_identity_when_deterministic_or_zero():
+    ones = jnp.ones((2, 3))
+    assert Dropout(0.3).apply({}, ones, True) is ones
+    assert Dropout(0.0).apply({}, ones, False) is ones
+
+
+def test_an_unknown_dropout_generator_is_refused(key):
+    with pytest.raises(ValueError, match="dropout_generator='lcg'"):
+        Dropout(0.3, "lcg").apply({}, jnp.ones(3), False, rngs={"dropout": key})
+
+
+@pytest.mark.parametrize(
+    "pooling, expected", [("first", [[1, 5], [0, 0]]), ("mean", [[2, 3], [0, 0]]), ("max", None)]
+)
+def test_pooling_sees_real_tokens_only_and_gives_zeros_for_none(pooling, expected):
+    states = jnp.array([[[1.0, 5], [3, 1], [90, 90]], [[7.0, 7], [8, 8], [9, 9]]])
+    mask = jnp.array([[True, True, False], [False, False, False]])
+    expected = expected or [[3, 5], [0, 0]]
+    np.testing.assert_allclose(pool(states, mask, pooling), expected)
+    gradient = jax.grad(lambda states: pool(states, mask, pooling).sum())(states)
+    assert np.isfinite(gradient).all()
+    assert not gradient[~mask].any()
+
+
+def test_an_unknown_pooling_is_refused():
+    with pytest.raises(ValueError, match="pooling='last'"):
+        pool(jnp.ones((1, 2, 3)), jnp.ones((1, 2), bool), "last")
+
+
+def test_heads_must_divide_the_width(key):
+    with pytest.raises(ValueError, match="heads=3 must divide width=8"):
+        Attention(8, 3).init(key, jnp.ones((1, 2, 8)), jnp.ones((1, 2, 8)), True, True)

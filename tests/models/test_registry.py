@@ -1,0 +1,79 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.models.tlaser_reference import random_params
+from xling_jax.models.registry import build_encoder, build_model, encoder_specials
+from xling_jax.train.state import count_parameters
+
+TLASER = {"family": "tlaser"}
+
+
+def count(decoder=None, **shared):
+    """Parameters of the published sizes at a vocabulary of 50,000 and five languages."""
+    model = build_model(
+        encoder=TLASER,
+        decoder=TLASER | {"published_parameters": True} | (decoder or {}),
+        vocab_size=50_000,
+        num_languages=5,
+        **shared,
+    )
+    tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros(1, jnp.int32)
+    return count_parameters(jax.eval_shape(lambda: model.init(jax.random.key(0), tokens, language)))
+
+
+@pytest.mark.parametrize(
+    "decoder, expected",
+    [
+        ({}, 246_043_808),
+        ({"language_at": "input"}, 247_060_640),
+        ({"share_embeddings": True}, 143_643_808),
+        # What never gets a gradient: two projections and the layer norm before them.
+        ({"published_parameters": False}, 246_043_808 - 1024 * (1024 + 1056) - 4 * 1024),
+    ],
+)
+def test_parameters_are_as_many_as_published(decoder, expected):
+    assert count(decoder, vocab_multiple=1) == expected
+
+
+def test_tables_are_padded_for_the_hardware():
+    assert count() == 246_043_808 + 3 * 1024 * (50_048 - 50_000)
+
+
+def test_a_shared_table_is_trained_from_both_sides():
+    sizes = {"width": 8, "heads": 2, "ffn_width": 8}
+    model = build_model(
+        encoder=TLASER | sizes | {"layers": 1},
+        decoder=TLASER | sizes | {"share_embeddings": True},
+        vocab_size=16,
+        num_languages=2,
+        vocab_multiple=8,
+    )
+    tokens, language = jnp.array([[0, 4, 5, 2]]), jnp.zeros(1, jnp.int32)
+    previous = jnp.array([[2, 6, 7]])
+
+    def loss(params):
+        sentence = model.apply({"params": params}, tokens, method="encode")
+        hidden, table = model.apply(
+            {"params": params}, sentence, language, previous, method="decode"
+        )
+        return ((hidden @ table.T) ** 2).sum()
+
+    params = random_params(lambda: model.init(jax.random.key(0), tokens, language)["params"])
+    assert "embed" not in params["decoder"] and "output_embedding" not in params["decoder"]
+    gradient = jax.jit(jax.grad(loss))(params)["encoder"]["embed"]["embedding"]
+    assert (np.abs(gradient).sum(1) > 0).all()  # every row through the output layer
+
+
+def test_what_a_family_puts_around_a_sentence():
+    assert encoder_specials("tlaser") == (("bos",), ("eos",))
+
+
+def test_unknown_families_and_arguments_are_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="'bert' is unknown; known are tlaser"):
+        build_encoder("bert", vocab_size=8)
+    with pytest.raises(ValueError, match="encoder.depth is no argument.*layers"):
+        build_encoder("tlaser", vocab_size=8, depth=3)
+    with pytest.raises(ValueError, match="decoder family 'lstm'"):
+        build_model(encoder=TLASER, decoder={"family": "lstm"}, vocab_size=8, num_languages=1)

@@ -1,0 +1,104 @@
+"""Which part of the library may import which."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "xling_jax"
+EVERYTHING = {"align", "cli", "config", "data", "documents", "encode", "eval"}
+EVERYTHING |= {"losses", "models", "train"}
+ALLOWED = {
+    "align": {"align"},
+    "losses": {"losses"},
+    "models": {"models"},
+    "documents": {"documents"},
+    "data": {"data"},
+    "encode": {"encode", "data.vocab", "models"},
+    "train": {"train", "data", "models", "losses"},
+    "eval": {"eval", "encode", "documents", "align", "data"},
+    "cli": EVERYTHING,
+    "config": set(),
+    "__init__": {"encode"},
+    "__main__": {"cli"},
+}
+TENSORFLOW = {"tensorflow", "tensorflow_datasets"}
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def is_module(name):
+    path = ROOT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def imported(path, in_functions=True):
+    """Names of the modules a file imports; of its own package also those under `from … import`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree) if in_functions else tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports must be absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if is_module(name) else node.module for name in names)
+
+
+def test_imports_follow_the_arrows():
+    wrong = []
+    for path in MODULES:
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        for name in imported(path):
+            target = f"{name.removeprefix('xling_jax.')}."
+            allowed = any(target.startswith(f"{other}.") for other in ALLOWED[room])
+            if name.startswith("xling_jax.") and not allowed:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong
+
+
+def test_tensorflow_is_imported_in_functions_of_the_corpus_readers_only():
+    for path in MODULES:
+        assert "tensorflow" not in {n.split(".")[0] for n in imported(path, in_functions=False)}
+        if TENSORFLOW & {name.split(".")[0] for name in imported(path)}:
+            relative = path.relative_to(PACKAGE).as_posix()
+            assert relative.startswith(("data/pairs", "data/corpora", "data/readers", "data/tfds"))
+
+
+def test_configs_import_the_config_module_only():
+    for path in (ROOT / "configs").glob("*.py"):
+        ours = {name for name in imported(path) if name.startswith("xling_jax")}
+        assert ours <= {"xling_jax.config"}
+
+
+def loaded_by(statement):
+    """Top-level packages that a fresh interpreter holds after a statement."""
+    program = f"import sys; {statement}; print(*sorted({{n.split('.')[0] for n in sys.modules}}))"
+    out = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    return set(out.stdout.split())
+
+
+def test_importing_the_package_pulls_in_neither_jax_nor_tensorflow():
+    assert not loaded_by("import xling_jax") & {"jax", "flax", "numpy", *TENSORFLOW}
+
+
+def test_training_and_encoding_import_no_tensorflow():
+    loaded = loaded_by("import xling_jax.train.loop, xling_jax.encode.encoder")
+    assert "jax" in loaded
+    assert not loaded & TENSORFLOW
+
+
+def test_importing_every_module_starts_no_device_and_configures_no_logger():
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in MODULES
+        if path.name != "__main__.py" and "tfds_builders" not in path.parts
+    ]
+    check = (
+        "import logging; from jax._src import xla_bridge; "
+        "assert not xla_bridge.backends_are_initialized(), 'a device was started'; "
+        "assert not logging.getLogger('xling_jax').handlers"
+    )
+    assert not loaded_by(f"import {', '.join(names)}; {check}") & {"tensorflow"}

@@ -1,0 +1,103 @@
+"""Gradients of one batch on one and on eight devices, in one process; prints the differences.
+
+Run by `test_mesh.py` in a process of its own, because the number of devices is fixed at the start.
+"""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AxisType, Mesh
+
+from tests.models.tlaser_reference import random_params
+from xling_jax.models.registry import build_model
+from xling_jax.train import mesh as mesh_module
+from xling_jax.train.mesh import AXES, make_mesh, to_global
+from xling_jax.train.objective import translation_objective
+from xling_jax.train.state import TrainState
+from xling_jax.train.step import make_steps
+
+VOCAB = 30
+
+
+def make_batch(seed: int, rows: int) -> dict[str, np.ndarray]:
+    """Random sentences; the last row is padding."""
+    random = np.random.default_rng(seed)
+
+    def tokens() -> np.ndarray:
+        ids = random.integers(4, VOCAB, (rows, 6))
+        lengths = random.integers(2, 7, rows)
+        ids = np.where(np.arange(6) < lengths[:, None] - 1, ids, 1)
+        ids[np.arange(rows), lengths - 1] = 2
+        ids[:, 0] = 0
+        ids[-1] = 1
+        return ids.astype(np.int32)
+
+    language = random.integers(0, 3, rows).astype(np.int32)
+    return {"source_tokens": tokens(), "target_tokens": tokens(), "target_language": language}
+
+
+def make_gradients(dropout: float, **objective: float):
+    """A function (mesh, batches) -> accumulated gradient and sums."""
+    sizes = {"family": "tlaser", "width": 16, "heads": 2, "ffn_width": 24, "dropout": dropout}
+    model = build_model(
+        encoder=sizes | {"layers": 1},
+        decoder=sizes,
+        vocab_size=VOCAB,
+        num_languages=3,
+        vocab_multiple=32,
+    )
+    ids = {"bos_id": 0, "eos_id": 2, "pad_id": 1}
+    # Two chunks of the batch, so that chunking too meets rows on different devices.
+    loss_fn = translation_objective(model, vocab_size=VOCAB, **ids, **objective, max_logits=1280)
+    tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros(1, jnp.int32)
+    params = random_params(lambda: model.init(jax.random.key(0), tokens, language)["params"])
+    state = TrainState(jnp.zeros((), jnp.int32), params, ())
+
+    def gradients(mesh: Mesh, *batches: dict[str, np.ndarray]):
+        steps = make_steps(loss_fn, optax.identity(), mesh, state, seed=3)
+        placed = jax.device_put(params, mesh_module.state_sharding(mesh, params))
+        first, *others = (to_global(mesh, batch) for batch in batches)
+        accumulator = steps.first(placed, first, np.int32(0))
+        for number, batch in enumerate(others, 1):
+            accumulator = steps.more(accumulator, placed, batch, np.int32(number))
+        return accumulator
+
+    return gradients
+
+
+def difference(one, other) -> float:
+    """Largest difference of two pytrees, relative to the largest value of each leaf.
+
+    Below 0.1 the difference counts as it is: the bias of attention's keys has gradient zero but for
+    rounding.
+    """
+    relative = lambda a, b: float(np.abs(a - b).max() / max(np.abs(a).max(), 0.1))
+    return max(jax.tree.leaves(jax.tree.map(relative, *jax.device_get((one, other)))))
+
+
+def main() -> None:
+    """Prints a JSON object of named differences and facts."""
+    jax.config.update("jax_num_cpu_devices", 8)
+    mesh_module._SMALLEST_SHARDED = 64  # so that most parameters of a tiny model are split
+    single = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), AXES, axis_types=(AxisType.Auto,) * 2)
+    batch = make_batch(0, 16)
+    constrained = make_gradients(0.3, distance_weight=0.25, num_negatives=2)
+    expected = constrained(single, batch)
+    split = constrained(make_mesh(fsdp=4), batch)
+    shards = [leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(split[0])]
+    plain = make_gradients(0.0)
+    halves = [{k: v[i::2] for k, v in batch.items()} for i in range(2)]
+    facts = {
+        "data_parallel": difference(expected, constrained(make_mesh(), batch)),
+        "fsdp": difference(expected, split),
+        "split_parameters": shards.count(False),
+        "accumulated": difference(plain(single, batch), plain(make_mesh(), *halves)),
+    }
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main()

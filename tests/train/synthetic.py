@@ -1,0 +1,54 @@
+"""A small made-up corpus as token shards, and a config to train on it."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from xling_jax.config import apply_size, default_config
+from xling_jax.data.shards import pack_rows, pair_name, write_shard
+from xling_jax.train.loop import Corpus
+
+VOCAB_SIZE = 60
+LANGUAGES = ("aa", "bb", "cc")
+
+
+def write_corpus(
+    directory: Path, rows: int = 200, seed: int = 0, languages: Sequence[str] = LANGUAGES
+) -> Corpus:
+    """Three languages, ciphers of one another: word w of language k is 4 + (w + 17 k) % 56."""
+    random = np.random.default_rng(seed)
+    for pair in itertools.combinations(range(len(languages)), 2):
+        words = [random.integers(0, 56, random.integers(1, 20)) for _ in range(rows)]
+        columns = {}
+        for number in pair:
+            tokens = [4 + (sentence + 17 * number) % 56 for sentence in words]
+            columns[languages[number]] = pack_rows(tokens, np.dtype(np.uint16))
+        name = pair_name(*(languages[number] for number in pair))
+        half = {k: _rows(v, 0, rows // 2) for k, v in columns.items()}
+        rest = {k: _rows(v, rows // 2, rows) for k, v in columns.items()}
+        write_shard(directory / name / "00000", half)
+        write_shard(directory / name / "00001", rest)
+    return Corpus(str(directory), "data", "vocab", VOCAB_SIZE, {"bos": 0, "pad": 1, "eos": 2})
+
+
+def _rows(column, start, stop):
+    tokens, offsets = column
+    part = offsets[start : stop + 1]
+    return tokens[part[0] : part[-1]], part - part[0]
+
+
+def smoke_config(**train) -> ConfigDict:
+    """Seconds on a CPU."""
+    config = default_config()
+    apply_size(config, "smoke")
+    config.languages = LANGUAGES
+    config.data.pairs = ("aa-bb", "bb-aa", "aa-cc", "cc-bb")
+    config.data.bucket_lengths = (8, 16, 24)
+    config.data.max_tokens = 384
+    config.data.reader = "numpy"
+    config.objective.distance_weight = 0.25
+    config.train.update(train)
+    return config

@@ -1,0 +1,87 @@
+import jax
+import jax.numpy as jnp
+import pytest
+
+from xling_jax.cli.dry_run import abstract_batch
+from xling_jax.config import default_config
+from xling_jax.data.batching import Bucket
+from xling_jax.models.registry import build_encoder
+from xling_jax.train import flops, loop
+from xling_jax.train.flops import matmul_flops
+
+B, T, D, F, L, V = 32, 32, 1024, 4096, 6, 50_000
+KEY = jax.eval_shape(lambda: jax.random.key(0))
+
+
+def shape(*sizes, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(sizes, dtype)
+
+
+def encoder_flops(length):
+    """Forward pass of the published encoder over B sentences; the last layer owes position 0."""
+    per_token = 2 * (4 * D * D + 2 * D * F)
+    full = B * length * (per_token + 4 * length * D)
+    last = B * (length * 4 * D * D + 2 * (2 * D * D + 2 * D * F) + 4 * length * D)
+    return (L - 1) * full + last
+
+
+def decoder_flops(length):
+    """Forward pass of the published decoder and output layer; one memory slot of D + 32."""
+    layer = B * length * (2 * (4 * D * D + 2 * D * F) + 4 * length * D)
+    memory = B * 2 * ((D + 32) * D + D * D)
+    return layer + memory + B * length * 2 * D * 50_048
+
+
+def test_matrix_products_count_twice_their_multiplications():
+    product = lambda a, b: jnp.einsum("bij,bjk->bik", a, b)
+    assert matmul_flops(product, shape(2, 3, 4), shape(2, 4, 5)) == 2 * 2 * 3 * 4 * 5
+
+
+def test_products_in_a_scan_count_once_an_iteration():
+    def scanned(a, rows):
+        return jax.lax.scan(lambda carry, row: (carry, a @ row), 0, rows)[1]
+
+    assert matmul_flops(scanned, shape(3, 4), shape(7, 4)) == 7 * 2 * 3 * 4
+
+
+def test_the_encoder_costs_what_its_formula_says():
+    module = build_encoder("tlaser", vocab_size=V)
+    tokens = shape(B, T, dtype=jnp.int32)
+    params = jax.eval_shape(lambda t: module.init(jax.random.key(0), t), tokens)
+    assert matmul_flops(module.apply, params, tokens) == encoder_flops(T)
+
+
+def step_flops(both=False, **objective):
+    """Forward and backward pass of the published model."""
+    config = default_config()
+    config.objective.update(objective)
+    model, loss_fn = loop.build(config, V, {"bos": 0, "pad": 1, "eos": 2})
+    params = jax.eval_shape(loop.init_params(model), KEY)
+    gradient = jax.grad(lambda p, b, k: loss_fn(p, b, k, True)[0])
+    return matmul_flops(gradient, params, abstract_batch(Bucket(T, B), both), KEY)
+
+
+@pytest.fixture(scope="module")
+def translation_alone():
+    return step_flops()
+
+
+def test_a_training_step_costs_three_forward_passes(translation_alone):
+    forward = encoder_flops(T) + decoder_flops(T - 1)
+    assert translation_alone == pytest.approx(3 * forward, rel=1e-5)
+
+
+def test_encoding_the_target_for_the_distance_alone_costs_half_again(translation_alone):
+    constrained = step_flops(distance_weight=0.25)
+    expected = 3 * encoder_flops(T) + 3 * 2 * B * B * D  # and the matrix of distances
+    assert constrained - translation_alone == expected
+    assert 1.50 < constrained / translation_alone < 1.56
+
+
+def test_where_both_directions_are_trained_the_constraint_is_nearly_free():
+    ratio = step_flops(both=True, distance_weight=0.25) / step_flops(both=True)
+    assert 1.0 < ratio < 1.001
+
+
+def test_utilisation_is_flops_over_what_the_devices_could_do():
+    assert flops.utilisation(6e12, seconds=2.0, num_devices=3, peak=4e12) == 0.25

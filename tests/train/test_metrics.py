@@ -1,0 +1,62 @@
+import json
+import math
+
+from xling_jax.train.metrics import MetricsWriter, means, read_metrics
+
+
+def test_sums_are_divided_by_their_count_or_the_normalizer():
+    sums = {
+        "loss": 12.0,
+        "normalizer": 4.0,
+        "distance_loss": 6.0,
+        "distance_loss_count": 3.0,
+        "tokens": 100.0,
+        "gradient_norm": 1.0,
+    }
+    assert means(sums) == {"loss": 3.0, "distance_loss": 2.0}
+
+
+def test_a_mean_of_nothing_is_not_a_number():
+    found = means({"loss": 0.0, "normalizer": 4.0, "scale": 0.0, "scale_count": 0.0})
+    assert math.isnan(found["scale"])
+
+
+def write(workdir, resume_step, *records):
+    writer = MetricsWriter(workdir, resume_step)
+    for step, values in records:
+        writer.write(step, values)
+    writer.close()
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    write(tmp_path, 0, (1, {"train/loss": 0.123456789}), (2, {"train/loss": 2.0}))
+    assert read_metrics(tmp_path) == [
+        {"step": 1, "train/loss": 0.123456789},
+        {"step": 2, "train/loss": 2.0},
+    ]
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_a_resumed_run_drops_later_steps_and_a_torn_last_line(tmp_path):
+    write(tmp_path, 0, *((step, {"train/loss": step}) for step in range(1, 7)))
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "train/lo')
+    write(tmp_path, 4, (5, {"train/loss": 50.0}))
+    found = [(record["step"], record["train/loss"]) for record in read_metrics(tmp_path)]
+    assert found == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 50)]
+
+
+def test_every_line_is_on_disk_when_written(tmp_path):
+    writer = MetricsWriter(tmp_path, 0)
+    writer.write(1, {"train/loss": 1.5})
+    line = (tmp_path / "metrics.jsonl").read_text()
+    writer.close()
+    assert json.loads(line) == {"step": 1, "train/loss": 1.5}
+
+
+def test_other_processes_write_nothing(tmp_path):
+    writer = MetricsWriter(tmp_path, 0, enabled=False)
+    writer.write(1, {"train/loss": 1.0})
+    writer.close()
+    assert not list(tmp_path.iterdir())
+    assert read_metrics(tmp_path) == []

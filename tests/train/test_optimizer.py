@@ -1,0 +1,90 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xling_jax.config import default_config
+from xling_jax.train.optimizer import make_optimizer, make_schedule
+
+PEAK, WARMUP = 5e-4, 4000
+
+
+def fairseq_learning_rate(update):
+    """Of the update with this number, from 0: linear warm-up, then inverse square root."""
+    if update < WARMUP:
+        return 1e-7 + update * (PEAK - 1e-7) / WARMUP
+    return PEAK * WARMUP**0.5 * update**-0.5
+
+
+def test_the_schedule_is_inverse_sqrt_with_warmup():
+    schedule = make_schedule("warmup_inverse_sqrt_schedule", peak_value=PEAK, warmup_steps=WARMUP)
+    for update in (0, 1, 2000, 3999, 4000, 4001, 100_000):
+        np.testing.assert_allclose(schedule(update), fairseq_learning_rate(update), rtol=1e-6)
+
+
+def test_the_schedule_has_a_lower_bound():
+    schedule = make_schedule(
+        "warmup_inverse_sqrt_schedule", peak_value=1.0, warmup_steps=1, min_value=0.01
+    )
+    np.testing.assert_allclose(schedule(10**6), 0.01)
+
+
+def test_the_published_optimizer_equals_fairseqs_adam_with_decoupled_decay():
+    settings = default_config().optimizer.to_dict() | {"weight_decay": 0.1}  # to be seen at all
+    optimizer = make_optimizer(schedule=lambda step: 0.01 * (step + 1), **settings)
+    random = np.random.default_rng(0)
+    start = random.normal(size=(3, 4)).astype(np.float32)
+    expected = start.astype(np.float64)
+    mean = square = np.zeros_like(expected)
+    params = {"w": jnp.asarray(start)}
+    state = optimizer.init(params)
+    for update in range(4):
+        gradient = random.normal(size=(3, 4)) * (50 if update == 1 else 1)  # once above the clip
+        updates, state = optimizer.update({"w": jnp.float32(gradient)}, state, params)
+        params = {"w": params["w"] + updates["w"]}
+
+        norm = np.sqrt((gradient**2).sum())
+        gradient = gradient * min(1.0, 25.0 / norm)
+        rate, step = 0.01 * (update + 1), update + 1
+        expected = expected * (1 - rate * 0.1)
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.98 * square + 0.02 * gradient**2
+        size = rate * np.sqrt(1 - 0.98**step) / (1 - 0.9**step)
+        expected = expected - size * mean / (np.sqrt(square) + 1e-8)
+        np.testing.assert_allclose(params["w"], expected, atol=1e-6)
+
+
+def test_optax_schedules_and_optimizers_go_by_their_own_names():
+    schedule = make_schedule(
+        "warmup_cosine_decay_schedule",
+        init_value=0.0,
+        peak_value=1.0,
+        warmup_steps=10,
+        decay_steps=20,
+    )
+    np.testing.assert_allclose([schedule(5), schedule(10), schedule(20)], [0.5, 1, 0], atol=1e-6)
+    optimizer = make_optimizer("sgd", schedule=lambda step: 0.5)
+    updates, _ = optimizer.update({"w": jnp.ones(2)}, optimizer.init({"w": jnp.ones(2)}))
+    np.testing.assert_allclose(updates["w"], -0.5)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: make_schedule("warmup"), "schedule.name='warmup'"),
+        (lambda: make_schedule("constant_schedule", rate=1), "schedule.rate is no argument"),
+        (lambda: make_schedule("constant_schedule"), "schedule.value is missing"),
+        (
+            lambda: make_schedule("warmup_inverse_sqrt_schedule", peak_value=1, warmup_steps=0),
+            "schedule.warmup_steps=0",
+        ),
+        (lambda: make_optimizer("adamm", schedule=None), "optimizer.name='adamm'"),
+        (lambda: make_optimizer("tree", schedule=None), "optimizer.name='tree'"),
+        (
+            lambda: make_optimizer("adam", schedule=None, weight_decay=1),
+            "optimizer.weight_decay is no argument of adam",
+        ),
+    ],
+)
+def test_unknown_names_and_arguments_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,176 @@
+"""Training that is stopped, killed and continued, in real processes, equals one that is not."""
+
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from jax import tree_util
+
+from tests.train import processes
+from tests.train.synthetic import write_corpus
+
+TOTAL = 24
+SETTINGS = {
+    "train.total_steps": TOTAL,
+    "train.checkpoint_every_steps": 1,
+    "train.evaluate_every_steps": 4,
+    "train.log_every_steps": 3,  # most stops are within an interval of the log
+    "train.best_metric": "dev/score",
+    "train.export": "best",
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("corpus")
+    write_corpus(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    """Starts training in a workdir; all runs share their compiled programs."""
+    cache = tmp_path_factory.mktemp("cache")
+
+    def run(workdir: Path, num_devices: int = 1, **settings):
+        return processes.start(
+            workdir, corpus, SETTINGS | settings, cache=cache, num_devices=num_devices
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(run, tmp_path_factory) -> Path:
+    """The workdir of a run that nothing disturbs."""
+    workdir = tmp_path_factory.mktemp("uninterrupted")
+    assert processes.finish(run(workdir)) == 0, processes.log_text(workdir)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def half(run, tmp_path_factory) -> Path:
+    """The workdir of a run to half the steps."""
+    workdir = tmp_path_factory.mktemp("half")
+    assert processes.finish(run(workdir, **{"train.total_steps": TOTAL // 2})) == 0
+    assert newest(workdir) == TOTAL // 2
+    return workdir
+
+
+def saved_state(workdir: Path, step: int = TOTAL) -> dict[str, np.ndarray]:
+    """Parameters, optimizer state and step of a checkpoint."""
+    with ocp.StandardCheckpointer() as checkpointer:
+        state = checkpointer.restore(workdir / "checkpoints" / f"{step:08d}" / "state")
+    leaves = tree_util.tree_leaves_with_path(state)
+    return {tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def check_equal_to_the_last_bit(workdir: Path, uninterrupted: Path) -> None:
+    """Compares state and metrics."""
+    expected, found = saved_state(uninterrupted), saved_state(workdir)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    metrics = processes.metrics_without_timing
+    assert metrics(workdir) == metrics(uninterrupted)
+
+
+def check_same_choice(workdir: Path, uninterrupted: Path) -> None:
+    """Compares what was kept and exported as the best."""
+    with np.load(workdir / "final.npz") as a, np.load(uninterrupted / "final.npz") as b:
+        assert all(np.array_equal(a[name], b[name]) for name in b)
+    assert (workdir / "result.json").read_text() == (uninterrupted / "result.json").read_text()
+    assert kept(workdir) == kept(uninterrupted)
+
+
+def kept(workdir: Path) -> list[str]:
+    return sorted(path.name for path in (workdir / "checkpoints").iterdir() if path.is_dir())
+
+
+def newest(workdir: Path) -> int:
+    return max((int(name) for name in kept(workdir) if name.isdigit()), default=0)
+
+
+def being_written(workdir: Path) -> int:
+    """Step of the checkpoint that is being written, 0 if none is."""
+    paths = (workdir / "checkpoints").glob("*.orbax-checkpoint-tmp*")
+    return max((int(path.name.split(".")[0]) for path in paths), default=0)
+
+
+def test_killed_ten_times_even_while_saving_ends_with_the_same_bits(run, uninterrupted, tmp_path):
+    moments = random.Random(0)
+    torn = 0
+    for number in range(10):
+        process = run(tmp_path)
+        if number % 3 == 2:  # anywhere: start, restoring, compiling, steps
+            time.sleep(moments.uniform(0.3, 4.0))
+        else:  # a moment after a checkpoint begins to be written
+            target = (newest(tmp_path) if (tmp_path / "checkpoints").exists() else 0) + 1
+            target += moments.randint(0, 1)
+            writing = lambda target=target: being_written(tmp_path) >= target
+            assert processes.wait_for(writing), processes.log_text(tmp_path)
+            time.sleep(moments.uniform(0.0, 0.05))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, "the run ended before it could be killed"
+        torn += being_written(tmp_path) > 0
+    assert torn >= 2, "no kill came while a checkpoint was being written"
+    assert processes.finish(run(tmp_path)) == 0, processes.log_text(tmp_path)
+    check_equal_to_the_last_bit(tmp_path, uninterrupted)
+    check_same_choice(tmp_path, uninterrupted)
+    assert "does not read" not in processes.log_text(tmp_path)
+
+
+def test_sigterm_saves_and_leaves_and_the_same_command_continues(run, uninterrupted, tmp_path):
+    rare = {"train.checkpoint_every_steps": TOTAL}
+    process = run(tmp_path, **rare)
+    metrics = tmp_path / "metrics.jsonl"
+    assert processes.wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= 2)
+    process.terminate()
+    assert processes.finish(process) == 143
+    assert 0 < newest(tmp_path) < TOTAL
+    assert processes.finish(run(tmp_path)) == 0
+    check_equal_to_the_last_bit(tmp_path, uninterrupted)
+
+
+def test_two_halves_make_a_whole(run, half, uninterrupted, tmp_path):
+    workdir = tmp_path / "w"
+    shutil.copytree(half, workdir)
+    assert processes.finish(run(workdir)) == 0
+    check_equal_to_the_last_bit(workdir, uninterrupted)
+    check_same_choice(workdir, uninterrupted)
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
+    run, uninterrupted, tmp_path
+):
+    workdir = tmp_path / "w"
+    shutil.copytree(uninterrupted, workdir)
+    files = (workdir / "checkpoints" / f"{TOTAL:08d}" / "state").rglob("*")
+    largest = max((f for f in files if f.is_file()), key=lambda f: f.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[: largest.stat().st_size // 2])
+    assert processes.finish(run(workdir)) == 0
+    assert f"checkpoint {TOTAL} in" in processes.log_text(workdir)
+    assert (workdir / "checkpoints" / f"broken-{TOTAL:08d}").is_dir(), "nothing is deleted"
+    shutil.rmtree(workdir / "checkpoints" / f"broken-{TOTAL:08d}")
+    check_equal_to_the_last_bit(workdir, uninterrupted)
+    check_same_choice(workdir, uninterrupted)
+
+
+def test_eight_devices_go_on_with_the_batches_and_losses_of_one(run, half, uninterrupted, tmp_path):
+    workdir = tmp_path / "w"
+    shutil.copytree(half, workdir)
+    assert processes.finish(run(workdir, num_devices=8, **{"mesh.fsdp": 2})) == 0
+    log = processes.log_text(workdir)
+    assert f"continuing from checkpoint {TOTAL // 2}" in log and "8 devices" in log
+    expected = processes.metrics_without_timing(uninterrupted)
+    found = processes.metrics_without_timing(workdir)
+    assert [record.keys() for record in found] == [record.keys() for record in expected]
+    for a, b in zip(found, expected, strict=True):
+        for name in a:
+            assert a[name] == pytest.approx(b[name], rel=2e-4, abs=1e-5), (a["step"], name)

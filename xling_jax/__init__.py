@@ -1,0 +1,40 @@
+"""Cross-lingual sentence and document embeddings in JAX.
+
+    import xling_jax
+    encoder = xling_jax.load("runs/quickstart")
+    vectors = encoder.encode(["Good morning.", "Guten Morgen."])
+
+Importing the package starts no device, configures no logger and imports neither JAX nor
+TensorFlow; `load` imports what it needs when it is called.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "load"]
+
+
+def load(name_or_path: str | os.PathLike[str]) -> Encoder:
+    """Loads a trained encoder.
+
+    Args:
+        name_or_path: a model directory, a workdir of `xling train` (its `encoder/` is taken), or
+            the name of a shipped encoder.
+
+    Returns:
+        An `Encoder`, on all local devices.
+
+    Raises:
+        ValueError: if there is no model of that name, or its files are broken; the message lists
+            what is possible or names the file and what is wrong with it.
+    """
+    from xling_jax.encode.encoder import Encoder
+    from xling_jax.encode.model_directory import find_model_directory
+
+    return Encoder.from_directory(find_model_directory(name_or_path))

@@ -1,0 +1,1 @@
+"""Finding what belongs together among embeddings: neighbors and margins, on NumPy alone."""

@@ -1,0 +1,1 @@
+"""The `xling` command; the only code that reads arguments and environment."""

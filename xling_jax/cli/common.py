@@ -1,0 +1,116 @@
+"""What the commands share: errors of use, configs, progress, outputs."""
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+
+
+class UsageError(ValueError):
+    """The command was called wrongly; exit status 2."""
+
+
+def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:
+    """Raises `UsageError` if an output exists and may not be replaced."""
+    if str(path) != "-" and Path(path).exists() and not overwrite:
+        raise UsageError(f"{path}: exists; choose another --output or add --overwrite")
+
+
+def require_file(path: str | os.PathLike, argument: str) -> Path:
+    """Returns an input path that exists, or raises `UsageError` naming the argument."""
+    if not Path(path).exists():
+        raise UsageError(f"{argument} {path}: no such file or directory")
+    return Path(path)
+
+
+@contextlib.contextmanager
+def progress(total: int, description: str, unit: str = "step") -> Iterator[tqdm]:
+    """A progress bar with rate and time left on a terminal; silent elsewhere (logs tell there)."""
+    with tqdm(
+        total=total, desc=description, unit=unit, disable=not sys.stderr.isatty(), leave=False
+    ) as bar:
+        yield bar
+
+
+class PlainProgress:
+    """Progress lines for logs: at most one every `interval_s`, with rate and time left."""
+
+    def __init__(self, description: str, unit: str, interval_s: float = 30.0):
+        self._description, self._unit, self._interval = description, unit, interval_s
+        self._started = self._last = time.monotonic()
+        self._first: int | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Reports `done` of `total`."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first, self._started, self._last = done, now, now
+        if now - self._last < self._interval or sys.stderr.isatty():
+            return
+        self._last = now
+        rate = (done - self._first) / max(now - self._started, 1e-9)
+        left = (total - done) / rate if rate else float("inf")
+        logger.info(
+            "%s %d/%d, %.2f %s/s, %.0f s left",
+            self._description,
+            done,
+            total,
+            rate,
+            self._unit,
+            left,
+        )
+
+
+def load_config(path: str, overrides: Sequence[str] = ()) -> ConfigDict:
+    """A config from its file, with command-line overrides.
+
+    Args:
+        path: a Python file with `get_config(arg)`; `FILE.py:ARG` passes ARG.
+        overrides: `--config.a.b=value`.
+
+    Raises:
+        UsageError: for a missing file, an unknown key or a value of the wrong type.
+    """
+    file = path.split(":")[0]
+    if not Path(file).is_file():
+        raise UsageError(f"--config {file}: no such file; configs/ holds those of the papers")
+    values = flags.FlagValues()
+    words = ["xling", f"--config={path}", *overrides]
+    config_flags.DEFINE_config_file(
+        "config", path, lock_config=True, flag_values=values, sys_argv=words
+    )
+    try:
+        values(words)
+        return values.config
+    except Exception as error:  # a config file is a program of the user's
+        # str() of a KeyError is the repr of its message.
+        text = " ".join(str(error.args[0] if error.args else error).split())
+        if isinstance(error, SyntaxError):
+            text = f"line {error.lineno}: {error.msg}"
+        known = isinstance(error, (flags.Error, AttributeError, KeyError, TypeError, ValueError))
+        text = text if known else f"{type(error).__name__}: {text}"
+        raise UsageError(f"--config {path}: {text}") from error
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds `--config` and `--workdir`."""
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="FILE[:ARG]",
+        help="config file, e.g. configs/ct_laser.py:small; any key can be changed by "
+        "--config.SECTION.KEY=VALUE",
+    )
+    parser.add_argument(
+        "--workdir", required=True, help="directory of the run; a run that is there is continued"
+    )

@@ -1,0 +1,160 @@
+"""`xling embed`: a text file to an embedding file, row i for line i, in bounded memory."""
+
+import argparse
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from xling_jax.cli.common import PlainProgress, UsageError, progress, refuse_existing
+from xling_jax.data.readers.lines import BrokenLine, read_line_blocks
+from xling_jax.data.readers.rows import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE
+
+logger = logging.getLogger(__name__)
+
+_EXAMPLE = """example:
+  xling embed --model runs/quickstart --input europarl.de.gz --output europarl.de.npy
+  zcat news.en.gz | xling embed --model runs/quickstart --input - --output news.en.npy
+"""
+
+_PROBLEMS = {
+    BROKEN_UTF8: "text must be UTF-8; found other bytes; convert the file with iconv",
+    NUL_BYTE: "text must not hold NUL bytes; is it UTF-16 or binary? convert it to UTF-8",
+    LINE_TOO_LONG: f"a line must be below {MAX_LINE_BYTES:,} bytes; split it",
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the parser of `xling`."""
+    parser = subparsers.add_parser(
+        "embed",
+        help="turn text into vectors",
+        description="Turns each line of a UTF-8 file into a vector. Row i of the output is line i "
+        "of the input; a blank line gets the vector of an empty sentence.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--model", required=True, help="model directory, workdir, or name of a shipped encoder"
+    )
+    parser.add_argument(
+        "--input", required=True, help="text, one sentence a line; may be .gz .xz .zst; - for stdin"
+    )
+    parser.add_argument("--output", required=True, help="embedding file; - for stdout")
+    parser.add_argument(
+        "--format", choices=("npy", "laser"), default="npy", help="laser: float32 without header"
+    )
+    parser.add_argument(
+        "--documents",
+        action="store_true",
+        help="each line is a document: JSON with 'text' or 'sentences' when the input is .jsonl or "
+        "begins with '{', plain text otherwise; its vector is the mean over its sentences",
+    )
+    parser.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
+    parser.add_argument(
+        "--batch-size", type=int, help="sentences in a full batch; smaller needs less memory"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs the command.
+
+    Raises:
+        UsageError: if the input is missing, the output exists or an option is out of range.
+        ValueError, OSError: if the model or a line of the input is broken, or writing fails.
+    """
+    # What costs nothing to refuse is refused before the model is loaded.
+    if args.batch_size is not None and args.batch_size < 1:
+        raise UsageError(f"--batch-size {args.batch_size} must be at least 1")
+    if args.input != "-" and (not os.path.exists(args.input) or os.path.isdir(args.input)):
+        raise UsageError(f"--input {args.input}: no such file")
+    if args.output != "-":
+        refuse_existing(args.output, args.overwrite)
+
+    import xling_jax
+    from xling_jax.encode.embeddings_io import write_embeddings
+    from xling_jax.encode.encoder import EncodeStats
+
+    encoder = xling_jax.load(args.model)
+    # Reading the file once more costs little beside encoding it; a broken line is found before
+    # hours of work, and the time left is known. A pipe can be read only once.
+    total = None
+    if os.path.isfile(args.input):
+        total = sum(1 for _ in _read_texts(args.input, args.documents))
+    encode = encoder.encode_document_stream if args.documents else encoder.encode_stream
+    stats = EncodeStats()
+    chunks = encode(
+        _read_texts(args.input, args.documents),
+        batch_size=args.batch_size,
+        normalize=args.normalize,
+        stats=stats,
+    )
+    unit = "document" if args.documents else "sentence"
+    start = time.perf_counter()
+
+    def shown() -> Iterator[Any]:
+        plain = PlainProgress("embed", unit)
+        with progress(total, "embed", unit) as bar:
+            for chunk in chunks:
+                yield chunk
+                bar.update(len(chunk))
+                if total is not None:
+                    plain(bar.n, total)
+
+    rows = write_embeddings(
+        args.output, shown(), dim=encoder.dim, format=args.format, overwrite=args.overwrite
+    )
+    seconds = time.perf_counter() - start
+    logger.info(
+        "%s: %d rows of %d; %d sentences, %d without text, %d cut at %d tokens; "
+        "%.1f s, %.0f sentences/s, %.0f%% padding",
+        *(args.output, rows, encoder.dim, stats.num_sentences, stats.num_empty),
+        *(stats.num_truncated, encoder.max_length_tokens, seconds),
+        stats.num_sentences / max(seconds, 1e-9),
+        100 * (1 - stats.num_tokens / max(stats.num_padded_tokens, 1)),
+    )
+
+
+def _read_texts(path: str, documents: bool) -> Iterator[Any]:
+    """Yields each line, or with `documents` each document.
+
+    Raises:
+        ValueError: for a line that cannot be used, naming file and line: dropping it would shift
+            the rows.
+    """
+    name = "<stdin>" if path == "-" else path
+    lines = (line for block in read_line_blocks(_file(path)) for line in block)
+    records: bool | None = None
+    for number, line in enumerate(lines, 1):
+        if isinstance(line, BrokenLine):
+            raise ValueError(f"{name}:{number}: {_PROBLEMS[line.problem]}")
+        if not documents:
+            yield line
+            continue
+        if records is None:
+            records = ".jsonl" in os.path.basename(path) or line.startswith("{")
+        yield _parse_record(line, f"{name}:{number}") if records and line.strip() else line
+
+
+def _parse_record(line: str, where: str) -> str | list[str]:
+    try:
+        record = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{where}: a document must be a JSON object: {error}") from error
+    if isinstance(record, dict):
+        text, sentences = record.get("text"), record.get("sentences")
+        if isinstance(text, str):
+            return text
+        if isinstance(sentences, list) and all(isinstance(item, str) for item in sentences):
+            return sentences
+    raise ValueError(
+        f"{where}: a document must have 'text' (a string) or 'sentences' (a list of strings)"
+    )
+
+
+def _file(path: str) -> str:
+    return "/dev/stdin" if path == "-" else path

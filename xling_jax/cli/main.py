@@ -1,0 +1,85 @@
+"""`xling COMMAND`: finds the command, turns its errors into one line."""
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+import xling_jax
+from xling_jax.cli.common import UsageError
+
+COMMANDS = ("prepare_data", "train", "embed", "evaluate", "quickstart")
+
+EPILOG = """\
+example:
+  xling train --config configs/ct_laser.py:small --workdir runs/ct_laser \\
+      --config.data.corpora="('tsv:corpora/*.tsv.gz',)"
+  xling embed --model runs/ct_laser --input text.de --output text.de.npy
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="xling",
+        description="Cross-lingual sentence and document embeddings.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=xling_jax.__version__)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        importlib.import_module(f"xling_jax.cli.{name}").add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status: 0 done, 1 failed, 2 called wrongly."""
+    parser = make_parser()
+    args, rest = parser.parse_known_args(argv)
+    overrides = [word for word in rest if word.startswith("--config.")]
+    unknown = [word for word in rest if word not in overrides]
+    if unknown or (overrides and not hasattr(args, "config")):
+        parser.error(f"{args.command}: unknown argument {(unknown or overrides)[0]}")
+    args.config_overrides = overrides
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
+    )
+    for noisy in ("jax", "orbax", "tensorflow"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    # orbax logs tracebacks of errors that it also raises, and warns of checkpoints without metrics.
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # A compiled program that is not kept, on a full disk say, costs time at the next start only.
+    warnings.filterwarnings("ignore", message=".*persistent compilation cache")
+    try:
+        return args.run(args) or 0
+    except KeyboardInterrupt:
+        print(f"xling {args.command}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of stdout went away; nothing is wrong with us
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+        if args.debug:
+            traceback.print_exc()
+        text = str(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            text = f"{error.filename}: {error.strerror}"
+        text = " ".join(text.split())
+        print(f"xling {args.command}: error: {text}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

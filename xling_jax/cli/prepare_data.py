@@ -1,0 +1,143 @@
+"""`xling prepare`: from the corpora a config names to a vocabulary and token shards."""
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from xling_jax.cli import common
+from xling_jax.data.cleaning import REASONS
+from xling_jax.data.prepare import PreparedData, prepare
+from xling_jax.data.prepare_settings import PrepareSettings
+
+logger = logging.getLogger(__name__)
+
+_PLAIN_INTERVAL_S = 30.0
+
+_EPILOG = """\
+example:
+  xling prepare --config configs/ct_laser.py:small --workdir runs/ct_laser \\
+      --config.data.corpora="('tsv:corpora/*.tsv.gz', 'moses:europarl-v7.de-en')" \\
+      --config.data.exclude="('dev/*.tsv.gz',)"
+
+Started again, it does only what is missing. The counts are also in WORKDIR/data/counts.json.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser(
+        "prepare",
+        help="clean parallel corpora, train the vocabulary, write token shards",
+        description="Reads the parallel corpora a config names, cleans them, trains or loads the "
+        "SentencePiece model and writes token shards for training.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    common.add_config_arguments(parser)
+    parser.add_argument(
+        "--num-workers",
+        type=int,
+        help="processes; one a core unless given; the output does not depend on it",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs the command and prints the counts."""
+    if args.num_workers is not None and args.num_workers < 1:
+        raise common.UsageError(f"--num-workers must be at least 1; found {args.num_workers}")
+    config = common.load_config(args.config, args.config_overrides)
+    prepared = prepare_from_config(config, args.workdir, num_workers=args.num_workers)
+    print(format_counts(prepared.counts))
+
+
+def prepare_from_config(
+    config: ConfigDict, workdir: str, *, num_workers: int | None = None
+) -> PreparedData:
+    """Prepares the data of a config, as `xling prepare` and `xling train` do.
+
+    Args:
+        config: with `languages`, `data`, `cleaning`, `vocab`, `encoder.family` and `seed`.
+        workdir: directory of the run.
+        num_workers: processes; None for one a core.
+
+    Raises:
+        common.UsageError: if the config is wrong.
+        ValueError, OSError: as `prepare`.
+    """
+    settings = {
+        "languages": tuple(config.languages),
+        "corpora": tuple(config.data.corpora),
+        "exclude": tuple(config.data.get("exclude", ())),
+        "pairs": tuple(config.data.pairs),
+        "cleaning": _section(config, "cleaning"),
+        "vocab": _section(config, "vocab"),
+        "layout": config.encoder.family,
+        "seed": config.seed,
+    }
+    try:
+        PrepareSettings.make(**settings)
+    except ValueError as error:
+        raise common.UsageError(str(error)) from error
+    started = time.monotonic()
+    prepared = prepare(workdir=workdir, num_workers=num_workers, progress=_progress, **settings)
+    rows = sum(pair["rows"] for pair in prepared.counts["pairs"].values())
+    logger.info(
+        "%d rows of %d pairs in %s, %.0f s",
+        *(rows, len(prepared.pairs), prepared.directory, time.monotonic() - started),
+    )
+    return prepared
+
+
+def format_counts(counts: Mapping[str, Any]) -> str:
+    """Formats the counts of preparation as a table for the terminal.
+
+    Args:
+        counts: `PreparedData.counts`.
+
+    Returns:
+        A line for each corpus and pair, with the reasons rows were dropped for, and one for each
+        pair over all corpora.
+    """
+    lines = [f"{'pair':<8}{'read':>12}{'used':>12}  corpus, rows dropped"]
+    for corpus, pairs in counts["corpora"].items():
+        for pair, count in pairs.items():
+            reasons = (*REASONS, "duplicate", "too_many_tokens")
+            dropped = ", ".join(f"{count[r]:,} {r}" for r in reasons if count.get(r))
+            label = corpus if not dropped else f"{corpus}: {dropped}"
+            lines.append(f"{pair:<8}{count['read']:>12,}{count['rows']:>12,}  {label}")
+    lines.append("")
+    lines.append(f"{'pair':<8}{'':>12}{'used':>12}  tokens")
+    for pair, count in counts["pairs"].items():
+        tokens = ", ".join(f"{language} {n:,}" for language, n in count["tokens"].items())
+        lines.append(f"{pair:<8}{'':>12}{count['rows']:>12,}  {tokens}")
+    return "\n".join(lines)
+
+
+def _section(config: ConfigDict, name: str) -> dict[str, Any]:
+    section = config.get(name)
+    return section.to_dict() if section is not None else {}
+
+
+def _progress(items: Iterable[Any], desc: str, total: int | None = None) -> Iterator[Any]:
+    """A bar with rate and time left on a terminal, a line now and then otherwise."""
+    if sys.stderr.isatty():
+        yield from tqdm(items, desc, total, leave=False, unit_scale=True, mininterval=0.5)
+        return
+    started = last = time.monotonic()
+    for number, item in enumerate(items, start=1):
+        yield item
+        # The clock is not asked for each of millions of rows.
+        if total is None and number % 1000:
+            continue
+        now = time.monotonic()
+        if now - last >= _PLAIN_INTERVAL_S:
+            last, rate = now, number / (now - started)
+            left = f" of {total}, {(total - number) / rate:.0f} s left" if total else ""
+            logger.info("%s: %d%s, %.1f/s", desc, number, left, rate)

@@ -1,0 +1,229 @@
+"""`xling train`: prepare if needed, train, evaluate while training, export the encoder."""
+
+import argparse
+import json
+import logging
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from xling_jax.cli import common, prepare_data
+
+logger = logging.getLogger(__name__)
+
+EPILOG = """\
+examples:
+  xling train --config configs/ct_laser.py:small --workdir runs/ct_laser \\
+      --config.data.corpora="('tsv:corpora/*.tsv.gz',)" --config.train.total_steps=2000
+  xling train --config configs/ct_laser.py --workdir runs/x --dry-run
+
+The same command started again continues from the last checkpoint. SIGTERM saves and leaves.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser(
+        "train",
+        help="train an encoder from a config, or continue",
+        description="Prepares the data if needed, trains, evaluates, exports the encoder.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    common.add_config_arguments(parser)
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print config, parameters, buckets, FLOPs and memory; touches no data",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; 143 if SIGTERM ended it before its last step."""
+    config = common.load_config(args.config, args.config_overrides)
+    if args.dry_run:
+        from xling_jax.cli.dry_run import describe
+
+        print(describe(config))
+        return 0
+    return train_from_config(config, args.workdir)
+
+
+def train_from_config(config: ConfigDict, workdir: str) -> int:
+    """Prepares, trains and exports.
+
+    Returns:
+        0 when the last step is done, 143 when SIGTERM ended the run before.
+    """
+    import jax
+
+    from xling_jax.train.check import check_config
+
+    try:
+        check_config(config)
+    except ValueError as error:
+        raise common.UsageError(str(error)) from error
+    for path in config.evaluation.retrieval:
+        common.require_file(path, "--config.evaluation.retrieval")
+    if config.train.best_metric and not config.evaluation.retrieval:
+        raise common.UsageError(
+            f"train.best_metric={config.train.best_metric!r} needs files in evaluation.retrieval"
+        )
+    _refuse_other_run(config, Path(workdir))
+    prepared = prepare_data.prepare_from_config(config, workdir)
+
+    from xling_jax.data.vocab import Vocab
+    from xling_jax.encode.model_directory import save_model
+    from xling_jax.train.loop import Corpus, train
+
+    jax.config.update("jax_compilation_cache_dir", str(Path(workdir).absolute() / "xla_cache"))
+    vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase)
+    corpus = Corpus(
+        directory=str(prepared.directory),
+        fingerprint=prepared.fingerprint,
+        vocab_fingerprint=vocab.fingerprint,
+        vocab_size=vocab.size,
+        special_ids={"bos": vocab.bos_id, "eos": vocab.eos_id, "pad": vocab.pad_id},
+    )
+    started = time.time()
+    with _Sigterm() as sigterm, common.progress(config.train.total_steps, "train") as bar:
+        plain = common.PlainProgress("train", "step")
+
+        def on_step(step: int, total: int) -> None:
+            bar.total = total
+            bar.update(step - bar.n)
+            plain(step, total)
+
+        result = train(
+            config,
+            workdir,
+            corpus,
+            evaluators=_evaluators(config, vocab),
+            should_stop=sigterm,
+            on_step=on_step,
+        )
+    if result.step < result.total_steps:
+        logger.info(
+            "stopped at step %d of %d, checkpoint saved; the same command continues",
+            result.step,
+            result.total_steps,
+        )
+        return 143
+    if jax.process_index() == 0:
+        family, sizes = _encoder_arguments(config)
+        save_model(
+            Path(workdir) / "encoder",
+            family=family,
+            encoder_args={"vocab_size": vocab.size, **sizes},
+            params=result.encoder_params,
+            vocab=vocab,
+            languages=config.languages,
+            max_length_tokens=MAX_LENGTH_TOKENS,
+            training={
+                "steps": result.step,
+                "exported_step": result.exported_step,
+                "pairs": list(config.data.pairs),
+                "objective": config.objective.to_dict(),
+                "seconds_of_last_run": round(time.time() - started),
+            },
+            results=result.metrics,
+            overwrite=True,
+        )
+        logger.info("encoder of step %d in %s", result.exported_step, Path(workdir) / "encoder")
+    return 0
+
+
+def _refuse_other_run(config: ConfigDict, workdir: Path) -> None:
+    """Raises before anything of a run is replaced, if its checkpoints are of another config."""
+    from xling_jax.train.checkpoint import first_difference
+    from xling_jax.train.loop import config_identity
+
+    saved = workdir / "config.json"
+    if not saved.is_file() or not any((workdir / "checkpoints").glob("[0-9]*")):
+        return
+    parts = [config_identity(c) for c in (json.loads(saved.read_text()), config.to_dict())]
+    difference = first_difference(*json.loads(json.dumps(parts)))
+    if difference:
+        raise ValueError(
+            f"{workdir}: its checkpoints are of another run: {difference}; take another "
+            "--workdir or set it back"
+        )
+
+
+MAX_LENGTH_TOKENS = 2000  # positions of the published T-LASER
+
+
+def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any]]:
+    """Family and constructor arguments that determine a vector (no dropout)."""
+    arguments = config.encoder.to_dict()
+    family = arguments.pop("family")
+    for training_only in (
+        "dropout",
+        "attention_dropout",
+        "activation_dropout",
+        "init_stddev",
+        "remat",
+    ):
+        arguments.pop(training_only, None)
+    return family, arguments
+
+
+def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[Callable[..., Mapping[str, float]]]:
+    """Dev retrieval on each of `evaluation.retrieval`, as callables of (params, step)."""
+    if not config.evaluation.retrieval:
+        return ()
+    from xling_jax.encode.encoder import Encoder
+    from xling_jax.eval.retrieval import measure_retrieval
+    from xling_jax.eval.retrieval_data import load_retrieval_data
+    from xling_jax.models.registry import build_encoder, encoder_specials
+
+    family, arguments = _encoder_arguments(config)
+    module = build_encoder(family, vocab_size=vocab.size, **arguments)
+    encoder = Encoder(
+        module,
+        {},
+        vocab,
+        specials=encoder_specials(family),
+        max_length_tokens=MAX_LENGTH_TOKENS,
+        languages=config.languages,
+        fingerprint="",
+        dim=config.encoder.width,
+    )
+
+    def evaluator(data: Any) -> Callable[[Any, int], Mapping[str, float]]:
+        def evaluate(params: Any, step: int) -> Mapping[str, float]:
+            del step
+            matrix = measure_retrieval(encoder.with_params(params).encode, data)
+            return {f"{data.name}/{metric}": matrix.mean(metric) for metric in matrix.metrics}
+
+        return evaluate
+
+    return [
+        evaluator(load_retrieval_data(path, languages=config.languages))
+        for path in config.evaluation.retrieval
+    ]
+
+
+class _Sigterm:
+    """Notes a SIGTERM instead of dying of it."""
+
+    def __init__(self):
+        self._received = False
+
+    def __call__(self) -> bool:
+        return self._received
+
+    def __enter__(self) -> "_Sigterm":
+        self._previous = signal.signal(signal.SIGTERM, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._previous)
+
+    def _note(self, *_: object) -> None:
+        self._received = True

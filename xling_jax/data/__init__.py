@@ -1,0 +1,1 @@
+"""From text to batches: languages, corpora, cleaning, vocabulary, token shards, pairs."""

@@ -1,0 +1,184 @@
+"""The global plan of batches: which rows of which pair form micro-batch n.
+
+The plan is a pure function of (seed, n), of the corpus' sentence lengths and of the batching
+settings. It knows nothing of processes or devices; a process reads its slice of each micro-batch
+(`data.pairs`). One micro-batch holds one language pair and one length bucket, as in the training of
+LASER and T-LASER: the pair of every micro-batch is drawn at random, independent of corpus size.
+"""
+
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+_DRAW_BLOCK = 4096  # pairs drawn at once; the block number is part of the random stream's key
+_PAIR_STREAM, _ROW_STREAM, _ORDER_STREAM = 0, 1, 2
+
+
+class Bucket(NamedTuple):
+    """A static shape: sentences padded to `length` tokens, `batch_size` rows."""
+
+    length: int
+    batch_size: int
+
+
+class MicroBatch(NamedTuple):
+    """Entry n of the plan.
+
+    Attributes:
+        index: n.
+        pair: index into the plan's pairs.
+        bucket: the shape.
+        rows: [batch_size] int64 row numbers of the pair's corpus; -1 marks a padding row.
+        epoch: how often the pair's corpus was gone through before.
+    """
+
+    index: int
+    pair: int
+    bucket: Bucket
+    rows: np.ndarray
+    epoch: int
+
+
+def make_buckets(
+    bucket_lengths: Sequence[int], max_tokens: int, batch_multiple: int
+) -> tuple[Bucket, ...]:
+    """Gives every length the largest batch that stays within `max_tokens` padded tokens.
+
+    Args:
+        bucket_lengths: padded lengths in tokens, specials included, ascending.
+        max_tokens: longest side times rows of one micro-batch, padding included.
+        batch_multiple: every batch size is a multiple of it; the number of devices that share a
+            batch must divide it.
+
+    Raises:
+        ValueError: if the lengths are not ascending or one row group does not fit.
+    """
+    lengths = tuple(int(length) for length in bucket_lengths)
+    if not lengths or lengths[0] < 3 or any(a >= b for a, b in zip(lengths, lengths[1:])):
+        raise ValueError(
+            f"bucket_lengths={lengths} must be ascending and at least 3 tokens (two are special)"
+        )
+    if lengths[-1] * batch_multiple > max_tokens:
+        raise ValueError(
+            f"max_tokens={max_tokens} must hold batch_multiple={batch_multiple} sentences of the "
+            f"longest bucket ({lengths[-1]} tokens); use at least {lengths[-1] * batch_multiple}"
+        )
+    return tuple(
+        Bucket(length, max_tokens // length // batch_multiple * batch_multiple)
+        for length in lengths
+    )
+
+
+def _random_raw(shape: int, *key: int) -> np.ndarray:
+    """[shape] uint64 from Philox, the same on every platform and NumPy version."""
+    return np.random.Philox(np.random.SeedSequence(key)).random_raw(shape)
+
+
+def _permutation(size: int, *key: int) -> np.ndarray:
+    return np.argsort(_random_raw(size, *key), kind="stable")
+
+
+class BatchPlan:
+    """All micro-batches of a training run, addressable by number.
+
+    Within an epoch of a pair every row that fits a bucket is used exactly once: rows are shuffled,
+    cut into full batches bucket by bucket, what does not fill a batch moves up to the next longer
+    bucket, and only the last batch has padding rows. The order of batches is shuffled too.
+
+    Args:
+        lengths: pair name -> [rows] int, padded length each row needs (the longer side, special
+            tokens included).
+        buckets: from `make_buckets`.
+        seed: of the draws and shuffles.
+        sampling_exponent: pairs are drawn with probability proportional to rows ** exponent; 0 is
+            uniform as published, 1 proportional, 1 / T a temperature T.
+
+    Raises:
+        ValueError: if a pair has no row that fits the longest bucket.
+    """
+
+    def __init__(
+        self,
+        lengths: Mapping[str, np.ndarray],
+        buckets: Sequence[Bucket],
+        *,
+        seed: int,
+        sampling_exponent: float = 0.0,
+    ):
+        self.pairs = tuple(lengths)
+        self.buckets = tuple(buckets)
+        self.seed = seed
+        limits = np.array([bucket.length for bucket in self.buckets])
+        self._bucket_of, self.num_skipped, sizes = [], {}, []
+        for pair, pair_lengths in lengths.items():
+            bucket_of = np.searchsorted(limits, pair_lengths).astype(np.int16)
+            fitting = int((bucket_of < len(limits)).sum())
+            if not fitting:
+                raise ValueError(
+                    f"pair {pair}: no sentence fits the longest bucket of {limits[-1]} tokens; "
+                    "add a longer one to data.bucket_lengths or remove the pair from data.pairs"
+                )
+            self._bucket_of.append(bucket_of)
+            self.num_skipped[pair] = len(bucket_of) - fitting
+            sizes.append(fitting)
+        weights = np.array(sizes, np.float64) ** sampling_exponent
+        self._thresholds = np.cumsum(weights)[:-1] / weights.sum()
+        self._tables = [self._batch_table(bucket_of) for bucket_of in self._bucket_of]
+        self._counts = [np.zeros(len(self.pairs), np.int64)]
+        self._counting = threading.Lock()  # readers ask for several batches at the same time
+        self._epoch_rows = functools.lru_cache(maxsize=2 * len(self.pairs))(self._shuffled_rows)
+
+    def _batch_table(self, bucket_of: np.ndarray) -> np.ndarray:
+        """[batches, 3] int64: bucket, first position and end in the epoch's row order."""
+        table, start, carried = [], 0, 0
+        sizes = np.bincount(bucket_of, minlength=len(self.buckets) + 1)[: len(self.buckets)]
+        last = int(np.flatnonzero(sizes)[-1])
+        for number, (size, bucket) in enumerate(zip(sizes, self.buckets)):
+            carried += int(size)
+            while carried >= bucket.batch_size or (number == last and carried):
+                count = min(carried, bucket.batch_size)
+                table.append((number, start, start + count))
+                start, carried = start + count, carried - count
+        return np.array(table, np.int64).reshape(-1, 3)
+
+    def _shuffled_rows(self, pair: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows in bucket order, shuffled within each bucket, and the order of the batches."""
+        bucket_of = self._bucket_of[pair]
+        shuffled = _permutation(len(bucket_of), self.seed, _ROW_STREAM, pair, epoch)
+        rows = shuffled[np.argsort(bucket_of[shuffled], kind="stable")]
+        order = _permutation(len(self._tables[pair]), self.seed, _ORDER_STREAM, pair, epoch)
+        return rows, order
+
+    def _draws(self, block: int) -> np.ndarray:
+        raw = _random_raw(_DRAW_BLOCK, self.seed, _PAIR_STREAM, block)
+        return np.searchsorted(self._thresholds, raw / 2.0**64, side="right")
+
+    def _draw(self, index: int) -> tuple[int, int]:
+        """The pair of micro-batch `index`, and how often that pair was drawn before."""
+        block, position = divmod(index, _DRAW_BLOCK)
+        with self._counting:
+            while len(self._counts) <= block:
+                drawn = np.bincount(self._draws(len(self._counts) - 1), minlength=len(self.pairs))
+                self._counts.append(self._counts[-1] + drawn)
+        draws = self._draws(block)
+        pair = int(draws[position])
+        return pair, int(self._counts[block][pair] + (draws[:position] == pair).sum())
+
+    @property
+    def batches_per_epoch(self) -> dict[str, int]:
+        """Micro-batches of one pass over each pair."""
+        return {pair: len(table) for pair, table in zip(self.pairs, self._tables)}
+
+    def __getitem__(self, index: int) -> MicroBatch:
+        """Micro-batch `index`, any non-negative number."""
+        pair, occurrence = self._draw(index)
+        epoch, position = divmod(occurrence, len(self._tables[pair]))
+        rows, order = self._epoch_rows(pair, epoch)
+        number, start, end = self._tables[pair][order[position]]
+        bucket = self.buckets[number]
+        padded = np.full(bucket.batch_size, -1, np.int64)
+        padded[: end - start] = rows[start:end]
+        return MicroBatch(index, pair, bucket, padded, epoch)

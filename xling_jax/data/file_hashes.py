@@ -1,0 +1,36 @@
+"""Content hashes of input files, so that prepared data knows what it was made from."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from xling_jax.data.atomic_files import read_json, write_json
+
+
+class FileHashes:
+    """SHA-256 of input files, remembered by size and time of change.
+
+    Args:
+        path: the file that remembers.
+
+    Attributes:
+        used: path -> hash, of the files asked for.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._known = read_json(path) or {}
+        self.used: dict[str, str] = {}
+
+    def get(self, path: str) -> str:
+        """Returns the hex digest of a file's content."""
+        status = os.stat(path)
+        state = [status.st_size, status.st_mtime_ns]
+        known = self._known.get(os.path.abspath(path), [])
+        if known[:2] != state:
+            with open(path, "rb") as file:
+                known = [*state, hashlib.file_digest(file, "sha256").hexdigest()]
+            self._known[os.path.abspath(path)] = known
+            write_json(self._path, self._known)
+        self.used[path] = known[2]
+        return known[2]

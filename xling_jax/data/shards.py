@@ -1,0 +1,141 @@
+"""Token shards on disk: written once, whole or not at all, and read through memory maps.
+
+A pair of languages `a-b` (a < b) lives in `DIR/a-b/`, one directory a shard, holding for each
+language a flat array of token ids and the offsets of its rows:
+
+    DIR/de-en/00000/de.tokens.npy    [total_tokens] uint16 or int32, no special tokens
+    DIR/de-en/00000/de.offsets.npy   [rows + 1] int64, row i is tokens[offsets[i]:offsets[i + 1]]
+
+Row i of one language translates row i of the other.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+
+def pair_name(first: str, second: str) -> str:
+    """Directory name of an unordered pair: codes in alphabetical order, joined by a hyphen."""
+    return "-".join(sorted((first, second)))
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """Smallest dtype that holds every id of a vocabulary."""
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
+
+
+def pack_rows(rows: Sequence[np.ndarray], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Joins rows of ids into one flat array and its [len(rows) + 1] int64 offsets."""
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    flat = np.concatenate(rows) if len(rows) else np.zeros(0)
+    return flat.astype(dtype), offsets
+
+
+def write_shard(
+    directory: str | os.PathLike, columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
+) -> None:
+    """Writes one shard under a temporary name, then renames it into place.
+
+    Args:
+        directory: the shard's final directory; replaced if it exists.
+        columns: language code -> (flat tokens, offsets), equal numbers of rows.
+
+    Raises:
+        ValueError: if the languages' row counts differ.
+        OSError: from the file system, naming the path; nothing is left at `directory`.
+    """
+    rows = {language: len(offsets) - 1 for language, (_, offsets) in columns.items()}
+    if len(set(rows.values())) > 1:
+        raise ValueError(f"columns must have equal row counts; found {rows}")
+    directory = Path(directory)
+    temporary = directory.with_name(directory.name + ".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        for language, (tokens, offsets) in columns.items():
+            np.save(temporary / f"{language}.tokens.npy", tokens)
+            np.save(temporary / f"{language}.offsets.npy", offsets)
+        shutil.rmtree(directory, ignore_errors=True)
+        temporary.rename(directory)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+class PairTokens:
+    """The rows of one language pair over all its shards, memory-mapped.
+
+    Args:
+        directory: `DIR/a-b`, holding the shards.
+
+    Attributes:
+        languages: the two codes in alphabetical order.
+        lengths: language -> [rows] int32, number of tokens of each row, specials not counted.
+    """
+
+    def __init__(self, directory: str | os.PathLike):
+        self.directory = Path(directory)
+        self.languages = tuple(self.directory.name.split("-"))
+        shards = sorted(p for p in self.directory.iterdir() if p.is_dir() and p.name.isdigit())
+        if not shards:
+            raise ValueError(f"{directory}: no token shards; run `xling prepare` again")
+        self._tokens: dict[str, list[np.ndarray]] = {}
+        self._offsets: dict[str, list[np.ndarray]] = {}
+        self.lengths: dict[str, np.ndarray] = {}
+        for language in self.languages:
+            tokens, offsets = [], []
+            for shard in shards:
+                tokens.append(self._load(shard / f"{language}.tokens.npy"))
+                offsets.append(self._load(shard / f"{language}.offsets.npy"))
+                if not len(offsets[-1]) or offsets[-1][-1] != len(tokens[-1]):
+                    raise self._damaged(shard, "tokens and offsets do not fit each other")
+            self._tokens[language], self._offsets[language] = tokens, offsets
+            self.lengths[language] = np.concatenate([np.diff(o) for o in offsets]).astype(np.int32)
+        sizes = [len(o) - 1 for o in self._offsets[self.languages[0]]]
+        self._starts = np.concatenate([[0], np.cumsum(sizes)])
+
+    def _load(self, path: Path) -> np.ndarray:
+        try:
+            return np.load(path, mmap_mode="r")
+        except (ValueError, EOFError, FileNotFoundError) as error:
+            raise self._damaged(path, str(error)) from error
+
+    def _damaged(self, path: Path, problem: str) -> ValueError:
+        return ValueError(
+            f"{path}: damaged token shard: {problem}; remove {self.directory} and start the same "
+            "command again, which writes it anew"
+        )
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def gather(self, language: str, rows: np.ndarray, width: int, fill: int) -> np.ndarray:
+        """Reads rows into a padded array.
+
+        Args:
+            language: one of `languages`.
+            rows: [n] int64 row numbers; -1 gives a row of `fill`.
+            width: number of columns; longer rows are cut.
+            fill: the id written behind a row's tokens.
+
+        Returns:
+            [n, width] int32.
+        """
+        out = np.full((len(rows), width), fill, np.int32)
+        shard_of = np.searchsorted(self._starts, rows, side="right") - 1
+        column = np.arange(width)
+        for shard in np.unique(shard_of[rows >= 0]):
+            where = np.flatnonzero((shard_of == shard) & (rows >= 0))
+            local = rows[where] - self._starts[shard]
+            tokens, offsets = self._tokens[language][shard], self._offsets[language][shard]
+            if len(tokens) == 0:
+                continue
+            begin = np.asarray(offsets[local])
+            length = np.minimum(np.asarray(offsets[local + 1]) - begin, width)
+            index = np.minimum(begin[:, None] + column, len(tokens) - 1)
+            out[where] = np.where(column < length[:, None], tokens[index], fill)
+        return out

@@ -1,0 +1,1 @@
+"""Text to vectors: the encoder, its model directory and embedding files."""

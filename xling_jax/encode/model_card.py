@@ -1,0 +1,64 @@
+"""The README of a model directory: what the encoder is, how it was trained, what was measured."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def model_card(
+    config: Mapping[str, Any],
+    *,
+    num_params: int,
+    vocab_size: int,
+    results: Mapping[str, float] | None = None,
+) -> str:
+    """Writes the text of a model's README.
+
+    Args:
+        config: the model's `config.json`.
+        num_params: number of encoder parameters.
+        vocab_size: number of pieces in the vocabulary.
+        results: measured values, `eval_name/metric` to number.
+
+    Returns:
+        Markdown.
+    """
+    lines = [
+        f"# {config['family']} sentence encoder ({', '.join(config['languages'])})",
+        "",
+        f"Turns a sentence in any of its languages into a vector of {config['dim']} floats; "
+        "translations get close vectors.",
+        "",
+        "    import xling_jax",
+        '    encoder = xling_jax.load("PATH/OF/THIS/DIRECTORY")',
+        '    vectors = encoder.encode(["A sentence.", "Another one."])',
+        "",
+        "| | |",
+        "|---|---|",
+        f"| parameters | {num_params:,} |",
+        f"| vocabulary | {vocab_size:,} SentencePiece pieces |",
+        f"| longest input | {config['max_length_tokens']} tokens, longer ones are cut |",
+        f"| lower-cased input | {'yes' if config['preprocessing']['lowercase'] else 'no'} |",
+        f"| fingerprint | `{config['fingerprint'][:16]}` |",
+        f"| made with | {', '.join(f'{k} {v}' for k, v in config['versions'].items())} |",
+        "",
+        "## Training",
+        "",
+    ]
+    if config["training"]:
+        lines += ["| | |", "|---|---|"]
+        lines += [f"| {key} | {_cell(value)} |" for key, value in config["training"].items()]
+    else:
+        lines.append("Not recorded.")
+    lines += ["", "## Measured results", ""]
+    if results:
+        lines += ["| measure | value |", "|---|---:|"]
+        lines += [f"| {name} | {value:.4g} |" for name, value in results.items()]
+    else:
+        lines.append("None recorded. `xling evaluate` measures this encoder.")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.replace("|", "\\|").replace("\n", " ")

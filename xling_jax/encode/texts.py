@@ -1,0 +1,124 @@
+"""From input text to token windows: checks, sentences of documents, windows, tokens, counts."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from xling_jax.data.vocab import Vocab
+
+# Bounds the memory of a window of long texts.
+_WINDOW_CHARACTERS = 8_000_000
+
+# Punctuation with the quotes and brackets that close after it; needs white space unless it is CJK.
+_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[」』”）]*|\n")
+
+
+@dataclasses.dataclass
+class EncodeStats:
+    """What happened to the input; counts add up over calls.
+
+    Attributes:
+        num_sentences: sentences encoded.
+        num_empty: sentences without a token; their vector is that of the special tokens alone.
+        num_truncated: sentences cut to `max_length_tokens`.
+        num_tokens: tokens computed on, special tokens included.
+        num_padded_tokens: the same with padding.
+    """
+
+    num_sentences: int = 0
+    num_empty: int = 0
+    num_truncated: int = 0
+    num_tokens: int = 0
+    num_padded_tokens: int = 0
+
+    def add(self, counts: "EncodeStats") -> None:
+        """Adds the counts of more input."""
+        for field in dataclasses.fields(EncodeStats):
+            setattr(self, field.name, getattr(self, field.name) + getattr(counts, field.name))
+
+
+class TokenWindow(NamedTuple):
+    """Tokenised sentences, in input order: one flat array instead of 32k small ones."""
+
+    tokens: np.ndarray  # [sum of lengths] int32, specials included
+    offsets: np.ndarray  # [sentences + 1] int64
+
+
+def check_texts(sentences: Sequence[str]) -> list[str]:
+    """Returns the sentences as a list.
+
+    Raises:
+        ValueError: if given one string, or an item is no string; names the item.
+    """
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+        raise ValueError(f"sentences must be a list of strings, [{sentences!r:.40}] for one")
+    sentences = list(sentences)
+    for i, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            kind = type(sentence).__name__
+            raise ValueError(f"sentences[{i}] must be a string; found {kind} {sentence!r:.40}")
+    return sentences
+
+
+def text_windows(sentences: Iterable[str], num_sentences: int) -> Iterator[list[str]]:
+    """Cuts a stream into lists of at most `num_sentences`, fewer when they are long, never none."""
+    stream = iter(sentences)
+    while True:
+        window: list[str] = []
+        characters = 0
+        for sentence in itertools.islice(stream, num_sentences):
+            window.append(sentence)
+            characters += len(sentence)
+            if characters >= _WINDOW_CHARACTERS:
+                break
+        if not window:
+            return
+        yield window
+
+
+def document_sentences(document: str | Sequence[str]) -> list[str]:
+    """Returns the sentences of a document, [""] if it has none.
+
+    Args:
+        document: a text, cut after sentence-final punctuation and at line breaks, or sentences.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    if isinstance(document, str):
+        ends = [match.end() for match in _SENTENCE_END.finditer(document)]
+        document = [document[start:end] for start, end in zip([0, *ends], [*ends, None])]
+    sentences = [sentence for sentence in check_texts(document) if sentence.strip()]
+    return sentences or [""]
+
+
+def tokenize(
+    texts: Sequence[str], vocab: Vocab, prefix: np.ndarray, suffix: np.ndarray, room: int
+) -> tuple[TokenWindow, EncodeStats]:
+    """Tokenises texts and puts special tokens around them.
+
+    Args:
+        texts: at least one.
+        vocab: text to ids.
+        prefix: [any] int32, ids in front of each text.
+        suffix: [any] int32, ids behind each text.
+        room: ids kept of each text; the rest is cut off.
+
+    Returns:
+        The tokens, and the counts but for padding.
+    """
+    pieces = []
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    stats = EncodeStats(num_sentences=len(texts))
+    for i, ids in enumerate(vocab.encode(texts)):
+        stats.num_empty += not len(ids)
+        stats.num_truncated += len(ids) > room
+        pieces += [prefix, ids[:room], suffix]
+        offsets[i + 1] = len(prefix) + min(len(ids), room) + len(suffix)
+    np.cumsum(offsets, out=offsets)
+    stats.num_tokens = int(offsets[-1])
+    return TokenWindow(np.concatenate(pieces), offsets), stats

@@ -1,0 +1,1 @@
+"""Measuring encoders: retrieval, zero-shot classification, their tables and pictures."""

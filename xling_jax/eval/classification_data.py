@@ -1,0 +1,145 @@
+"""Labelled text, one file a split and language, read whole and strictly."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xling_jax.data import languages as languages_lib
+from xling_jax.eval import retrieval_data
+
+SPLITS = ("train", "dev", "test")
+
+_FILE = re.compile(
+    rf"(?P<split>{'|'.join(SPLITS)})\.(?P<language>[A-Za-z0-9_]+)\.tsv"
+    rf"({retrieval_data.COMPRESSED})?"
+)
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """Texts and the label of each, both of length n."""
+
+    texts: list[str]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class ClassificationData:
+    """One classification data set.
+
+    Attributes:
+        name: begins the names of its metrics.
+        splits: "train", "dev", "test" (those there are), to language, to texts with labels.
+    """
+
+    name: str
+    splits: dict[str, dict[str, LabelledText]]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels of the training text, sorted."""
+        return tuple(
+            sorted({label for part in self.splits["train"].values() for label in part.labels})
+        )
+
+    @property
+    def test_split(self) -> str:
+        """The split that measures: "test", or "dev" where there is none."""
+        return "test" if "test" in self.splits else "dev"
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of splits, languages, texts and labels; not of file names or compression."""
+        return retrieval_data.hash_texts(
+            (f"{split}.{code}.{kind}", column)
+            for split, parts in sorted(self.splits.items())
+            for code, part in sorted(parts.items())
+            for kind, column in (("texts", part.texts), ("labels", part.labels))
+        )
+
+
+def list_languages(directory: str | Path) -> list[str]:
+    """Returns the languages that a directory has files of, sorted."""
+    found = _find_files(Path(directory).expanduser())
+    return sorted({code for files in found.values() for code in files})
+
+
+def load_classification_data(
+    directory: str | Path, languages: Sequence[str] | None = None
+) -> ClassificationData:
+    """Reads `{train,dev,test}.LANG.tsv` files of `label<TAB>text`.
+
+    Args:
+        directory: holds the files, maybe compressed. A first line with the cells `label` and
+            `text` is a header; then further columns are allowed and ignored.
+        languages: those wanted, in this order; None takes all, by name.
+
+    Returns:
+        The data, with `train` and at least one of `dev` and `test`.
+
+    Raises:
+        ValueError: if a split or language is missing or a file breaks a rule; file and line are
+            named.
+        OSError: if a file cannot be read.
+    """
+    directory = Path(directory).expanduser()
+    found = _find_files(directory)
+    if "train" not in found or len(found) < 2:
+        raise ValueError(
+            f"{directory}: must hold train.LANG.tsv and dev.LANG.tsv or test.LANG.tsv files; "
+            f"found splits {sorted(found)}"
+        )
+    known = list_languages(directory)
+    wanted = known if languages is None else languages_lib.check_languages(languages)
+    for code in wanted:
+        languages_lib.check_known(code, known, str(directory))
+    splits = {
+        split: {code: _read(files[code]) for code in wanted if code in files}
+        for split, files in found.items()
+    }
+    data = ClassificationData(retrieval_data.metric_name(directory.resolve()), splits)
+    for split in ("train", data.test_split):
+        if not data.splits[split]:
+            raise ValueError(f"{directory}: none of {', '.join(wanted)} has a {split} file")
+    return data
+
+
+def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
+    """Split to language to file."""
+    found: dict[str, dict[str, Path]] = {}
+    for file in sorted(directory.iterdir()):
+        if match := _FILE.fullmatch(file.name):
+            other = found.setdefault(match["split"], {}).setdefault(match["language"], file)
+            if other != file:
+                raise ValueError(
+                    f"{file}: there must be one file of its kind; remove it or {other}"
+                )
+    return found
+
+
+def _read(path: Path) -> LabelledText:
+    rows = [line.split("\t") for line in retrieval_data.read_lines(path)]
+    columns, width, first_line = (0, 1), 2, 1
+    if rows and {"label", "text"} <= set(rows[0]):
+        header = rows.pop(0)
+        columns, width, first_line = (header.index("label"), header.index("text")), len(header), 2
+    if not rows:
+        raise ValueError(f"{path}: must hold rows of label<TAB>text; found none")
+    pairs = list(_cells(path, rows, columns, width, first_line))
+    return LabelledText([text for _, text in pairs], [label for label, _ in pairs])
+
+
+def _cells(
+    path: Path, rows: list[list[str]], columns: tuple[int, int], width: int, first_line: int
+) -> Iterator[tuple[str, str]]:
+    for number, row in enumerate(rows, start=first_line):
+        if len(row) != width:
+            raise ValueError(
+                f"{path}:{number}: a row must have {width} cells, label and text among them; "
+                f"found {len(row)}"
+            )
+        label, text = (row[column].strip() for column in columns)
+        if not label:
+            raise ValueError(f"{path}:{number}: the label must not be empty; remove the row")
+        yield label, text

@@ -1,0 +1,88 @@
+"""Nearest neighbors of a few sentences in every language, to see what an encoder has learnt."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from xling_jax.align import knn
+from xling_jax.eval.retrieval import Encode, encode_unique
+
+
+class Neighbor(NamedTuple):
+    """A text found for a query.
+
+    Attributes:
+        query: index of the query.
+        language: of the text found.
+        index: of the text in its language's list.
+        text: the text itself.
+        cosine: with the query, in [-1, 1].
+    """
+
+    query: int
+    language: str
+    index: int
+    text: str
+    cosine: float
+
+
+def nearest_sentences(
+    encode: Encode, queries: Sequence[str], texts: Mapping[str, Sequence[str]], k: int = 1
+) -> list[Neighbor]:
+    """Finds the nearest texts of every language for each query.
+
+    Args:
+        encode: texts to [n, dim] embeddings; called once, with each text once.
+        queries: the sentences to look up.
+        texts: for each language the texts to search.
+        k: how many of each language.
+
+    Returns:
+        Neighbors by query, by language in the order given, best first.
+
+    Raises:
+        ValueError: if a language has no texts, or as `knn.top_k`.
+    """
+    for language, candidates in texts.items():
+        if not candidates:
+            raise ValueError(f"texts[{language!r}] must hold at least one text; got none")
+    vectors, ids = encode_unique(encode, [queries, *texts.values()])
+    unit = knn.normalize(vectors)
+    found = {
+        language: knn.top_k(unit[ids(queries)], unit[ids(candidates)], k)
+        for language, candidates in texts.items()
+    }
+    return [
+        Neighbor(query, language, int(index), texts[language][index], float(score))
+        for query in range(len(queries))
+        for language, (scores, indices) in found.items()
+        for score, index in zip(scores[query], indices[query])
+    ]
+
+
+def format_neighbors(
+    queries: Sequence[str], neighbors: Sequence[Neighbor], *, width: int = 100
+) -> str:
+    """Returns neighbors as a plain text table, one block a query.
+
+    Args:
+        queries: the sentences looked up.
+        neighbors: of these queries, in the order to show.
+        width: longest line in characters; longer texts are cut with an ellipsis.
+
+    Returns:
+        Lines joined by line ends, without a last one.
+    """
+    margin = max((len(neighbor.language) for neighbor in neighbors), default=0)
+    blocks = []
+    for index, query in enumerate(queries):
+        lines = [_cut(query, width)]
+        for neighbor in neighbors:
+            if neighbor.query == index:
+                start = f"  {neighbor.language:<{margin}}  {neighbor.cosine:5.2f}  "
+                lines.append(start + _cut(neighbor.text, width - len(start)))
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"

@@ -1,0 +1,276 @@
+"""Pictures of results: matrices as heatmaps, embeddings in two dimensions.
+
+Colors are safe for the color-blind: one sequential map for values, and for languages the palette
+of Okabe and Ito with a marker shape of its own for each.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib import font_manager, patheffects
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from xling_jax.align import knn
+
+PROJECTIONS = ("pca", "tsne")
+
+_INK = "#262626"
+_FAINT = "#8c8c8c"
+# Okabe and Ito (2008) without yellow, which is too pale for small marks on white.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+_SEED = 0
+# 250 of them with exaggeration, as ever; clusters of a thousand points stand after as many again.
+_TSNE_ITERATIONS = 500
+
+
+def draw_matrix(
+    path: str | Path,
+    values: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str,
+    subtitle: str = "",
+    row_title: str = "from",
+    column_title: str = "to",
+) -> None:
+    """Draws a matrix of shares as a heatmap with the percentages written in it.
+
+    Args:
+        path: the PNG file to write.
+        values: [rows, columns] in [0, 1]; NaN cells stay empty.
+        rows: names of the rows.
+        columns: names of the columns.
+        title: what is shown.
+        subtitle: in smaller letters below.
+        row_title: beside the rows.
+        column_title: above the columns.
+
+    Raises:
+        ValueError: if the shape does not fit the names.
+        OSError: if writing fails.
+    """
+    percent = 100 * np.asarray(values, np.float64)
+    if percent.shape != (len(rows), len(columns)):
+        raise ValueError(
+            f"values must have the shape of the names, ({len(rows)}, {len(columns)}); "
+            f"got {percent.shape}"
+        )
+    cell = 0.62 if max(percent.shape) <= 12 else 0.42
+    width, height = max(5.2, cell * len(columns) + 2.2), cell * len(rows) + 1.9
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    # From the least value, so that differences show; the numbers tell the absolute.
+    known = percent[np.isfinite(percent)]
+    low = np.floor(known.min() / 10) * 10 if known.size else 0
+    low = min(low, 90)
+    image = axes.imshow(percent, cmap="cividis", vmin=low, vmax=100, aspect="equal")
+    for (row, column), value in np.ndenumerate(percent):
+        if np.isfinite(value):
+            dark = (value - low) / (100 - low) < 0.55
+            axes.text(
+                column,
+                row,
+                f"{value:.1f}" if value < 99.95 else "100",
+                ha="center",
+                va="center",
+                fontsize=10 if cell > 0.5 else 7,
+                color="white" if dark else "black",
+            )
+    _name_ticks(axes, rows, columns)
+    axes.set_ylabel(row_title, color=_FAINT)
+    axes.set_xlabel(column_title, color=_FAINT)
+    axes.xaxis.set_label_position("top")
+    bar = figure.colorbar(image, ax=axes, shrink=0.85, pad=0.03)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=9, colors=_INK)
+    bar.set_label("%", rotation=0, color=_FAINT)
+    _set_title(figure, title, subtitle)
+    _save(figure, path)
+
+
+def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
+    """Projects embeddings to the plane, by direction: they are normalized first.
+
+    Args:
+        vectors: [n, dim] embeddings, n > 1.
+        method: "pca", the two directions of largest variance; or "tsne", neighborhoods.
+
+    Returns:
+        [n, 2] float64 coordinates, the same for the same input.
+
+    Raises:
+        ValueError: if `method` is unknown or there are fewer than two vectors.
+    """
+    unit = knn.normalize(vectors).astype(np.float64)
+    if len(unit) < 2:
+        raise ValueError(f"a projection needs at least two vectors; got {len(unit)}")
+    if method == "pca":
+        centered = unit - unit.mean(axis=0)
+        left, scales, _ = np.linalg.svd(centered, full_matrices=False)
+        points = left[:, :2] * scales[:2]
+        points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
+        # The sign of an axis is arbitrary; make the longest point's coordinate positive.
+        signs = np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
+        return points * np.where(signs == 0, 1, signs)
+    if method != "tsne":
+        raise ValueError(f"method must be one of {', '.join(PROJECTIONS)}; got {method!r}")
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    perplexity = min(30.0, max(1.0, (len(unit) - 1) / 4))
+    # One thread: on two cores with other work, two threads took 1.7 times as long.
+    with threadpool_limits(1):
+        return TSNE(
+            perplexity=perplexity, init="pca", random_state=_SEED, max_iter=_TSNE_ITERATIONS
+        ).fit_transform(unit)
+
+
+def draw_projection(
+    path: str | Path,
+    embeddings: Mapping[str, np.ndarray],
+    *,
+    title: str,
+    method: str = "pca",
+    examples: Mapping[int, str] | None = None,
+    max_points: int = 1000,
+) -> None:
+    """Draws embeddings of translations in the plane, colored by language.
+
+    Args:
+        path: the PNG file to write.
+        embeddings: for each language [n, dim]; row i of all is one meaning.
+        title: what is shown.
+        method: see `project`.
+        examples: rows whose translations are joined by lines, with a text to explain each. They
+            are numbered in the picture.
+        max_points: of all languages together; the rows are thinned out evenly beyond.
+
+    Raises:
+        ValueError: if sizes disagree or `method` is unknown.
+        OSError: if writing fails.
+    """
+    counts = {code: len(rows) for code, rows in embeddings.items()}
+    if len(set(counts.values())) != 1:
+        raise ValueError(f"row i must be one meaning in all languages; got row counts {counts}")
+    examples = examples or {}
+    n = next(iter(counts.values()))
+    shown = np.linspace(0, n - 1, min(n, max(2, max_points // len(counts)))).round().astype(int)
+    shown = np.union1d(shown, np.array(list(examples), int))
+    points = project(np.concatenate([rows[shown] for rows in embeddings.values()]), method)
+    points = points.reshape(len(counts), len(shown), 2)
+
+    figure = Figure(figsize=(9.5, 6.2), layout="constrained")
+    axes = figure.add_subplot()
+    for place, (code, cloud) in enumerate(zip(counts, points)):
+        axes.scatter(
+            *cloud.T,
+            s=14,
+            marker=_MARKERS[place % len(_MARKERS)],
+            color=_COLORS[place % len(_COLORS)],
+            alpha=0.45,
+            linewidths=0,
+            label=code,
+        )
+    for number, row in enumerate(examples, start=1):
+        _draw_example(axes, number, points[:, np.searchsorted(shown, row)])
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.margins(0.04)
+    for spine in axes.spines.values():
+        spine.set_color("#d9d9d9")
+    _draw_legend(axes, examples)
+    name = {"pca": "PCA", "tsne": "t-SNE"}[method]
+    _set_title(figure, title, f"{name} of {len(shown)} sentences in {len(counts)} languages")
+    _save(figure, path)
+
+
+def _draw_example(axes: Axes, number: int, places: np.ndarray) -> None:
+    """Joins translations, at [languages, 2], to their center and numbers the sentence."""
+    center = places.mean(axis=0)
+    for place, point in enumerate(places):
+        axes.plot(*np.stack([center, point]).T, color=_INK, linewidth=0.9, zorder=3)
+        axes.plot(
+            *point,
+            marker=_MARKERS[place % len(_MARKERS)],
+            color=_COLORS[place % len(_COLORS)],
+            markeredgecolor="white",
+            markeredgewidth=0.7,
+            markersize=8,
+            zorder=4,
+        )
+    axes.annotate(
+        str(number),
+        places[places[:, 1].argmax()],
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha="center",
+        fontsize=11,
+        fontweight="bold",
+        color=_INK,
+        zorder=5,
+        path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
+    )
+
+
+def _draw_legend(axes: Axes, examples: Mapping[int, str]) -> None:
+    """Languages, and below them the numbered sentences, right of the picture."""
+    legend = axes.legend(
+        loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, markerscale=2, borderaxespad=0
+    )
+    for handle in legend.legend_handles:
+        handle.set_alpha(1)
+    texts = []
+    for number, text in enumerate(examples.values(), start=1):
+        short = textwrap.shorten(text, 78, placeholder="…")
+        if _can_draw(short):
+            texts.append(
+                textwrap.fill(short, 27, initial_indent=f"{number}  ", subsequent_indent="    ")
+            )
+    if texts:
+        axes.text(
+            1.02,
+            0.0,
+            "\n".join(texts),
+            transform=axes.transAxes,
+            va="bottom",
+            fontsize=8.5,
+            color=_INK,
+            linespacing=1.35,
+        )
+
+
+def _can_draw(text: str) -> bool:
+    """Whether the font has all characters; others would show as boxes."""
+    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
+    return all(character.isspace() or ord(character) in font.get_charmap() for character in text)
+
+
+def _name_ticks(axes: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
+    size = 11 if max(len(rows), len(columns)) <= 12 else 8
+    turn = 90 if len(columns) > 12 or max(map(len, columns)) > 4 else 0
+    axes.set_xticks(range(len(columns)), columns, fontsize=size, color=_INK, rotation=turn)
+    axes.set_yticks(range(len(rows)), rows, fontsize=size, color=_INK)
+    axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="minor", length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _set_title(figure: Figure, title: str, subtitle: str) -> None:
+    heading = f"{title}\n" if subtitle else title
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=13, fontweight="bold", color=_INK)
+    if subtitle:
+        height = figure.get_figheight()
+        figure.text(0.01, 1 - 0.33 / height, subtitle, va="top", fontsize=9.5, color=_FAINT)
+
+
+def _save(figure: Figure, path: str | Path) -> None:
+    figure.savefig(path, dpi=150, facecolor="white", metadata={"Software": None})

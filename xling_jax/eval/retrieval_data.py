@@ -1,0 +1,268 @@
+"""Parallel text to measure retrieval on, read whole and strictly.
+
+A development set holds a few thousand rows and every one counts, so a broken line is an error
+here, where preparing training text would count it and go on.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xling_jax.data import corpora
+from xling_jax.data import languages as languages_lib
+from xling_jax.data.readers import lines as lines_lib
+
+# Suffixes of compressed files, as the inside of a regular expression's group.
+COMPRESSED = "|".join(re.escape(suffix) for suffix in lines_lib.COMPRESSED_SUFFIXES)
+_TSV = re.compile(rf"(?P<name>.+)\.tsv({COMPRESSED})?")
+# The layout of LASER's Tatoeba test set: tatoeba.deu-eng.deu beside tatoeba.deu-eng.eng.
+_TATOEBA = re.compile(r"(?P<pair>.+\.(?P<first>[a-z_]+)-(?P<second>[a-z_]+))\.(?P=first)")
+_DISTRACTORS = re.compile(rf".+\.(?P<language>[A-Za-z_]+)\.txt({COMPRESSED})?")
+# A first column of row names, as in Parallel Universal Dependencies. It is Indonesian only where
+# that language is asked for, or where it is one of two columns.
+_ID_COLUMN = "id"
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """Rows of translations.
+
+    Attributes:
+        name: where the rows come from, for messages.
+        texts: for each language n texts; "" where a row has no translation.
+    """
+
+    name: str
+    texts: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class RetrievalData:
+    """One retrieval data set: n-way text, or many bilingual files that share no direction.
+
+    Attributes:
+        name: begins the names of its metrics, such as `europarl_dev`.
+        parts: the files.
+    """
+
+    name: str
+    parts: tuple[ParallelText, ...]
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """All languages, in the order of first appearance."""
+        return tuple(dict.fromkeys(code for part in self.parts for code in part.texts))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all parts together."""
+        return sum(len(next(iter(part.texts.values()))) for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of languages and texts; not of file names or compression."""
+        return hash_texts(item for part in self.parts for item in sorted(part.texts.items()))
+
+
+def hash_texts(named_texts: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Returns the SHA-256, in hex, of named lists of texts in the order given."""
+    digest = hashlib.sha256()
+    for name, texts in named_texts:
+        for item in (name, str(len(texts)), *texts):
+            encoded = item.encode("utf-8", "surrogatepass")
+            digest.update(b"%d:" % len(encoded) + encoded)
+    return digest.hexdigest()
+
+
+def metric_name(path: str | Path) -> str:
+    """Turns the name of a file or directory into the beginning of metric names."""
+    name = re.sub(rf"(\.tsv|\.tmx)?({COMPRESSED})?$", "", Path(path).name)
+    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "data"
+
+
+def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None) -> RetrievalData:
+    """Reads parallel text for retrieval.
+
+    Args:
+        path: a TSV file with a header of language codes (a first column `id` is ignored), a
+            directory of such files or in the layout of LASER's Tatoeba set, or a corpus such as
+            `moses:PREFIX` (`languages` needed); files may be compressed.
+        languages: those wanted, by their codes in the data or by an alias (`de` for `deu`), which
+            is then the name used; None takes all.
+
+    Returns:
+        The data; files of a directory that hold fewer than two of the languages are left out.
+
+    Raises:
+        ValueError: if the data breaks a rule or holds fewer than two languages; file and line are
+            named.
+        OSError: if a file cannot be read.
+    """
+    if languages is not None:
+        languages = languages_lib.check_languages(languages)
+    place = Path(path).expanduser()
+    if place.is_dir():
+        parts = _read_directory(place, languages)
+    elif _TSV.fullmatch(place.name):
+        parts = [_read_tsv(place, languages)]
+    else:
+        parts = [_read_corpus(str(path), languages)]
+    parts = [part for part in parts if len(part.texts) >= 2]
+    if not parts:
+        wanted = "two language columns" if languages is None else f"two of {', '.join(languages)}"
+        raise ValueError(f"{path}: retrieval needs at least {wanted}; found fewer")
+    data = RetrievalData(metric_name(str(path).rpartition(":")[2]), tuple(parts))
+    _check_directions(path, data)
+    return data
+
+
+def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> dict[str, list[str]]:
+    """Reads texts that are candidates without being anybody's translation.
+
+    Args:
+        paths: files `NAME.LANG.txt`, one text a line, maybe compressed.
+        languages: those of the data they are for; LANG is one of them or an alias.
+
+    Returns:
+        For each language with a file its texts, blank lines left out.
+
+    Raises:
+        ValueError: if a name has another shape, a language is not in the data, or a line is broken.
+        OSError: if a file cannot be read.
+    """
+    texts: dict[str, list[str]] = {}
+    for path in paths:
+        match = _DISTRACTORS.fullmatch(Path(path).name)
+        if not match:
+            raise ValueError(f"{path}: a distractor file is named NAME.LANG.txt[.gz]; rename it")
+        known = {languages_lib.to_iso639_1(code): code for code in languages}
+        code = match["language"]
+        if code not in languages:
+            code = known.get(languages_lib.to_iso639_1(code), code)
+        languages_lib.check_known(code, languages, str(path))
+        texts.setdefault(code, []).extend(filter(None, read_lines(path)))
+    return texts
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """Reads all lines of a UTF-8 file, maybe compressed.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its lines without their ends.
+
+    Raises:
+        ValueError: if a line is not UTF-8, holds a NUL byte or is too long; it is named.
+        OSError: if the file cannot be read.
+    """
+    texts: list[str] = []
+    for block in lines_lib.read_line_blocks(str(path)):
+        for line in block:
+            if isinstance(line, lines_lib.BrokenLine):
+                raise ValueError(
+                    f"{path}:{len(texts) + 1}: broken line ({line.problem}); mend the file"
+                )
+            texts.append(line)
+    return texts
+
+
+def _read_directory(place: Path, languages: Sequence[str] | None) -> list[ParallelText]:
+    """All bilingual or n-way files of a directory, by name."""
+    parts = []
+    for file in sorted(entry for entry in place.iterdir() if entry.is_file()):
+        tatoeba = _TATOEBA.fullmatch(file.name)
+        if _TSV.fullmatch(file.name):
+            parts.append(_read_tsv(file, languages))
+        elif tatoeba:
+            other = file.with_name(f"{tatoeba['pair']}.{tatoeba['second']}")
+            columns = {tatoeba["first"]: read_lines(file), tatoeba["second"]: read_lines(other)}
+            counts = [len(column) for column in columns.values()]
+            if counts[0] != counts[1]:
+                raise ValueError(f"{file}: must have as many lines as {other}; found {counts}")
+            chosen = _choose_columns(list(columns), languages)
+            parts.append(
+                ParallelText(file.name, {code: columns[name] for name, code in chosen.items()})
+            )
+    if not parts:
+        raise ValueError(
+            f"{place}: must hold .tsv files or LASER's tatoeba.deu-eng.deu; none found"
+        )
+    return parts
+
+
+def _read_tsv(path: Path, languages: Sequence[str] | None) -> ParallelText:
+    rows = [line.split("\t") for line in read_lines(path)]
+    if not rows:
+        raise ValueError(f"{path}:1: must be a header of language codes; the file is empty")
+    header = [cell.strip() for cell in rows.pop(0)]
+    names_rows = len(header) > 2 and header[0].lower() == _ID_COLUMN
+    skipped = 1 if names_rows and _ID_COLUMN not in (languages or ()) else 0
+    codes = header[skipped:]
+    for code in codes:
+        if not languages_lib.is_code(code) or codes.count(code) > 1:
+            raise ValueError(
+                f"{path}:1: the header must name each column's language once; found {code!r}"
+            )
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise ValueError(
+                f"{path}:{number}: a row must have {len(header)} cells as the header; "
+                f"found {len(row)}"
+            )
+    if not rows:
+        raise ValueError(f"{path}: must hold rows below its header; found none")
+    chosen = _choose_columns(codes, languages)
+    columns = dict(zip(codes, zip(*(row[skipped:] for row in rows))))
+    texts = {code: [cell.strip() for cell in columns[name]] for name, code in chosen.items()}
+    return ParallelText(str(path), texts)
+
+
+def _read_corpus(spec: str, languages: Sequence[str] | None) -> ParallelText:
+    """Any other corpus that training can read; rows without a wanted language have a gap."""
+    if languages is None:
+        if ":" not in spec:
+            raise ValueError(f"{spec}: must be a .tsv file, a directory or KIND:WHERE; it is none")
+        raise ValueError(f"{spec}: name the languages to read from it, such as --languages en,de")
+    texts: dict[str, list[str]] = {code: [] for code in languages}
+    for row in corpora.read_corpus(spec, languages):
+        if row.problem:
+            raise ValueError(f"{row.file}:{row.line}: broken line ({row.problem}); mend the file")
+        for code, column in texts.items():
+            column.append(row.texts.get(code, "").strip())
+    return ParallelText(spec, {code: column for code, column in texts.items() if any(column)})
+
+
+def _choose_columns(columns: Sequence[str], languages: Sequence[str] | None) -> dict[str, str]:
+    """Maps the columns wanted to the codes to call them by, in the order of `languages`."""
+    if languages is None:
+        return {column: column for column in columns}
+    chosen = {}
+    for code in languages:
+        aliases = [
+            column
+            for column in columns
+            if languages_lib.to_iso639_1(column) == languages_lib.to_iso639_1(code)
+        ]
+        if code in columns:
+            chosen[code] = code
+        elif len(aliases) == 1:
+            chosen[aliases[0]] = code
+    return chosen
+
+
+def _check_directions(path: str | Path, data: RetrievalData) -> None:
+    seen: dict[frozenset[str], str] = {}
+    for part in data.parts:
+        codes = list(part.texts)
+        for index, first in enumerate(codes):
+            for second in codes[:index]:
+                other = seen.setdefault(frozenset((first, second)), part.name)
+                if other != part.name:
+                    raise ValueError(
+                        f"{path}: a language pair may be in one file only; {second}-{first} is in "
+                        f"{other} and {part.name}; give the files one by one"
+                    )

@@ -1,0 +1,212 @@
+"""The distance constraint of cT-LASER and cLASER: translations near, random sentences farther."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+DISTANCES = ("l2", "squared_l2", "arccos")
+SCALES = ("norm_of_mean", "mean_of_norms")
+NEGATIVES = ("permutation", "derangement")
+
+
+def _safe_sqrt(squares: jax.Array) -> jax.Array:
+    """√x with gradient 0 at x ≤ 0, where the true one is infinite."""
+    positive = squares > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
+
+
+def _arccos_distance(cosine: jax.Array) -> jax.Array:
+    """arccos(0.99 cos) / π; the factor keeps the slope finite at cos = ±1."""
+    return jnp.arccos(0.99 * cosine) / np.pi
+
+
+def _normalized(vectors: jax.Array) -> jax.Array:
+    norms = _safe_sqrt((vectors**2).sum(-1, keepdims=True))
+    return vectors / jnp.maximum(norms, 1e-12)
+
+
+def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
+    """All distances between two sets of vectors, in float32 from one matrix product.
+
+    The product runs at the highest precision: the shortened floats that accelerators take by
+    default lose the distances in the cancellation.
+
+    Args:
+        source: [n, dim].
+        target: [m, dim].
+        distance: `l2` ‖a − b‖, `squared_l2` ‖a − b‖², or `arccos` of 0.99 times the cosine, over π.
+
+    Returns:
+        [n, m] float32.
+
+    Raises:
+        ValueError: for an unknown distance.
+    """
+    source, target = source.astype(jnp.float32), target.astype(jnp.float32)
+    product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+    if distance == "arccos":
+        return _arccos_distance(product(_normalized(source), _normalized(target).T))
+    if distance not in DISTANCES:
+        raise ValueError(f"distance={distance!r} must be one of {', '.join(DISTANCES)}")
+    # Moving the origin changes no distance and keeps the cancellation below small.
+    origin = jax.lax.stop_gradient(target.mean(0))
+    source, target = source - origin, target - origin
+    squares = (source**2).sum(1)[:, None] + (target**2).sum(1) - 2 * product(source, target.T)
+    squares = jnp.maximum(squares, 0)
+    return squares if distance == "squared_l2" else _safe_sqrt(squares)
+
+
+def paired_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
+    """Distances between rows with the same index: [n, dim], [n, dim] -> [n] float32."""
+    source, target = source.astype(jnp.float32), target.astype(jnp.float32)
+    if distance == "arccos":
+        return _arccos_distance((_normalized(source) * _normalized(target)).sum(1))
+    if distance not in DISTANCES:
+        raise ValueError(f"distance={distance!r} must be one of {', '.join(DISTANCES)}")
+    squares = ((source - target) ** 2).sum(1)
+    return squares if distance == "squared_l2" else _safe_sqrt(squares)
+
+
+def random_partners(
+    key: jax.Array, mask: jax.Array, num_negatives: int, negatives: str = "permutation"
+) -> jax.Array:
+    """For each row the index of a random valid row, by fresh permutations of the valid rows.
+
+    Args:
+        key: PRNG key.
+        mask: [batch] bool, valid rows.
+        num_negatives: number of permutations.
+        negatives: `permutation` (fixed points happen, one expected) or `derangement` (one random
+            cycle through all valid rows; a fixed point only where a single row is valid).
+
+    Returns:
+        [num_negatives, batch] int32; padding rows get their own index.
+
+    Raises:
+        ValueError: for an unknown kind of negatives.
+    """
+    if negatives not in NEGATIVES:
+        raise ValueError(f"negatives={negatives!r} must be one of {', '.join(NEGATIVES)}")
+    batch = mask.shape[0]
+    count = jnp.maximum(mask.sum(), 1)
+    noise = jax.random.uniform(key, (num_negatives, batch))
+    order = jnp.argsort(jnp.where(mask, noise, jnp.inf), axis=1)  # valid rows first, shuffled
+    if negatives == "permutation":
+        rank = jnp.cumsum(mask) - 1
+        partners = order[:, jnp.clip(rank, 0)]
+    else:
+        following = jnp.take_along_axis(
+            order, ((jnp.arange(batch) + 1) % count)[None].repeat(num_negatives, 0), axis=1
+        )
+        partners = jax.vmap(lambda o, f: jnp.zeros(batch, o.dtype).at[o].set(f))(order, following)
+    return jnp.where(mask, partners, jnp.arange(batch)).astype(jnp.int32)
+
+
+def embedding_scale(
+    source: jax.Array, target: jax.Array, mask: jax.Array, scale: str = "norm_of_mean"
+) -> jax.Array:
+    """v_norm: the size of a batch's embeddings, averaged over both languages, float32.
+
+    Args:
+        source: [batch, dim].
+        target: [batch, dim].
+        mask: [batch] bool, valid rows.
+        scale: `norm_of_mean` (published code: norm of the mean vector) or `mean_of_norms`.
+
+    Raises:
+        ValueError: for an unknown scale.
+    """
+    if scale not in SCALES:
+        raise ValueError(f"scale={scale!r} must be one of {', '.join(SCALES)}")
+    count = jnp.maximum(mask.sum(), 1)
+
+    def size(vectors: jax.Array) -> jax.Array:
+        vectors = jnp.where(mask[:, None], vectors.astype(jnp.float32), 0)
+        if scale == "norm_of_mean":
+            return _safe_sqrt(((vectors.sum(0) / count) ** 2).sum())
+        return _safe_sqrt((vectors**2).sum(1)).sum() / count
+
+    return (size(source) + size(target) + 1e-6) / 2
+
+
+def distance_constraint(
+    source: jax.Array,
+    target: jax.Array,
+    mask: ArrayLike,
+    key: jax.Array,
+    *,
+    margin: float = 0.5,
+    num_negatives: int = 20,
+    negative_weight: float = 0.5,
+    distance: str = "l2",
+    scale: str = "norm_of_mean",
+    stop_gradient_scale: bool = False,
+    negatives: str = "permutation",
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Distance term of cT-LASER, summed over sentences.
+
+    As in the published code (T-LASER `dnorm+`; Eq. 7 to 9 of the paper square the distances):
+
+        Dist = Σ_i p_i / v
+             + w/N Σ_j Σ_i [ relu(α + (p_i − n^A_ij) / v) + relu(α + (p_i − n^B_ij) / v) ]
+
+    with p_i = ‖A_i − B_i‖, n^A_ij = ‖A_i − B_π_j(i)‖, n^B_ij = ‖B_i − A_σ_j(i)‖ and fresh random
+    permutations π_j, σ_j. `arccos` distances are not divided by v (`cos+`).
+
+    Args:
+        source: [batch, dim], sentence vectors A.
+        target: [batch, dim], vectors B of their translations.
+        mask: [batch] bool; False rows take part in nothing.
+        key: PRNG key of the permutations.
+        margin: α, in units of v.
+        num_negatives: N, permutations each way.
+        negative_weight: w = λ / β; published 1/2. Shrinking all distances alike lowers the sum as
+            long as (1 + 2 w) p > 2 w n: with w = 1/2, until translation has made random pairs twice
+            as distant as translations, the constraint pulls everything into one point.
+        distance: see `pairwise_distances`.
+        scale: of v, see `embedding_scale`.
+        stop_gradient_scale: take v as a constant.
+        negatives: see `random_partners`.
+
+    Returns:
+        Dist (float32 scalar) and metrics, each a float32 sum over valid rows: `positive_distance`
+        (p_i / v), `margin_violations` (share of negatives inside the margin), `scale` (v).
+
+    Raises:
+        ValueError: for an unknown option or unequal shapes.
+    """
+    if source.shape != target.shape:
+        raise ValueError(
+            f"source and target must have one shape [batch, dim]; found {source.shape} and "
+            f"{target.shape}"
+        )
+    mask = jnp.asarray(mask, bool)
+    weights = mask.astype(jnp.float32)
+    # Padding rows hold zeros; a difference of two zeros is kept away from √0 by the mask.
+    positive = jnp.where(mask, paired_distances(source, target, distance), 0)
+    everything = pairwise_distances(source, target, distance)
+    if distance == "arccos":
+        unit = jnp.ones((), jnp.float32)
+    else:
+        unit = embedding_scale(source, target, mask, scale)
+        unit = jax.lax.stop_gradient(unit) if stop_gradient_scale else unit
+    to_target, to_source = jnp.split(
+        random_partners(key, mask, 2 * num_negatives, negatives), 2, axis=0
+    )
+    rows = jnp.arange(mask.shape[0])
+    negative_distances = jnp.stack([everything[rows, to_target], everything[to_source, rows]])
+    # A fixed point's negative is its positive: exactly 0, whatever the rounding of the two ways.
+    fixed = jnp.stack([to_target, to_source]) == rows
+    difference = jnp.where(fixed, 0.0, positive - negative_distances)
+    violation = jax.nn.relu(margin + difference / unit) * weights
+    loss = (positive * weights).sum() / unit + negative_weight * violation.sum() / num_negatives
+    inside = ((violation > 0) * weights).sum() / (2 * num_negatives)
+    metrics = {
+        "positive_distance": (positive * weights).sum() / unit,
+        "margin_violations": inside,
+        "scale": unit * weights.sum(),
+    }
+    return loss, jax.tree.map(jax.lax.stop_gradient, metrics)

@@ -1,0 +1,1 @@
+"""Encoders and decoders as Linen modules; plain constructor arguments, no config objects."""

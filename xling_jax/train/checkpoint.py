@@ -1,0 +1,239 @@
+"""Checkpoints of a run: orbax, asynchronous, whole or not there."""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+
+from xling_jax.train.state import TrainState
+
+logger = logging.getLogger(__name__)
+
+# orbax passes these on within exceptions of its own.
+_DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large")
+
+
+def first_difference(saved: Any, current: Any, path: str = "config") -> str | None:
+    """Names the first place where two nested structures differ, or None.
+
+    Returns:
+        e.g. `config.encoder.width is 512 in the checkpoint, 256 now`.
+    """
+    if isinstance(saved, Mapping) and isinstance(current, Mapping):
+        for key in sorted(set(saved) | set(current)):
+            if key not in saved or key not in current:
+                where = "only in the checkpoint" if key in saved else "not in the checkpoint"
+                return f"{path}.{key} is {where}"
+            difference = first_difference(saved[key], current[key], f"{path}.{key}")
+            if difference:
+                return difference
+        return None
+    if saved != current:
+        return f"{path} is {saved!r} in the checkpoint, {current!r} now"
+    return None
+
+
+class Checkpoints:
+    """Saves and restores `TrainState`s in `W/checkpoints`.
+
+    Args:
+        workdir: the run's directory.
+        identity: what must agree for a checkpoint to be continued: the config's relevant sections,
+            fingerprints of vocabulary and data. JSON-like.
+        keep_last: newest checkpoints kept.
+        keep_best: checkpoints kept for their metric.
+        best_metric: name of the dev metric, higher is better; empty keeps none for it.
+    """
+
+    def __init__(
+        self,
+        workdir: str | os.PathLike,
+        identity: Mapping[str, Any],
+        *,
+        keep_last: int = 2,
+        keep_best: int = 1,
+        best_metric: str = "",
+    ):
+        self._directory = Path(workdir).absolute() / "checkpoints"
+        self._identity = json.loads(json.dumps(identity))
+        policies, metric = [LatestN(keep_last)], None
+        if best_metric and keep_best:
+            metric = lambda metrics: metrics.get(best_metric, float("-inf"))
+            policies.append(
+                BestN(get_metric_fn=metric, n=keep_best, keep_checkpoints_without_metrics=False)
+            )
+        self._best_metric = best_metric
+        self._manager = ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=AnyPreservationPolicy(policies),
+                best_fn=metric,  # without it orbax writes no metrics
+                cleanup_tmp_directories=True,
+                step_format_fixed_length=8,
+            ),
+            item_names=("state", "identity"),
+        )
+
+    def latest_step(self) -> int | None:
+        """Step of the newest whole checkpoint, None if there is none."""
+        return self._manager.latest_step()
+
+    def save(
+        self,
+        state: TrainState,
+        step: int,
+        metrics: Mapping[str, float],
+        progress: Mapping[str, Any],
+    ) -> None:
+        """Starts saving; returns before the files are written.
+
+        Args:
+            state: of the run.
+            step: updates done.
+            metrics: dev metrics of this step, empty where it was not evaluated.
+            progress: JSON-like, comes back from `restore`.
+
+        Raises:
+            OSError: if writing this or the previous checkpoint failed, e.g. on a full disk.
+        """
+        if self._manager.latest_step() == step:
+            return
+        scores = None
+        if self._best_metric and self._best_metric in metrics:
+            scores = {self._best_metric: float(metrics[self._best_metric])}
+        try:
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state),
+                    identity=ocp.args.JsonSave(self._identity | {"progress": progress}),
+                ),
+                metrics=scores,
+            )
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def restore(self, shapes: TrainState) -> tuple[TrainState, int, Mapping[str, Any]]:
+        """The newest checkpoint that reads whole, onto the shardings of `shapes`.
+
+        Returns:
+            The state, the updates done and the `progress` saved with them.
+
+        Raises:
+            ValueError: if it belongs to another config, vocabulary or corpus, or if no checkpoint
+                is readable.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        for step in steps:
+            try:
+                saved = self._manager.restore(
+                    step, args=ocp.args.Composite(identity=ocp.args.JsonRestore())
+                )["identity"]
+                progress = saved.pop("progress", {})
+                difference = first_difference(saved, self._identity)
+                if difference:
+                    raise _OtherRun(
+                        f"{self._directory}: checkpoint {step} is of another run: {difference}; "
+                        "take another --workdir or set it back"
+                    )
+                restored = self._manager.restore(
+                    step, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
+                )
+                self._set_aside([broken for broken in steps if broken > step])
+                return restored["state"], step, progress
+            except _OtherRun:
+                raise
+            except Exception as error:  # orbax raises many kinds for damaged files
+                reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
+                logger.warning(
+                    "checkpoint %d in %s does not read (%s: %s); trying an older one",
+                    step,
+                    self._directory,
+                    type(error).__name__,
+                    reason,
+                )
+        raise ValueError(
+            f"{self._directory}: no checkpoint of {steps} reads whole (truncated files?); "
+            "remove the directory to start over, or restore it from a backup"
+        )
+
+    def _set_aside(self, steps: list[int]) -> None:
+        """Renames checkpoints that do not read; only once an older one did."""
+        if not steps:
+            return
+        if jax.process_index() == 0:
+            for step in steps:
+                target = self._directory / f"broken-{step:08d}"
+                shutil.rmtree(target, ignore_errors=True)
+                (self._directory / f"{step:08d}").rename(target)
+        multihost_utils.sync_global_devices("broken checkpoints are set aside")
+        self._manager.reload()
+
+    def reached_preemption(self, step: int) -> bool:
+        """Whether all processes were told to stop at this step."""
+        return self._manager.reached_preemption(step)
+
+    def best_step(self) -> int | None:
+        """Step of the kept checkpoint with the best dev metric, None without one."""
+        if not self._best_metric:
+            return None
+        scored = {}
+        for step in self._manager.all_steps():
+            metrics = self._manager.metrics(step)
+            if metrics and self._best_metric in metrics:
+                scored[step] = metrics[self._best_metric]
+        return max(scored, key=lambda step: (scored[step], step)) if scored else None
+
+    def restore_params(self, step: int, shapes: TrainState) -> Any:
+        """Parameters of one kept checkpoint."""
+        args = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
+        return self._manager.restore(step, args=args)["state"].params
+
+    def wait(self) -> None:
+        """Returns when everything is on disk.
+
+        Raises:
+            OSError: if writing failed.
+        """
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        """Ends what is being written, so that no way out of a run loses a checkpoint."""
+        try:
+            self.wait()
+        except Exception as second:
+            if error is None:
+                raise
+            logger.warning("%s", second)
+        finally:
+            self._manager.close()
+
+    def _failed(self, error: Exception) -> Exception:
+        """An OSError that names the directory and what is still good, if the disk is at fault."""
+        text = str(error)
+        reason = next((known for known in _DISK_ERRORS if known in text), None)
+        if reason is None and not isinstance(error, OSError):
+            return error
+        good = self._manager.latest_step()
+        return OSError(
+            f"{self._directory}: writing a checkpoint failed: {reason or text[:200]}; the last "
+            f"good checkpoint is {good}; make room and start the same command again"
+        )
+
+
+class _OtherRun(ValueError):
+    """A readable checkpoint that does not belong to this run."""

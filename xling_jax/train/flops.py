@@ -1,0 +1,90 @@
+"""FLOPs of a step, counted from its trace; device peaks; model FLOPs utilisation."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+# Dense bfloat16 peak of one device, FLOP/s, from the vendors' data sheets.
+_PEAKS = {
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5p": 459e12,
+    "TPU v5": 459e12,
+    "TPU v6 lite": 918e12,
+    "NVIDIA A100": 312e12,
+    "NVIDIA H100": 989e12,
+    "NVIDIA H200": 989e12,
+    "Tesla T4": 65e12,
+    "NVIDIA L4": 121e12,
+}
+
+
+def matmul_flops(function: Callable, *arguments: Any) -> int:
+    """Floating-point operations of all matrix products in one call, 2 · m · n · k each.
+
+    Nothing runs: the function is traced on shapes. Products inside a scan count once an iteration.
+
+    Args:
+        function: any traceable function.
+        *arguments: arrays or `jax.ShapeDtypeStruct`s.
+    """
+    return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def _count(jaxpr: jax_core.Jaxpr) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracting, _), _ = equation.params["dimension_numbers"]
+            left = equation.invars[0].aval.shape
+            total += (
+                2
+                * int(np.prod(equation.outvars[0].aval.shape, dtype=np.int64))
+                * int(np.prod([left[axis] for axis in contracting], dtype=np.int64))
+            )
+            continue
+        repeat = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if isinstance(inner, jax_core.Jaxpr):
+                total += repeat * _count(inner)
+    return total
+
+
+def measured_matmul_rate(size: int = 1536) -> float:
+    """FLOP/s of a float32 matrix product on the default device, best of three."""
+    matrix = jnp.ones((size, size), jnp.float32) / size
+    product = jax.jit(jnp.matmul)
+    product(matrix, matrix).block_until_ready()
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        product(matrix, matrix).block_until_ready()
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)
+
+
+def peak_flops(device: jax.Device) -> float:
+    """Peak of one device in FLOP/s: data sheet for known accelerators, else its own matmul rate.
+
+    On CPU every device of the process shares the cores, and so their rate.
+    """
+    for name, peak in _PEAKS.items():
+        if device.device_kind.startswith(name):
+            return peak
+    rate = measured_matmul_rate()
+    return rate / jax.local_device_count() if device.platform == "cpu" else rate
+
+
+def utilisation(flops: float, seconds: float, num_devices: int, peak: float) -> float:
+    """MFU: the model's matrix-product FLOPs over what the devices could have done in that time.
+
+    MFU = FLOPs of forward and backward passes (no recomputation) / (seconds · devices · peak)
+    """
+    return flops / (seconds * num_devices * peak)

@@ -1,0 +1,104 @@
+"""Optimizers and schedules: optax' own under their own names, and the one it lacks."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+
+
+def warmup_inverse_sqrt_schedule(
+    peak_value: float, warmup_steps: int, init_value: float = 1e-7, min_value: float = 1e-9
+) -> optax.Schedule:
+    """Linear from `init_value` to `peak_value`, then peak · √(warmup_steps / step).
+
+    fairseq's `inverse_sqrt`; T-LASER trains with 1e-7, 5e-4 and 4,000 updates.
+
+    Args:
+        peak_value: learning rate after warm-up.
+        warmup_steps: updates of warm-up, at least 1.
+        init_value: learning rate of the first update.
+        min_value: lower bound after warm-up.
+    """
+    if warmup_steps < 1:
+        raise ValueError(f"schedule.warmup_steps={warmup_steps} must be at least 1")
+
+    def schedule(step):
+        step = jnp.asarray(step, jnp.float32)
+        warm = init_value + (peak_value - init_value) * step / warmup_steps
+        decayed = peak_value * jnp.sqrt(warmup_steps / jnp.maximum(step, 1))
+        return jnp.where(step < warmup_steps, warm, jnp.maximum(decayed, min_value))
+
+    return schedule
+
+
+def _call(kind: str, function: Any, arguments: Mapping[str, Any]) -> Any:
+    known = inspect.signature(function).parameters
+    for name in arguments:
+        if name not in known:
+            raise ValueError(
+                f"{kind}.{name} is no argument of {function.__name__}; it takes {', '.join(known)}"
+            )
+    missing = [
+        name
+        for name, parameter in known.items()
+        if parameter.default is parameter.empty
+        and name not in arguments
+        and name != "learning_rate"
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    if missing:
+        raise ValueError(f"{kind}.{missing[0]} is missing; {function.__name__} needs it")
+    return function
+
+
+def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
+    """A learning-rate schedule: `warmup_inverse_sqrt_schedule` or any schedule of optax.
+
+    Args:
+        name: e.g. `warmup_cosine_decay_schedule`, `constant_schedule`.
+        **arguments: of that function.
+
+    Raises:
+        ValueError: for an unknown name or argument.
+    """
+    if name == "warmup_inverse_sqrt_schedule":
+        function = warmup_inverse_sqrt_schedule
+    else:
+        function = getattr(optax.schedules, name, None)
+    if function is None or not callable(function):
+        raise ValueError(
+            f"schedule.name={name!r} is neither warmup_inverse_sqrt_schedule nor a schedule of "
+            "optax (constant_schedule, warmup_cosine_decay_schedule, …)"
+        )
+    return _call("schedule", function, arguments)(**arguments)
+
+
+def make_optimizer(
+    name: str,
+    *,
+    schedule: optax.Schedule,
+    clip_global_norm: float = 0.0,
+    **arguments: Any,
+) -> optax.GradientTransformation:
+    """An optax optimizer behind gradient clipping.
+
+    Args:
+        name: e.g. `adamw` (decoupled weight decay, as fairseq's adam), `adam`, `amsgrad`.
+        schedule: learning rate by update.
+        clip_global_norm: largest global norm of the gradient; 0 does not clip.
+        **arguments: of the optimizer (b1, b2, eps, weight_decay, …).
+
+    Raises:
+        ValueError: for an unknown name or argument.
+    """
+    function = getattr(optax, name, None)
+    if not callable(function) or "learning_rate" not in inspect.signature(function).parameters:
+        raise ValueError(
+            f"optimizer.name={name!r} is no optimizer of optax (adamw, adam, amsgrad, sgd, …)"
+        )
+    optimizer = _call("optimizer", function, arguments)(learning_rate=schedule, **arguments)
+    if clip_global_norm:
+        return optax.chain(optax.clip_by_global_norm(clip_global_norm), optimizer)
+    return optimizer

@@ -1,0 +1,99 @@
+"""One update: gradients of sums over micro-batches, divided once, then the optimizer."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from xling_jax.train.mesh import batch_sharding, replicated, state_sharding
+from xling_jax.train.objective import LossFn, Sums
+from xling_jax.train.state import TrainState
+
+
+class Steps(NamedTuple):
+    """The compiled functions of a run.
+
+    Attributes:
+        train: (state, batch, index) -> (state, sums); an update of one micro-batch.
+        first: (params, batch, index) -> accumulator; the first of several micro-batches.
+        more: (accumulator, params, batch, index) -> accumulator.
+        apply: (state, accumulator) -> (state, sums); ends an update of several.
+    """
+
+    train: Any
+    first: Any
+    more: Any
+    apply: Any
+
+
+def make_steps(
+    loss_fn: LossFn,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    shapes: TrainState,
+    seed: int,
+) -> Steps:
+    """Jits the step functions on a mesh; the old state and accumulator are donated.
+
+    The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index).
+
+    Args:
+        loss_fn: the objective.
+        optimizer: from `optimizer.make_optimizer`.
+        mesh: from `mesh.make_mesh`.
+        shapes: abstract state.
+        seed: of the run.
+    """
+    state_shardings = state_sharding(mesh, shapes)
+    everywhere, rows = replicated(mesh), batch_sharding(mesh)
+    accumulator_shardings = (state_shardings.params, everywhere)
+
+    def gradients(params: Any, batch: Mapping[str, jax.Array], index: jax.Array):
+        key = jax.random.fold_in(jax.random.key(seed), index)
+        loss = lambda params: loss_fn(params, batch, key, True)
+        (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        return gradient, sums
+
+    def apply(state: TrainState, accumulator: tuple[Any, Sums]):
+        gradient, sums = accumulator
+        scale = 1.0 / jnp.maximum(sums["normalizer"], 1.0)
+        gradient = jax.tree.map(lambda g: g * scale, gradient)
+        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        sums = sums | {"gradient_norm": optax.global_norm(gradient)}
+        return TrainState(state.step + 1, params, opt_state), sums
+
+    def train(state: TrainState, batch: Mapping[str, jax.Array], index: jax.Array):
+        return apply(state, gradients(state.params, batch, index))
+
+    def more(accumulator, params, batch, index):
+        return jax.tree.map(jnp.add, accumulator, gradients(params, batch, index))
+
+    return Steps(
+        train=jax.jit(
+            train,
+            donate_argnums=0,
+            in_shardings=(state_shardings, rows, None),
+            out_shardings=(state_shardings, everywhere),
+        ),
+        first=jax.jit(
+            gradients,
+            in_shardings=(state_shardings.params, rows, None),
+            out_shardings=accumulator_shardings,
+        ),
+        more=jax.jit(
+            more,
+            donate_argnums=0,
+            in_shardings=(accumulator_shardings, state_shardings.params, rows, None),
+            out_shardings=accumulator_shardings,
+        ),
+        apply=jax.jit(
+            apply,
+            donate_argnums=0,
+            in_shardings=(state_shardings, accumulator_shardings),
+            out_shardings=(state_shardings, everywhere),
+        ),
+    )
