@@ -359,7 +359,7 @@ def test_wrong_arguments_are_explained_before_data_is_touched(corpus, tmp_path):
         ({"corpora": ()}, "data.corpora must be a list of at least one"),
         ({"corpora": (corpus, corpus)}, "names tsv:.*corpus.tsv twice"),
         ({"vocab": {"sizes": 3}}, "vocab.sizes: no such setting; did you mean size"),
-        ({"vocab": {"model_type": "word"}}, "vocab.model_type must be bpe or unigram"),
+        ({"vocab": {"model_type": "char"}}, "model_type must be one of bpe, unigram, word"),
         ({"cleaning": {"max_wordz": 3}}, "cleaning.max_wordz: no such setting"),
         ({"layout": "bert"}, "layout must be one of tlaser, laser, dual"),
     ]:

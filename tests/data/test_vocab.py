@@ -54,12 +54,31 @@ def test_text_that_spells_a_special_token_is_not_one(vocab):
     assert not set(ids.tolist()) & {vocab.bos_id, vocab.eos_id, vocab.pad_id}
 
 
-@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_same_sentences_and_seed_give_the_same_bytes(sentences, model_type):
+@pytest.mark.parametrize("model_type, size", [("bpe", 36), ("unigram", 36), ("word", 12)])
+def test_same_sentences_and_seed_give_the_same_bytes(sentences, model_type, size):
     models = [
-        train_vocab(sentences, size=36, model_type=model_type, seed=7).model_bytes for _ in range(2)
+        train_vocab(sentences, size=size, model_type=model_type, seed=7).model_bytes
+        for _ in range(2)
     ]
     assert models[0] == models[1]
+
+
+def test_a_word_vocabulary_has_the_frequent_words_and_one_id_for_all_others(sentences, tmp_path):
+    text = [*sentences, "rare rare", "rarest"]
+    words = train_vocab(text, tmp_path / "word.model", size=4 + 14, model_type="word")
+    normal = {f"▁{normalize_text(word)}" for word in _WORDS}
+    assert set(words.pieces()) == {*SPECIALS["tlaser"], *normal, "▁rare"}
+    known = {piece: i for i, piece in enumerate(words.pieces())}
+    (ids,) = Vocab(tmp_path / "word.model").encode(["River rarest  stone. rare stone."])
+    unk = words.unk_id  # One for a run of unknown words.
+    assert ids.tolist() == [known["▁river"], unk, known["▁rare"], unk]
+    with pytest.raises(ValueError, match="use at most 19, or more text"):
+        train_vocab(text, size=20, model_type="word")
+
+
+def test_an_unknown_model_type_is_refused(sentences):
+    with pytest.raises(ValueError, match="one of bpe, unigram, word; found 'char'"):
+        train_vocab(sentences, size=70, model_type="char")
 
 
 def test_encode_normalises_and_keeps_order(vocab):

@@ -16,7 +16,7 @@ class VocabSettings:
     Args:
         size: number of pieces, specials included.
         model: a SentencePiece model to use instead of training one; empty to train.
-        model_type: `bpe` or `unigram`.
+        model_type: `bpe`, `unigram` or `word`, see `train_vocab`.
         sample_sentences: most sentences to train on, drawn from all kept sides with the seed.
         sampling_exponent: a pair of n rows gives a share proportional to n ** exponent: 1 as
             published (all pair files joined), 0 the same number from every pair, so that languages
@@ -45,7 +45,8 @@ class VocabSettings:
             )
         if self.model_type not in MODEL_TYPES:
             raise ValueError(
-                f"vocab.model_type must be {' or '.join(MODEL_TYPES)}; found {self.model_type!r}"
+                f"vocab.model_type must be one of {', '.join(MODEL_TYPES)}; "
+                f"found {self.model_type!r}"
             )
 
 

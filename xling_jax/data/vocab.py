@@ -25,7 +25,7 @@ SPECIALS = {
     "dual": ("<pad>", "<unk>", "<MASK>"),
 }
 
-MODEL_TYPES = ("bpe", "unigram")
+MODEL_TYPES = ("bpe", "unigram", "word")
 
 # Unigram training adds floats thread by thread, so the pieces depend on the number of threads.
 # A constant keeps the model the same on every machine.
@@ -216,7 +216,10 @@ def train_vocab(
         path: file to write the model to; None writes nothing.
         size: number of pieces, specials included.
         layout: key of `SPECIALS`; fixes the ids of the special tokens.
-        model_type: `bpe` as published, or `unigram`.
+        model_type: `bpe` as T-LASER, `unigram`, or `word`: the most frequent words between white
+            space, as the similarity-loss model. With `word` a run of other words becomes one
+            `unk_id`, whatever their letters, and punctuation belongs to the word it touches: "dog"
+            and "dog." are two words. Text of a script without spaces is nearly all unknown.
         character_coverage: share of the text's characters that get a piece of their own.
         lowercase: whether the text is lower-cased, here and at every later use.
         seed: of SentencePiece's own random numbers.
@@ -232,7 +235,7 @@ def train_vocab(
     """
     if model_type not in MODEL_TYPES:
         raise ValueError(
-            f"vocab.model_type must be {' or '.join(MODEL_TYPES)}; found {model_type!r}"
+            f"vocab.model_type must be one of {', '.join(MODEL_TYPES)}; found {model_type!r}"
         )
     normalized = _SentenceSource(sentences, lowercase)
     model = io.BytesIO()
