@@ -78,7 +78,14 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
 @pytest.mark.parametrize(
     "override, message",
     [
-        ("--config.encoder.widht=8", "widht.*width"),
+        (
+            "--config.encoder.widht=8",
+            r": --config.encoder.widht: config.encoder has no key widht; did you mean width\?$",
+        ),
+        ("--config.encodr.width=8", r": config has no key encodr; did you mean encoder\b"),
+        ("--config.mesh.rows=8", ": config.mesh has no key rows; it has data, fsdp$"),
+        ("--config.languages[0]=de", r": config has no key languages\[0\]; did you mean languages"),
+        ("--config.seed.x=8", ": config.seed is a value and has no keys; set config.seed itself$"),
         ("--config.train.total_steps=many", "total_steps.*many"),
         ("--config.train.total_steps=0", "train.total_steps=0"),
         ("--config.train.log_every_steps=0", "train.log_every_steps=0"),

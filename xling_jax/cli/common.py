@@ -2,11 +2,12 @@
 
 import argparse
 import contextlib
+import difflib
 import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -84,14 +85,13 @@ def load_config(path: str, overrides: Sequence[str] = ()) -> ConfigDict:
     file = path.split(":")[0]
     if not Path(file).is_file():
         raise UsageError(f"--config {file}: no such file; configs/ holds those of the papers")
-    values = flags.FlagValues()
-    words = ["xling", f"--config={path}", *overrides]
-    config_flags.DEFINE_config_file(
-        "config", path, lock_config=True, flag_values=values, sys_argv=words
-    )
     try:
-        values(words)
-        return values.config
+        config = _parse_flags(config_flags.DEFINE_config_file, path, [f"--config={path}"])
+        for word in overrides:
+            _check_key(config, word.split("=", 1)[0])
+        return _parse_flags(config_flags.DEFINE_config_dict, config, overrides)
+    except UsageError:
+        raise
     except Exception as error:  # a config file is a program of the user's
         # str() of a KeyError is the repr of its message.
         text = " ".join(str(error.args[0] if error.args else error).split())
@@ -100,6 +100,28 @@ def load_config(path: str, overrides: Sequence[str] = ()) -> ConfigDict:
         known = isinstance(error, (flags.Error, AttributeError, KeyError, TypeError, ValueError))
         text = text if known else f"{type(error).__name__}: {text}"
         raise UsageError(f"--config {path}: {text}") from error
+
+
+def _parse_flags(define: Callable, config: str | ConfigDict, words: Sequence[str]) -> ConfigDict:
+    """A config as ml_collections reads it, with the words of a command line applied."""
+    words = ["xling", *words]
+    values = flags.FlagValues()
+    define("config", config, lock_config=True, flag_values=values, sys_argv=words)
+    values(words)
+    return values.config
+
+
+def _check_key(config: ConfigDict, option: str) -> None:
+    """Raises `UsageError` if a config lacks the key of `--config.a.b`; names the near ones."""
+    section, where = config, "config"
+    for name in option.split(".")[1:]:
+        if not isinstance(section, ConfigDict):
+            raise UsageError(f"{option}: {where} is a value and has no keys; set {where} itself")
+        if name not in section:
+            near = difflib.get_close_matches(name, section, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(section)}"
+            raise UsageError(f"{option}: {where} has no key {name}; {hint}")
+        section, where = section[name], f"{where}.{name}"
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
