@@ -97,6 +97,10 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
         ("--config.data.reader=pandas", "data.reader='pandas'"),
         ("--config.encoder.heads=3", "heads=3"),
         ("--config.optimizer.name=adamz", "optimizer.name='adamz'"),
+        (
+            "--config.optimizer.name=adam",
+            "adam takes no weight decay; set optimizer.weight_decay=0",
+        ),
         ("--config.schedule.name=linear", "schedule.name='linear'"),
         ("--config.mesh.fsdp=3", "mesh.fsdp=3"),
         ("--config.evaluation.retrieval=('none.tsv',)", "none.tsv: no such file"),

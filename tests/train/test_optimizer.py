@@ -67,6 +67,14 @@ def test_optax_schedules_and_optimizers_go_by_their_own_names():
     np.testing.assert_allclose(updates["w"], -0.5)
 
 
+def test_a_weight_decay_of_zero_fits_an_optimizer_without():
+    settings = default_config().optimizer.to_dict() | {"name": "adam", "weight_decay": 0.0}
+    optimizer = make_optimizer(schedule=lambda step: 0.5, **settings)
+    params = {"w": jnp.full(2, 7.0)}
+    updates, _ = optimizer.update({"w": jnp.ones(2)}, optimizer.init(params), params)
+    np.testing.assert_allclose(updates["w"], -0.5, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
@@ -81,7 +89,11 @@ def test_optax_schedules_and_optimizers_go_by_their_own_names():
         (lambda: make_optimizer("tree", schedule=None), "optimizer.name='tree'"),
         (
             lambda: make_optimizer("adam", schedule=None, weight_decay=1),
-            "optimizer.weight_decay is no argument of adam",
+            "weight_decay=1: adam takes no weight decay; set optimizer.weight_decay=0",
+        ),
+        (
+            lambda: make_optimizer("adam", schedule=None, momentum=0),
+            "optimizer.momentum is no argument of adam",
         ),
     ],
 )

@@ -88,7 +88,8 @@ def make_optimizer(
         name: e.g. `adamw` (decoupled weight decay, as fairseq's adam), `adam`, `amsgrad`.
         schedule: learning rate by update.
         clip_global_norm: largest global norm of the gradient; 0 does not clip.
-        **arguments: of the optimizer (b1, b2, eps, weight_decay, …).
+        **arguments: of the optimizer (b1, b2, eps, weight_decay, …). A `weight_decay` of 0 fits
+            every optimizer: a config has the key for all, and 0 means none.
 
     Raises:
         ValueError: for an unknown name or argument.
@@ -98,6 +99,13 @@ def make_optimizer(
         raise ValueError(
             f"optimizer.name={name!r} is no optimizer of optax (adamw, adam, amsgrad, sgd, …)"
         )
+    if "weight_decay" in arguments and "weight_decay" not in inspect.signature(function).parameters:
+        decay = arguments.pop("weight_decay")
+        if decay != 0:
+            raise ValueError(
+                f"optimizer.weight_decay={decay}: {name} takes no weight decay; set "
+                "optimizer.weight_decay=0, or choose an optimizer that decays (adamw)"
+            )
     optimizer = _call("optimizer", function, arguments)(learning_rate=schedule, **arguments)
     if clip_global_norm:
         return optax.chain(optax.clip_by_global_norm(clip_global_norm), optimizer)
