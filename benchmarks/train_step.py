@@ -64,8 +64,8 @@ def make_config(size: str, options: set[str]):
     config.encoder.dropout = config.decoder.dropout = 0.1
     config.dropout_generator = "threefry" if "threefry" in options else "hash"
     if "ct_laser" in options:
-        config.objective.distance_weight = DISTANCE_WEIGHT
-        config.objective.translation_weight = 0.5
+        config.objective.distance.weight = DISTANCE_WEIGHT
+        config.objective.translation.weight = 0.5
     return config
 
 
@@ -127,7 +127,7 @@ def torch_worker(config, batch: dict[str, np.ndarray], updates: int) -> None:
         ffn_width=encoder.ffn_width,
         dropout=encoder.dropout,
     )
-    trainer = torch_tlaser.Trainer(model, config.objective.distance_weight)
+    trainer = torch_tlaser.Trainer(model, config.objective.distance.weight)
     names = ("source_tokens", "target_tokens", "target_language")
     arrays = [torch.from_numpy(batch[name]).long() for name in names]
 

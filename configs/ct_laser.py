@@ -14,14 +14,15 @@ Sizes: `:paper` (default), `:base` (one GPU), `:small` (two CPU cores, minutes),
 are listed; the constraint then adds almost no time.
 """
 
-from xling_jax.config import apply_size, default_config
+from xling_jax.config import apply_size, default_config, parse_argument
 
 
-def get_config(arg: str = "paper"):
+def get_config(arg: str = ""):
     """The published setting; `arg` is a size."""
+    argument = parse_argument(arg)
     config = default_config()
-    config.objective.translation_weight = 0.5
-    config.objective.distance_weight = 0.25
+    config.objective.translation.weight = 0.5
+    config.objective.distance.weight = 0.25
     config.train.total_epochs = 20.0
-    apply_size(config, arg or "paper")
+    apply_size(config, argument["size"])
     return config

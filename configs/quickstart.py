@@ -26,9 +26,9 @@ def get_config(arg: str = ""):
     config.languages = LANGUAGES
     config.data.pairs = tuple(f"{a}-{b}" for a in LANGUAGES for b in LANGUAGES if a != b)
     config.cleaning.length_ratio_slack = 3  # short messages: "Save" / "Änderungen speichern"
-    config.objective.translation_weight = 0.5
-    config.objective.distance_weight = 40.0
-    config.objective.negative_weight = 4.0
+    config.objective.translation.weight = 0.5
+    config.objective.distance.weight = 40.0
+    config.objective.distance.negative_weight = 4.0
     if arg == "smoke":
         return config
     set_width(config, width=128, layers=2, heads=4, ffn_width=256)

@@ -11,13 +11,13 @@ Sizes: `:paper` (default), `:base` (one GPU), `:small` (two CPU cores, minutes),
         --config.data.corpora="('moses:corpora/europarl-v7.de-en', …)"
 """
 
-from xling_jax.config import apply_size, default_config
+from xling_jax.config import apply_size, default_config, parse_argument
 
 
-def get_config(arg: str = "paper"):
+def get_config(arg: str = ""):
     """The published setting; `arg` is a size."""
+    argument = parse_argument(arg)
     config = default_config()
     config.train.total_epochs = 20.0
-    config.train.best_metric = ""
-    apply_size(config, arg or "paper")
+    apply_size(config, argument["size"])
     return config

@@ -2,13 +2,15 @@
 
 A config file calls `default_config()`, changes what it is about and returns it. The keys of
 `encoder`, `decoder`, `objective`, `optimizer` and `schedule` are the arguments of what they build
-(`models.registry`, `train.objective`, `train.optimizer`).
+(`models.registry`, `train.objective`, `train.optimizer`); those of encoder and decoder depend on
+their family.
 """
+
+from typing import Any
 
 from ml_collections import ConfigDict
 
 SIZES = ("paper", "base", "small", "smoke")
-OBJECTIVES = ("t_laser", "ct_laser")
 
 
 def default_config() -> ConfigDict:
@@ -52,46 +54,27 @@ def default_config() -> ConfigDict:
     config.vocab.sample_sentences = 5_000_000
     config.vocab.sampling_exponent = 1.0  # 1: from all pairs joined, as published; 0: pairs equal
 
-    config.encoder = ConfigDict()
-    config.encoder.family = "tlaser"
-    config.encoder.width = 1024
-    config.encoder.layers = 6
-    config.encoder.heads = 16
-    config.encoder.ffn_width = 4096
-    config.encoder.dropout = 0.3
-    config.encoder.attention_dropout = 0.0
-    config.encoder.activation_dropout = 0.0
-    config.encoder.pooling = "first"
-    config.encoder.init_stddev = 0.02
-    config.encoder.remat = False
+    config.encoder = encoder_config("tlaser")
+    config.decoder = decoder_config("tlaser")
 
-    config.decoder = ConfigDict()
-    config.decoder.family = "tlaser"
-    config.decoder.width = 1024
-    config.decoder.layers = 1
-    config.decoder.heads = 16
-    config.decoder.ffn_width = 4096
-    config.decoder.dropout = 0.3
-    config.decoder.language_width = 32
-    config.decoder.language_at = "memory"
-    config.decoder.share_embeddings = False
-    config.decoder.published_parameters = False
-    config.decoder.init_stddev = 0.02
-
-    config.objective = ConfigDict()
-    config.objective.translation_weight = 1.0
-    config.objective.label_smoothing = 0.1
-    config.objective.decoder_bos = False
+    config.objective = ConfigDict()  # one entry a term of train.objective, and the reduction
     config.objective.reduction = "sum"
-    config.objective.distance_weight = 0.0
-    config.objective.margin = 0.5
-    config.objective.num_negatives = 20
-    config.objective.negative_weight = 0.5  # lambda / beta
-    config.objective.distance = "l2"
-    config.objective.scale = "norm_of_mean"
-    config.objective.stop_gradient_scale = False
-    config.objective.negatives = "permutation"
-    config.objective.max_logits = 1 << 26
+    config.objective.translation = ConfigDict()
+    config.objective.translation.weight = 1.0
+    config.objective.translation.label_smoothing = 0.1
+    config.objective.translation.decoder_bos = False
+    config.objective.translation.max_logits = 1 << 26
+    config.objective.distance = ConfigDict()
+    config.objective.distance.weight = 0.0
+    config.objective.distance.margin = 0.5
+    config.objective.distance.num_negatives = 20
+    config.objective.distance.negative_weight = 0.5  # lambda / beta
+    config.objective.distance.distance = "l2"
+    config.objective.distance.scale = "norm_of_mean"
+    config.objective.distance.stop_gradient_scale = False
+    config.objective.distance.negatives = "permutation"
+    config.objective.similarity = ConfigDict({"weight": 0.0})
+    config.objective.encoder_l2 = ConfigDict({"weight": 0.0})
 
     config.optimizer = ConfigDict({"name": "adamw"}, type_safe=True)
     config.optimizer.b1 = 0.9
@@ -115,6 +98,7 @@ def default_config() -> ConfigDict:
     config.train.keep_last = 2
     config.train.keep_best = 1
     config.train.best_metric = ""  # e.g. "europarl.dev/p_at_1"
+    config.train.word_vectors = ""  # multiCCA text file: the first embeddings of whole words
     config.train.export = "last"  # or "best", by best_metric
 
     config.evaluation = ConfigDict()
@@ -126,23 +110,157 @@ def default_config() -> ConfigDict:
     return config.lock()
 
 
-def set_width(config: ConfigDict, *, width: int, layers: int, heads: int, ffn_width: int) -> None:
-    """Sets encoder and decoder to the same width; `layers` is the encoder's depth.
+def encoder_config(family: str, **changes: Any) -> ConfigDict:
+    """The `encoder` part of a config with the family's published sizes.
 
-    Matrices start with 0.02 · √(1024 / width): the published spread relative to the width. With a
-    plain 0.02 a narrow model starts with sentence vectors that are all but equal.
+    Args:
+        family: `tlaser` or `laser`.
+        **changes: keys with other values.
+
+    Raises:
+        ValueError: for an unknown family.
+        AttributeError: for an unknown key.
     """
-    config.encoder.layers = layers
+    config = ConfigDict({"family": family})
+    if family == "tlaser":
+        config.width = 1024
+        config.layers = 6
+        config.heads = 16
+        config.ffn_width = 4096
+        config.dropout = 0.3
+        config.attention_dropout = 0.0
+        config.activation_dropout = 0.0
+        config.pooling = "first"
+        config.init_stddev = 0.02
+    elif family == "laser":
+        config.embedding_width = 512
+        config.width = 1024
+        config.layers = 1
+        config.unidirectional_layers = 0
+        config.dropout = 0.1
+        config.pooling = "max"
+        config.init_scale = 0.1
+        config.lstm_implementation = "auto"
+        config.published_parameters = False
+    else:
+        raise ValueError(f"encoder family {family!r} is unknown; known are tlaser, laser")
+    config.attention_hops = 1  # of pooling="self_attention"
+    config.attention_width = 128
+    config.remat = False
+    return _changed(config, changes)
+
+
+def decoder_config(family: str, **changes: Any) -> ConfigDict:
+    """The `decoder` part of a config with the family's published sizes; see `encoder_config`."""
+    config = ConfigDict({"family": family})
+    if family == "tlaser":
+        config.width = 1024
+        config.layers = 1
+        config.heads = 16
+        config.ffn_width = 4096
+        config.dropout = 0.3
+        config.language_at = "memory"
+        config.init_stddev = 0.02
+    elif family == "laser":
+        config.embedding_width = 512
+        config.width = 2048
+        config.output_width = 0
+        config.dropout = 0.1
+        config.input_feeding = True
+        config.initial_state = "projected"
+        config.language_at = "every_step"
+        config.init_scale = 0.1
+    else:
+        raise ValueError(f"decoder family {family!r} is unknown; known are tlaser, laser")
+    config.language_width = 32
+    config.share_embeddings = False
+    config.published_parameters = False
+    return _changed(config, changes)
+
+
+def laser_config(layers: int = 1) -> ConfigDict:
+    """The default config with LASER's model and recipe in place of T-LASER's.
+
+    Adam at a constant 1e-3, dropout 0.1, no label smoothing (Artetxe and Schwenk 2019).
+
+    Args:
+        layers: of the BiLSTM encoder.
+    """
+    config = default_config()
+    config.encoder = encoder_config("laser", layers=layers)
+    config.decoder = decoder_config("laser")
+    config.objective.translation.label_smoothing = 0.0
+    config.optimizer = ConfigDict({"name": "adam", "b1": 0.9, "b2": 0.98, "clip_global_norm": 25.0})
+    config.schedule = ConfigDict({"name": "constant_schedule", "value": 1e-3})
+    return config.lock()
+
+
+def _changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
+    config.lock().update(changes)
+    return config
+
+
+def parse_argument(arg: str | None, **defaults: Any) -> dict[str, Any]:
+    """Reads what stands behind the colon of `--config FILE:ARG`.
+
+    ARG is a comma-separated list of `name=value` and at most one size: `layers=6,small`.
+
+    Args:
+        arg: the text; None or empty for the defaults.
+        **defaults: the names the config knows; a value becomes the type of its default.
+
+    Returns:
+        The defaults with ARG's values, and `size`.
+
+    Raises:
+        ValueError: for an unknown name or size, or a value that cannot be read.
+    """
+    values = {"size": "paper"} | defaults
+    for part in filter(None, (arg or "").split(",")):
+        name, has_value, value = part.partition("=")
+        if not has_value:
+            name, value = "size", part
+        if name not in values:
+            raise ValueError(f"config argument {part!r}: known are {', '.join(values)}")
+        try:
+            values[name] = type(values[name])(value)
+        except ValueError:
+            raise ValueError(
+                f"config argument {part!r} must be of type {type(values[name]).__name__}"
+            ) from None
+    if values["size"] not in SIZES:
+        raise ValueError(f"config size {values['size']!r} must be one of {', '.join(SIZES)}")
+    return values
+
+
+def set_width(config: ConfigDict, *, width: int, layers: int, heads: int, ffn_width: int) -> None:
+    """Sets encoder and decoder to one size; `layers` is the depth of a transformer encoder.
+
+    LSTMs keep their proportions to the sentence vector, and their depth.
+
+    Matrices start with 0.02 · √(1024 / width), LSTMs with U(±0.1 · √(1024 / width)): the published
+    spread relative to the width. With the plain values a narrow model starts with sentence vectors
+    that are all but equal.
+    """
+    growth = (1024 / width) ** 0.5
+    before = config.encoder.width
     for side in (config.encoder, config.decoder):
-        side.width, side.heads, side.ffn_width = width, heads, ffn_width
-        side.init_stddev = round(0.02 * (1024 / width) ** 0.5, 4)
+        if side.family == "laser":
+            side.embedding_width = side.embedding_width * width // before
+            side.width = side.width * width // before
+            side.init_scale = round(0.1 * growth, 4)
+        else:
+            side.width, side.heads, side.ffn_width = width, heads, ffn_width
+            side.init_stddev = round(0.02 * growth, 4)
+    if config.encoder.family == "tlaser":
+        config.encoder.layers = layers
 
 
 def apply_size(config: ConfigDict, size: str) -> None:
-    """Scales a T-LASER config.
+    """Scales a config.
 
     Args:
-        config: changed in place.
+        config: changed in place; at the published sizes.
         size: `paper`, `base` (one GPU, a day), `small` (two CPU cores, minutes) or
             `smoke` (seconds, tests only).
 
@@ -166,7 +284,7 @@ def apply_size(config: ConfigDict, size: str) -> None:
         config.dropout_generator = "hash"
         config.data.max_tokens, config.data.accumulation_steps = 2048, 1
         config.data.bucket_lengths = (12, 20, 28, 36, 44, 52, 64, 80, 104)
-        config.schedule.peak_value, config.schedule.warmup_steps = 2e-3, 100
+        _set_peak(config, 2e-3, warmup_steps=100)
         config.train.total_epochs, config.train.total_steps = 0.0, 1000
         config.train.evaluate_every_steps = config.train.checkpoint_every_steps = 250
     elif size == "smoke":
@@ -174,7 +292,13 @@ def apply_size(config: ConfigDict, size: str) -> None:
         config.vocab.size, config.vocab.sample_sentences = 300, 10_000
         config.data.bucket_lengths = (16, 32, 64)
         config.data.max_tokens, config.data.accumulation_steps = 512, 1
-        config.schedule.warmup_steps = 5
+        _set_peak(config, config.schedule.get("peak_value", 0.0), warmup_steps=5)
         config.train.total_epochs, config.train.total_steps = 0.0, 8
         config.train.log_every_steps = 1
         config.train.evaluate_every_steps = config.train.checkpoint_every_steps = 4
+
+
+def _set_peak(config: ConfigDict, peak: float, warmup_steps: int) -> None:
+    """Sets a schedule that has a peak and a warm-up; a constant one stays as published."""
+    if "peak_value" in config.schedule:
+        config.schedule.peak_value, config.schedule.warmup_steps = peak, warmup_steps

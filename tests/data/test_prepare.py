@@ -361,7 +361,7 @@ def test_wrong_arguments_are_explained_before_data_is_touched(corpus, tmp_path):
         ({"vocab": {"sizes": 3}}, "vocab.sizes: no such setting; did you mean size"),
         ({"vocab": {"model_type": "char"}}, "model_type must be one of bpe, unigram, word"),
         ({"cleaning": {"max_wordz": 3}}, "cleaning.max_wordz: no such setting"),
-        ({"layout": "bert"}, "layout must be one of tlaser, laser, dual"),
+        ({"layout": "bert"}, "layout must be one of laser, dual"),
     ]:
         with pytest.raises(ValueError, match=message):
             prepare(workdir=tmp_path / "w", **settings(corpus, **changes))
@@ -383,7 +383,7 @@ def test_a_missing_corpus_is_an_error_before_the_first_is_cleaned(corpus, tmp_pa
 def test_a_vocabulary_of_another_family_is_refused(corpus, tmp_path):
     dual = prepare(workdir=tmp_path / "a", **settings(corpus, layout="dual"))
     vocab = {"model": str(dual.vocab_path)}
-    with pytest.raises(ValueError, match="the layout 'tlaser' needs"):
+    with pytest.raises(ValueError, match="the layout 'laser' needs"):
         prepare(workdir=tmp_path / "w", **settings(corpus, vocab=vocab))
 
 

@@ -49,6 +49,6 @@ def smoke_config(**train) -> ConfigDict:
     config.data.bucket_lengths = (8, 16, 24)
     config.data.max_tokens = 384
     config.data.reader = "numpy"
-    config.objective.distance_weight = 0.25
+    config.objective.distance.weight = 0.25
     config.train.update(train)
     return config

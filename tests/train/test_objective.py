@@ -8,23 +8,28 @@ import pytest
 from tests.models import tlaser_reference as reference
 from xling_jax.losses.distance import distance_constraint
 from xling_jax.models.registry import build_model
-from xling_jax.train.objective import translation_objective
+from xling_jax.train import objective
 
 VOCAB, HEADS, PAD, EPSILON = 30, 2, 1, 0.1
 SIZES = {"family": "tlaser", "width": 16, "heads": HEADS, "ffn_width": 24}
 SOURCES = ([0, 5, 6, 7, 2], [0, 9, 2], [0, 4, 29, 11, 12, 2])
 TARGETS = ([0, 8, 2], [0, 9, 13, 4, 5, 2], [0, 20, 21, 22, 2])
 SOURCE_LANGUAGE, TARGET_LANGUAGE = 1, 2
+CONSTRAINT = {"weight": 0.25, "num_negatives": 2}
 OBJECTIVES = {
     "translation": {},
-    "constrained": {"translation_weight": 0.5, "distance_weight": 0.25},
-    "decoder_bos": {"decoder_bos": True},
-    "mean": {"reduction": "mean", "distance_weight": 0.25},
+    "constrained": {"translation": {"weight": 0.5}, "distance": CONSTRAINT},
+    "decoder_bos": {"drop_first": False},
+    "mean": {"reduction": "mean", "distance": CONSTRAINT},
+    "similarity": {"reduction": "mean", "similarity": {"weight": 0.7}},
+    "encoder_l2": {"reduction": "mean", "encoder_l2": {"weight": 0.01}},
+    "summed_l2": {"encoder_l2": {"weight": 0.01}, "similarity": {"weight": 0.0}},
 }
 
 
 # Both directions change what is encoded and translated, not how the loss is put together.
-CASES = [*((name, False) for name in OBJECTIVES), ("translation", True), ("constrained", True)]
+BOTH = ("translation", "constrained", "similarity")
+CASES = [*((name, False) for name in OBJECTIVES), *((name, True) for name in BOTH)]
 
 
 def make_model(dropout=0.0):
@@ -38,9 +43,9 @@ def make_model(dropout=0.0):
     )
 
 
-def make_objective(model, **settings):
-    ids = {"bos_id": 0, "eos_id": 2, "pad_id": PAD}
-    return translation_objective(model, vocab_size=VOCAB, num_negatives=2, **ids, **settings)
+def make_objective(model, *, reduction="sum", drop_first=True, **terms):
+    setting = objective.Setting(model, VOCAB, 2, PAD, drop_first, reduction)
+    return objective.make_objective(setting, {"translation": {"weight": 1.0}} | terms)
 
 
 def make_batch(both=False):
@@ -77,19 +82,20 @@ def results(params):
     return jax.jit(run)(params, jax.random.key(0))
 
 
-def translation(params, embeddings, language, targets, keep_bos=False):
-    """Smoothed loss, -log p and label count over all sentences, in float64."""
-    loss = nll = count = 0.0
+def translation(params, embeddings, language, targets, settings):
+    """Smoothed loss, -log p and count, of tokens or averaged by sentence, in float64."""
+    sums = np.zeros(3)
     for embedding, target in zip(embeddings, targets):
-        labels = target if keep_bos else target[1:]
+        labels = target[1:] if settings.get("drop_first", True) else target
         previous = [2, *labels[:-1]]
         logits = reference.decode(params["decoder"], embedding, language, previous, HEADS)
         log_p = np.log(reference.softmax(logits[:, :VOCAB]))
         true = log_p[np.arange(len(labels)), labels]
-        loss += -((1 - EPSILON) * true + EPSILON * log_p.mean(-1)).sum()
-        nll -= true.sum()
-        count += len(labels)
-    return loss, nll, count
+        loss = -((1 - EPSILON) * true + EPSILON * log_p.mean(-1))
+        sentence = np.array([loss.sum(), -true.sum(), len(labels)])
+        mean = settings.get("reduction") == "mean"
+        sums += sentence / len(labels) if mean else sentence
+    return sums
 
 
 @pytest.mark.parametrize("name, both", CASES)
@@ -100,30 +106,35 @@ def test_the_loss_equals_the_formulas(params, results, name, both):
         np.array([reference.encode(params["encoder"], sentence, HEADS) for sentence in sentences])
         for sentences in (SOURCES, TARGETS)
     )
-    keep_bos = settings.get("decoder_bos", False)
-    expected = np.array(translation(params, sources, TARGET_LANGUAGE, TARGETS, keep_bos))
+    expected = translation(params, sources, TARGET_LANGUAGE, TARGETS, settings)
     if both:
-        expected += translation(params, targets, SOURCE_LANGUAGE, SOURCES, keep_bos)
-    loss, nll, tokens = expected
+        expected += translation(params, targets, SOURCE_LANGUAGE, SOURCES, settings)
+    loss, nll, count = expected
 
     total, sums = results[name, both]
     np.testing.assert_allclose(sums["translation_loss"], loss, rtol=1e-5)
     np.testing.assert_allclose(sums["negative_log_likelihood"], nll, rtol=1e-5)
-    assert sums["translation_loss_count"] == tokens
+    assert sums["translation_loss_count"] == count
     mean = settings.get("reduction") == "mean"
-    assert sums["normalizer"] == (1 if mean else tokens)
-    constraint = 0.0
-    if "distance_weight" in settings:
+    assert sums["normalizer"] == (len(SOURCES) if mean else count)
+    expected_total = settings.get("translation", {"weight": 1.0})["weight"] * loss
+    if "distance" in settings:
         rows = lambda vectors: jnp.asarray(np.pad(vectors, ((0, 1), (0, 0))), jnp.float32)
         negatives = jax.random.split(jax.random.key(0), 3)[2]
         constraint, _ = jax.jit(functools.partial(distance_constraint, num_negatives=2))(
             rows(sources), rows(targets), np.arange(4) < 3, negatives
         )
         np.testing.assert_allclose(sums["distance_loss"], constraint, rtol=1e-5)
-    per_token, per_sentence = (tokens, 3) if mean else (1, 1)
-    expected_total = settings.get("translation_weight", 1.0) * loss / per_token
-    directions = 2 if both and not mean else 1
-    expected_total += settings.get("distance_weight", 0.0) * directions * constraint / per_sentence
+        directions = 2 if both and not mean else 1
+        expected_total += CONSTRAINT["weight"] * directions * constraint
+    if name == "similarity":
+        similarity = ((sources - targets) ** 2).sum()
+        np.testing.assert_allclose(sums["similarity_loss"], similarity, rtol=1e-5)
+        expected_total += 0.7 * similarity
+    if "encoder_l2" in settings:
+        penalty = sum((leaf**2).sum() for leaf in jax.tree.leaves(params["encoder"]))
+        np.testing.assert_allclose(sums["encoder_l2"], penalty, rtol=1e-5)
+        expected_total += 0.01 * penalty * sums["normalizer"]
     np.testing.assert_allclose(total, expected_total, rtol=1e-5)
     assert sums["loss"] == total
 
@@ -136,13 +147,36 @@ def test_counts_leave_padding_out(results):
 
 
 def test_training_randomness_is_a_function_of_the_key(params):
-    loss_fn = make_objective(make_model(dropout=0.3), distance_weight=0.25)
+    loss_fn = make_objective(make_model(dropout=0.3), distance=CONSTRAINT)
     run = jax.jit(lambda key: loss_fn(params, make_batch(), key, True)[0])
     first = run(jax.random.key(1))
     assert run(jax.random.key(1)) == first
     assert run(jax.random.key(2)) != first
 
 
-def test_an_unknown_reduction_is_refused():
-    with pytest.raises(ValueError, match="objective.reduction='max'"):
-        make_objective(make_model(), reduction="max")
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"reduction": "max"}, "objective.reduction='max' must be one of sum, mean"),
+        ({"harmony": {"weight": 1.0}}, "objective.harmony is no term; known are translation"),
+        ({"distance": {"weight": -1.0}}, "objective.distance.weight=-1.0 must not be negative"),
+        ({"translation": {"weight": 0.0}}, "objective: nothing has a weight"),
+        (
+            {"translation": {"weight": 0.0}, "similarity": {"weight": 1.0}},
+            "objective: similarity has a weight, which is least when all sentences have the same",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        make_objective(make_model(), **settings)
+
+
+def test_a_constraint_alone_trains_no_decoder(params):
+    loss_fn = make_objective(
+        make_model(), translation={"weight": 0.0}, distance=CONSTRAINT, reduction="mean"
+    )
+    gradient = jax.jit(jax.grad(lambda p: loss_fn(p, make_batch(), jax.random.key(0), True)[0]))
+    gradient = gradient(params)
+    assert all(not leaf.any() for leaf in jax.tree.leaves(gradient["decoder"]))
+    assert any(leaf.any() for leaf in jax.tree.leaves(gradient["encoder"]))

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from xling_jax.data.batching import Bucket, make_buckets
 from xling_jax.data.pairs import Direction, training_directions
-from xling_jax.models.tlaser import padded_vocab_size
+from xling_jax.models.layers import padded_vocab_size
 from xling_jax.train import flops
 from xling_jax.train.build import build, init_params
 from xling_jax.train.mesh import make_mesh
@@ -20,10 +20,12 @@ _IDS = {"bos": 0, "pad": 1, "eos": 2}
 
 
 def published_count(config: ConfigDict) -> int:
-    """Parameters in the convention of the paper: unused projections counted, no padding rows."""
+    """Parameters as the papers count: two LSTM biases, unused projections, no padding rows."""
     vocab_size = config.vocab.size
     copy = config.copy_and_resolve_references().unlock()
-    copy.decoder.published_parameters = True
+    for side in (copy.encoder, copy.decoder):
+        if "published_parameters" in side:
+            side.published_parameters = True
     copy.encoder.vocab_multiple = copy.decoder.vocab_multiple = 1
     model, _ = build(copy, vocab_size, _IDS)
     return count_parameters(jax.eval_shape(init_params(model), jax.random.key(0)))
@@ -58,8 +60,9 @@ def describe(config: ConfigDict) -> str:
     rows = padded_vocab_size(config.vocab.size, 128)
     lines += [
         f"parameters        {count:,} (encoder {count_parameters(shapes.params['encoder']):,})",
-        f"  as published    {published_count(config):,} (unused cross-attention projections "
-        f"counted, vocabulary {config.vocab.size:,} not padded to {rows:,})",
+        f"  as published    {published_count(config):,} (two biases an LSTM gate, unused "
+        f"cross-attention projections counted, vocabulary {config.vocab.size:,} not padded to "
+        f"{rows:,})",
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})",
         f"directions        {', '.join(str(direction) for direction in directions)}",
         f"micro-batches     {config.data.accumulation_steps} per update, up to "

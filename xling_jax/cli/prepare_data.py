@@ -71,6 +71,8 @@ def prepare_from_config(
         common.UsageError: if the config is wrong.
         ValueError, OSError: as `prepare`.
     """
+    from xling_jax.models.registry import vocab_layout
+
     settings = {
         "languages": tuple(config.languages),
         "corpora": tuple(config.data.corpora),
@@ -78,7 +80,7 @@ def prepare_from_config(
         "pairs": tuple(config.data.pairs),
         "cleaning": _section(config, "cleaning"),
         "vocab": _section(config, "vocab"),
-        "layout": config.encoder.family,
+        "layout": vocab_layout(config.encoder.family),
         "seed": config.seed,
     }
     try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax.cli import common, prepare_data
@@ -70,6 +71,8 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
         raise common.UsageError(str(error)) from error
     for path in config.evaluation.retrieval:
         common.require_file(path, "--config.evaluation.retrieval")
+    if config.train.word_vectors:
+        common.require_file(config.train.word_vectors, "--config.train.word_vectors")
     if config.train.best_metric and not config.evaluation.retrieval:
         raise common.UsageError(
             f"train.best_metric={config.train.best_metric!r} needs files in evaluation.retrieval"
@@ -104,6 +107,7 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
             workdir,
             corpus,
             evaluators=_evaluators(config, vocab),
+            word_vectors=_word_vectors(config, vocab),
             should_stop=sigterm,
             on_step=on_step,
         )
@@ -155,6 +159,18 @@ def _refuse_other_run(config: ConfigDict, workdir: Path) -> None:
         )
 
 
+def _word_vectors(config: ConfigDict, vocab: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """The first token embeddings of `train.word_vectors`, and which pieces have one."""
+    if not config.train.word_vectors:
+        return None
+    from xling_jax.data.word_vectors import read_word_vectors
+
+    width = config.encoder.get("embedding_width", config.encoder.width)
+    return read_word_vectors(
+        config.train.word_vectors, vocab.pieces(), config.languages, width, vocab.lowercase
+    )
+
+
 MAX_LENGTH_TOKENS = 2000  # positions of the published T-LASER
 
 
@@ -167,6 +183,8 @@ def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any]]:
         "attention_dropout",
         "activation_dropout",
         "init_stddev",
+        "init_scale",
+        "lstm_implementation",
         "remat",
     ):
         arguments.pop(training_only, None)
@@ -192,7 +210,7 @@ def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[Callable[..., Mappin
         max_length_tokens=MAX_LENGTH_TOKENS,
         languages=config.languages,
         fingerprint="",
-        dim=config.encoder.width,
+        dim=module.dim,
     )
 
     def evaluator(data: Any) -> Callable[[Any, int], Mapping[str, float]]:

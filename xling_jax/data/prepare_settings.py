@@ -73,7 +73,7 @@ class PrepareSettings:
         exclude: Sequence[str] = (),
         cleaning: Mapping | None = None,
         vocab: Mapping | None = None,
-        layout: str = "tlaser",
+        layout: str = "laser",
         seed: int = 0,
     ) -> "PrepareSettings":
         """Checks settings without touching data; arguments as `prepare`.

@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 Initializer = Callable[..., jax.Array]
 
 DROPOUT_GENERATORS = ("threefry", "hash")
+POOLINGS = ("first", "mean", "max", "self_attention")
 
 
 def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -65,13 +66,18 @@ class Dropout(nn.Module):
         return jnp.where(keep, inputs / (1.0 - self.rate), 0).astype(inputs.dtype)
 
 
-def embedding_init(stddev: float, pad_id: int) -> Initializer:
-    """N(0, stddev²) rows with a zero row at `pad_id`."""
+def padded_vocab_size(vocab_size: int, multiple: int) -> int:
+    """Rows of an embedding table: the vocabulary rounded up to a multiple for the hardware."""
+    return -(-vocab_size // multiple) * multiple
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
-        return (stddev * jax.random.normal(key, shape, dtype)).at[pad_id].set(0)
 
-    return init
+def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
+    """`init` of a table, with a zero row at `pad_id`."""
+
+    def table(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
+        return init(key, shape, dtype).at[pad_id].set(0)
+
+    return table
 
 
 def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
@@ -115,8 +121,43 @@ def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
     elif pooling == "max":
         pooled = jnp.where(mask[..., None], states, -jnp.inf).max(1)
     else:
-        raise ValueError(f"pooling={pooling!r} must be 'first', 'mean' or 'max'")
+        raise ValueError(f"pooling={pooling!r} must be one of {', '.join(POOLINGS)}")
     return jnp.where(mask.any(1)[:, None], pooled, 0)
+
+
+class SentencePooling(nn.Module):
+    """Token states to a sentence vector.
+
+    `self_attention` is the structured self-attention of Lin et al. (2017),
+    A = softmax(W2 tanh(W1 Hᵀ)) over real tokens, M = A H, its rows side by side.
+
+    Attributes:
+        pooling: one of `POOLINGS`; all but `self_attention` are `pool`.
+        hops: rows of A.
+        attention_width: rows of W1.
+        kernel_init: of W1 and W2.
+        dtype: of the computation; the softmax is float32.
+    """
+
+    pooling: str
+    hops: int = 1
+    attention_width: int = 128
+    kernel_init: Initializer = nn.initializers.normal(0.02)
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """[batch, length, width], [batch, length] -> [batch, width], or hops · width of them."""
+        if self.pooling != "self_attention":
+            return pool(states, mask, self.pooling)
+        dense = lambda width, name: nn.Dense(
+            width, use_bias=False, kernel_init=self.kernel_init, dtype=self.dtype, name=name
+        )
+        scores = dense(self.hops, "scores")(jnp.tanh(dense(self.attention_width, "inner")(states)))
+        scores = jnp.where(mask[..., None], scores.astype(jnp.float32), -1e9)
+        weights = nn.softmax(scores, axis=1).astype(self.dtype)
+        pooled = jnp.einsum("blh,blw->bhw", weights, states).reshape(states.shape[0], -1)
+        return jnp.where(mask.any(1)[:, None], pooled, 0)
 
 
 class Attention(nn.Module):

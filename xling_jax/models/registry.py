@@ -6,13 +6,17 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from xling_jax.models.laser import LaserDecoder, LaserEncoder
 from xling_jax.models.tlaser import TLaserDecoder, TLaserEncoder
 
-ENCODERS: Mapping[str, type[nn.Module]] = {"tlaser": TLaserEncoder}
-DECODERS: Mapping[str, type[nn.Module]] = {"tlaser": TLaserDecoder}
+ENCODERS: Mapping[str, type[nn.Module]] = {"laser": LaserEncoder, "tlaser": TLaserEncoder}
+DECODERS: Mapping[str, type[nn.Module]] = {"laser": LaserDecoder, "tlaser": TLaserDecoder}
 
 # Special tokens around every sentence the encoder reads: (in front, behind).
-_SPECIALS = {"tlaser": (("bos",), ("eos",))}
+_SPECIALS = {"laser": ((), ("eos",)), "tlaser": (("bos",), ("eos",))}
+
+# Where the vocabulary has its special tokens, a key of `data.vocab.SPECIALS`.
+_VOCAB_LAYOUTS = {"laser": "laser", "tlaser": "laser"}
 
 
 class EncoderDecoder(nn.Module):
@@ -20,7 +24,7 @@ class EncoderDecoder(nn.Module):
 
     Attributes:
         encoder: tokens -> [batch, dim].
-        decoder: (sentence, language, previous) -> (hidden, output_table).
+        decoder: (sentence, language, previous) -> (hidden, output_table, output_bias or None).
     """
 
     encoder: nn.Module
@@ -40,8 +44,8 @@ class EncoderDecoder(nn.Module):
         language: jax.Array,
         previous: jax.Array,
         deterministic: bool = True,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Decoder states and output table; see the decoder."""
+    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """Decoder states, output table and bias; see the decoder."""
         table = self.encoder.table() if self.decoder.share_embeddings else None
         return self.decoder(sentence, language, previous, table, deterministic)
 
@@ -101,7 +105,7 @@ def build_model(
     encoder, decoder = dict(encoder), dict(decoder)
     encoder_family, decoder_family = encoder.pop("family"), decoder.pop("family")
     encoder_module = build_encoder(encoder_family, vocab_size=vocab_size, **encoder, **shared)
-    decoder = {"sentence_width": encoder_module.width, **decoder}
+    decoder = {"sentence_width": encoder_module.dim, **decoder}
     decoder_module = _construct(
         _lookup(DECODERS, "decoder", decoder_family),
         "decoder",
@@ -113,3 +117,8 @@ def build_model(
 def encoder_specials(family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the special tokens around a sentence: in front and behind, (("bos",), ("eos",))."""
     return _lookup(_SPECIALS, "encoder", family)
+
+
+def vocab_layout(family: str) -> str:
+    """Layout of an encoder's vocabulary, a key of `data.vocab.SPECIALS`."""
+    return _lookup(_VOCAB_LAYOUTS, "encoder", family)

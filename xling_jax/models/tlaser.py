@@ -15,18 +15,14 @@ from xling_jax.models.layers import (
     Attention,
     Dropout,
     FeedForward,
-    embedding_init,
-    pool,
+    SentencePooling,
+    pad_row_zero,
+    padded_vocab_size,
     sinusoidal_positions,
 )
 
 _INIT_STDDEV = 0.02  # published, at width 1024
 _LAYER_NORM_EPSILON = 1e-5
-
-
-def padded_vocab_size(vocab_size: int, multiple: int) -> int:
-    """Rows of an embedding table: the vocabulary rounded up to a multiple for the hardware."""
-    return -(-vocab_size // multiple) * multiple
 
 
 class TokenEmbedding(nn.Module):
@@ -51,7 +47,8 @@ class TokenEmbedding(nn.Module):
         """Embeds [batch, length] ids to [batch, length, width], with a shared `table` if given."""
         if table is None:
             shape = (self.rows, self.width)
-            table = self.param("embedding", embedding_init(self.init_stddev, self.pad_id), shape)
+            init = nn.initializers.normal(self.init_stddev)
+            table = self.param("embedding", pad_row_zero(init, self.pad_id), shape)
         positions = sinusoidal_positions(tokens.shape[1], self.width, self.pad_id + 1)
         positions = jnp.where((tokens != self.pad_id)[..., None], positions, 0)
         # The lookup stays float32, so that its scatter-add gradient does.
@@ -131,7 +128,8 @@ class TLaserEncoder(nn.Module):
         width: D, of tokens and of the sentence vector.
         layers, heads, ffn_width: depth, attention heads, inner width.
         dropout: on embeddings and block outputs; attention_dropout, activation_dropout inside.
-        pooling: `first` as published, `mean` or `max` (over real tokens).
+        pooling: `first` as published, `mean` or `max` over real tokens, or `self_attention` (see
+            `layers.SentencePooling`) with attention_hops and attention_width.
         pad_id: id of padding.
         init_stddev: of tables and matrices. The published 0.02 at width 1024 is 0.64 / √width;
             narrower models learn faster if they keep to that.
@@ -149,12 +147,19 @@ class TLaserEncoder(nn.Module):
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     pooling: str = "first"
+    attention_hops: int = 1
+    attention_width: int = 128
     pad_id: int = 1
     vocab_multiple: int = 128
     init_stddev: float = _INIT_STDDEV
     remat: bool = False
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
+
+    @property
+    def dim(self) -> int:
+        """Size of the sentence vector."""
+        return self.width * (self.attention_hops if self.pooling == "self_attention" else 1)
 
     def setup(self):
         rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
@@ -179,6 +184,13 @@ class TLaserEncoder(nn.Module):
         self.final_norm = nn.LayerNorm(
             epsilon=_LAYER_NORM_EPSILON, dtype=self.dtype, use_fast_variance=False
         )
+        self.pooled = SentencePooling(
+            self.pooling,
+            self.attention_hops,
+            self.attention_width,
+            nn.initializers.normal(self.init_stddev),
+            self.dtype,
+        )
 
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
         """Encodes sentences.
@@ -194,7 +206,7 @@ class TLaserEncoder(nn.Module):
         states = self.drop(self.embed(tokens), deterministic)
         for block in self.blocks:
             states = block(states, mask, deterministic)
-        return pool(self.final_norm(states), mask, self.pooling).astype(jnp.float32)
+        return self.pooled(self.final_norm(states), mask).astype(jnp.float32)
 
     def table(self) -> jax.Array:
         """The token table, for a decoder that shares it."""
@@ -306,7 +318,7 @@ class TLaserDecoder(nn.Module):
         previous: jax.Array,
         table: jax.Array | None = None,
         deterministic: bool = True,
-    ) -> tuple[jax.Array, jax.Array]:
+    ) -> tuple[jax.Array, jax.Array, None]:
         """Runs the decoder on shifted targets.
 
         Args:
@@ -317,13 +329,18 @@ class TLaserDecoder(nn.Module):
             deterministic: no dropout.
 
         Returns:
-            hidden: [batch, length, width] in dtype; logits are hidden · output_tableᵀ, no bias.
+            hidden: [batch, length, width] in dtype; logits are hidden · output_tableᵀ.
             output_table: [rows, width] float32.
+            None: there is no bias.
         """
         if self.language_at not in ("memory", "input"):
             raise ValueError(f"language_at={self.language_at!r} must be 'memory' or 'input'")
-        if self.share_embeddings and table is None:
-            raise ValueError("share_embeddings=True needs an encoder that gives its token table")
+        if self.share_embeddings and (table is None or table.shape[1] != self.width):
+            found = "none" if table is None else f"one of width {table.shape[1]}"
+            raise ValueError(
+                f"share_embeddings=True needs an encoder with a token table of width {self.width}; "
+                f"found {found}"
+            )
         rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
         embed = TokenEmbedding(
             rows, self.width, self.pad_id, self.init_stddev, self.dtype, name="embed"
@@ -367,6 +384,6 @@ class TLaserDecoder(nn.Module):
             name="final_norm",
         )(states)
         if self.share_embeddings:
-            return hidden, table
+            return hidden, table, None
         output_init = nn.initializers.normal(self.width**-0.5)
-        return hidden, self.param("output_embedding", output_init, (rows, self.width))
+        return hidden, self.param("output_embedding", output_init, (rows, self.width)), None

@@ -5,10 +5,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from xling_jax.models.registry import EncoderDecoder, build_model
-from xling_jax.train.objective import LossFn, translation_objective
+from xling_jax.models.registry import EncoderDecoder, build_model, encoder_specials
+from xling_jax.train.objective import LossFn, Setting, make_objective
 
 
 def compute_dtype(name: str) -> Any:
@@ -33,15 +35,54 @@ def build(
         dropout_generator=config.dropout_generator,
         dtype=compute_dtype(config.compute_dtype),
     )
-    loss_fn = translation_objective(
-        model,
+    terms = config.objective.to_dict()
+    reduction, decoder_bos = terms.pop("reduction"), terms["translation"].pop("decoder_bos")
+    starts_with_bos = "bos" in encoder_specials(config.encoder.family)[0]
+    if decoder_bos and not starts_with_bos:
+        raise ValueError(
+            f"objective.translation.decoder_bos=True needs sentences that begin with <s>; those of "
+            f"the {config.encoder.family} encoder do not"
+        )
+    setting = Setting(
+        model=model,
         vocab_size=vocab_size,
-        bos_id=special_ids["bos"],
         eos_id=special_ids["eos"],
         pad_id=special_ids["pad"],
-        **config.objective,
+        drop_first=starts_with_bos and not decoder_bos,
+        reduction=reduction,
     )
-    return model, loss_fn
+    return model, make_objective(setting, terms)
+
+
+def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any:
+    """Parameters whose input token tables start from word vectors.
+
+    Args:
+        params: nested dict; tables are its leaves named `embedding`.
+        vectors: [vocab, width] float32.
+        found: [vocab] bool; other rows, and tables of another width, stay as they are.
+
+    Raises:
+        ValueError: if no table is that wide.
+    """
+    flat = flatten_dict(params)
+    tables = [
+        path
+        for path, leaf in flat.items()
+        if path[-1] == "embedding" and leaf.shape[1] == vectors.shape[1]
+    ]
+    if not tables:
+        raise ValueError(f"train.word_vectors: no token table is {vectors.shape[1]} wide")
+
+    def put(table: jax.Array) -> jax.Array:
+        known = np.zeros((table.shape[0], 1), bool)
+        known[: len(found), 0] = found
+        rows = np.zeros(table.shape, np.float32)
+        rows[: len(vectors)] = vectors
+        mixed = jax.jit(lambda table, known, rows: jnp.where(known, rows, table))
+        return jax.device_put(mixed(table, known, rows), table.sharding)
+
+    return unflatten_dict(flat | {path: put(flat[path]) for path in tables})
 
 
 def init_params(model: EncoderDecoder) -> Callable[[jax.Array], Any]:

@@ -18,13 +18,13 @@ from ml_collections import ConfigDict
 from xling_jax.data.pairs import TranslationBatches, open_batches, plan_summary, read_batches
 from xling_jax.models.registry import encoder_specials
 from xling_jax.train import flops
-from xling_jax.train.build import build, compute_dtype, init_params
+from xling_jax.train.build import build, compute_dtype, init_params, put_word_vectors
 from xling_jax.train.check import check_batch_multiple, check_duration
 from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.interval import Interval
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import MetricsWriter
-from xling_jax.train.objective import LossFn
+from xling_jax.train.objective import TERM_METRICS, LossFn
 from xling_jax.train.optimizer import make_optimizer, make_schedule
 from xling_jax.train.state import TrainState, abstract_state, count_parameters, sharded_shapes
 from xling_jax.train.step import Steps, make_steps
@@ -204,6 +204,7 @@ def train(
     corpus: Corpus,
     *,
     evaluators: Sequence[Evaluator] = (),
+    word_vectors: tuple[np.ndarray, np.ndarray] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, int], None] = lambda step, total: None,
 ) -> Result:
@@ -214,6 +215,7 @@ def train(
         workdir: gets `checkpoints/`, `metrics.jsonl`, `tensorboard/`.
         corpus: prepared data.
         evaluators: callables of (encoder parameters, step) that return named dev metrics.
+        word_vectors: [vocab, width] first embeddings and [vocab] which rows have one.
         should_stop: asked after every update; True saves and returns.
         on_step: called with (updates done, updates in all).
 
@@ -241,6 +243,8 @@ def train(
     )
     with checkpoints:
         state, start, progress = _initial_state(checkpoints, init, targets)
+        if start == 0 and word_vectors is not None:
+            state = state.replace(params=put_word_vectors(state.params, *word_vectors))
         if jax.process_index() == 0:
             _write_config(config, workdir)
         logger.info(
@@ -354,7 +358,9 @@ class _Run:
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)
-        shown = ("loss", "translation_loss", "tokens_per_second", "padding_efficiency", "mfu")
+        speed = ("tokens_per_second", "padding_efficiency", "mfu")
+        terms = [name for name in TERM_METRICS if f"train/{name}" in values]
+        shown = ("loss", *terms, *speed)
         line = " ".join(f"{name}={values[f'train/{name}']:.4g}" for name in shown)
         logger.info("step %d %s", step, line)
 

@@ -1,0 +1,288 @@
+"""LSTM layers: one large matmul for a layer's inputs, a scan for what feeds back.
+
+The recurrence has its own backward pass: a scan for the gradient of the gates, then the gradients
+of the weights as one large matmul over all steps. Differentiating the scan would add an outer
+product to a weight-sized accumulator at every step.
+
+Sequences are time-major here, [length, batch, width]: a scan walks over the first axis.
+"""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import rnn as cudnn
+from jax.typing import DTypeLike
+
+from xling_jax.models.layers import Initializer
+
+IMPLEMENTATIONS = ("auto", "scan", "cudnn")
+
+# Steps of the recurrence in one iteration of the loop. On CPU 2 and 4 were no faster than 1, and
+# compiling took 1.5 and 2.5 times as long (benchmarks/recurrent.py).
+_UNROLL = 1
+
+
+def uniform_init(scale: float) -> Initializer:
+    """U(−scale, scale), fairseq's start of everything in an LSTM model (0.1)."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -scale, scale)
+
+    return init
+
+
+def halve_sigmoid_gates(array: jax.Array) -> jax.Array:
+    """Halves what feeds the gates i, f and o in [..., 4 · width]; see `recurrence`.
+
+    Applied to weights, before the matmuls, where it costs nothing.
+    """
+    factors = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], np.float32), array.shape[-1] // 4)
+    return array * factors
+
+
+def _gates(preactivations: jax.Array) -> tuple[jax.Array, ...]:
+    """tanh of everything at once, then σ(z) = (1 + tanh(z / 2)) / 2 for i, f and o."""
+    input_gate, forget_gate, candidate, output_gate = jnp.split(jnp.tanh(preactivations), 4, -1)
+    half = lambda gate: 0.5 * gate + 0.5
+    return half(input_gate), half(forget_gate), candidate, half(output_gate)
+
+
+def _dot(states: jax.Array, kernel: jax.Array) -> jax.Array:
+    """[directions, batch, a] · [directions, a, b] in float32."""
+    return jnp.einsum("dba,dac->dbc", states, kernel, preferred_element_type=jnp.float32)
+
+
+def _forward(projected, kernel, feed_kernel, feed_mask, hidden, cell):
+    """States of every step, and what the backward pass needs."""
+    dtype = projected.dtype
+
+    def step(carry, inputs):
+        hidden, cell = carry
+        gates_in, mask = inputs
+        preactivations = gates_in.astype(jnp.float32) + _dot(hidden, kernel)
+        if feed_kernel is not None:
+            preactivations += _dot(hidden * mask, feed_kernel)
+        input_gate, forget_gate, candidate, output_gate = _gates(preactivations)
+        cell = forget_gate * cell + input_gate * candidate
+        hidden = (output_gate * jnp.tanh(cell)).astype(dtype)
+        gates = jnp.concatenate([input_gate, forget_gate, candidate, output_gate], -1)
+        return (hidden, cell), (hidden, cell, gates.astype(dtype))
+
+    initial = (hidden.astype(dtype), cell.astype(jnp.float32))
+    _, states = jax.lax.scan(step, initial, (projected, feed_mask), unroll=_UNROLL)
+    return states
+
+
+@jax.custom_vjp
+def recurrence(
+    projected: jax.Array,
+    kernel: jax.Array,
+    feed_kernel: jax.Array | None,
+    feed_mask: jax.Array | None,
+    hidden: jax.Array,
+    cell: jax.Array,
+) -> jax.Array:
+    """Runs an LSTM whose inputs have been multiplied with their weights already.
+
+        z_t = x_t + W h_{t−1} + F (m_t ∘ h_{t−1})        gates i, f, g, o in this order
+        c_t = σ(f) ∘ c_{t−1} + σ(i) ∘ tanh(g),    h_t = σ(o) ∘ tanh(c_t)
+
+    What feeds i, f and o comes halved (`halve_sigmoid_gates`). A step whose i and f are −∞ has
+    c = h = 0 and no gradient: that is how padding is skipped, in either direction.
+
+    Args:
+        projected: [length, directions, batch, 4 · width], x.
+        kernel: [directions, width, 4 · width], W transposed.
+        feed_kernel: the same for F, the input feeding of a decoder; None without.
+        feed_mask: [length, directions, batch, width], m, a dropout mask over the previous output;
+            None without input feeding.
+        hidden: [directions, batch, width], h before the first step.
+        cell: the same for c.
+
+    Returns:
+        [length, directions, batch, width], h, in the dtype of `projected`; c is kept in float32.
+    """
+    return _forward(projected, kernel, feed_kernel, feed_mask, hidden, cell)[0]
+
+
+def _recurrence_forward(projected, kernel, feed_kernel, feed_mask, hidden, cell):
+    states = _forward(projected, kernel, feed_kernel, feed_mask, hidden, cell)
+    return states[0], (states, kernel, feed_kernel, feed_mask, hidden, cell)
+
+
+def _recurrence_backward(saved, cotangent):
+    (states, cells, gates), kernel, feed_kernel, feed_mask, hidden, cell = saved
+    dtype = states.dtype
+    before = lambda first, sequence: jnp.concatenate([first[None], sequence[:-1]])
+    cells_before = before(cell.astype(jnp.float32), cells)
+
+    def step(carry, inputs):
+        hidden_gradient, cell_gradient = carry
+        output_gradient, gates, cell, cell_before, mask = inputs
+        input_gate, forget_gate, candidate, output_gate = jnp.split(
+            gates.astype(jnp.float32), 4, -1
+        )
+        hidden_gradient += output_gradient.astype(jnp.float32)
+        squashed = jnp.tanh(cell)
+        cell_gradient += hidden_gradient * output_gate * (1 - squashed**2)
+        # Twice: the derivative of σ(2 z') with respect to the halved z' is 2 σ (1 − σ).
+        gate = lambda gradient, value: 2 * gradient * value * (1 - value)
+        preactivations = jnp.concatenate(
+            [
+                gate(cell_gradient * candidate, input_gate),
+                gate(cell_gradient * cell_before, forget_gate),
+                cell_gradient * input_gate * (1 - candidate**2),
+                gate(hidden_gradient * squashed, output_gate),
+            ],
+            -1,
+        ).astype(dtype)
+        turned = lambda kernel: jnp.einsum(
+            "dbc,dac->dba", preactivations, kernel, preferred_element_type=jnp.float32
+        )
+        hidden_gradient = turned(kernel)
+        if feed_kernel is not None:
+            hidden_gradient += turned(feed_kernel) * mask
+        return (hidden_gradient, cell_gradient * forget_gate), preactivations
+
+    zero = jnp.zeros(hidden.shape, jnp.float32)
+    (hidden_gradient, cell_gradient), gradient = jax.lax.scan(
+        step,
+        (zero, zero),
+        (cotangent, gates, cells, cells_before, feed_mask),
+        reverse=True,
+        unroll=_UNROLL,
+    )
+    states_before = before(hidden.astype(dtype), states)
+    outer = lambda inputs, kernel: jnp.einsum(
+        "tdba,tdbc->dac", inputs, gradient, preferred_element_type=jnp.float32
+    ).astype(kernel.dtype)
+    feed_gradient = mask_gradient = None
+    if feed_kernel is not None:
+        feed_gradient = outer(states_before * feed_mask, feed_kernel)
+        mask_gradient = jnp.zeros_like(feed_mask)
+    return (
+        gradient,
+        outer(states_before, kernel),
+        feed_gradient,
+        mask_gradient,
+        hidden_gradient.astype(hidden.dtype),
+        cell_gradient.astype(cell.dtype),
+    )
+
+
+recurrence.defvjp(_recurrence_forward, _recurrence_backward)
+
+
+def use_cudnn(implementation: str) -> bool:
+    """Whether cuDNN's LSTM runs the layers.
+
+    Args:
+        implementation: `scan`, `cudnn`, or `auto`: cuDNN on a single NVIDIA GPU. Over several
+            devices the scan is the default, since XLA cannot split a cuDNN call over the batch.
+
+    Raises:
+        ValueError: for another word, or `cudnn` where there is no NVIDIA GPU.
+    """
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(
+            f"lstm_implementation={implementation!r} must be one of {', '.join(IMPLEMENTATIONS)}"
+        )
+    devices = jax.devices()
+    nvidia = "nvidia" in devices[0].device_kind.lower()
+    if implementation == "cudnn" and not nvidia:
+        raise ValueError(
+            f"lstm_implementation='cudnn' needs an NVIDIA GPU; found {devices[0].device_kind}; "
+            "use 'auto' or 'scan'"
+        )
+    return implementation == "cudnn" or (implementation == "auto" and nvidia and len(devices) == 1)
+
+
+def cudnn_weights(kernel: jax.Array, recurrent_kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """The flat weights cuDNN reads, of one layer; arguments as in `LstmLayer`.
+
+    Every direction's W_ih and W_hh, [4 · width, in], then every direction's two biases.
+    """
+    turned = lambda array: jnp.swapaxes(array, -1, -2).reshape(array.shape[0], -1)
+    matrices = jnp.concatenate([turned(kernel), turned(recurrent_kernel)], 1)
+    return jnp.concatenate([matrices.ravel(), jnp.concatenate([bias, bias * 0], 1).ravel()])
+
+
+class LstmLayer(nn.Module):
+    """One LSTM layer that reads forward, or forward and backward side by side.
+
+    Attributes:
+        width: of the hidden state of one direction.
+        bidirectional: two directions, their outputs concatenated.
+        init_scale: everything starts as U(−init_scale, init_scale), biases included.
+        published_parameters: two bias vectors, as PyTorch and cuDNN have them; they only ever
+            appear as their sum.
+        implementation: see `use_cudnn`. The parameters are the same.
+        dtype: of the computation; cell states are float32. cuDNN computes in float32.
+    """
+
+    width: int
+    bidirectional: bool
+    init_scale: float = 0.1
+    published_parameters: bool = False
+    implementation: str = "auto"
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
+        """Runs over sentences; the backward direction starts at the last real token.
+
+        Args:
+            inputs: [length, batch, in].
+            mask: [length, batch] bool, True at real tokens, which come first.
+
+        Returns:
+            [length, batch, directions · width]; zeros at padding.
+        """
+        directions, gates = 1 + self.bidirectional, 4 * self.width
+        init = uniform_init(self.init_scale)
+        kernel = self.param("input_kernel", init, (directions, inputs.shape[-1], gates))
+        recurrent = self.param("recurrent_kernel", init, (directions, self.width, gates))
+        bias = self.param("bias", init, (directions, gates))
+        if self.published_parameters:
+            bias = bias + self.param("recurrent_bias", init, (directions, gates))
+        run = _run_cudnn if use_cudnn(self.implementation) else _run_scan
+        return run(inputs.astype(self.dtype), mask, kernel, recurrent, bias)
+
+
+def _run_scan(inputs, mask, kernel, recurrent, bias):
+    dtype, width = inputs.dtype, recurrent.shape[1]
+    kernel, recurrent, bias = map(halve_sigmoid_gates, (kernel, recurrent, bias))
+    # Closed input and forget gates: the state stays 0 until the first real token, in either
+    # direction, and no gradient passes.
+    closed = np.repeat(np.array([-1e9, -1e9, 0, 0], np.float32), width).astype(dtype)
+    projected = []
+    for direction, (weights, offset) in enumerate(zip(kernel, bias, strict=True)):
+        gates = inputs @ weights.astype(dtype) + offset.astype(dtype)
+        gates = jnp.where(mask[..., None], gates, closed)
+        projected.append(gates[::-1] if direction else gates)
+    zero = jnp.zeros((len(projected), inputs.shape[1], width), dtype)
+    states = recurrence(jnp.stack(projected, 1), recurrent.astype(dtype), None, None, zero, zero)
+    if len(projected) == 1:
+        return states[:, 0]
+    return jnp.concatenate([states[:, 0], states[::-1, 1]], -1)
+
+
+def _run_cudnn(inputs, mask, kernel, recurrent, bias):
+    dtype, (directions, width) = inputs.dtype, recurrent.shape[:2]
+    zero = jnp.zeros((directions, inputs.shape[1], width), jnp.float32)
+    states, _, _ = cudnn.lstm(
+        jnp.swapaxes(inputs, 0, 1).astype(jnp.float32),
+        zero,
+        zero,
+        cudnn_weights(kernel, recurrent, bias),
+        jnp.maximum(mask.sum(0), 1).astype(jnp.int32),  # cuDNN takes no empty sequence
+        input_size=inputs.shape[-1],
+        hidden_size=width,
+        num_layers=1,
+        dropout=0.0,
+        bidirectional=directions == 2,
+    )
+    return jnp.where(mask[..., None], jnp.swapaxes(states, 0, 1), 0).astype(dtype)
