@@ -137,6 +137,16 @@ def metrics_without_timing(workdir: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in json.loads(line).items() if k not in timing} for line in lines]
 
 
+def check_metrics_close(workdir: Path, reference: Path) -> None:
+    """Compares the records of two runs that sum in another order."""
+    found, expected = metrics_without_timing(workdir), metrics_without_timing(reference)
+    assert [record.keys() for record in found] == [record.keys() for record in expected]
+    for a, b in zip(found, expected):
+        for name in a:
+            where = f"{name} of step {a['step']}"
+            np.testing.assert_allclose(a[name], b[name], rtol=2e-4, atol=1e-5, err_msg=where)
+
+
 def wait_for(condition, timeout_s: float = 60.0, interval_s: float = 0.002) -> bool:
     """Polls until a condition holds; False if it never does."""
     deadline = time.monotonic() + timeout_s

@@ -1,0 +1,15 @@
+"""What several tests of training start from."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.train.synthetic import write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """Token shards of a few hundred made-up pairs."""
+    directory = tmp_path_factory.mktemp("corpus")
+    write_corpus(directory)
+    return directory
