@@ -28,12 +28,15 @@ setup(
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.20",
         "polib",
+        "regex",
+        "sacremoses>=0.1.1",
         "safetensors",
         "scikit-learn>=1.5",
         "sentencepiece>=0.2",
         "tensorboardX",
         "threadpoolctl",
         "tqdm",
+        "transliterate",  # Greek in Latin letters, for LASER of 2018
         "zstandard",
     ],
     extras_require={

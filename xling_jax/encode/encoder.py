@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xling_jax.data.vocab import Vocab
 from xling_jax.encode import model_directory
 from xling_jax.encode.batch_plan import BatchShapes, plan_batches
 from xling_jax.encode.texts import (
@@ -33,6 +32,7 @@ from xling_jax.encode.texts import (
     text_windows,
     tokenize,
 )
+from xling_jax.encode.vocabularies import AnyVocab
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Encoder:
         self,
         module: nn.Module,
         params: Any,
-        vocab: Vocab,
+        vocab: AnyVocab,
         *,
         specials: tuple[Sequence[str], Sequence[str]],
         max_length_tokens: int,
@@ -348,7 +348,7 @@ def _jitted_apply(module: nn.Module, out_sharding: jax.sharding.Sharding | None)
     return jax.jit(apply, out_shardings=out_sharding)
 
 
-def _special_ids(vocab: Vocab, names: Sequence[str]) -> np.ndarray:
+def _special_ids(vocab: AnyVocab, names: Sequence[str]) -> np.ndarray:
     ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
     for name in names:
         if ids.get(name) is None:

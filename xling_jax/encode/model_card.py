@@ -23,8 +23,9 @@ def model_card(
     Returns:
         Markdown.
     """
+    languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
     lines = [
-        f"# {config['family']} sentence encoder ({', '.join(config['languages'])})",
+        f"# {config['family']} sentence encoder{languages}",
         "",
         f"Turns a sentence in any of its languages into a vector of {config['dim']} floats; "
         "translations get close vectors.",
@@ -36,7 +37,7 @@ def model_card(
         "| | |",
         "|---|---|",
         f"| parameters | {num_params:,} |",
-        f"| vocabulary | {vocab_size:,} SentencePiece pieces |",
+        f"| vocabulary | {vocab_size:,} pieces |",
         f"| longest input | {config['max_length_tokens']} tokens, longer ones are cut |",
         f"| lower-cased input | {'yes' if config['preprocessing']['lowercase'] else 'no'} |",
         f"| fingerprint | `{config['fingerprint'][:16]}` |",

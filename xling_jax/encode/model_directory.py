@@ -2,7 +2,7 @@
 
     config.json            family, sizes, languages, preprocessing, versions, training summary
     encoder.safetensors    parameters, float32, named by their path in the module ("a/b/kernel")
-    sentencepiece.model    the vocabulary
+    sentencepiece.model    the vocabulary; converted LASER encoders have files of their own
     README.md              model card
 
 Loading executes nothing that comes from the directory: JSON and safetensors are data, and the
@@ -30,14 +30,13 @@ import safetensors
 import safetensors.numpy
 
 import xling_jax
-from xling_jax.data.vocab import Vocab
 from xling_jax.encode.model_card import model_card
+from xling_jax.encode.vocabularies import AnyVocab, preprocessing, read_vocab, write_vocab
 from xling_jax.models import registry
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 PARAMS_FILE = "encoder.safetensors"
-VOCAB_FILE = "sentencepiece.model"
 CARD_FILE = "README.md"
 
 # Directories inside the package with encoders that ship with it, by name.
@@ -64,7 +63,7 @@ class ModelSpec:
         family: model family, a key of `models.registry`.
         module: the Linen module built from `config["encoder"]`.
         params: nested dict of NumPy arrays, checked against the module.
-        vocab: the SentencePiece vocabulary with the preprocessing of training.
+        vocab: the vocabulary with the preprocessing of training.
         specials: special tokens in front of and behind a sentence, (("bos",), ("eos",)).
         max_length_tokens: longest input in tokens, specials included.
         dim: embedding size.
@@ -76,7 +75,7 @@ class ModelSpec:
     family: str
     module: nn.Module
     params: dict[str, Any]
-    vocab: Vocab
+    vocab: AnyVocab
     specials: tuple[tuple[str, ...], tuple[str, ...]]
     max_length_tokens: int
     dim: int
@@ -125,7 +124,7 @@ def save_model(
     family: str,
     encoder_args: Mapping[str, Any],
     params: Mapping[str, Any],
-    vocab: Vocab,
+    vocab: AnyVocab,
     languages: Sequence[str],
     max_length_tokens: int,
     training: Mapping[str, Any],
@@ -173,7 +172,7 @@ def save_model(
         "encoder": encoder_args,
         "dim": dim,
         "languages": list(languages),
-        "preprocessing": {"lowercase": bool(vocab.lowercase)},
+        "preprocessing": preprocessing(vocab),
         "specials": [list(names) for names in specials],
         "max_length_tokens": int(max_length_tokens),
         "versions": _versions(),
@@ -198,12 +197,12 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             names the file, the rule and the value found.
     """
     directory = pathlib.Path(directory)
-    for name in (CONFIG_FILE, PARAMS_FILE, VOCAB_FILE):
+    for name in (CONFIG_FILE, PARAMS_FILE):
         if not (directory / name).is_file():
             raise ValueError(f"{directory}: a model directory holds {name}; it is missing")
     config_path = directory / CONFIG_FILE
     config = _read_config(config_path)
-    vocab = Vocab(directory / VOCAB_FILE, lowercase=config["preprocessing"].get("lowercase", True))
+    vocab = read_vocab(directory, config["preprocessing"])
     try:
         specials = registry.encoder_specials(config["family"])
         module = registry.build_encoder(config["family"], **config["encoder"])
@@ -216,14 +215,14 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             raise ValueError(f"{config_path}: {key}={config[key]!r}; the encoder has {built!r}")
     if vocab.size > config["encoder"].get("vocab_size", vocab.size):
         raise ValueError(
-            f"{directory / VOCAB_FILE}: has {vocab.size} pieces; the encoder's table has "
+            f"{directory}: the vocabulary has {vocab.size} pieces; the encoder's table has "
             f"{config['encoder']['vocab_size']} rows; the files are from different models"
         )
     flat = _read_params(directory / PARAMS_FILE, expected)
     if _fingerprint(config, flat, vocab) != config["fingerprint"]:
         raise ValueError(
             f"{directory}: the fingerprint in {CONFIG_FILE} is not that of {PARAMS_FILE} and "
-            f"{VOCAB_FILE}; a file was changed or comes from another model, export it again"
+            f"the vocabulary; a file was changed or comes from another model, export it again"
         )
     return ModelSpec(
         family=config["family"],
@@ -318,7 +317,7 @@ def _read_params(
         raise ValueError(f"{path}: is cut or damaged ({reason}); export it again") from error
 
 
-def _fingerprint(config: Mapping[str, Any], flat: Mapping[str, np.ndarray], vocab: Vocab) -> str:
+def _fingerprint(config: Mapping[str, Any], flat: Mapping[str, np.ndarray], vocab: AnyVocab) -> str:
     """Digests all that determines a vector: parameters, vocabulary, sizes, specials, length."""
     keys = ("family", "encoder", "preprocessing", "specials", "max_length_tokens")
     plain = json.dumps({key: config[key] for key in keys}, sort_keys=True)
@@ -358,7 +357,7 @@ def _write_whole(
     directory: pathlib.Path,
     config: Mapping[str, Any],
     flat: Mapping[str, np.ndarray],
-    vocab: Vocab,
+    vocab: AnyVocab,
     results: Mapping[str, float] | None,
 ) -> None:
     """Writes into a neighbour directory, then gives it the name."""
@@ -376,7 +375,7 @@ def _write_whole(
             safetensors.numpy.save_file(contiguous, fresh / PARAMS_FILE)
         except safetensors.SafetensorError as error:
             raise OSError(f"{directory}: the model could not be written: {error}") from error
-        vocab.save(fresh / VOCAB_FILE)
+        write_vocab(vocab, fresh)
         num_params = sum(value.size for value in flat.values())
         card = model_card(config, num_params=num_params, vocab_size=vocab.size, results=results)
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")

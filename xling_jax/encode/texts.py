@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xling_jax.data.vocab import Vocab
+from xling_jax.encode.vocabularies import AnyVocab
 
 # Bounds the memory of a window of long texts.
 _WINDOW_CHARACTERS = 8_000_000
@@ -97,7 +97,7 @@ def document_sentences(document: str | Sequence[str]) -> list[str]:
 
 
 def tokenize(
-    texts: Sequence[str], vocab: Vocab, prefix: np.ndarray, suffix: np.ndarray, room: int
+    texts: Sequence[str], vocab: AnyVocab, prefix: np.ndarray, suffix: np.ndarray, room: int
 ) -> tuple[TokenWindow, EncodeStats]:
     """Tokenises texts and puts special tokens around them.
 
