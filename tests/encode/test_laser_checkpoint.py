@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import pickle
 import sys
 
 import numpy as np
@@ -35,6 +36,14 @@ def laser2(tmp_path, sentences):
 @pytest.fixture
 def laser1(tmp_path):
     return reference.write_laser1(tmp_path)
+
+
+def test_the_vocabulary_can_be_pickled(tmp_path, laser1):
+    convert_laser(laser1, tmp_path / "m")
+    vocab = load_model(tmp_path / "m").vocab
+    copied = pickle.loads(pickle.dumps(vocab))
+    assert copied.fingerprint == vocab.fingerprint
+    assert [list(ids) for ids in copied.encode(WORDS)] == [list(ids) for ids in vocab.encode(WORDS)]
 
 
 @pytest.mark.parametrize("num_layers", [1, 3])

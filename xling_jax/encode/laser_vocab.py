@@ -54,6 +54,10 @@ class LaserVocab:
             codes, words = (_decode(self.files, name) for name in (CODES_FILE, VOCABULARY_FILE))
             self._bpe = FastBPE(codes, words)
 
+    def __reduce__(self):
+        """Pickles as its files, so that worker processes can have it."""
+        return LaserVocab, (self.files, self.text)
+
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[np.ndarray]:
         """Preprocesses texts, splits them and looks the pieces up; adds no special tokens.
 
