@@ -1,7 +1,7 @@
 r"""cT-LASER on two languages, English and Spanish, in both directions (Li and Mak 2020, Table 6).
 
 Reproduces: Table 6 after 10 epochs, MLDoc accuracy: cT-LASER en-es 68.0, es-en 67.7, same 90.0;
-with `:objective=t_laser` (no constraint) 42.8, 60.6 and 89.4. The constraint's effect is largest here: two
+with `:objective=t_laser` (no constraint) 42.8, 60.6 and 89.4. The effect is largest here: two
 languages give translation alone little reason to share a space. Expect within 3 points.
 
 Hardware: one GPU with 24 GB, about 2 hours an epoch (estimated from the paper's words per second).

@@ -32,7 +32,7 @@ def sentences() -> list[str]:
 
 @pytest.fixture(scope="module")
 def vocab(sentences) -> Vocab:
-    return train_vocab(sentences, size=80, layout="tlaser")
+    return train_vocab(sentences, size=80, layout="laser")
 
 
 @pytest.mark.parametrize("layout", sorted(SPECIALS))
@@ -67,7 +67,7 @@ def test_a_word_vocabulary_has_the_frequent_words_and_one_id_for_all_others(sent
     text = [*sentences, "rare rare", "rarest"]
     words = train_vocab(text, tmp_path / "word.model", size=4 + 14, model_type="word")
     normal = {f"▁{normalize_text(word)}" for word in _WORDS}
-    assert set(words.pieces()) == {*SPECIALS["tlaser"], *normal, "▁rare"}
+    assert set(words.pieces()) == {*SPECIALS["laser"], *normal, "▁rare"}
     known = {piece: i for i, piece in enumerate(words.pieces())}
     (ids,) = Vocab(tmp_path / "word.model").encode(["River rarest  stone. rare stone."])
     unk = words.unk_id  # One for a run of unknown words.

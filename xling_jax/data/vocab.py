@@ -20,7 +20,6 @@ import sentencepiece
 # Layout -> the special pieces, whose ids are their positions. T-LASER and LASER put them where
 # fairseq's dictionaries do; the lightweight dual encoder has no sentence marks and one MASK.
 SPECIALS = {
-    "tlaser": ("<s>", "<pad>", "</s>", "<unk>"),
     "laser": ("<s>", "<pad>", "</s>", "<unk>"),
     "dual": ("<pad>", "<unk>", "<MASK>"),
 }
@@ -202,7 +201,7 @@ def train_vocab(
     path: str | os.PathLike[str] | None = None,
     *,
     size: int,
-    layout: str = "tlaser",
+    layout: str = "laser",
     model_type: str = "bpe",
     character_coverage: float = 0.9995,
     lowercase: bool = True,

@@ -268,7 +268,7 @@ class LaserDecoder(nn.Module):
         return projected
 
     def _initial_state(self, sentence: jax.Array, dense) -> tuple[jax.Array, jax.Array]:
-        """h and c before the first step, [batch, width]."""
+        """H and c before the first step, [batch, width]."""
         if self.initial_state == "sentence":
             return sentence, jnp.zeros_like(sentence)
         both = dense("initial_state_projection", True, 2 * self.width)(sentence)

@@ -7,7 +7,6 @@ product to a weight-sized accumulator at every step.
 Sequences are time-major here, [length, batch, width]: a scan walks over the first axis.
 """
 
-import functools
 
 import flax.linen as nn
 import jax
@@ -44,7 +43,7 @@ def halve_sigmoid_gates(array: jax.Array) -> jax.Array:
 
 
 def _gates(preactivations: jax.Array) -> tuple[jax.Array, ...]:
-    """tanh of everything at once, then σ(z) = (1 + tanh(z / 2)) / 2 for i, f and o."""
+    """Tanh of everything at once, then σ(z) = (1 + tanh(z / 2)) / 2 for i, f and o."""
     input_gate, forget_gate, candidate, output_gate = jnp.split(jnp.tanh(preactivations), 4, -1)
     half = lambda gate: 0.5 * gate + 0.5
     return half(input_gate), half(forget_gate), candidate, half(output_gate)
