@@ -36,7 +36,6 @@ setup(
         "tensorboardX",
         "threadpoolctl",
         "tqdm",
-        "transliterate",  # Greek in Latin letters, for LASER of 2018
         "zstandard",
     ],
     extras_require={
@@ -48,7 +47,8 @@ setup(
         ],
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda13]"],
-        "test": ["pytest", "pytest-xdist", "pytest-timeout", "ruff"],
+        "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
+        "test": ["transliterate", "pytest", "pytest-xdist", "pytest-timeout", "ruff"],
     },
     entry_points={"console_scripts": ["xling = xling_jax.cli.main:entry"]},
     classifiers=[

@@ -49,7 +49,13 @@ class LaserText:
         if self.moses_tokenizer:
             text = self._moses_words.tokenize(text, escape=False, return_str=True)
         if self.romanize_greek:
-            from transliterate import translit
+            try:
+                from transliterate import translit
+            except ImportError:
+                raise ValueError(
+                    "language='el': this encoder reads Greek in Latin letters, which takes another "
+                    "package; pip install transliterate"
+                ) from None
 
             text = translit(text, "el", reversed=True)
         return text.lower() if self.lowercase else text
