@@ -4,6 +4,8 @@ import importlib.metadata
 import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+# Without a choice commands keep compiled programs in the home directory; empty means nowhere.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
 # Compiling is what these tests wait for; their arrays are too small to gain from optimised code.
 # XLA aborts on flags it does not know, so the second goes to versions that are known to have it.
 os.environ["XLA_FLAGS"] = " ".join(

@@ -34,6 +34,29 @@ def require_file(path: str | os.PathLike, argument: str) -> Path:
     return Path(path)
 
 
+def keep_compiled_programs() -> None:
+    """Has JAX keep compiled programs in the user's cache directory, for the next start.
+
+    In `$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`. Does nothing where that cannot be
+    written, or where JAX_COMPILATION_CACHE_DIR or this process has already chosen a directory.
+    """
+    import jax
+
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:
+        return
+    caches = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # The XDG specification has relative paths ignored.
+        directory = Path(caches if os.path.isabs(caches) else Path.home() / ".cache", "xling_jax")
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home.
+        return
+    if os.access(directory, os.W_OK):
+        jax.config.update("jax_compilation_cache_dir", str(directory))
+        # Encoders compile one program a length; JAX keeps only those that took a second.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 @contextlib.contextmanager
 def progress(total: int, description: str, unit: str = "step") -> Iterator[tqdm]:
     """A progress bar with rate and time left on a terminal; silent elsewhere (logs tell there)."""

@@ -8,7 +8,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from xling_jax.cli.common import PlainProgress, UsageError, progress, refuse_existing
+from xling_jax.cli.common import (
+    PlainProgress,
+    UsageError,
+    keep_compiled_programs,
+    progress,
+    refuse_existing,
+)
 from xling_jax.data.readers.lines import BrokenLine, read_line_blocks
 from xling_jax.data.readers.rows import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE
 
@@ -17,6 +23,9 @@ logger = logging.getLogger(__name__)
 _EXAMPLE = """example:
   xling embed --model runs/quickstart --input europarl.de.gz --output europarl.de.npy
   zcat news.en.gz | xling embed --model runs/quickstart --input - --output news.en.npy
+
+Compiled programs are kept for the next start in JAX_COMPILATION_CACHE_DIR, else in
+$XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax; the directory may be removed at any time.
 """
 
 _PROBLEMS = {
@@ -79,6 +88,7 @@ def run(args: argparse.Namespace) -> None:
     from xling_jax.encode.embeddings_io import write_embeddings
     from xling_jax.encode.encoder import EncodeStats
 
+    keep_compiled_programs()
     encoder = xling_jax.load(args.model)
     # Reading the file once more costs little beside encoding it; a broken line is found before
     # hours of work, and the time left is known. A pipe can be read only once.

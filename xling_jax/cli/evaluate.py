@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.cli.common import UsageError, refuse_existing, require_file
+from xling_jax.cli.common import UsageError, keep_compiled_programs, refuse_existing, require_file
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -257,6 +257,7 @@ def _check_names(names: Sequence[str], paths: Sequence[str]) -> None:
 def _load(model: str) -> Encoder:
     import xling_jax
 
+    keep_compiled_programs()
     return xling_jax.load(model)
 
 

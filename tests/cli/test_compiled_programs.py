@@ -1,0 +1,81 @@
+"""Where commands keep compiled programs: where the user says, else in the user's cache."""
+
+import os
+
+import jax
+import pytest
+
+from xling_jax.cli.common import keep_compiled_programs
+from xling_jax.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A home of the test's own; JAX is left as it was found."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    yield tmp_path / "home"
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def directory():
+    keep_compiled_programs()
+    return jax.config.jax_compilation_cache_dir
+
+
+@pytest.mark.parametrize("caches", [None, "", "relative"])
+def test_the_directory_is_in_the_home(caches, home, monkeypatch):
+    if caches is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", caches)
+    assert directory() == str(home / ".cache" / "xling_jax")
+    assert (home / ".cache" / "xling_jax").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_directory_follows_xdg(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert directory() == str(tmp_path / "caches" / "xling_jax")
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("chosen", ["/elsewhere", ""])
+def test_the_choice_of_the_user_stands(chosen, home, monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", chosen)
+    assert directory() is None  # JAX reads the variable itself.
+    assert not home.exists()
+
+
+def test_a_directory_that_is_set_stays(home):
+    jax.config.update("jax_compilation_cache_dir", "/workdir")
+    assert directory() == "/workdir"
+    assert not home.exists()
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(home, monkeypatch):
+    home.write_text("a file")
+    assert directory() is None
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/caches")
+    assert directory() is None
+
+
+def test_a_directory_of_somebody_else_is_not_used(home, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert directory() is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "embed --model none --input text.tsv --output e.npy",
+        "evaluate retrieval --model none --data text.tsv --output o",
+    ],
+)
+def test_commands_that_encode_keep_their_programs(command, home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.tsv").write_text("en\tde\none\teins\ntwo\tzwei\n")
+    assert main(command.split()) == 1  # There is no such model.
+    assert jax.config.jax_compilation_cache_dir == str(home / ".cache" / "xling_jax")
