@@ -27,7 +27,7 @@ def default_config() -> ConfigDict:
     config.data.pairs = ("de-en", "de-es", "en-es", "es-en", "fr-en", "fr-es", "it-en", "it-es")
     config.data.sampling_exponent = 0.0  # 0: pairs uniform as published; 1: by corpus size
     config.data.both_directions = False  # train a-b and b-a in the same batch where both are listed
-    config.data.bucket_lengths = (*range(8, 65, 4), *range(72, 129, 8))
+    config.data.bucket_lengths = (*range(8, 65, 3), *range(68, 129, 6))
     config.data.max_tokens = 4096  # longer side x rows of a micro-batch, padding included
     config.data.accumulation_steps = 32  # micro-batches, each of one pair, per update
     config.data.batch_multiple = 8  # rows are a multiple; the devices must divide it
