@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +85,9 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
     from xling_jax.encode.model_directory import save_model
     from xling_jax.train.loop import Corpus, train
 
-    jax.config.update("jax_compilation_cache_dir", str(Path(workdir).absolute() / "xla_cache"))
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        cache = Path(workdir).absolute() / "xla_cache"
+        jax.config.update("jax_compilation_cache_dir", str(cache))
     vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase)
     corpus = Corpus(
         directory=str(prepared.directory),
@@ -163,12 +166,18 @@ def _word_vectors(config: ConfigDict, vocab: Any) -> tuple[np.ndarray, np.ndarra
     """The first token embeddings of `train.word_vectors`, and which pieces have one."""
     if not config.train.word_vectors:
         return None
-    from xling_jax.data.word_vectors import read_word_vectors
+    from xling_jax.data.word_vectors import coverage, read_word_vectors
 
     width = config.encoder.get("embedding_width", config.encoder.width)
-    return read_word_vectors(
+    vectors, found = read_word_vectors(
         config.train.word_vectors, vocab.pieces(), config.languages, width, vocab.lowercase
     )
+    covered = coverage(vocab.pieces(), found)
+    logger.info(
+        "word vectors for %.1f %% of the pieces, %.1f %% of those that are words",
+        *(100 * covered["pieces"], 100 * covered["words"]),
+    )
+    return vectors, found
 
 
 MAX_LENGTH_TOKENS = 2000  # positions of the published T-LASER
