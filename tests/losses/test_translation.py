@@ -11,10 +11,10 @@ BATCH, LENGTH, WIDTH, ROWS, VOCAB = 8, 3, 6, 16, 13  # three rows of the table a
 EPSILON = 0.1
 
 
-def reference(hidden, table, labels, mask, epsilon, vocab_size):
+def reference(hidden, table, labels, mask, bias, epsilon, vocab_size):
     """Loss, -log p summed, and gradients of the loss, in float64 from the formula."""
     hidden, real = hidden.astype(np.float64), table[:vocab_size].astype(np.float64)
-    logits = hidden @ real.T
+    logits = hidden @ real.T + bias[:vocab_size].astype(np.float64)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     one_hot = np.eye(vocab_size)[labels]
     target = (1 - epsilon) * one_hot + epsilon / vocab_size
@@ -22,12 +22,17 @@ def reference(hidden, table, labels, mask, epsilon, vocab_size):
     slope = weights * (np.exp(log_p) - target)
     table_gradient = np.zeros(table.shape)
     table_gradient[:vocab_size] = np.einsum("blv,blw->vw", slope, hidden)
+    bias_gradient = np.zeros(len(table))
+    bias_gradient[:vocab_size] = slope.sum((0, 1))
     loss, nll = -(weights * target * log_p).sum(), -(weights * one_hot * log_p).sum()
-    return loss, nll, slope @ real, table_gradient
+    return loss, nll, slope @ real, table_gradient, bias_gradient
 
 
-def reference_loss(arrays, vocab_size=VOCAB):
-    return reference(*arrays, EPSILON, vocab_size)
+NO_BIAS = np.zeros(ROWS)
+
+
+def reference_loss(arrays, bias=NO_BIAS):
+    return reference(*arrays, bias, EPSILON, VOCAB)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +115,46 @@ def test_masked_positions_and_rows_change_nothing(arrays):
     assert not hidden_gradient[~mask].any()
 
 
+@pytest.mark.parametrize("chunks", [1, 4])
+def test_output_bias_and_weights_equal_the_formula(arrays, chunks):
+    hidden, table, labels, mask = arrays
+    random = np.random.default_rng(1)
+    # Padding rows with a bias that would win every softmax.
+    bias = np.where(np.arange(ROWS) < VOCAB, random.normal(size=ROWS), 1e4).astype(np.float32)
+    weights = (mask * random.uniform(0.2, 3, mask.shape)).astype(np.float32)
+
+    def function(hidden, table, bias):
+        limit = BATCH * LENGTH * ROWS // chunks
+        return loss(hidden, table, labels, weights, output_bias=bias, max_logits=limit)
+
+    operands = (hidden, table, bias)
+    (value, nll), gradients = jax.jit(jax.value_and_grad(function, (0, 1, 2), True))(*operands)
+    expected = reference_loss((hidden, table, labels, weights), bias)
+    np.testing.assert_allclose((value, nll), expected[:2], rtol=2e-6)
+    for found, formula in zip(gradients, expected[2:], strict=True):
+        np.testing.assert_allclose(found, formula, atol=1e-5)
+    assert not gradients[2][VOCAB:].any()
+    without_gradient = jax.jit(function)(*operands)
+    np.testing.assert_allclose(without_gradient, expected[:2], rtol=2e-6)
+
+
+def test_a_bias_of_zeros_is_no_bias(arrays):
+    with_zeros = loss(*arrays, output_bias=np.zeros(ROWS, np.float32))
+    np.testing.assert_allclose(with_zeros, loss(*arrays), rtol=1e-6)
+
+
+def test_a_weight_of_two_counts_a_token_twice(arrays):
+    hidden, table, labels, mask = arrays
+    doubled = loss(hidden, table, labels, 2.0 * mask)
+    np.testing.assert_allclose(doubled, 2 * np.array(loss(*arrays)), rtol=1e-6)
+
+
+def test_gradient_follows_the_factor_in_front_for_the_bias_too(arrays):
+    bias = np.linspace(-1, 1, ROWS).astype(np.float32)
+    gradient = jax.jit(jax.grad(lambda bias: 0.5 * loss(*arrays, output_bias=bias)[0]))(bias)
+    np.testing.assert_allclose(gradient, 0.5 * reference_loss(arrays, bias)[4], atol=1e-6)
+
+
 def test_a_fully_masked_batch_has_loss_and_gradient_zero(arrays):
     hidden, table, labels, mask = arrays
     (value, _), gradients = with_gradients()(hidden, table, labels, np.zeros_like(mask))
@@ -156,16 +201,26 @@ def test_no_array_of_tokens_by_vocabulary_exists_outside_a_chunk(arrays):
     assert max(np.prod(s) for s in arrays_of(whole) if len(s) > 2) == 4 * limit
 
 
-def test_decoder_tokens_shift_by_one_and_drop_the_beginning_of_sentence():
-    target = jnp.array([[0, 7, 8, 2, 1], [0, 9, 2, 1, 1], [0, 2, 1, 1, 1], [1, 1, 1, 1, 1]])
-    previous, labels = decoder_tokens(target, bos_id=0, eos_id=2, pad_id=1)
+TARGET = [[7, 8, 2, 1], [9, 2, 1, 1], [2, 1, 1, 1], [1, 1, 1, 1]]
+
+
+def test_decoder_tokens_shift_by_one():
+    previous, labels = decoder_tokens(jnp.array(TARGET), eos_id=2, pad_id=1, drop_first=False)
     assert previous.tolist() == [[2, 7, 8, 1], [2, 9, 1, 1], [2, 1, 1, 1], [1, 1, 1, 1]]
-    assert labels.tolist() == [[7, 8, 2, 1], [9, 2, 1, 1], [2, 1, 1, 1], [1, 1, 1, 1]]
+    assert labels.tolist() == TARGET
+
+
+def test_decoder_tokens_without_the_beginning_of_sentence_are_those_of_a_sentence_without_one():
+    target = jnp.array([[0, *row] if row[0] != 1 else [1, *row] for row in TARGET])
+    found = decoder_tokens(target, eos_id=2, pad_id=1, drop_first=True)
+    expected = decoder_tokens(jnp.array(TARGET), eos_id=2, pad_id=1, drop_first=False)
+    for one, other in zip(found, expected, strict=True):
+        assert one.tolist() == other.tolist()
 
 
 def test_decoder_tokens_with_beginning_of_sentence_are_those_of_the_published_code():
     target = jnp.array([[0, 7, 8, 2, 1], [1, 1, 1, 1, 1]])
-    previous, labels = decoder_tokens(target, bos_id=0, eos_id=2, pad_id=1, keep_bos=True)
+    previous, labels = decoder_tokens(target, eos_id=2, pad_id=1, drop_first=False)
     assert previous.tolist() == [[2, 0, 7, 8, 1], [1, 1, 1, 1, 1]]
     assert labels.tolist() == target.tolist()
 

@@ -1,0 +1,219 @@
+import inspect
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import rnn
+from jax.test_util import check_grads
+
+from tests.models import laser_reference as reference
+from tests.models.tlaser_reference import as_float64, random_params
+from xling_jax.models import lstm
+from xling_jax.models.lstm import LstmLayer, cudnn_weights, recurrence, use_cudnn
+
+LENGTH, BATCH, IN, WIDTH = 6, 5, 7, 4
+LENGTHS = np.array([3, 6, 1, 0, 5])
+MASK = np.arange(LENGTH)[:, None] < LENGTHS
+
+
+def plain_scan(projected, kernel, feed_kernel, feed_mask, hidden, cell):
+    """The equations of `recurrence`, left to JAX to differentiate."""
+
+    def step(carry, inputs):
+        hidden, cell = carry
+        gates, mask = inputs
+        gates += jnp.einsum("dba,dac->dbc", hidden, kernel)
+        if feed_kernel is not None:
+            gates += jnp.einsum("dba,dac->dbc", hidden * mask, feed_kernel)
+        i, f, g, o = jnp.split(gates, 4, -1)
+        cell = jax.nn.sigmoid(2 * f) * cell + jax.nn.sigmoid(2 * i) * jnp.tanh(g)
+        hidden = jax.nn.sigmoid(2 * o) * jnp.tanh(cell)
+        return (hidden, cell), hidden
+
+    return jax.lax.scan(step, (hidden, cell), (projected, feed_mask))[1]
+
+
+def arguments(directions, feeding):
+    """Of `recurrence`, and weights that make a loss of what it returns."""
+    random = np.random.default_rng(0)
+    draw = lambda *shape: random.normal(size=shape).astype(np.float32)
+    kernel = lambda: draw(directions, WIDTH, 4 * WIDTH)
+    mask = (random.random((LENGTH, directions, BATCH, WIDTH)) < 0.6) / 0.6
+    initial = lambda: draw(directions, BATCH, WIDTH)
+    return (
+        draw(LENGTH, directions, BATCH, 4 * WIDTH),
+        kernel(),
+        kernel() if feeding else None,
+        mask.astype(np.float32) if feeding else None,
+        initial(),
+        initial(),
+    ), draw(LENGTH, directions, BATCH, WIDTH)
+
+
+@pytest.mark.parametrize("directions, feeding", [(2, False), (1, True), (1, False)])
+def test_recurrence_and_its_gradient_are_those_of_a_plain_scan(directions, feeding):
+    operands, weights = arguments(directions, feeding)
+    differentiable = (0, 1, 2, 4, 5) if feeding else (0, 1, 4, 5)
+
+    def run(operands):
+        def both(function):
+            loss = lambda *operands: (function(*operands) * weights).sum()
+            return function(*operands), jax.grad(loss, differentiable)(*operands)
+
+        return both(recurrence), both(plain_scan)
+
+    found, expected = jax.jit(run)(operands)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, expected)
+
+
+@pytest.mark.parametrize("feeding", [False, True])
+def test_gradient_of_the_recurrence_is_its_slope(feeding):
+    (projected, kernel, feed_kernel, mask, hidden, cell), _ = arguments(1, feeding)
+    kernels = (kernel, feed_kernel) if feeding else (kernel,)
+
+    @jax.jit
+    def states(projected, hidden, cell, kernel, feed_kernel=None):
+        return recurrence(projected, kernel, feed_kernel, mask, hidden, cell)
+
+    check_grads(states, (projected, hidden, cell, *kernels), 1, ["rev"], atol=2e-2, rtol=2e-2)
+
+
+def layer_and_params(width=WIDTH, **options):
+    layer = LstmLayer(width, **options)
+    inputs, mask = jnp.zeros((LENGTH, 1, IN)), jnp.ones((LENGTH, 1), bool)
+    return layer, random_params(lambda: layer.init(jax.random.key(0), inputs, mask)["params"])
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    """[length, batch, in], with large values at padding."""
+    values = np.random.default_rng(1).normal(size=(LENGTH, BATCH, IN))
+    return np.where(MASK[..., None], values, 50.0).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bidirectional": True},
+        {"bidirectional": True, "published_parameters": True},
+        {"bidirectional": False},
+    ],
+)
+def test_a_layer_equals_the_formulas_and_is_zero_at_padding(inputs, options):
+    layer, params = layer_and_params(**options)
+    found = np.asarray(jax.jit(layer.apply)({"params": params}, inputs, MASK))
+    for row, length in enumerate(LENGTHS):
+        expected = reference.lstm_layer(as_float64(params), inputs[:length, row].astype(float))
+        np.testing.assert_allclose(found[:length, row], expected, atol=2e-6)
+        assert not found[length:, row].any()
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_layer_equals_pytorch_on_packed_sequences(inputs, bidirectional):
+    torch = pytest.importorskip("torch")
+    layer, params = layer_and_params(bidirectional=bidirectional, published_parameters=True)
+    module = torch.nn.LSTM(IN, WIDTH, bidirectional=bidirectional)
+    for direction, ending in enumerate(("l0", "l0_reverse")[: 1 + bidirectional]):
+        for theirs, ours in (
+            ("weight_ih", "input_kernel"),
+            ("weight_hh", "recurrent_kernel"),
+            ("bias_ih", "bias"),
+            ("bias_hh", "recurrent_bias"),
+        ):
+            value = torch.from_numpy(params[ours][direction].T.copy())
+            getattr(module, f"{theirs}_{ending}").data.copy_(value)
+    rows = LENGTHS > 0  # PyTorch packs no empty sequence
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        torch.from_numpy(inputs[:, rows]), torch.from_numpy(LENGTHS[rows]), enforce_sorted=False
+    )
+    with torch.no_grad():
+        expected, _ = torch.nn.utils.rnn.pad_packed_sequence(module(packed)[0])
+    found = jax.jit(layer.apply)({"params": params}, inputs, MASK)[:, rows]
+    np.testing.assert_allclose(found, expected.numpy(), atol=2e-6)
+
+
+def test_padding_gets_no_gradient_and_gives_none(inputs):
+    layer, params = layer_and_params(bidirectional=True)
+
+    def gradients(inputs):
+        loss = lambda *arguments: (layer.apply({"params": arguments[0]}, *arguments[1:]) ** 2).sum()
+        return jax.grad(loss, (0, 1))(params, inputs, MASK)
+
+    gradients = jax.jit(gradients)
+    of_params, of_inputs = gradients(inputs)
+    assert not of_inputs[~MASK].any()
+    assert of_inputs[MASK].any(1).all()
+    for other in (0.0, 1e4):
+        changed = np.where(MASK[..., None], inputs, other).astype(np.float32)
+        assert_same = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5)
+        jax.tree.map(assert_same, gradients(changed)[0], of_params)
+
+
+def test_bfloat16_stays_close_and_keeps_the_dtype(inputs):
+    layer, params = layer_and_params(bidirectional=True)
+    narrow = LstmLayer(WIDTH, True, dtype=jnp.bfloat16)
+
+    def run(params):
+        apply = lambda layer, params: layer.apply({"params": params}, inputs, MASK)
+        loss = lambda params: (apply(narrow, params).astype(jnp.float32) ** 2).sum()
+        return apply(layer, params), apply(narrow, params), jax.grad(loss)(params)
+
+    exact, found, gradient = jax.jit(run)(params)
+    assert found.dtype == jnp.bfloat16
+    assert np.abs(found.astype(np.float32) - exact).mean() < 0.02 * np.abs(exact).mean()
+    assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {np.dtype("float32")}
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_everything_starts_uniform():
+    layer = LstmLayer(32, True, init_scale=0.2)
+    arrays = jnp.zeros((2, 1, 64)), jnp.ones((2, 1), bool)
+    params = jax.jit(layer.init)(jax.random.key(0), *arrays)["params"]
+    for name in ("input_kernel", "recurrent_kernel", "bias"):
+        values = np.asarray(params[name])
+        assert -0.2 <= values.min() < -0.19 and 0.19 < values.max() <= 0.2
+        np.testing.assert_allclose(values.std(), 0.2 / np.sqrt(3), rtol=0.1)
+
+
+def reference_of_cudnn(inputs, hidden, cell, weights, lengths, **sizes):
+    """JAX's restatement of cuDNN's LSTM, under the signature of the call to cuDNN."""
+    inspect.signature(rnn.lstm).bind(inputs, hidden, cell, weights, lengths, **sizes)
+    keys = ("input_size", "hidden_size", "num_layers", "bidirectional")
+    unpacked = rnn.unpack_lstm_weights(weights, **{key: sizes[key] for key in keys})
+    return rnn.lstm_ref(inputs, hidden, cell, *unpacked, lengths, *sizes.values())
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_the_cudnn_path_equals_the_scan_in_values_and_gradients(inputs, bidirectional, monkeypatch):
+    layer, params = layer_and_params(bidirectional=bidirectional)
+    flat = cudnn_weights(params["input_kernel"], params["recurrent_kernel"], params["bias"])
+    assert flat.shape == (rnn.get_num_params_in_lstm(IN, WIDTH, 1, bidirectional),)
+
+    def loss(params, inputs):
+        states = layer.apply({"params": params}, inputs, MASK)
+        return (states**2).sum(), states
+
+    run = lambda: jax.jit(jax.grad(loss, (0, 1), has_aux=True))(params, inputs)
+    of_the_scan = run()
+    monkeypatch.setattr(lstm, "use_cudnn", lambda implementation: True)
+    monkeypatch.setattr(lstm.cudnn, "lstm", reference_of_cudnn)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), run(), of_the_scan)
+
+
+@pytest.mark.parametrize(
+    "devices, expected", [(["cpu"], False), (["NVIDIA H100"], True), (["NVIDIA H100"] * 2, False)]
+)
+def test_cudnn_is_the_default_on_one_nvidia_gpu_alone(devices, expected, monkeypatch):
+    found = [types.SimpleNamespace(device_kind=kind) for kind in devices]
+    monkeypatch.setattr(jax, "devices", lambda: found)
+    assert use_cudnn("auto") is expected
+    assert use_cudnn("scan") is False
+
+
+def test_cudnn_is_refused_without_a_gpu_and_so_are_other_words():
+    with pytest.raises(ValueError, match="needs an NVIDIA GPU; found cpu; use 'auto' or 'scan'"):
+        use_cudnn("cudnn")
+    with pytest.raises(ValueError, match="'cuda' must be one of auto, scan, cudnn"):
+        layer_and_params(bidirectional=True, implementation="cuda")
