@@ -61,6 +61,7 @@ def get_config(arg: str = ""):
             argument["loss"]
         ]
     config.optimizer = ConfigDict({"name": "adam", "b1": 0.9, "b2": 0.999, "clip_global_norm": 5.0})
+    config.optimizer.l2_penalty = 0.0
     config.schedule = ConfigDict({"name": "constant_schedule", "value": 1e-3})
     config.train.total_epochs = 10.0
     apply_size(config, argument["size"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "xling_jax"
-EVERYTHING = {"align", "cli", "config", "data", "documents", "encode", "eval"}
+EVERYTHING = {"align", "cli", "config", "config_models", "data", "documents", "encode", "eval"}
 EVERYTHING |= {"losses", "models", "train"}
 ALLOWED = {
     "align": {"align"},
@@ -19,7 +19,8 @@ ALLOWED = {
     "train": {"train", "data", "models", "losses"},
     "eval": {"eval", "encode", "documents", "align", "data"},
     "cli": EVERYTHING,
-    "config": set(),
+    "config": {"config_models"},
+    "config_models": set(),
     "__init__": {"encode"},
     "__main__": {"cli"},
 }

@@ -10,6 +10,21 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from xling_jax.config_models import decoder_config, encoder_config
+
+__all__ = [
+    "SIZES",
+    "apply_size",
+    "decoder_config",
+    "default_config",
+    "dual_config",
+    "encoder_config",
+    "laser_config",
+    "parse_argument",
+    "set_dual_objective",
+    "set_width",
+]
+
 SIZES = ("paper", "base", "small", "smoke")
 
 
@@ -29,8 +44,10 @@ def default_config() -> ConfigDict:
     config.data.both_directions = False  # train a-b and b-a in the same batch where both are listed
     config.data.bucket_lengths = (*range(8, 65, 3), *range(68, 129, 6))
     config.data.max_tokens = 4096  # longer side x rows of a micro-batch, padding included
+    config.data.batch_size = 0  # rows of a micro-batch at every length, in place of max_tokens
     config.data.accumulation_steps = 32  # micro-batches, each of one pair, per update
     config.data.batch_multiple = 8  # rows are a multiple; the devices must divide it
+    config.data.truncate = False  # cut longer sentences to the longest bucket; else leave them out
     config.data.reader = "auto"  # "tf.data", "numpy", or whichever is there
 
     config.cleaning = ConfigDict()  # arguments of data.cleaning
@@ -57,6 +74,11 @@ def default_config() -> ConfigDict:
     config.encoder = encoder_config("tlaser")
     config.decoder = decoder_config("tlaser")
 
+    config.head = ConfigDict()  # of the token distribution
+    config.head.tie_embeddings = True
+    config.head.width = 512  # where it is not tied
+    config.head.init_stddev = 0.0
+
     config.objective = ConfigDict()  # one entry a term of train.objective, and the reduction
     config.objective.reduction = "sum"
     config.objective.translation = ConfigDict()
@@ -75,6 +97,22 @@ def default_config() -> ConfigDict:
     config.objective.distance.negatives = "permutation"
     config.objective.similarity = ConfigDict({"weight": 0.0})
     config.objective.encoder_l2 = ConfigDict({"weight": 0.0})
+    config.objective.token_distribution = ConfigDict({"weight": 0.0})
+    config.objective.token_distribution.task = "ugt"  # mlm, smlm, xtr, mlm+xtr, ugt
+    config.objective.token_distribution.duplicates = "once"
+    config.objective.token_distribution.overlap = "overwrite"
+    config.objective.token_distribution.label_tokens = "original"
+    config.objective.token_distribution.max_logits = 1 << 26
+    config.objective.alignment = ConfigDict({"weight": 0.0})
+    config.objective.alignment.similarity = "dot"  # or "cosine"
+    config.objective.alignment.scale = 1.0
+    config.objective.alignment.margin = 0.0
+    config.objective.alignment.ignore_equal = False  # equal sentences are no negatives
+    config.objective.similarity_distribution = ConfigDict({"weight": 0.0})
+    config.objective.similarity_distribution.include_diagonal = True
+    config.objective.similarity_distribution.reduction = "sum"
+    config.objective.similarity_distribution.form = "log_cos"
+    config.objective.encode_chunks = 1  # more: encode the batch in pieces, recomputed backward
 
     config.optimizer = ConfigDict({"name": "adamw"}, type_safe=True)
     config.optimizer.b1 = 0.9
@@ -82,6 +120,7 @@ def default_config() -> ConfigDict:
     config.optimizer.eps = 1e-8
     config.optimizer.weight_decay = 1e-4
     config.optimizer.clip_global_norm = 25.0
+    config.optimizer.l2_penalty = 0.0  # coupled weight decay, part of the gradient
 
     config.schedule = ConfigDict()
     config.schedule.name = "warmup_inverse_sqrt_schedule"
@@ -110,74 +149,6 @@ def default_config() -> ConfigDict:
     return config.lock()
 
 
-def encoder_config(family: str, **changes: Any) -> ConfigDict:
-    """The `encoder` part of a config with the family's published sizes.
-
-    Args:
-        family: `tlaser` or `laser`.
-        **changes: keys with other values.
-
-    Raises:
-        ValueError: for an unknown family.
-        AttributeError: for an unknown key.
-    """
-    config = ConfigDict({"family": family})
-    if family == "tlaser":
-        config.width = 1024
-        config.layers = 6
-        config.heads = 16
-        config.ffn_width = 4096
-        config.dropout = 0.3
-        config.attention_dropout = 0.0
-        config.activation_dropout = 0.0
-        config.pooling = "first"
-        config.init_stddev = 0.02
-    elif family == "laser":
-        config.embedding_width = 512
-        config.width = 1024
-        config.layers = 1
-        config.unidirectional_layers = 0
-        config.dropout = 0.1
-        config.pooling = "max"
-        config.init_scale = 0.1
-        config.lstm_implementation = "auto"
-        config.published_parameters = False
-    else:
-        raise ValueError(f"encoder family {family!r} is unknown; known are tlaser, laser")
-    config.attention_hops = 1  # of pooling="self_attention"
-    config.attention_width = 128
-    config.remat = False
-    return _changed(config, changes)
-
-
-def decoder_config(family: str, **changes: Any) -> ConfigDict:
-    """The `decoder` part of a config with the family's published sizes; see `encoder_config`."""
-    config = ConfigDict({"family": family})
-    if family == "tlaser":
-        config.width = 1024
-        config.layers = 1
-        config.heads = 16
-        config.ffn_width = 4096
-        config.dropout = 0.3
-        config.language_at = "memory"
-        config.init_stddev = 0.02
-    elif family == "laser":
-        config.embedding_width = 512
-        config.width = 2048
-        config.output_width = 0
-        config.dropout = 0.1
-        config.input_feeding = True
-        config.initial_state = "projected"
-        config.language_at = "every_step"
-        config.init_scale = 0.1
-    else:
-        raise ValueError(f"decoder family {family!r} is unknown; known are tlaser, laser")
-    config.language_width = 32
-    config.share_embeddings = False
-    config.published_parameters = False
-    return _changed(config, changes)
-
-
 def laser_config(layers: int = 1) -> ConfigDict:
     """The default config with LASER's model and recipe in place of T-LASER's.
 
@@ -191,13 +162,67 @@ def laser_config(layers: int = 1) -> ConfigDict:
     config.decoder = decoder_config("laser")
     config.objective.translation.label_smoothing = 0.0
     config.optimizer = ConfigDict({"name": "adam", "b1": 0.9, "b2": 0.98, "clip_global_norm": 25.0})
+    config.optimizer.l2_penalty = 0.0
     config.schedule = ConfigDict({"name": "constant_schedule", "value": 1e-3})
     return config.lock()
 
 
-def _changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
-    config.lock().update(changes)
-    return config
+def dual_config(pairs: tuple[str, ...], layers: int = 2) -> ConfigDict:
+    """The default config with the lightweight dual transformer and its recipe (Mao et al. 2021).
+
+    Adam with amsgrad and a coupled L2 penalty, 128 pairs a batch, the unified generative task and
+    both contrastive ones, weights 1, 2, 2.
+
+    Args:
+        pairs: each listed once; a batch trains both sides at once.
+        layers: of the encoder; 0 for the mean of weighted token vectors.
+    """
+    config = default_config()
+    config.languages = tuple(sorted({language for pair in pairs for language in pair.split("-")}))
+    config.data.pairs = pairs
+    config.data.bucket_lengths = (8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 200)
+    config.data.batch_size, config.data.accumulation_steps = 128, 1
+    config.data.truncate = True
+    config.cleaning.alphabet_only = True
+    config.cleaning.max_length_ratio, config.cleaning.max_words = 100.0, 300
+    config.encoder = encoder_config("dual", layers=layers)
+    config.objective.reduction = "mean"
+    config.objective.translation.weight = 0.0
+    config.objective.token_distribution.weight = 1.0
+    config.objective.alignment.weight = 2.0
+    config.objective.similarity_distribution.weight = 2.0
+    config.optimizer = ConfigDict({"name": "amsgrad", "b1": 0.9, "b2": 0.999})
+    config.optimizer.clip_global_norm = 0.0
+    config.optimizer.l2_penalty = 1e-5
+    config.schedule = ConfigDict({"name": "warmup_drop_schedule", "peak_value": 1e-3})
+    config.schedule.warmup_steps, config.schedule.drop_step = 2000, 0
+    return config.lock()
+
+
+# Name -> (task of the token distribution, or none; weights of alignment and similarity).
+DUAL_OBJECTIVES = {
+    **{task: (task, 0.0, 0.0) for task in ("mlm", "smlm", "xtr", "mlm+xtr", "ugt")},
+    "ugt+align": ("ugt", 2.0, 0.0),
+    "all": ("ugt", 2.0, 2.0),
+}
+
+
+def set_dual_objective(config: ConfigDict, name: str) -> None:
+    """Sets the generative task and contrastive weights of a config made by `dual_config`.
+
+    Args:
+        config: changed in place.
+        name: key of `DUAL_OBJECTIVES`: a row of Tables 6 and 7 of Mao et al.
+
+    Raises:
+        ValueError: for another name.
+    """
+    if name not in DUAL_OBJECTIVES:
+        raise ValueError(f"objective={name!r} must be one of {', '.join(DUAL_OBJECTIVES)}")
+    task, alignment, similarity = DUAL_OBJECTIVES[name]
+    config.objective.token_distribution.task = task
+    config.objective.alignment.weight = alignment
+    config.objective.similarity_distribution.weight = similarity
 
 
 def parse_argument(arg: str | None, **defaults: Any) -> dict[str, Any]:
@@ -249,6 +274,9 @@ def set_width(config: ConfigDict, *, width: int, layers: int, heads: int, ffn_wi
             side.embedding_width = side.embedding_width * width // before
             side.width = side.width * width // before
             side.init_scale = round(0.1 * growth, 4)
+        elif side.family == "dual":
+            side.ffn_width = side.ffn_width * width // before
+            side.width, side.heads = width, max(1, width // 64)
         else:
             side.width, side.heads, side.ffn_width = width, heads, ffn_width
             side.init_stddev = round(0.02 * growth, 4)
@@ -273,7 +301,8 @@ def apply_size(config: ConfigDict, size: str) -> None:
         set_width(config, width=512, layers=6, heads=8, ffn_width=2048)
         config.vocab.size = 32000
         config.encoder.dropout = config.decoder.dropout = 0.1
-        config.data.max_tokens, config.data.accumulation_steps = 16384, 4
+        if not config.data.batch_size:
+            config.data.max_tokens, config.data.accumulation_steps = 16384, 4
         config.train.total_epochs, config.train.total_steps = 0.0, 100_000
     elif size == "small":
         set_width(config, width=256, layers=2, heads=4, ffn_width=1024)
@@ -283,7 +312,8 @@ def apply_size(config: ConfigDict, size: str) -> None:
         config.encoder.dropout = config.decoder.dropout = 0.0
         config.dropout_generator = "hash"
         config.data.max_tokens, config.data.accumulation_steps = 2048, 1
-        config.data.bucket_lengths = (12, 20, 28, 36, 44, 52, 64, 80, 104)
+        if not config.data.batch_size:
+            config.data.bucket_lengths = (12, 20, 28, 36, 44, 52, 64, 80, 104)
         _set_peak(config, 2e-3, warmup_steps=100)
         config.train.total_epochs, config.train.total_steps = 0.0, 1000
         config.train.evaluate_every_steps = config.train.checkpoint_every_steps = 250
@@ -291,6 +321,7 @@ def apply_size(config: ConfigDict, size: str) -> None:
         set_width(config, width=32, layers=2, heads=2, ffn_width=64)
         config.vocab.size, config.vocab.sample_sentences = 300, 10_000
         config.data.bucket_lengths = (16, 32, 64)
+        config.data.batch_size = min(config.data.batch_size, 16)
         config.data.max_tokens, config.data.accumulation_steps = 512, 1
         _set_peak(config, config.schedule.get("peak_value", 0.0), warmup_steps=5)
         config.train.total_epochs, config.train.total_steps = 0.0, 8

@@ -1,10 +1,12 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.models.tlaser_reference import random_params
-from xling_jax.models.registry import build_encoder, build_model, encoder_specials
+from xling_jax.models.registry import build_encoder, build_model, encoder_specials, vocab_layout
 from xling_jax.train.state import count_parameters
 
 TLASER = {"family": "tlaser"}
@@ -55,7 +57,7 @@ def test_a_shared_table_is_trained_from_both_sides():
 
     def loss(params):
         sentence = model.apply({"params": params}, tokens, method="encode")
-        hidden, table = model.apply(
+        hidden, table, _ = model.apply(
             {"params": params}, sentence, language, previous, method="decode"
         )
         return ((hidden @ table.T) ** 2).sum()
@@ -68,10 +70,33 @@ def test_a_shared_table_is_trained_from_both_sides():
 
 def test_what_a_family_puts_around_a_sentence():
     assert encoder_specials("tlaser") == (("bos",), ("eos",))
+    assert encoder_specials("laser") == ((), ("eos",))
+    assert encoder_specials("dual") == ((), ())
+
+
+def test_a_vocabulary_has_the_special_tokens_that_are_needed():
+    layout = functools.partial(vocab_layout, translates=False, masks=False)
+    assert layout("laser") == layout("tlaser") == layout("dual", translates=True) == "laser"
+    assert layout("dual") == layout("dual", masks=True) == "dual"
+    assert layout("tlaser", masks=True) == layout("dual", translates=True, masks=True) == "masked"
+
+
+@pytest.mark.parametrize("layers, expected", [(1, 28_120_400), (2, 30_223_184), (6, 38_634_320)])
+def test_the_dual_encoder_and_its_head_are_as_large_as_published(layers, expected):
+    model = build_model(
+        encoder={"family": "dual", "layers": layers},
+        head={},
+        vocab_size=50_000,
+        num_languages=2,
+        vocab_multiple=1,
+    )
+    tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros(1, jnp.int32)
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), tokens, language))
+    assert count_parameters(shapes) == expected
 
 
 def test_unknown_families_and_arguments_are_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'bert' is unknown; known are tlaser"):
+    with pytest.raises(ValueError, match="'bert' is unknown; known are dual, laser, tlaser"):
         build_encoder("bert", vocab_size=8)
     with pytest.raises(ValueError, match="encoder.depth is no argument.*layers"):
         build_encoder("tlaser", vocab_size=8, depth=3)

@@ -106,7 +106,7 @@ def decoder_params(module, table=None):
 
 
 def logits(module, params, sentences, previous, table=None):
-    hidden, output = module.apply({"params": params}, sentences, LANGUAGES, previous, table)
+    hidden, output, _ = module.apply({"params": params}, sentences, LANGUAGES, previous, table)
     return hidden @ output.T
 
 
@@ -169,7 +169,7 @@ def test_gradients_reach_no_later_token_and_no_unused_projection(decoding):
     previous = np.array([[2, 5, 6, 7]] * 4, np.int32)
 
     def at_position_1(params):
-        hidden, _ = DECODER.apply({"params": params}, sentences, LANGUAGES, previous)
+        hidden, _, _ = DECODER.apply({"params": params}, sentences, LANGUAGES, previous)
         return (hidden[:, 1] ** 2).sum()
 
     gradient = jax.jit(jax.grad(at_position_1))(params["published"])

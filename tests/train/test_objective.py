@@ -8,7 +8,8 @@ import pytest
 from tests.models import tlaser_reference as reference
 from xling_jax.losses.distance import distance_constraint
 from xling_jax.models.registry import build_model
-from xling_jax.train import objective
+from xling_jax.train.objective import make_objective as make_loss
+from xling_jax.train.terms import Setting
 
 VOCAB, HEADS, PAD, EPSILON = 30, 2, 1, 0.1
 SIZES = {"family": "tlaser", "width": 16, "heads": HEADS, "ffn_width": 24}
@@ -44,8 +45,9 @@ def make_model(dropout=0.0):
 
 
 def make_objective(model, *, reduction="sum", drop_first=True, **terms):
-    setting = objective.Setting(model, VOCAB, 2, PAD, drop_first, reduction)
-    return objective.make_objective(setting, {"translation": {"weight": 1.0}} | terms)
+    ids = {"pad": PAD, "eos": 2}
+    setting = Setting(model, VOCAB, ids, drop_first=drop_first, reduction=reduction)
+    return make_loss(setting, {"translation": {"weight": 1.0}} | terms)
 
 
 def make_batch(both=False):

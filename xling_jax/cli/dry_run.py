@@ -1,6 +1,7 @@
 """`xling train --dry-run`: what a config would train, without touching data."""
 
 import json
+import math
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from xling_jax.train.optimizer import make_optimizer, make_schedule
 from xling_jax.train.state import abstract_state, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 
-_IDS = {"bos": 0, "pad": 1, "eos": 2}
+_IDS = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
 
 
 def published_count(config: ConfigDict) -> int:
@@ -47,7 +48,10 @@ def describe(config: ConfigDict) -> str:
     """
     mesh = make_mesh(**config.mesh)
     buckets = make_buckets(
-        config.data.bucket_lengths, config.data.max_tokens, config.data.batch_multiple
+        config.data.bucket_lengths,
+        config.data.max_tokens,
+        config.data.batch_multiple,
+        config.data.batch_size,
     )
     directions = training_directions(config.data.pairs, config.data.both_directions)
     model, loss_fn = build(config, config.vocab.size, _IDS)
@@ -66,7 +70,7 @@ def describe(config: ConfigDict) -> str:
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})",
         f"directions        {', '.join(str(direction) for direction in directions)}",
         f"micro-batches     {config.data.accumulation_steps} per update, up to "
-        f"{config.data.max_tokens * config.data.accumulation_steps:,} padded tokens a side",
+        f"{max(map(math.prod, buckets)) * config.data.accumulation_steps:,} padded tokens a side",
         "",
         "bucket length   rows   tokens a side   TFLOP per micro-batch",
     ]

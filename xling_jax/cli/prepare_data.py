@@ -80,7 +80,11 @@ def prepare_from_config(
         "pairs": tuple(config.data.pairs),
         "cleaning": _section(config, "cleaning"),
         "vocab": _section(config, "vocab"),
-        "layout": vocab_layout(config.encoder.family),
+        "layout": vocab_layout(
+            config.encoder.family,
+            translates=bool(config.objective.translation.weight),
+            masks=bool(config.objective.token_distribution.weight),
+        ),
         "seed": config.seed,
     }
     try:

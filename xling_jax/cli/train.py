@@ -94,7 +94,17 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
         fingerprint=prepared.fingerprint,
         vocab_fingerprint=vocab.fingerprint,
         vocab_size=vocab.size,
-        special_ids={"bos": vocab.bos_id, "eos": vocab.eos_id, "pad": vocab.pad_id},
+        special_ids={
+            "bos": vocab.bos_id,
+            "eos": vocab.eos_id,
+            "pad": vocab.pad_id,
+            "mask": vocab.mask_id,
+        },
+        never_masked=tuple(
+            number
+            for number, piece in enumerate(vocab.pieces())
+            if not any(character.isalnum() for character in piece)
+        ),
     )
     started = time.time()
     with _Sigterm() as sigterm, common.progress(config.train.total_steps, "train") as bar:
@@ -130,7 +140,7 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
             params=result.encoder_params,
             vocab=vocab,
             languages=config.languages,
-            max_length_tokens=MAX_LENGTH_TOKENS,
+            max_length_tokens=_max_length_tokens(config),
             training={
                 "steps": result.step,
                 "exported_step": result.exported_step,
@@ -183,6 +193,13 @@ def _word_vectors(config: ConfigDict, vocab: Any) -> tuple[np.ndarray, np.ndarra
 MAX_LENGTH_TOKENS = 2000  # positions of the published T-LASER
 
 
+def _max_length_tokens(config: ConfigDict) -> int:
+    """Longest input of the exported encoder; a table of positions has an end."""
+    if config.encoder.get("layers"):
+        return config.encoder.get("max_length_tokens", MAX_LENGTH_TOKENS)
+    return MAX_LENGTH_TOKENS
+
+
 def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any]]:
     """Family and constructor arguments that determine a vector (no dropout)."""
     arguments = config.encoder.to_dict()
@@ -216,7 +233,7 @@ def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[Callable[..., Mappin
         {},
         vocab,
         specials=encoder_specials(family),
-        max_length_tokens=MAX_LENGTH_TOKENS,
+        max_length_tokens=_max_length_tokens(config),
         languages=config.languages,
         fingerprint="",
         dim=module.dim,

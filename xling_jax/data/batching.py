@@ -43,7 +43,7 @@ class MicroBatch(NamedTuple):
 
 
 def make_buckets(
-    bucket_lengths: Sequence[int], max_tokens: int, batch_multiple: int
+    bucket_lengths: Sequence[int], max_tokens: int, batch_multiple: int, batch_size: int = 0
 ) -> tuple[Bucket, ...]:
     """Gives every length the largest batch that stays within `max_tokens` padded tokens.
 
@@ -52,6 +52,8 @@ def make_buckets(
         max_tokens: longest side times rows of one micro-batch, padding included.
         batch_multiple: every batch size is a multiple of it; the number of devices that share a
             batch must divide it.
+        batch_size: rows at every length, as contrastive objectives want them; `max_tokens` then
+            says nothing. 0 for as many as fit.
 
     Raises:
         ValueError: if the lengths are not ascending or one row group does not fit.
@@ -61,6 +63,12 @@ def make_buckets(
         raise ValueError(
             f"bucket_lengths={lengths} must be ascending and at least 3 tokens (two are special)"
         )
+    if batch_size:
+        if batch_size < 0 or batch_size % batch_multiple:
+            raise ValueError(
+                f"batch_size={batch_size} must be a multiple of batch_multiple={batch_multiple}"
+            )
+        return tuple(Bucket(length, batch_size) for length in lengths)
     if lengths[-1] * batch_multiple > max_tokens:
         raise ValueError(
             f"max_tokens={max_tokens} must hold batch_multiple={batch_multiple} sentences of the "

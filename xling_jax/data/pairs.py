@@ -89,6 +89,7 @@ class TranslationBatches:
         pad_id: int,
         seed: int,
         sampling_exponent: float = 0.0,
+        truncate: bool = False,
         process_index: int = 0,
         process_count: int = 1,
     ):
@@ -109,6 +110,8 @@ class TranslationBatches:
             corpus = self._corpus(direction)
             longer = np.maximum(corpus.lengths[direction.source], corpus.lengths[direction.target])
             lengths[str(direction)] = longer + specials
+            if truncate:
+                np.minimum(longer + specials, buckets[-1].length, out=lengths[str(direction)])
         self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=sampling_exponent)
 
     def _corpus(self, direction: Direction) -> PairTokens:
@@ -116,12 +119,12 @@ class TranslationBatches:
 
     def _tokens(self, corpus: PairTokens, language: str, rows: np.ndarray, width: int):
         """[rows, width] int32: prefix, tokens, suffix, padding; all padding where row is -1."""
-        start = len(self._prefix)
+        start, end = len(self._prefix), width - len(self._suffix)
         out = np.full((len(rows), width), self._pad_id, np.int32)
-        out[:, start:] = corpus.gather(language, rows, width - start, self._pad_id)
+        out[:, start:end] = corpus.gather(language, rows, end - start, self._pad_id)
         real = np.flatnonzero(rows >= 0)
         out[real, :start] = self._prefix
-        end = start + corpus.lengths[language][rows[real]]
+        end = start + np.minimum(corpus.lengths[language][rows[real]], end - start)
         for offset, token in enumerate(self._suffix):
             out[real, end + offset] = token
         return out
@@ -159,8 +162,8 @@ class TranslationBatches:
             direction = self.directions[entry.pair]
             rows = entry.rows[entry.rows >= 0]
             for language in (direction.source, direction.target):
-                real += int(self._corpus(direction).lengths[language][rows].sum())
-                real += specials * len(rows)
+                lengths = self._corpus(direction).lengths[language][rows] + specials
+                real += int(np.minimum(lengths, entry.bucket.length).sum())
             padded += 2 * entry.bucket.length * entry.bucket.batch_size
         return real / padded
 
@@ -173,6 +176,7 @@ def open_batches(
     bucket_lengths: Sequence[int],
     max_tokens: int,
     batch_multiple: int,
+    batch_size: int = 0,
     both_directions: bool = False,
     **settings,
 ) -> TranslationBatches:
@@ -181,7 +185,7 @@ def open_batches(
         directory,
         training_directions(pairs, both_directions),
         languages=languages,
-        buckets=make_buckets(bucket_lengths, max_tokens, batch_multiple),
+        buckets=make_buckets(bucket_lengths, max_tokens, batch_multiple, batch_size),
         **settings,
     )
 

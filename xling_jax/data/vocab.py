@@ -18,10 +18,12 @@ import numpy as np
 import sentencepiece
 
 # Layout -> the special pieces, whose ids are their positions. T-LASER and LASER put them where
-# fairseq's dictionaries do; the lightweight dual encoder has no sentence marks and one MASK.
+# fairseq's dictionaries do; the lightweight dual encoder has no sentence marks and one MASK;
+# `masked` has both, for objectives that mix the two families.
 SPECIALS = {
     "laser": ("<s>", "<pad>", "</s>", "<unk>"),
     "dual": ("<pad>", "<unk>", "<MASK>"),
+    "masked": ("<s>", "<pad>", "</s>", "<unk>", "<MASK>"),
 }
 
 MODEL_TYPES = ("bpe", "unigram", "word")
@@ -274,10 +276,14 @@ def check_layout(vocab: Vocab, layout: str, where: str) -> None:
         ValueError: if a special token is missing or has another id.
     """
     wanted = _layout(layout)
-    if layout == "dual":
-        found = (vocab.pad_id, vocab.unk_id, vocab.mask_id)
-    else:
-        found = (vocab.bos_id, vocab.pad_id, vocab.eos_id, vocab.unk_id)
+    ids = {
+        "<s>": vocab.bos_id,
+        "<pad>": vocab.pad_id,
+        "</s>": vocab.eos_id,
+        "<unk>": vocab.unk_id,
+        "<MASK>": vocab.mask_id,
+    }
+    found = tuple(ids[piece] for piece in wanted)
     if found != tuple(range(len(wanted))):
         ids = ", ".join(f"{p}={'none' if i is None else i}" for p, i in zip(wanted, found))
         raise ValueError(

@@ -219,7 +219,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """W2 · ReLU(W1 x + b1) + b2.
+    """W2 · f(W1 x + b1) + b2.
 
     Attributes:
         width: of input and output.
@@ -228,6 +228,7 @@ class FeedForward(nn.Module):
         generator: of dropout.
         kernel_init: of both matrices; biases start at 0.
         dtype: of the computation.
+        activation: f, `relu` or `swish`.
     """
 
     width: int
@@ -236,6 +237,7 @@ class FeedForward(nn.Module):
     generator: str = "threefry"
     kernel_init: Initializer = nn.initializers.normal(0.02)
     dtype: DTypeLike = jnp.float32
+    activation: str = "relu"
 
     @nn.compact
     def __call__(self, inputs: jax.Array, deterministic: bool) -> jax.Array:
@@ -243,7 +245,9 @@ class FeedForward(nn.Module):
         hidden = nn.Dense(
             self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, name="inner"
         )(inputs)
-        hidden = Dropout(self.dropout, self.generator)(nn.relu(hidden), deterministic)
+        hidden = Dropout(self.dropout, self.generator)(
+            getattr(nn, self.activation)(hidden), deterministic
+        )
         return nn.Dense(self.width, kernel_init=self.kernel_init, dtype=self.dtype, name="outer")(
             hidden
         )

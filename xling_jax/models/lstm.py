@@ -7,7 +7,6 @@ product to a weight-sized accumulator at every step.
 Sequences are time-major here, [length, batch, width]: a scan walks over the first axis.
 """
 
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

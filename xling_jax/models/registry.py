@@ -6,33 +6,44 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from xling_jax.models.dual import DualEncoder, TokenDistributionHead
 from xling_jax.models.laser import LaserDecoder, LaserEncoder
 from xling_jax.models.tlaser import TLaserDecoder, TLaserEncoder
 
-ENCODERS: Mapping[str, type[nn.Module]] = {"laser": LaserEncoder, "tlaser": TLaserEncoder}
+ENCODERS: Mapping[str, type[nn.Module]] = {
+    "dual": DualEncoder,
+    "laser": LaserEncoder,
+    "tlaser": TLaserEncoder,
+}
 DECODERS: Mapping[str, type[nn.Module]] = {"laser": LaserDecoder, "tlaser": TLaserDecoder}
 
 # Special tokens around every sentence the encoder reads: (in front, behind).
-_SPECIALS = {"laser": ((), ("eos",)), "tlaser": (("bos",), ("eos",))}
-
-# Where the vocabulary has its special tokens, a key of `data.vocab.SPECIALS`.
-_VOCAB_LAYOUTS = {"laser": "laser", "tlaser": "laser"}
+_SPECIALS = {"dual": ((), ()), "laser": ((), ("eos",)), "tlaser": (("bos",), ("eos",))}
 
 
-class EncoderDecoder(nn.Module):
-    """An encoder and a decoder joined by the sentence vector alone.
+class CrossLingualModel(nn.Module):
+    """An encoder, and what the terms of an objective read its sentence vectors with.
 
     Attributes:
         encoder: tokens -> [batch, dim].
-        decoder: (sentence, language, previous) -> (hidden, output_table, output_bias or None).
+        decoder: (sentence, language, previous) -> (hidden, output_table, output_bias or None);
+            None if nothing is translated.
+        head: (sentence, table) -> (hidden, output_table, output_bias); None if no term predicts
+            a sentence's tokens.
     """
 
     encoder: nn.Module
-    decoder: nn.Module
+    decoder: nn.Module | None = None
+    head: nn.Module | None = None
 
     def __call__(self, tokens: jax.Array, language: jax.Array, deterministic: bool = True):
-        """Encodes [batch, length] tokens and decodes them again; creates every parameter."""
-        return self.decode(self.encode(tokens, deterministic), language, tokens, deterministic)
+        """Encodes [batch, length] tokens and reads the vectors; creates every parameter."""
+        sentence = self.encode(tokens, deterministic)
+        if self.decoder is not None:
+            self.decode(sentence, language, tokens, deterministic)
+        if self.head is not None:
+            self.token_distribution(sentence)
+        return sentence
 
     def encode(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
         """[batch, length] ids -> [batch, dim] float32."""
@@ -48,6 +59,10 @@ class EncoderDecoder(nn.Module):
         """Decoder states, output table and bias; see the decoder."""
         table = self.encoder.table() if self.decoder.share_embeddings else None
         return self.decoder(sentence, language, previous, table, deterministic)
+
+    def token_distribution(self, sentence: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Hidden states, output table and bias of the head; see `dual.TokenDistributionHead`."""
+        return self.head(sentence, self.encoder.table())
 
 
 def _lookup(table: Mapping[str, Any], kind: str, name: str) -> Any:
@@ -85,33 +100,41 @@ def build_encoder(family: str, *, vocab_size: int, **sizes: Any) -> nn.Module:
 def build_model(
     *,
     encoder: Mapping[str, Any],
-    decoder: Mapping[str, Any],
+    decoder: Mapping[str, Any] | None = None,
+    head: Mapping[str, Any] | None = None,
     vocab_size: int,
     num_languages: int,
     **shared: Any,
-) -> EncoderDecoder:
-    """An encoder-decoder.
+) -> CrossLingualModel:
+    """A model of an encoder and, where they are given, a decoder and a head.
 
     Args:
         encoder: `family` and constructor arguments.
         decoder: `family` and constructor arguments.
+        head: constructor arguments of `dual.TokenDistributionHead`.
         vocab_size: number of token ids.
         num_languages: rows of the decoder's language table.
-        **shared: arguments given to both sides (dtype, pad_id, dropout_generator, …).
+        **shared: arguments given to encoder and decoder (dtype, pad_id, dropout_generator, …).
 
     Raises:
         ValueError: for an unknown family or argument.
     """
-    encoder, decoder = dict(encoder), dict(decoder)
-    encoder_family, decoder_family = encoder.pop("family"), decoder.pop("family")
-    encoder_module = build_encoder(encoder_family, vocab_size=vocab_size, **encoder, **shared)
-    decoder = {"sentence_width": encoder_module.dim, **decoder}
-    decoder_module = _construct(
-        _lookup(DECODERS, "decoder", decoder_family),
-        "decoder",
-        {"vocab_size": vocab_size, "num_languages": num_languages, **decoder, **shared},
-    )
-    return EncoderDecoder(encoder_module, decoder_module)
+    encoder = dict(encoder)
+    parts = [build_encoder(encoder.pop("family"), vocab_size=vocab_size, **encoder, **shared)]
+    if decoder is None:
+        parts.append(None)
+    else:
+        decoder = {"sentence_width": parts[0].dim, **decoder, **shared}
+        module = _lookup(DECODERS, "decoder", decoder.pop("family"))
+        sizes = {"vocab_size": vocab_size, "num_languages": num_languages}
+        parts.append(_construct(module, "decoder", decoder | sizes))
+    if head is not None:
+        head = {"vocab_size": vocab_size, **head}
+        for name in ("dtype", "vocab_multiple"):
+            if name in shared:
+                head[name] = shared[name]
+        parts.append(_construct(TokenDistributionHead, "head", head))
+    return CrossLingualModel(*parts)
 
 
 def encoder_specials(family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -119,6 +142,15 @@ def encoder_specials(family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return _lookup(_SPECIALS, "encoder", family)
 
 
-def vocab_layout(family: str) -> str:
-    """Layout of an encoder's vocabulary, a key of `data.vocab.SPECIALS`."""
-    return _lookup(_VOCAB_LAYOUTS, "encoder", family)
+def vocab_layout(family: str, *, translates: bool, masks: bool) -> str:
+    """Where the vocabulary has its special tokens, a key of `data.vocab.SPECIALS`.
+
+    Args:
+        family: of the encoder.
+        translates: whether the objective has a decoder, which needs </s>.
+        masks: whether it hides tokens, which needs <MASK>.
+    """
+    needs_sentence_marks = translates or any(encoder_specials(family))
+    if not needs_sentence_marks:
+        return "dual"
+    return "masked" if masks else "laser"

@@ -1,6 +1,6 @@
 """Model and objective of a config."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,8 +9,9 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from xling_jax.models.registry import EncoderDecoder, build_model, encoder_specials
-from xling_jax.train.objective import LossFn, Setting, make_objective
+from xling_jax.models.registry import CrossLingualModel, build_model, encoder_specials
+from xling_jax.train.objective import LossFn, make_objective, parts_read
+from xling_jax.train.terms import Setting
 
 
 def compute_dtype(name: str) -> Any:
@@ -23,33 +24,52 @@ def compute_dtype(name: str) -> Any:
 
 
 def build(
-    config: ConfigDict, vocab_size: int, special_ids: Mapping[str, int]
-) -> tuple[EncoderDecoder, LossFn]:
-    """Model and objective of a config."""
+    config: ConfigDict,
+    vocab_size: int,
+    special_ids: Mapping[str, int],
+    never_masked: Sequence[int] = (),
+) -> tuple[CrossLingualModel, LossFn]:
+    """Model and objective of a config; a decoder or head exists only if a term reads it.
+
+    Args:
+        config: from `xling_jax.config.default_config`.
+        vocab_size: V.
+        special_ids: `pad`, and `bos`, `eos`, `mask` where the vocabulary has them -> id.
+        never_masked: ids that are not hidden from the encoder, such as punctuation.
+
+    Raises:
+        ValueError: for settings that do not fit each other.
+    """
+    terms = config.objective.to_dict()
+    shared = {name: terms.pop(name) for name in ("reduction", "encode_chunks")}
+    decoder_bos = terms["translation"].pop("decoder_bos")
+    prefix, suffix = encoder_specials(config.encoder.family)
+    if decoder_bos and "bos" not in prefix:
+        raise ValueError(
+            f"objective.translation.decoder_bos=True needs sentences that begin with <s>; those of "
+            f"the {config.encoder.family} encoder do not"
+        )
+    reads = parts_read(terms)
     model = build_model(
         encoder=config.encoder.to_dict(),
-        decoder=config.decoder.to_dict(),
+        decoder=config.decoder.to_dict() if "decoder" in reads else None,
+        head=config.head.to_dict() if "head" in reads else None,
         vocab_size=vocab_size,
         num_languages=len(config.languages),
         pad_id=special_ids["pad"],
         dropout_generator=config.dropout_generator,
         dtype=compute_dtype(config.compute_dtype),
     )
-    terms = config.objective.to_dict()
-    reduction, decoder_bos = terms.pop("reduction"), terms["translation"].pop("decoder_bos")
-    starts_with_bos = "bos" in encoder_specials(config.encoder.family)[0]
-    if decoder_bos and not starts_with_bos:
-        raise ValueError(
-            f"objective.translation.decoder_bos=True needs sentences that begin with <s>; those of "
-            f"the {config.encoder.family} encoder do not"
-        )
+    maskable = np.ones(vocab_size, bool)
+    maskable[[*never_masked, *(i for i in special_ids.values() if i is not None)]] = False
     setting = Setting(
         model=model,
         vocab_size=vocab_size,
-        eos_id=special_ids["eos"],
-        pad_id=special_ids["pad"],
-        drop_first=starts_with_bos and not decoder_bos,
-        reduction=reduction,
+        special_ids=special_ids,
+        drop_first="bos" in prefix and not decoder_bos,
+        append_eos="eos" not in suffix,
+        maskable=maskable,
+        **shared,
     )
     return model, make_objective(setting, terms)
 
@@ -85,7 +105,7 @@ def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any
     return unflatten_dict(flat | {path: put(flat[path]) for path in tables})
 
 
-def init_params(model: EncoderDecoder) -> Callable[[jax.Array], Any]:
+def init_params(model: CrossLingualModel) -> Callable[[jax.Array], Any]:
     """Returns key -> parameters, shapes taken from a batch of the smallest shape."""
     tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros((1,), jnp.int32)
     return lambda key: model.init(key, tokens, language)["params"]

@@ -10,7 +10,7 @@ from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_optimizer, make_schedule
 
 _POSITIVE = ("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps", "keep_last")
-_IDS = {"bos": 0, "pad": 1, "eos": 2}
+_IDS = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
 
 
 def check_duration(config: ConfigDict) -> None:
@@ -53,7 +53,12 @@ def check_config(config: ConfigDict) -> None:
     check_duration(config)
     check_batch_multiple(config)
     make_mesh(**config.mesh)
-    make_buckets(config.data.bucket_lengths, config.data.max_tokens, config.data.batch_multiple)
+    make_buckets(
+        config.data.bucket_lengths,
+        config.data.max_tokens,
+        config.data.batch_multiple,
+        config.data.batch_size,
+    )
     training_directions(config.data.pairs, config.data.both_directions)
     make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
     model, _ = build(config, config.vocab.size, _IDS)

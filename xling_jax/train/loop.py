@@ -24,10 +24,11 @@ from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.interval import Interval
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import MetricsWriter
-from xling_jax.train.objective import TERM_METRICS, LossFn
+from xling_jax.train.objective import LossFn
 from xling_jax.train.optimizer import make_optimizer, make_schedule
 from xling_jax.train.state import TrainState, abstract_state, count_parameters, sharded_shapes
 from xling_jax.train.step import Steps, make_steps
+from xling_jax.train.terms import TERM_METRICS
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +43,16 @@ class Corpus:
         directory: of the token shards.
         fingerprint: of their content.
         vocab_fingerprint, vocab_size: of the vocabulary.
-        special_ids: `bos`, `eos`, `pad` -> id.
+        special_ids: `bos`, `eos`, `pad`, `mask` -> id, None for what the vocabulary has not.
+        never_masked: ids that masking objectives leave alone, such as punctuation.
     """
 
     directory: str
     fingerprint: str
     vocab_fingerprint: str
     vocab_size: int
-    special_ids: Mapping[str, int]
+    special_ids: Mapping[str, int | None]
+    never_masked: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +133,7 @@ def _without_remat(config: ConfigDict, corpus: Corpus) -> LossFn:
     """The objective whose FLOPs MFU counts: nothing is computed twice."""
     plain = ConfigDict(config.to_dict())
     plain.encoder.remat = False
-    return build(plain, corpus.vocab_size, corpus.special_ids)[1]
+    return build(plain, corpus.vocab_size, corpus.special_ids, corpus.never_masked)[1]
 
 
 class _FlopsByShape:
@@ -228,7 +231,7 @@ def train(
     mesh = make_mesh(**config.mesh)
     batches = open_corpus(config, corpus)
     total = total_steps(config, batches)
-    model, loss_fn = build(config, corpus.vocab_size, corpus.special_ids)
+    model, loss_fn = build(config, corpus.vocab_size, corpus.special_ids, corpus.never_masked)
     optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
 
     # 2. Shapes, then either the newest checkpoint or arrays born on their devices.

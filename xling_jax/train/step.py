@@ -9,8 +9,9 @@ import optax
 from jax.sharding import Mesh
 
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding
-from xling_jax.train.objective import LossFn, Sums
+from xling_jax.train.objective import LossFn
 from xling_jax.train.state import TrainState
+from xling_jax.train.terms import Sums
 
 
 class Steps(NamedTuple):

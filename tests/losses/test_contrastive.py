@@ -1,0 +1,315 @@
+import functools
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xling_jax.losses.contrastive import (
+    alignment_loss,
+    equal_sentences,
+    similarity_distribution_loss,
+)
+
+BATCH, DIM = 8, 5
+VALID = np.array([True, False, True, True, True, False, True, True])
+# Rows 0 and 3 share their source, 4 and 7 their target.
+EQUAL = np.zeros((BATCH, BATCH), bool)
+EQUAL[[0, 3, 4, 7], [3, 0, 7, 4]] = True
+ALIGNMENTS = {
+    "published": {},
+    "cosine": {"similarity": "cosine", "scale": 10.0},
+    "margin": {"similarity": "cosine", "scale": 10.0, "margin": 0.3},
+    "dot_margin": {"scale": 0.5, "margin": 1.0},
+    "ignore": {"ignore": EQUAL},
+    "ignore_everything": {"ignore": np.ones_like(EQUAL)},
+}
+SIMILARITIES = {
+    "published": {},
+    "off_diagonal": {"include_diagonal": False},
+    "mean": {"reduction": "mean"},
+    "squared": {"form": "squared"},
+    "squared_off_diagonal_mean": {
+        "form": "squared",
+        "include_diagonal": False,
+        "reduction": "mean",
+    },
+}
+
+
+def align_by_hand(source, target, rows, similarity="dot", scale=1.0, margin=0.0, ignore=None):
+    """ALIGN and the share of best candidates, sentence by sentence in float64."""
+
+    def compare(j, k):
+        value = source[j] @ target[k]
+        if similarity == "cosine":
+            value /= np.sqrt(source[j] @ source[j] * (target[k] @ target[k]))
+        return value
+
+    negative = lambda j, k: j != k and not (ignore is not None and ignore[j, k])
+    total, correct = 0.0, 0.0
+    for j in rows:
+        positive = compare(j, j)
+        to_target = [compare(j, k) for k in rows if negative(j, k)]
+        to_source = [compare(k, j) for k in rows if negative(k, j)]
+        for others in (to_target, to_source):
+            logits = scale * np.array([positive - margin, *others])
+            total -= logits[0] - np.log(np.exp(logits).sum())
+            correct += (positive >= max(others, default=-np.inf)) / 2
+    return total, correct
+
+
+def similarity_by_hand(
+    source, target, rows, include_diagonal=True, reduction="sum", form="log_cos"
+):
+    """SIM pair by pair in float64."""
+    pairs = {i: [j for j in rows if include_diagonal or i != j] for i in rows}
+    values = []
+    for i in rows:
+        left, right = ([vectors[i] @ vectors[j] for j in pairs[i]] for vectors in (source, target))
+        if form == "squared":
+            values += [(a - b) ** 2 for a, b in zip(left, right)]
+        else:
+            first, second = (np.exp(p) / np.exp(p).sum() for p in (left, right))
+            values += [-np.log(np.cos(np.pi / 2 * (a - b))) for a, b in zip(first, second)]
+    return sum(values) / (max(len(values), 1) if reduction == "mean" else 1)
+
+
+def slope(function, array):
+    """Central differences in float64."""
+    gradient = np.zeros(array.shape)
+    for place in np.ndindex(array.shape):
+        step = np.zeros(array.shape)
+        step[place] = 1e-6
+        gradient[place] = (function(array + step) - function(array - step)) / 2e-6
+    return gradient
+
+
+def draw_embeddings():
+    """Translations near each other; small enough for softmax values between 0 and 1."""
+    random = np.random.default_rng(2)
+    source = random.normal(size=(BATCH, DIM)) * 0.8
+    return source, source + 0.5 * random.normal(size=(BATCH, DIM))
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    return draw_embeddings()
+
+
+@jax.jit
+def compute(source, target, mask):
+    """(value, accuracy or nothing), gradients, of both losses with all options."""
+
+    def run(loss, options):
+        call = lambda s, t: loss(s, t, mask, **options)
+        return jax.value_and_grad(call, argnums=(0, 1), has_aux=True)(source, target)
+
+    similarity = lambda *arrays, **options: (similarity_distribution_loss(*arrays, **options), None)
+    return {
+        "alignment": {name: run(alignment_loss, o) for name, o in ALIGNMENTS.items()},
+        "similarity": {name: run(similarity, o) for name, o in SIMILARITIES.items()},
+    }
+
+
+def computed(source, target, mask=VALID):
+    arrays = (np.asarray(array, np.float32) for array in (source, target))
+    return jax.device_get(compute(*arrays, np.asarray(mask)))
+
+
+def leaves(results):
+    return jax.tree.leaves(results)
+
+
+def check_gradients(gradients, function, source, target):
+    right = (
+        slope(lambda s: function(s, target), source),
+        slope(lambda t: function(source, t), target),
+    )
+    for gradient, expected in zip(gradients, right):
+        np.testing.assert_allclose(gradient, expected, atol=1e-5 * max(1, np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("name", ALIGNMENTS)
+def test_alignment_and_its_gradients_equal_the_hand_loop(embeddings, name):
+    (value, correct), gradients = computed(*embeddings)["alignment"][name]
+    by_hand = functools.partial(align_by_hand, rows=np.flatnonzero(VALID), **ALIGNMENTS[name])
+    np.testing.assert_allclose([value, correct], by_hand(*embeddings), rtol=1e-5, atol=1e-6)
+    check_gradients(gradients, lambda s, t: by_hand(s, t)[0], *embeddings)
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+def test_similarity_and_its_gradients_equal_the_hand_loop(embeddings, name):
+    (value, _), gradients = computed(*embeddings)["similarity"][name]
+    by_hand = functools.partial(
+        similarity_by_hand, rows=np.flatnonzero(VALID), **SIMILARITIES[name]
+    )
+    np.testing.assert_allclose(value, by_hand(*embeddings), rtol=1e-5)
+    check_gradients(gradients, by_hand, *embeddings)
+
+
+def test_swapping_the_languages_changes_nothing(embeddings):
+    source, target = embeddings
+    there, back = computed(source, target), computed(target, source)
+    for one, other in zip(
+        leaves(
+            jax.tree.map(lambda r: (r[0], r[1][::-1]), there, is_leaf=lambda r: type(r) is tuple)
+        ),
+        leaves(back),
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_what_masked_rows_hold_changes_nothing(embeddings):
+    fill = lambda array: np.where(VALID[:, None], array, 1e3)
+    one, other = computed(*embeddings), computed(*map(fill, embeddings))
+    for a, b in zip(leaves(one), leaves(other)):
+        np.testing.assert_array_equal(a, b)
+    for results in (*other["alignment"].values(), *other["similarity"].values()):
+        assert not any(gradient[~VALID].any() for gradient in results[1])
+
+
+def test_equal_languages_have_no_similarity_loss_and_no_gradient(embeddings):
+    source, _ = embeddings
+    for (value, _), gradients in computed(source, source)["similarity"].values():
+        assert abs(value) < 1e-12
+        assert all(np.abs(gradient).max() < 1e-5 for gradient in gradients)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_fewer_than_two_valid_rows_cost_nothing(embeddings, count):
+    results = computed(*embeddings, np.arange(BATCH) < count)
+    for name, ((value, correct), gradients) in results["alignment"].items():
+        assert abs(value) < 1e-6, name
+        assert correct == count
+        assert all(np.abs(gradient).max() < 1e-6 for gradient in gradients)
+    results["similarity"].pop("squared")  # compares the one row's norm
+    for (value, _), gradients in results["similarity"].values():
+        assert value == 0
+        assert not any(gradient.any() for gradient in gradients)
+
+
+def test_a_batch_of_one_pair_has_nothing_to_learn(embeddings):
+    one = [jnp.asarray(array[:1], jnp.float32) for array in embeddings]
+    mask = np.ones(1, bool)
+    loss = lambda source: (
+        alignment_loss(source, one[1], mask)[0] + similarity_distribution_loss(source, one[1], mask)
+    )
+    value, gradient = jax.jit(jax.value_and_grad(loss))(one[0])
+    assert value == 0 and not gradient.any()
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e3])
+def test_collapsed_and_extreme_embeddings_have_finite_gradients(embeddings, scale):
+    source, target = (scale * array for array in embeddings)
+    for pair in ((source, target), (source, -target), (source, 0 * target)):
+        assert all(np.isfinite(leaf).all() for leaf in leaves(computed(*pair)))
+
+
+def test_opposite_similarities_cost_no_more_than_a_bound_with_finite_gradient():
+    # S1 is the identity, S2 sees the second sentence only: differences of exactly 1 and -1.
+    source = jnp.array([[9.0, 0.0], [0.0, 9.0]])
+    target = jnp.array([[1.0, 0.0], [90.0, 0.0]])
+    loss = lambda s, t: similarity_distribution_loss(s, t, np.ones(2, bool))
+    value, gradients = jax.value_and_grad(loss, argnums=(0, 1))(source, target)
+    np.testing.assert_allclose(value, -2 * np.log(np.pi / 2 * 1e-5), rtol=0.01)
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_one_embedding_for_everything_costs_log_of_the_candidates():
+    everything = np.ones((BATCH, DIM), np.float32)
+    value, correct = alignment_loss(everything, everything, VALID)
+    np.testing.assert_allclose(value, 2 * 6 * np.log(6), rtol=1e-6)
+    assert correct == 1  # of ties the first counts
+
+
+def test_a_margin_costs_more_and_does_not_count_for_the_best_candidate(embeddings):
+    results = computed(*embeddings)["alignment"]
+    assert results["margin"][0][0] > results["cosine"][0][0]
+    assert results["margin"][0][1] == results["cosine"][0][1]
+
+
+def test_copies_of_a_sentence_are_no_negatives_when_ignored(embeddings):
+    doubled = [np.concatenate([array[:4]] * 2).astype(np.float32) for array in embeddings]
+    mask = np.ones(8, bool)
+    copies = np.arange(8)[:, None] % 4 == np.arange(8) % 4
+    single = alignment_loss(*(array[:4] for array in doubled), mask[:4])
+    value, correct = alignment_loss(*doubled, mask, ignore=copies)
+    # All other negatives come twice.
+    assert single[0] * 2 < value < single[0] * 2 + 2 * 8 * np.log(2)
+    assert correct == 2 * single[1]
+    assert alignment_loss(*doubled, mask)[0] > value
+
+
+def test_equal_sentences_are_those_of_equal_tokens():
+    source = jnp.array([[5, 6, 0], [5, 6, 7], [5, 6, 0], [8, 0, 0], [0, 0, 0], [0, 0, 0]])
+    target = jnp.array([[9, 0, 0], [4, 4, 4], [9, 9, 0], [4, 4, 4], [0, 0, 0], [0, 0, 0]])
+    pairs = np.argwhere(jax.jit(equal_sentences, static_argnums=2)(source, target, 0))
+    assert pairs.tolist() == [[0, 2], [1, 3], [2, 0], [3, 1]]
+
+
+def test_bfloat16_vectors_are_compared_in_float32(embeddings):
+    halves = [jnp.asarray(array, jnp.bfloat16) for array in embeddings]
+    singles = [array.astype(jnp.float32) for array in halves]
+    for one, other in zip(leaves(compute(*halves, VALID)), leaves(compute(*singles, VALID))):
+        np.testing.assert_allclose(np.asarray(one, np.float32), other, rtol=0.01, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "loss, options",
+    [
+        (alignment_loss, {"similarity": "l2"}),
+        (similarity_distribution_loss, {"reduction": "max"}),
+        (similarity_distribution_loss, {"form": "cos"}),
+    ],
+)
+def test_unknown_options_are_refused_with_the_known_ones(loss, options):
+    pair = jnp.ones((4, 2)), jnp.ones((4, 2))
+    with pytest.raises(ValueError, match=f"{next(iter(options))}='.*' must be one of"):
+        loss(*pair, np.ones(4), **options)
+
+
+@pytest.mark.parametrize("loss", [alignment_loss, similarity_distribution_loss])
+def test_unequal_shapes_are_refused(loss):
+    with pytest.raises(ValueError, match=r"\(4, 2\) and \(3, 2\)"):
+        loss(jnp.ones((4, 2)), jnp.ones((3, 2)), np.ones(4))
+
+
+def test_eight_devices_compute_what_one_does(request):
+    finished = subprocess.run(
+        [sys.executable, "-m", "tests.losses.test_contrastive"],
+        cwd=request.config.rootpath,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr
+    facts = json.loads(finished.stdout)
+    assert facts["devices"] == 8
+    assert facts["largest"] < 1e-5
+    assert facts["equal_sentences"]
+
+
+def print_differences() -> None:
+    """Values and gradients of one row a device against all on one, as JSON."""
+    jax.config.update("jax_num_cpu_devices", 8)
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    place = lambda array: jax.device_put(array, jax.NamedSharding(mesh, jax.P("data")))
+    arrays = *(array.astype(np.float32) for array in draw_embeddings()), VALID
+    split = [place(array) for array in arrays]
+    pairs = zip(leaves(compute(*arrays)), leaves(compute(*split)))
+    relative = lambda a, b: float(np.abs(a - b).max() / max(np.abs(a).max(), 1))
+    tokens = np.random.default_rng(0).integers(0, 2, (2, BATCH, 2))
+    equal = jax.jit(functools.partial(equal_sentences, pad_id=0))
+    facts = {
+        "devices": len(split[0].sharding.device_set),
+        "largest": max(relative(*jax.device_get(pair)) for pair in pairs),
+        "equal_sentences": bool((equal(*tokens) == equal(*map(place, tokens))).all()),
+    }
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    print_differences()

@@ -1,0 +1,399 @@
+import functools
+import itertools
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xling_jax.losses.token_distribution import (
+    DUPLICATES,
+    LABEL_TOKENS,
+    OVERLAPS,
+    TASKS,
+    Masked,
+    label_distributions,
+    mask_one_token,
+    token_distribution_kl,
+)
+
+PAD, MASK, COMMA, STOP = 0, 2, 3, 4
+MASKABLE = np.arange(12) > STOP
+BATCH, WIDTH, ROWS, VOCAB, ENTRIES = 8, 6, 16, 12, 5  # four rows of the table are padding
+
+
+def rows(*sentences, length=6):
+    return np.array([[*s, *[PAD] * (length - len(s))] for s in sentences], np.int32)
+
+
+# Duplicates, sentences that share tokens, equal ones, a single token, punctuation, padding.
+SOURCE = rows([5, 6, 5, 7, 3], [8], [9, 9, 4], [5, 6, 7], [3, 4], [3], [], [6, 7], [])
+TARGET = rows([8, 5, 9, 9], [8], [10, 3], [5, 6, 7], [11, 7, 4], [4, 4], [], [], [6])
+PAIRS = {"source_tokens": SOURCE, "target_tokens": TARGET, "masked": None, "pad_id": PAD}
+PUNCTUATION, PADDING, EMPTY = 5, 6, [6, 7, 8]  # rows
+
+
+@functools.partial(jax.jit, static_argnames="length")
+def mask_many(keys, length=6):
+    extra = ((0, 0), (0, length - 6))
+    pairs = [jnp.pad(tokens, extra, constant_values=PAD) for tokens in (SOURCE, TARGET)]
+    mask = lambda key: mask_one_token(key, *pairs, MASKABLE, mask_id=MASK, pad_id=PAD)
+    return jax.vmap(mask)(keys)
+
+
+@pytest.fixture(scope="module")
+def draws():
+    return jax.device_get(mask_many(jax.random.split(jax.random.key(0), 600)))
+
+
+def test_one_maskable_token_of_one_side_is_hidden(draws):
+    for number, row in itertools.product(range(50), range(9)):
+        read = draws.source_tokens[number, row], draws.target_tokens[number, row]
+        originals = SOURCE[row], TARGET[row]
+        changed = [np.flatnonzero(r != original) for r, original in zip(read, originals)]
+        if row in (PUNCTUATION, PADDING):
+            assert not changed[0].size and not changed[1].size
+            assert draws.token[number, row] == PAD
+            continue
+        side = draws.side[number, row]
+        (place,) = changed[side]
+        assert not changed[1 - side].size
+        assert read[side][place] == MASK
+        token = originals[side][place]
+        assert token == draws.token[number, row]
+        assert MASKABLE[token]
+
+
+def test_sides_and_positions_are_drawn_alike(draws):
+    assert abs(draws.side[:, 0].mean() - 0.5) < 0.07
+    for tokens, original, side in (
+        (draws.source_tokens, SOURCE, 0),
+        (draws.target_tokens, TARGET, 1),
+    ):
+        drawn = draws.side[:, 0] == side
+        share = (tokens[drawn, 0] == MASK).mean(0)
+        expected = MASKABLE[original[0]] / MASKABLE[original[0]].sum()
+        np.testing.assert_allclose(share, expected, atol=0.09)
+
+
+def test_a_side_without_maskable_tokens_leaves_it_to_the_other(draws):
+    assert (draws.side[:, 4] == 1).all()  # its source is punctuation
+    assert (draws.side[:, 7] == 0).all()  # its target is empty
+    assert set(draws.token[:, 4]) == {7, 11}
+    assert (draws.token[:, 1] == 8).all()  # the only token of either side
+
+
+def test_more_padding_does_not_change_what_is_hidden(draws):
+    longer = mask_many(jax.random.split(jax.random.key(0), 600), length=9)
+    np.testing.assert_array_equal(longer.source_tokens[..., :6], draws.source_tokens)
+    np.testing.assert_array_equal(longer.target_tokens[..., :6], draws.target_tokens)
+    assert (np.asarray(longer.source_tokens)[..., 6:] == PAD).all()
+
+
+OPTIONS = list(itertools.product(TASKS, DUPLICATES, OVERLAPS, LABEL_TOKENS))
+
+
+@pytest.fixture(scope="module")
+def labeled(draws):
+    """A draw, and labels of it under all options, from one program."""
+    masked = Masked(*(array[1] for array in draws))
+    names = ("task", "duplicates", "overlap", "label_tokens")
+    pairs = PAIRS | {"masked": masked}
+    call = lambda options: label_distributions(**pairs, **dict(zip(names, options)))
+    return masked, jax.device_get(jax.jit(lambda: {o: call(o) for o in OPTIONS})())
+
+
+def sentence_label(sentence, duplicates):
+    kinds = set(sentence)
+    if duplicates == "count":
+        return {w: sentence.count(w) / len(sentence) for w in kinds}
+    return {w: 1 / len(kinds if duplicates == "renormalize" else sentence) for w in kinds}
+
+
+def pair_labels(pair, read, side, token, task, duplicates, overlap, label_tokens):
+    """Of one pair: for each side the distributions whose divergences are added, as dicts."""
+    words = [
+        [int(w) for w in s if w != PAD] for s in (pair if label_tokens == "original" else read)
+    ]
+    if not all(words):
+        return [{}], [{}]
+    result = []
+    for this in (0, 1):
+        other = sentence_label(words[1 - this], duplicates)
+        hidden = {int(token): 1.0} if token != PAD and side == this else {}
+        if task == "ugt" and hidden:
+            label = {int(token): 0.5}
+            for w, q in other.items():
+                label[w] = q / 2 + (label.get(w, 0) if overlap == "add" else 0)
+            result.append([label])
+        elif task == "smlm":
+            result.append([{int(token): 1.0} if token != PAD else {}])
+        else:
+            result.append({"mlm": [hidden], "mlm+xtr": [hidden, other]}.get(task, [other]))
+    return result
+
+
+def dense(labels, row, vocab=12):
+    q = np.zeros(vocab)
+    np.add.at(q, labels.ids[row], labels.weights[row])
+    return q
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids="-".join)
+def test_labels_equal_a_loop_over_words(labeled, options):
+    masked, results = labeled
+    for row, pair in enumerate(zip(SOURCE, TARGET)):
+        read = masked.source_tokens[row], masked.target_tokens[row]
+        expected = pair_labels(pair, read, masked.side[row], masked.token[row], *options)
+        for labels, distributions in zip(results[options], expected):
+            q = np.zeros(12)
+            for distribution in distributions:
+                np.add.at(q, list(distribution), list(distribution.values()))
+            np.testing.assert_allclose(dense(labels, row), q, atol=1e-6)
+            # No id has its weight in pieces.
+            assert (labels.weights[row] > 0).sum() == sum(map(len, distributions))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids="-".join)
+def test_weights_sum_to_at_most_one_and_are_nowhere_without_two_sentences(labeled, options):
+    for labels in labeled[1][options]:
+        total = labels.weights.sum(1)
+        assert (total <= (2 if options[0] == "mlm+xtr" else 1) + 1e-6).all()
+        assert not labels.weights[EMPTY].any()
+
+
+def test_added_overlap_with_counts_sums_to_one(labeled):
+    for labels in labeled[1]["ugt", "count", "add", "original"]:
+        np.testing.assert_allclose(np.delete(labels.weights, EMPTY, 0).sum(1), 1, atol=1e-6)
+
+
+def test_masked_labels_with_overwriting_are_those_of_the_published_code(labeled):
+    masked, results = labeled
+    labels = results["ugt", "once", "overwrite", "masked"]
+    for row in range(5):
+        ids1, ids2 = (t[row][t[row] != PAD] for t in (masked.source_tokens, masked.target_tokens))
+        q1, q2 = np.zeros(12), np.zeros(12)
+        if masked.side[row] == 0:
+            q1[masked.token[row]] = 0.5
+            q1[ids2] = 0.5 / len(ids2)
+            q2[ids1] = 1 / len(ids1)
+        else:
+            q2[masked.token[row]] = 0.5
+            q1[ids2] = 1 / len(ids2)
+            q2[ids1] = 0.5 / len(ids1)
+        np.testing.assert_allclose(dense(labels[0], row), q1, atol=1e-6)
+        np.testing.assert_allclose(dense(labels[1], row), q2, atol=1e-6)
+
+
+def test_reconstruction_of_the_other_side_needs_nothing_hidden():
+    source, target = label_distributions("xtr", **PAIRS)
+    np.testing.assert_array_equal(source.ids, TARGET)
+    np.testing.assert_allclose(source.weights[0], [0.25, 0.25, 0.25, 0, 0, 0])
+    np.testing.assert_allclose(target.weights[0], [0.2, 0.2, 0, 0.2, 0.2, 0])
+    with pytest.raises(ValueError, match="masked=None: task='ugt'"):
+        label_distributions("ugt", **PAIRS)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("task", "tlm"), ("duplicates", "twice"), ("overlap", "max"), ("label_tokens", "both")],
+)
+def test_unknown_options_are_refused_with_the_known_ones(name, value):
+    with pytest.raises(ValueError, match=f"{name}='{value}' must be one of .*, "):
+        label_distributions(**{"task": "xtr", name: value}, **PAIRS)
+
+
+def reference(hidden, table, ids, label_weights, weights, bias, vocab_size=VOCAB):
+    """KL, cross-entropy and gradients of KL by hidden, table and bias, densely in float64."""
+    hidden, real = hidden.astype(np.float64), table[:vocab_size].astype(np.float64)
+    logits = hidden @ real.T + bias[:vocab_size].astype(np.float64)
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    q = np.zeros((len(ids), vocab_size))
+    for row in range(len(ids)):
+        np.add.at(q[row], ids[row], label_weights[row].astype(np.float64))
+    log_q = np.log(np.where(q > 0, q, 1))
+    divergence, cross_entropy = (q * (log_q - log_p)).sum(1), -(q * log_p).sum(1)
+    slope = weights[:, None] * (q.sum(1, keepdims=True) * np.exp(log_p) - q)
+    gradients = [slope @ real, np.zeros(table.shape), np.zeros(bias.shape)]
+    gradients[1][:vocab_size], gradients[2][:vocab_size] = slope.T @ hidden, slope.sum(0)
+    return weights @ divergence, weights @ cross_entropy, *gradients
+
+
+def draw_arrays(batch=BATCH):
+    """hidden, table, label ids and weights, row weights, bias; row 1 has no label, 2 no weight."""
+    random = np.random.default_rng(0)
+    ids = np.stack([random.permutation(VOCAB)[:ENTRIES] for _ in range(batch)])
+    weights = np.where(random.random((batch, ENTRIES)) < 0.7, 1 / ENTRIES, 0)
+    weights[1] = 0
+    row_weights = np.ones(batch)
+    row_weights[2:4] = 0, 0.5
+    return (
+        random.normal(size=(batch, WIDTH)).astype(np.float32),
+        random.normal(size=(ROWS, WIDTH)).astype(np.float32),
+        ids.astype(np.int32),
+        weights.astype(np.float32),
+        row_weights.astype(np.float32),
+        random.normal(size=ROWS).astype(np.float32),
+    )
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    return draw_arrays()
+
+
+def loss(hidden, table, ids, label_weights, weights, bias, **settings):
+    arrays = (hidden, table, ids, label_weights, weights)
+    return token_distribution_kl(*arrays, output_bias=bias, **{"vocab_size": VOCAB} | settings)
+
+
+@functools.cache
+def with_gradients(**settings):
+    function = lambda *arrays: loss(*arrays, **settings)
+    return jax.jit(jax.value_and_grad(function, argnums=(0, 1, 5), has_aux=True))
+
+
+def test_gradient_of_the_reference_is_its_slope(arrays):
+    hidden, *others = arrays
+    gradient = reference(*arrays)[2]
+    for place in [(0, 0), (1, 3), (2, 5), (3, 2), (7, 1)]:
+        step = np.zeros(hidden.shape)
+        step[place] = 1e-5
+        ends = [reference(hidden + s, *others)[0] for s in (step, -step)]
+        np.testing.assert_allclose((ends[0] - ends[1]) / 2e-5, gradient[place], atol=1e-8)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 8])
+def test_value_and_gradients_equal_the_formula(arrays, chunks):
+    settings = {"max_logits": BATCH * ROWS // chunks} if chunks > 1 else {}
+    (value, cross_entropy), gradients = with_gradients(**settings)(*arrays)
+    expected = reference(*arrays)
+    np.testing.assert_allclose(value, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(cross_entropy, expected[1], rtol=1e-6)
+    for gradient, right in zip(gradients, expected[2:]):
+        np.testing.assert_allclose(gradient, right, atol=2e-6)
+
+
+def test_without_gradient_jit_bias_and_row_weights_the_value_is_the_formula(arrays):
+    hidden, table, ids, label_weights, weights, bias = arrays
+    values = token_distribution_kl(hidden, table, ids, label_weights, vocab_size=VOCAB)
+    plain = (hidden, table, ids, label_weights, np.ones_like(weights), np.zeros_like(bias))
+    np.testing.assert_allclose(values, reference(*plain)[:2], rtol=1e-6)
+
+
+def test_padding_rows_of_the_table_are_not_in_the_softmax(arrays):
+    hidden, table, *others, bias = arrays
+    real = np.arange(ROWS) < VOCAB
+    huge = np.where(real[:, None], table, 1e4).astype(np.float32)
+    high = np.where(real, bias, 1e4).astype(np.float32)
+    (value, _), gradients = with_gradients()(hidden, huge, *others, high)
+    np.testing.assert_allclose(value, reference(*arrays)[0], rtol=1e-6)
+    assert not gradients[1][VOCAB:].any() and not gradients[2][VOCAB:].any()
+
+
+def test_rows_without_label_or_weight_change_nothing(arrays):
+    hidden, *others = arrays
+    other = hidden.copy()
+    other[1:3] = 100.0
+    (value, _), gradients = with_gradients()(other, *others)
+    np.testing.assert_allclose(value, reference(*arrays)[0], rtol=1e-6)
+    assert not gradients[0][1:3].any()
+
+
+def test_a_prediction_equal_to_its_label_costs_nothing(arrays):
+    hidden, table, *_ = arrays
+    logits = hidden @ table[:VOCAB].T
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    ids = np.tile(np.arange(VOCAB), (BATCH, 1))
+    right = (hidden, table, ids, p, np.ones(BATCH, np.float32), np.zeros(ROWS, np.float32))
+    (value, _), gradients = with_gradients()(*right)
+    np.testing.assert_allclose(value, 0, atol=1e-4)
+    assert all(np.abs(gradient).max() < 1e-5 for gradient in gradients)
+
+
+def test_two_entries_of_one_id_are_two_divergences_added(arrays):
+    hidden, table, ids, label_weights, weights, bias = arrays
+    hidden_id = ids[:, :1]  # of weight 1 in a distribution of its own
+    both_ids = np.concatenate([ids, hidden_id], 1)
+    both_weights = np.concatenate([label_weights, np.ones((BATCH, 1), np.float32)], 1)
+    value, _ = loss(hidden, table, both_ids, both_weights, weights, bias)
+    first = reference(*arrays)[0]
+    second = reference(hidden, table, hidden_id, np.ones((BATCH, 1)), weights, bias)[0]
+    np.testing.assert_allclose(value, first + second, rtol=1e-6)
+
+
+def test_bfloat16_stays_close(arrays):
+    hidden, *others = arrays
+    (value, _), gradients = with_gradients()(jnp.asarray(hidden, jnp.bfloat16), *others)
+    expected = reference(*arrays)
+    assert value.dtype == gradients[1].dtype == gradients[2].dtype == jnp.float32
+    assert gradients[0].dtype == jnp.bfloat16
+    np.testing.assert_allclose(value, expected[0], rtol=0.01)
+    for gradient, right in zip(gradients, expected[2:]):
+        np.testing.assert_allclose(np.asarray(gradient, np.float32), right, atol=0.05)
+
+
+def shapes_in(jaxpr):
+    """Shapes of everything a program computes, its inner programs included."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.shape for variable in equation.outvars)
+        inner = (getattr(value, "jaxpr", value) for value in equation.params.values())
+        yield from itertools.chain(*(shapes_in(i) for i in inner if hasattr(i, "eqns")))
+
+
+def test_no_array_over_the_vocabulary_exceeds_a_chunk(arrays):
+    program = jax.make_jaxpr(with_gradients(max_logits=BATCH * ROWS // 4))(*arrays).jaxpr
+    shapes = {shape for shape in shapes_in(program) if shape and shape[-1] == ROWS}
+    assert shapes - {(1, ROWS)} == {(ROWS,), (BATCH // 4, ROWS), (WIDTH, ROWS)}
+
+
+@pytest.mark.parametrize("vocab_size", [0, ROWS + 1])
+def test_a_vocabulary_larger_than_its_table_is_refused(arrays, vocab_size):
+    with pytest.raises(ValueError, match=f"vocab_size={vocab_size} must be between 1 and the 16"):
+        loss(*arrays, vocab_size=vocab_size)
+
+
+def test_eight_devices_compute_what_one_does(request):
+    finished = subprocess.run(
+        [sys.executable, "-m", "tests.losses.test_token_distribution"],
+        cwd=request.config.rootpath,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr
+    differences = json.loads(finished.stdout)
+    assert differences["masked"] == 0
+    assert max(differences.values()) < 1e-5
+
+
+def print_differences() -> None:
+    """Largest differences of one and eight devices, of values and gradients, as JSON."""
+    jax.config.update("jax_num_cpu_devices", 8)
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    place = lambda array: jax.device_put(array, jax.NamedSharding(mesh, jax.P("data")))
+
+    def difference(function, arrays, split):
+        pairs = zip(*(jax.tree.leaves(jax.device_get(function(*a))) for a in (arrays, split)))
+        return max(float(np.abs(np.subtract(*pair, dtype=np.float64)).max()) for pair in pairs)
+
+    mask = lambda *pair: mask_one_token(
+        jax.random.key(0), *pair, MASKABLE, mask_id=MASK, pad_id=PAD
+    )
+    pairs = SOURCE[:8], TARGET[:8]
+    arrays = draw_arrays(16)
+    hidden, table, ids, label_weights, weights, bias = arrays
+    split = place(hidden), table, place(ids), place(label_weights), place(weights), bias
+    facts = {
+        "masked": difference(jax.jit(mask), pairs, [place(side) for side in pairs]),
+        "whole": difference(with_gradients(), arrays, split),
+        # Two chunks, of a row from each device.
+        "chunks": difference(with_gradients(max_logits=8 * ROWS), arrays, split),
+    }
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    print_differences()

@@ -1,0 +1,162 @@
+"""Losses of a softmax over the vocabulary whose logits exist one chunk at a time and once.
+
+The output layer is part of the loss: the gradient with respect to hidden states and output table is
+formed in the forward pass, while the chunk's logits are at hand, and only scaled in the backward
+pass. What is compared with the softmax is the affair of the loss that calls.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Softmax(NamedTuple):
+    """p = exponentials / normalizer, and what a loss needs beside it.
+
+    Attributes:
+        logits: [..., rows] float32, of padding rows too.
+        exponentials: [..., rows] float32, exp(logits − largest), 0 in padding rows.
+        normalizer: [..., 1] float32, their sum.
+        log_normalizer: [...] float32, log Σ_v exp(logit_v) over the vocabulary.
+        real: [rows] bool, rows of the vocabulary.
+    """
+
+    logits: jax.Array
+    exponentials: jax.Array
+    normalizer: jax.Array
+    log_normalizer: jax.Array
+    real: jax.Array
+
+
+def output_softmax(
+    hidden: jax.Array, table: jax.Array, bias: jax.Array | None, vocab_size: int
+) -> Softmax:
+    """The softmax of hidden · tableᵀ + bias over the first `vocab_size` rows of the table.
+
+    Args:
+        hidden: [..., width].
+        table: [rows, width], in the type of hidden.
+        bias: [rows] float32 or None.
+        vocab_size: V; rows beyond it are padding for the hardware.
+    """
+    logits = jax.lax.dot_general(
+        hidden, table, (((hidden.ndim - 1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+    )
+    logits = logits if bias is None else logits + bias
+    real = jnp.arange(table.shape[0]) < vocab_size
+    padded = table.shape[0] > vocab_size
+    largest = (jnp.where(real, logits, -jnp.inf) if padded else logits).max(-1, keepdims=True)
+    # Formed once; the probabilities of the gradient are these over their sum.
+    exponentials = jnp.exp(logits - largest)
+    exponentials = jnp.where(real, exponentials, 0) if padded else exponentials
+    normalizer = exponentials.sum(-1, keepdims=True)
+    log_normalizer = (largest + jnp.log(normalizer))[..., 0]
+    return Softmax(logits, exponentials, normalizer, log_normalizer, real)
+
+
+def _num_chunks(batch: int, length: int, vocab: int, max_logits: int) -> int:
+    """Smallest divisor of the batch that keeps a chunk's logits within `max_logits` elements."""
+    for chunks in range(1, batch + 1):
+        if batch % chunks == 0 and batch // chunks * length * vocab <= max_logits:
+            return chunks
+    return batch
+
+
+def _to_chunks(array: jax.Array, chunks: int) -> jax.Array:
+    """[batch, ...] -> [chunks, batch / chunks, ...]; chunk j takes rows j, j + chunks, ….
+
+    Strided, so that a batch sharded over devices stays in place on them.
+    """
+    return jnp.moveaxis(array.reshape(-1, chunks, *array.shape[1:]), 1, 0)
+
+
+def _from_chunks(array: jax.Array) -> jax.Array:
+    return jnp.moveaxis(array, 0, 1).reshape(-1, *array.shape[2:])
+
+
+def _input_gradients(gradient, hidden, table, bias):
+    """From the gradient by the logits those by hidden states, table and bias."""
+    bias_gradient = None if bias is None else gradient.sum(range(gradient.ndim - 1))
+    gradient = gradient.astype(hidden.dtype)
+    hidden_gradient = jax.lax.dot_general(
+        gradient, table, (((hidden.ndim - 1,), (0,)), ((), ())), preferred_element_type=jnp.float32
+    )
+    # [width, rows], then turned: as [rows, width] a CPU would first turn the large operand.
+    table_gradient = jnp.matmul(
+        hidden.reshape(-1, hidden.shape[-1]).T,
+        gradient.reshape(-1, gradient.shape[-1]),
+        preferred_element_type=jnp.float32,
+    ).T
+    return hidden_gradient.astype(hidden.dtype), table_gradient, bias_gradient
+
+
+def _run(chunk_loss, max_logits, hidden, table, bias, targets, with_gradient):
+    computed = table.astype(hidden.dtype)
+    length = math.prod(hidden.shape[1:-1])
+    chunks = _num_chunks(hidden.shape[0], length, table.shape[0], max_logits)
+
+    def loss(hidden, targets):
+        sums, gradient = chunk_loss(hidden, computed, bias, *targets, with_gradient=with_gradient)
+        return sums, _input_gradients(gradient, hidden, computed, bias) if with_gradient else None
+
+    if chunks == 1:
+        return loss(hidden, targets)
+
+    def body(carry, chunk):
+        sums, gradients = loss(*chunk)
+        if not with_gradient:
+            return jax.tree.map(jnp.add, carry, (sums, None)), None
+        return jax.tree.map(jnp.add, carry, (sums, gradients[1:])), gradients[0]
+
+    zero = jnp.zeros((), jnp.float32)
+    of_weights = jax.tree.map(jnp.zeros_like, (table, bias)) if with_gradient else None
+    split = jax.tree.map(lambda array: _to_chunks(array, chunks), (hidden, targets))
+    (totals, of_weights), hidden_gradient = jax.lax.scan(body, ((zero, zero), of_weights), split)
+    if not with_gradient:
+        return totals, None
+    return totals, (_from_chunks(hidden_gradient), *of_weights)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def fused_loss(
+    chunk_loss: Callable[..., tuple[tuple[jax.Array, jax.Array], jax.Array | None]],
+    max_logits: int,
+    hidden: jax.Array,
+    table: jax.Array,
+    bias: jax.Array | None,
+    targets: tuple[Any, ...],
+) -> tuple[jax.Array, jax.Array]:
+    """Sums over the batch of a loss of the output layer, and of one metric.
+
+    Args:
+        chunk_loss: (hidden, table, bias, *targets, with_gradient) of some rows -> the sums of loss
+            and metric, and the gradient of the loss by the logits (None without `with_gradient`).
+        max_logits: logits alive at a time, in elements; the batch is cut into chunks to stay below.
+        hidden: [batch, ..., width].
+        table: [rows, width] float32; `chunk_loss` gets it in the type of hidden.
+        bias: [rows] float32 or None.
+        targets: arrays [batch, ...] that `chunk_loss` compares with; constants.
+
+    Returns:
+        Sum of the loss, float32, differentiable in hidden, table and bias, and sum of the metric,
+        which is not differentiable.
+    """
+    return _run(chunk_loss, max_logits, hidden, table, bias, targets, with_gradient=False)[0]
+
+
+def _forward(chunk_loss, max_logits, hidden, table, bias, targets):
+    return _run(chunk_loss, max_logits, hidden, table, bias, targets, with_gradient=True)
+
+
+def _backward(chunk_loss, max_logits, gradients, cotangents):
+    scale, _ = cotangents  # the other sum is a metric; nobody differentiates it
+    by_hidden, *by_weights = gradients
+    scaled = jax.tree.map(lambda gradient: gradient * scale, by_weights)
+    return (by_hidden * scale).astype(by_hidden.dtype), *scaled, None
+
+
+fused_loss.defvjp(_forward, _backward)
