@@ -1,5 +1,8 @@
-"""A tiny bilingual corpus and the arguments that train on it."""
+"""A tiny bilingual corpus, the arguments that train on it, and commands on eight devices."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,3 +49,16 @@ def arguments(command: str, corpus: str, workdir: Path, *overrides: str) -> list
         str(workdir),
         *(f"--config.{key}={value}" for key, value in (settings | given).items()),
     ]
+
+
+def xling(*arguments: object) -> None:
+    """A command in a process with 8 devices, which must succeed."""
+    flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=8"
+    finished = subprocess.run(
+        [sys.executable, "-m", "xling_jax.cli.main", *map(str, arguments)],
+        env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr

@@ -1,16 +1,13 @@
 """LASER, cLASER and the similarity-loss model from text to retrieval, through the command line."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 import xling_jax
-from tests.cli.corpora_for_cli import ROOT, write_tsv
+from tests.cli.corpora_for_cli import ROOT, write_tsv, xling
 
 COMMON = {
     "languages": "('de','en')",
@@ -63,16 +60,3 @@ def test_text_to_retrieval_on_eight_devices(config, tmp_path):
     xling("evaluate", "retrieval", "--model", workdir, "--data", dev, "--output", tmp_path / "r")
     results = json.loads((tmp_path / "r" / "results.json").read_text())
     assert 0 <= results["metrics"]["dev/p_at_1"] <= 1
-
-
-def xling(*arguments: object) -> None:
-    """A command in a process with 8 devices, which must succeed."""
-    flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=8"
-    finished = subprocess.run(
-        [sys.executable, "-m", "xling_jax.cli.main", *map(str, arguments)],
-        env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr
