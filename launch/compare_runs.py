@@ -1,11 +1,14 @@
 """Puts runs side by side: a Markdown table of their dev metrics and a picture of their curves.
 
     python launch/compare_runs.py runs/t_laser runs/ct_laser --output docs/images/t_vs_ct.png
+    python launch/compare_runs.py runs/* --metrics pud_dev/p_at_1 train/tokens_per_second
 
-Reads `metrics.jsonl` of each workdir; prints the table.
+Reads `metrics.jsonl` of each workdir; prints the table. Dev metrics are in percent; of speeds the
+median over the lines of the log is taken.
 """
 
 import argparse
+import statistics
 from pathlib import Path
 
 import matplotlib
@@ -30,15 +33,22 @@ def dev_metrics(runs: dict[str, list[dict[str, float]]]) -> list[str]:
     return sorted(n for n in set.intersection(*names) if n.endswith(("/p_at_1", "/p_at_5")))
 
 
-def table(runs: dict[str, list[dict[str, float]]], step: int) -> str:
-    """Dev metrics in percent and the translation loss of each run at a step."""
-    names = dev_metrics(runs)
-    header = ["run", *names, "translation loss (nats a token)"]
-    lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * (len(header) - 1)]
+def value(records: list[dict[str, float]], name: str, step: int) -> str:
+    """A metric at a step: the last dev value in percent, the last loss, the median speed."""
+    values = [record[name] for record in records if name in record and record["step"] <= step]
+    if not values:
+        return "–"
+    if name.endswith("_per_second"):
+        return f"{statistics.median(values):,.0f}"
+    return f"{values[-1]:.3f}" if name.startswith("train/") else f"{100 * values[-1]:.1f}"
+
+
+def table(runs: dict[str, list[dict[str, float]]], names: list[str], step: int) -> str:
+    """The metrics of each run at a step."""
+    header = ["run", *names]
+    lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * len(names)]
     for run, records in runs.items():
-        values = {k: v for r in records if r["step"] <= step for k, v in r.items()}
-        cells = [f"{100 * values[name]:.1f}" for name in names]
-        cells.append(f"{values['train/translation_loss']:.3f}")
+        cells = [value(records, name, step) for name in names]
         lines.append("| " + " | ".join([run, *cells]) + " |")
     return "\n".join(lines)
 
@@ -73,6 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workdirs", nargs="+", type=Path)
     parser.add_argument("--output", type=Path, help="PNG to draw")
+    parser.add_argument("--metrics", nargs="+", help="columns; P@1, P@5 and translation loss")
     parser.add_argument(
         "--step", type=int, help="compare at this step; the last common one if absent"
     )
@@ -80,7 +91,8 @@ def main() -> None:
     runs = {workdir.name: read_metrics(workdir) for workdir in args.workdirs}
     name = dev_metrics(runs)[0]
     step = args.step or min(max(curve(records, name)[0]) for records in runs.values())
-    print(f"At step {step}:\n\n{table(runs, step)}")
+    names = args.metrics or [*dev_metrics(runs), "train/translation_loss"]
+    print(f"At step {step}:\n\n{table(runs, names, step)}")
     if args.output:
         draw(runs, args.output)
 
