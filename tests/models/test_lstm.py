@@ -11,73 +11,93 @@ from jax.test_util import check_grads
 from tests.models import laser_reference as reference
 from tests.models.tlaser_reference import as_float64, random_params
 from xling_jax.models import lstm
-from xling_jax.models.lstm import LstmLayer, cudnn_weights, recurrence, use_cudnn
+from xling_jax.models.lstm import LstmLayer, cudnn_weights, project, recurrence, use_cudnn
 
 LENGTH, BATCH, IN, WIDTH = 6, 5, 7, 4
 LENGTHS = np.array([3, 6, 1, 0, 5])
 MASK = np.arange(LENGTH)[:, None] < LENGTHS
 
 
-def plain_scan(projected, kernel, feed_kernel, feed_mask, hidden, cell):
+def plain_scan(projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell):
     """The equations of `recurrence`, left to JAX to differentiate."""
+    mask = jnp.ones(projected[0].shape[:1]) if mask is None else mask[..., None]
 
     def step(carry, inputs):
         hidden, cell = carry
-        gates, mask = inputs
-        gates += jnp.einsum("dba,dac->dbc", hidden, kernel)
+        gates_in, real, feed = inputs
+        gates = jnp.stack(gates_in) + constant + jnp.einsum("dba,dac->dbc", hidden, kernel)
         if feed_kernel is not None:
-            gates += jnp.einsum("dba,dac->dbc", hidden * mask, feed_kernel)
+            gates += jnp.einsum("dba,dac->dbc", hidden * feed, feed_kernel)
         i, f, g, o = jnp.split(gates, 4, -1)
         cell = jax.nn.sigmoid(2 * f) * cell + jax.nn.sigmoid(2 * i) * jnp.tanh(g)
+        cell = jnp.where(real, cell, 0)
         hidden = jax.nn.sigmoid(2 * o) * jnp.tanh(cell)
-        return (hidden, cell), hidden
+        return (hidden, cell), tuple(hidden)
 
-    return jax.lax.scan(step, (hidden, cell), (projected, feed_mask))[1]
+    return jax.lax.scan(step, (hidden, cell), (projected, mask, feed_mask))[1]
 
 
-def arguments(directions, feeding):
-    """Of `recurrence`, and weights that make a loss of what it returns."""
+def operands(directions, feeding):
+    """Of `recurrence`; a decoder has no padding and a constant of each sentence."""
     random = np.random.default_rng(0)
     draw = lambda *shape: random.normal(size=shape).astype(np.float32)
     kernel = lambda: draw(directions, WIDTH, 4 * WIDTH)
-    mask = (random.random((LENGTH, directions, BATCH, WIDTH)) < 0.6) / 0.6
+    feed_mask = (random.random((LENGTH, directions, BATCH, WIDTH)) < 0.6) / 0.6
     initial = lambda: draw(directions, BATCH, WIDTH)
     return (
-        draw(LENGTH, directions, BATCH, 4 * WIDTH),
+        tuple(draw(directions, LENGTH, BATCH, 4 * WIDTH)),
+        draw(directions, BATCH if feeding else 1, 4 * WIDTH),
+        None if feeding else np.stack([MASK, MASK[::-1]], 1)[:, :directions],
         kernel(),
         kernel() if feeding else None,
-        mask.astype(np.float32) if feeding else None,
+        feed_mask.astype(np.float32) if feeding else None,
         initial(),
         initial(),
-    ), draw(LENGTH, directions, BATCH, WIDTH)
+    )
 
 
 @pytest.mark.parametrize("directions, feeding", [(2, False), (1, True), (1, False)])
 def test_recurrence_and_its_gradient_are_those_of_a_plain_scan(directions, feeding):
-    operands, weights = arguments(directions, feeding)
-    differentiable = (0, 1, 2, 4, 5) if feeding else (0, 1, 4, 5)
+    weights = np.random.default_rng(3).normal(size=(directions, LENGTH, BATCH, WIDTH))
+    differentiable = (0, 1, 3, 4, 6, 7) if feeding else (0, 1, 3, 6, 7)
 
     def run(operands):
         def both(function):
-            loss = lambda *operands: (function(*operands) * weights).sum()
+            loss = lambda *operands: (jnp.stack(function(*operands)) * weights).sum()
             return function(*operands), jax.grad(loss, differentiable)(*operands)
 
         return both(recurrence), both(plain_scan)
 
-    found, expected = jax.jit(run)(operands)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, expected)
+    found, expected = jax.jit(run)(operands(directions, feeding))
+    close = lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-5)
+    jax.tree.map(close, found, expected)
 
 
 @pytest.mark.parametrize("feeding", [False, True])
 def test_gradient_of_the_recurrence_is_its_slope(feeding):
-    (projected, kernel, feed_kernel, mask, hidden, cell), _ = arguments(1, feeding)
+    projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell = operands(1, feeding)
     kernels = (kernel, feed_kernel) if feeding else (kernel,)
 
     @jax.jit
-    def states(projected, hidden, cell, kernel, feed_kernel=None):
-        return recurrence(projected, kernel, feed_kernel, mask, hidden, cell)
+    def states(projected, constant, hidden, cell, kernel, feed_kernel=None):
+        return recurrence(
+            (projected,), constant, mask, kernel, feed_kernel, feed_mask, hidden, cell
+        )
 
-    check_grads(states, (projected, hidden, cell, *kernels), 1, ["rev"], atol=2e-2, rtol=2e-2)
+    arguments = (projected[0], constant, hidden, cell, *kernels)
+    check_grads(states, arguments, 1, ["rev"], atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("shape", [(LENGTH, BATCH), (BATCH,)])
+def test_a_projection_is_a_matrix_product_in_its_gradient_too(shape):
+    random = np.random.default_rng(0)
+    inputs, kernel = random.normal(size=(*shape, IN)), random.normal(size=(IN, 3))
+
+    def gradients(function):
+        return jax.grad(lambda *operands: (function(*operands) ** 2).sum(), (0, 1))(inputs, kernel)
+
+    found, expected = jax.jit(lambda: (gradients(project), gradients(jnp.matmul)))()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), found, expected)
 
 
 def layer_and_params(width=WIDTH, **options):

@@ -12,7 +12,13 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from xling_jax.models.layers import Dropout, SentencePooling, pad_row_zero, padded_vocab_size
-from xling_jax.models.lstm import LstmLayer, halve_sigmoid_gates, recurrence, uniform_init
+from xling_jax.models.lstm import (
+    LstmLayer,
+    halve_sigmoid_gates,
+    project,
+    recurrence,
+    uniform_init,
+)
 
 INITIAL_STATES = ("projected", "sentence")
 LANGUAGE_PLACES = ("every_step", "first_token")
@@ -217,13 +223,13 @@ class LaserDecoder(nn.Module):
         constant = self._project(sentence, "sentence", bias=True)
         if at_every_step:
             constant += self._project(languages.astype(self.dtype), "language")
-        projected = self._project(tokens, "token") + constant
+        projected = self._project(tokens, "token")
         hidden, cell = self._initial_state(sentence, dense)
         states = drop_mask = None
         if self.dropout and not deterministic:
             ones = jnp.ones((*previous.T.shape, self.width), self.dtype)
             drop_mask = drop(ones, deterministic)
-        states = self._recur(projected, hidden, cell, drop_mask)
+        states = self._recur(projected, constant, hidden, cell, drop_mask)
         hidden = jnp.swapaxes(states if drop_mask is None else states * drop_mask, 0, 1)
         if self.output_width:
             hidden = drop(dense("bottleneck", True, self.output_width)(hidden), deterministic)
@@ -259,7 +265,7 @@ class LaserDecoder(nn.Module):
         """What `inputs` add to the gates, [..., 4 · width]."""
         init = uniform_init(self.init_scale)
         kernel = self.param(f"{name}_kernel", init, (inputs.shape[-1], 4 * self.width))
-        projected = inputs @ halve_sigmoid_gates(kernel).astype(self.dtype)
+        projected = project(inputs, halve_sigmoid_gates(kernel).astype(self.dtype))
         if bias:
             offset = self.param("bias", init, (4 * self.width,))
             if self.published_parameters:
@@ -274,8 +280,8 @@ class LaserDecoder(nn.Module):
         both = dense("initial_state_projection", True, 2 * self.width)(sentence)
         return jnp.split(both, 2, -1)
 
-    def _recur(self, projected, hidden, cell, drop_mask) -> jax.Array:
-        """States [length, batch, width] from inputs [length, batch, 4 · width]."""
+    def _recur(self, projected, constant, hidden, cell, drop_mask) -> jax.Array:
+        """States [length, batch, width] from [length, batch, 4 · width] and [batch, 4 · width]."""
         init = uniform_init(self.init_scale)
         kernel = self.param("recurrent_kernel", init, (self.width, 4 * self.width))
         kernel = halve_sigmoid_gates(kernel)
@@ -295,11 +301,14 @@ class LaserDecoder(nn.Module):
                     :, None
                 ]
                 feed_kernel = feed_kernel.astype(self.dtype)[None]
-        return recurrence(
-            projected[:, None],
+        (states,) = recurrence(
+            (projected,),
+            constant[None],
+            None,
             kernel.astype(self.dtype)[None],
             feed_kernel,
             feed_mask,
             hidden[None],
             cell[None],
-        )[:, 0]
+        )
+        return states

@@ -41,11 +41,37 @@ def halve_sigmoid_gates(array: jax.Array) -> jax.Array:
     return array * factors
 
 
-def _gates(preactivations: jax.Array) -> tuple[jax.Array, ...]:
-    """Tanh of everything at once, then σ(z) = (1 + tanh(z / 2)) / 2 for i, f and o."""
+def _cell(preactivations: jax.Array, cell: jax.Array) -> tuple[jax.Array, ...]:
+    """New h and c, and the gates, [batch, 4 · width] and [batch, width], in float32.
+
+    Tanh of everything at once, then σ(z) = (1 + tanh(z / 2)) / 2 for i, f and o.
+    """
     input_gate, forget_gate, candidate, output_gate = jnp.split(jnp.tanh(preactivations), 4, -1)
-    half = lambda gate: 0.5 * gate + 0.5
-    return half(input_gate), half(forget_gate), candidate, half(output_gate)
+    input_gate, forget_gate, output_gate = (
+        0.5 * gate + 0.5 for gate in (input_gate, forget_gate, output_gate)
+    )
+    cell = forget_gate * cell + input_gate * candidate
+    gates = jnp.concatenate([input_gate, forget_gate, candidate, output_gate], -1)
+    return output_gate * jnp.tanh(cell), cell, gates
+
+
+def _cell_backward(hidden_gradient, cell_gradient, gates, cell, cell_before):
+    """Gradients of the preactivations and of the cell before, of one direction."""
+    input_gate, forget_gate, candidate, output_gate = jnp.split(gates.astype(jnp.float32), 4, -1)
+    squashed = jnp.tanh(cell)
+    cell_gradient += hidden_gradient * output_gate * (1 - squashed**2)
+    # Twice: the derivative of σ(2 z') with respect to the halved z' is 2 σ (1 − σ).
+    of_gate = lambda gradient, value: 2 * gradient * value * (1 - value)
+    preactivations = jnp.concatenate(
+        [
+            of_gate(cell_gradient * candidate, input_gate),
+            of_gate(cell_gradient * cell_before, forget_gate),
+            cell_gradient * input_gate * (1 - candidate**2),
+            of_gate(hidden_gradient * squashed, output_gate),
+        ],
+        -1,
+    )
+    return preactivations, cell_gradient * forget_gate
 
 
 def _dot(states: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -53,46 +79,81 @@ def _dot(states: jax.Array, kernel: jax.Array) -> jax.Array:
     return jnp.einsum("dba,dac->dbc", states, kernel, preferred_element_type=jnp.float32)
 
 
-def _forward(projected, kernel, feed_kernel, feed_mask, hidden, cell):
-    """States of every step, and what the backward pass needs."""
-    dtype = projected.dtype
+def _of_kernel(inputs: jax.Array, gradient: jax.Array) -> jax.Array:
+    """Gradient [in, out] of a kernel, float32, from [..., in] and that of the output, [..., out].
+
+    As two matrices: a product that sums over two axes, as differentiation forms it, first turns
+    the larger operand on a CPU.
+    """
+    rows = lambda array: array.reshape(-1, array.shape[-1])
+    return jnp.matmul(rows(inputs).T, rows(gradient), preferred_element_type=jnp.float32)
+
+
+@jax.custom_vjp
+def project(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
+    """[..., in] · [in, out], with `_of_kernel` as the kernel's gradient."""
+    return inputs @ kernel
+
+
+def _project_backward(saved, gradient):
+    inputs, kernel = saved
+    return gradient @ kernel.T, _of_kernel(inputs, gradient).astype(kernel.dtype)
+
+
+project.defvjp(lambda inputs, kernel: (inputs @ kernel, (inputs, kernel)), _project_backward)
+
+
+def _forward(projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell):
+    """States of every step, and what the backward pass needs, each a tuple over directions."""
+    dtype, directions = projected[0].dtype, range(len(projected))
+    # Closed input and forget gates: the state stays 0 until the first real token, in either
+    # direction, and no gradient passes.
+    closed = np.repeat(np.array([-1e9, -1e9, 0, 0], np.float32), kernel.shape[1])
 
     def step(carry, inputs):
-        hidden, cell = carry
-        gates_in, mask = inputs
-        preactivations = gates_in.astype(jnp.float32) + _dot(hidden, kernel)
+        hidden, cells = carry
+        gates_in, real, feed = inputs
+        fed_back = _dot(hidden, kernel)
         if feed_kernel is not None:
-            preactivations += _dot(hidden * mask, feed_kernel)
-        input_gate, forget_gate, candidate, output_gate = _gates(preactivations)
-        cell = forget_gate * cell + input_gate * candidate
-        hidden = (output_gate * jnp.tanh(cell)).astype(dtype)
-        gates = jnp.concatenate([input_gate, forget_gate, candidate, output_gate], -1)
-        return (hidden, cell), (hidden, cell, gates.astype(dtype))
+            fed_back += _dot(hidden * feed, feed_kernel)
+        outputs = []
+        for d in directions:
+            preactivations = gates_in[d].astype(jnp.float32) + constant[d] + fed_back[d]
+            if mask is not None:
+                preactivations = jnp.where(real[d][:, None], preactivations, closed)
+            hidden_d, cell_d, gates_d = _cell(preactivations, cells[d])
+            outputs.append((hidden_d.astype(dtype), cell_d, gates_d.astype(dtype)))
+        hidden, cells, gates = zip(*outputs, strict=True)
+        return (jnp.stack(hidden), cells), (hidden, cells, gates)
 
-    initial = (hidden.astype(dtype), cell.astype(jnp.float32))
-    _, states = jax.lax.scan(step, initial, (projected, feed_mask), unroll=_UNROLL)
-    return states
+    initial = (hidden.astype(dtype), tuple(cell.astype(jnp.float32)))
+    return jax.lax.scan(step, initial, (projected, mask, feed_mask), unroll=_UNROLL)[1]
 
 
 @jax.custom_vjp
 def recurrence(
-    projected: jax.Array,
+    projected: tuple[jax.Array, ...],
+    constant: jax.Array,
+    mask: jax.Array | None,
     kernel: jax.Array,
     feed_kernel: jax.Array | None,
     feed_mask: jax.Array | None,
     hidden: jax.Array,
     cell: jax.Array,
-) -> jax.Array:
+) -> tuple[jax.Array, ...]:
     """Runs an LSTM whose inputs have been multiplied with their weights already.
 
-        z_t = x_t + W h_{t−1} + F (m_t ∘ h_{t−1})        gates i, f, g, o in this order
+        z_t = x_t + k + W h_{t−1} + F (m_t ∘ h_{t−1})    gates i, f, g, o in this order
         c_t = σ(f) ∘ c_{t−1} + σ(i) ∘ tanh(g),    h_t = σ(o) ∘ tanh(c_t)
 
-    What feeds i, f and o comes halved (`halve_sigmoid_gates`). A step whose i and f are −∞ has
-    c = h = 0 and no gradient: that is how padding is skipped, in either direction.
+    What feeds i, f and o comes halved (`halve_sigmoid_gates`). At padding i and f are closed, so
+    that c = h = 0 and no gradient passes, wherever it stands.
 
     Args:
-        projected: [length, directions, batch, 4 · width], x.
+        projected: [length, batch, 4 · width] of each direction, x. Separate arrays: out of one,
+            a direction would be copied before each large matrix product.
+        constant: [directions, batch or 1, 4 · width], k: biases, and what is the same at all steps.
+        mask: [length, directions, batch] bool, False at padding; None if there is none.
         kernel: [directions, width, 4 · width], W transposed.
         feed_kernel: the same for F, the input feeding of a decoder; None without.
         feed_mask: [length, directions, batch, width], m, a dropout mask over the previous output;
@@ -101,73 +162,75 @@ def recurrence(
         cell: the same for c.
 
     Returns:
-        [length, directions, batch, width], h, in the dtype of `projected`; c is kept in float32.
+        [length, batch, width] of each direction, h, in the dtype of `projected`; c is float32.
     """
-    return _forward(projected, kernel, feed_kernel, feed_mask, hidden, cell)[0]
+    return _forward(projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell)[0]
 
 
-def _recurrence_forward(projected, kernel, feed_kernel, feed_mask, hidden, cell):
-    states = _forward(projected, kernel, feed_kernel, feed_mask, hidden, cell)
-    return states[0], (states, kernel, feed_kernel, feed_mask, hidden, cell)
+def _recurrence_forward(projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell):
+    states = _forward(projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell)
+    return states[0], (states, constant, kernel, feed_kernel, feed_mask, hidden, cell)
 
 
-def _recurrence_backward(saved, cotangent):
-    (states, cells, gates), kernel, feed_kernel, feed_mask, hidden, cell = saved
-    dtype = states.dtype
-    before = lambda first, sequence: jnp.concatenate([first[None], sequence[:-1]])
-    cells_before = before(cell.astype(jnp.float32), cells)
+def _recurrence_backward(saved, cotangents):
+    (states, cells, gates), constant, kernel, feed_kernel, feed_mask, hidden, cell = saved
+    dtype, directions = states[0].dtype, range(len(states))
+
+    def before(first, sequences):
+        first = first.astype(sequences[0].dtype)
+        return tuple(jnp.concatenate([first[d][None], sequences[d][:-1]]) for d in directions)
 
     def step(carry, inputs):
-        hidden_gradient, cell_gradient = carry
-        output_gradient, gates, cell, cell_before, mask = inputs
-        input_gate, forget_gate, candidate, output_gate = jnp.split(
-            gates.astype(jnp.float32), 4, -1
-        )
-        hidden_gradient += output_gradient.astype(jnp.float32)
-        squashed = jnp.tanh(cell)
-        cell_gradient += hidden_gradient * output_gate * (1 - squashed**2)
-        # Twice: the derivative of σ(2 z') with respect to the halved z' is 2 σ (1 − σ).
-        gate = lambda gradient, value: 2 * gradient * value * (1 - value)
-        preactivations = jnp.concatenate(
-            [
-                gate(cell_gradient * candidate, input_gate),
-                gate(cell_gradient * cell_before, forget_gate),
-                cell_gradient * input_gate * (1 - candidate**2),
-                gate(hidden_gradient * squashed, output_gate),
-            ],
-            -1,
-        ).astype(dtype)
+        hidden_gradient, cell_gradients = carry
+        cotangents, gates, cells, cells_before, mask = inputs
+        outputs = [
+            _cell_backward(
+                hidden_gradient[d] + cotangents[d].astype(jnp.float32),
+                cell_gradients[d],
+                gates[d],
+                cells[d],
+                cells_before[d],
+            )
+            for d in directions
+        ]
+        preactivations, cell_gradients = zip(*outputs, strict=True)
+        preactivations = tuple(gradient.astype(dtype) for gradient in preactivations)
+        stacked = jnp.stack(preactivations)
         turned = lambda kernel: jnp.einsum(
-            "dbc,dac->dba", preactivations, kernel, preferred_element_type=jnp.float32
+            "dbc,dac->dba", stacked, kernel, preferred_element_type=jnp.float32
         )
         hidden_gradient = turned(kernel)
         if feed_kernel is not None:
             hidden_gradient += turned(feed_kernel) * mask
-        return (hidden_gradient, cell_gradient * forget_gate), preactivations
+        return (hidden_gradient, cell_gradients), preactivations
 
     zero = jnp.zeros(hidden.shape, jnp.float32)
-    (hidden_gradient, cell_gradient), gradient = jax.lax.scan(
+    (hidden_gradient, cell_gradients), gradients = jax.lax.scan(
         step,
-        (zero, zero),
-        (cotangent, gates, cells, cells_before, feed_mask),
+        (zero, tuple(zero)),
+        (cotangents, gates, cells, before(cell, cells), feed_mask),
         reverse=True,
         unroll=_UNROLL,
     )
-    states_before = before(hidden.astype(dtype), states)
-    outer = lambda inputs, kernel: jnp.einsum(
-        "tdba,tdbc->dac", inputs, gradient, preferred_element_type=jnp.float32
-    ).astype(kernel.dtype)
-    feed_gradient = mask_gradient = None
+    of_constant = jnp.stack([gradient.sum(0, dtype=jnp.float32) for gradient in gradients])
+    if constant.shape[1] == 1:
+        of_constant = of_constant.sum(1, keepdims=True)
+    states_before = before(hidden, states)
+    outer = lambda inputs: jnp.stack([_of_kernel(inputs[d], gradients[d]) for d in directions])
+    of_feed_kernel = of_feed_mask = None
     if feed_kernel is not None:
-        feed_gradient = outer(states_before * feed_mask, feed_kernel)
-        mask_gradient = jnp.zeros_like(feed_mask)
+        fed = [states_before[d] * feed_mask[:, d] for d in directions]
+        of_feed_kernel = outer(fed).astype(feed_kernel.dtype)
+        of_feed_mask = jnp.zeros_like(feed_mask)
     return (
-        gradient,
-        outer(states_before, kernel),
-        feed_gradient,
-        mask_gradient,
+        gradients,
+        of_constant.astype(constant.dtype),
+        None,
+        outer(states_before).astype(kernel.dtype),
+        of_feed_kernel,
+        of_feed_mask,
         hidden_gradient.astype(hidden.dtype),
-        cell_gradient.astype(cell.dtype),
+        jnp.stack(cell_gradients).astype(cell.dtype),
     )
 
 
@@ -251,21 +314,22 @@ class LstmLayer(nn.Module):
 
 
 def _run_scan(inputs, mask, kernel, recurrent, bias):
-    dtype, width = inputs.dtype, recurrent.shape[1]
+    dtype, (directions, width) = inputs.dtype, recurrent.shape[:2]
     kernel, recurrent, bias = map(halve_sigmoid_gates, (kernel, recurrent, bias))
-    # Closed input and forget gates: the state stays 0 until the first real token, in either
-    # direction, and no gradient passes.
-    closed = np.repeat(np.array([-1e9, -1e9, 0, 0], np.float32), width).astype(dtype)
-    projected = []
-    for direction, (weights, offset) in enumerate(zip(kernel, bias, strict=True)):
-        gates = inputs @ weights.astype(dtype) + offset.astype(dtype)
-        gates = jnp.where(mask[..., None], gates, closed)
-        projected.append(gates[::-1] if direction else gates)
-    zero = jnp.zeros((len(projected), inputs.shape[1], width), dtype)
-    states = recurrence(jnp.stack(projected, 1), recurrent.astype(dtype), None, None, zero, zero)
-    if len(projected) == 1:
-        return states[:, 0]
-    return jnp.concatenate([states[:, 0], states[::-1, 1]], -1)
+    # The second direction reads everything from the end, padding first.
+    orders = (slice(None), slice(None, None, -1))[:directions]
+    zero = jnp.zeros((directions, inputs.shape[1], width), dtype)
+    states = recurrence(
+        tuple(project(inputs[order], kernel[d].astype(dtype)) for d, order in enumerate(orders)),
+        bias[:, None],
+        jnp.stack([mask[order] for order in orders], 1),
+        recurrent.astype(dtype),
+        None,
+        None,
+        zero,
+        zero,
+    )
+    return jnp.concatenate([states[d][order] for d, order in enumerate(orders)], -1)
 
 
 def _run_cudnn(inputs, mask, kernel, recurrent, bias):
