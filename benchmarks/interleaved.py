@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 YARDSTICK_SIZE = 2048  # of the square matrices whose product is the yardstick
+YARDSTICK_REPEATS = 5
 
 
 def serve(
@@ -32,8 +33,8 @@ def serve(
         run: does the work of one turn and waits for its end; what it returns is passed on beside
             `seconds` (wall), `cpu_seconds` (of all threads) and `peak_mb`.
         facts: sent once, when the worker is ready (compiled and warm).
-        yardstick: one product of float32 matrices of `YARDSTICK_SIZE`, already compiled; timed
-            after every turn as `yardstick_seconds`.
+        yardstick: one product of float32 matrices of `YARDSTICK_SIZE`, already compiled; the
+            best time of `YARDSTICK_REPEATS` after every turn is `yardstick_seconds`.
     """
     print(json.dumps(facts), flush=True)
     for _ in sys.stdin:
@@ -46,9 +47,13 @@ def serve(
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
         if yardstick is not None:
-            wall = time.perf_counter()
-            yardstick()
-            numbers["yardstick_seconds"] = time.perf_counter() - wall
+            # The best of some: one alone is often slow, and then a share can exceed 100 %.
+            seconds = []
+            for _ in range(YARDSTICK_REPEATS):
+                wall = time.perf_counter()
+                yardstick()
+                seconds.append(time.perf_counter() - wall)
+            numbers["yardstick_seconds"] = min(seconds)
         print(json.dumps(numbers), flush=True)
 
 

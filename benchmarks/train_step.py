@@ -7,7 +7,8 @@ token arrays. Each contestant runs in its own process (see `interleaved`). `--si
 `xling_jax.config`: `small`, `base` (width 512, 6 layers, the published small size) or `paper`
 (width 1024, vocabulary 50,000; needs about 6 GB for each contestant). A contestant reads
 `library/objective[/options]`: `jax/t_laser/hash`, `torch/ct_laser`, `jax/ct_laser/both` (both
-directions of a pair in a batch), `jax/t_laser/threefry`.
+directions of a pair in a batch), `jax/t_laser/threefry`, `jax/laser_6/hash` and the other
+`FAMILIES`, which have no PyTorch side here (`recurrent.py` has one).
 
 Printed for each: wall and CPU time of an update (where the machine is shared, CPU time is the
 steadier), tokens/s (padding included, both sides), speed over that of the first contestant, share
@@ -35,7 +36,14 @@ CONTESTANTS = {
     "paper": ("torch/t_laser", "jax/t_laser/hash"),
 }
 CONTESTANTS["base"] = CONTESTANTS["small"]
-DISTANCE_WEIGHT = 0.25
+FAMILIES = {  # contestant -> config and argument
+    "t_laser": "t_laser.py:",
+    "ct_laser": "ct_laser.py:",
+    "laser_1": "laser.py:layers=1",
+    "laser_6": "laser.py:layers=6",
+    "claser_6": "claser.py:layers=6",
+    "similarity_loss": "similarity_loss.py:loss=similarity",
+}
 PAD = 1
 
 
@@ -57,15 +65,12 @@ def make_batch(rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]
 
 def make_config(size: str, options: set[str]):
     """The library's own config of that size, with the contestant's objective."""
-    from xling_jax.config import apply_size, default_config
+    from xling_jax.cli.common import load_config
 
-    config = default_config()
-    apply_size(config, size)
+    (name,) = options & FAMILIES.keys()
+    config = load_config(f"configs/{FAMILIES[name]},size={size}")
     config.encoder.dropout = config.decoder.dropout = 0.1
     config.dropout_generator = "threefry" if "threefry" in options else "hash"
-    if "ct_laser" in options:
-        config.objective.distance.weight = DISTANCE_WEIGHT
-        config.objective.translation.weight = 0.5
     return config
 
 
@@ -77,7 +82,7 @@ def jax_worker(
     import jax.numpy as jnp
 
     from xling_jax.train import flops, loop
-    from xling_jax.train.mesh import make_mesh, to_global
+    from xling_jax.train.mesh import make_mesh, state_sharding, to_global
     from xling_jax.train.optimizer import make_optimizer, make_schedule
     from xling_jax.train.state import abstract_state
     from xling_jax.train.step import make_steps
@@ -88,7 +93,8 @@ def jax_worker(
     init, shapes = abstract_state(loop.init_params(model), optimizer, config.seed)
     mesh = make_mesh()
     steps = make_steps(loss_fn, optimizer, mesh, shapes, config.seed)
-    state, index = jax.jit(init)(), 0
+    # Born as an update returns it: from elsewhere the second update would be compiled anew.
+    state, index = jax.jit(init, out_shardings=state_sharding(mesh, shapes))(), 0
     batch = to_global(mesh, batch)
     gradient = jax.grad(lambda params, batch, key: loss_fn(params, batch, key, True)[0])
     count = flops.matmul_flops(gradient, shapes.params, batch, jax.random.key(0))

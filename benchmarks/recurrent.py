@@ -1,0 +1,193 @@
+"""Speed of the recurrent family: BiLSTM encoders and LASER updates against PyTorch, float32.
+
+    python benchmarks/recurrent.py --task encode
+    python benchmarks/recurrent.py --task train
+    python benchmarks/recurrent.py --task laser
+
+`encode` and `train` take LASER's encoder (token vectors of 320, 512 a direction) with 1, 5 and 6
+layers over 128 sentences that fill 3/4 of a bucket of 32 to all of it; `train` is forward pass,
+backward pass and Adam for a plain loss on the sentence vectors, without dropout. `laser` is a whole
+update of the library at the `small` size of configs/laser.py, dropout 0.1, with and without input
+feeding, against the same architecture. PyTorch gets its rows sorted by length and packed, and its
+fused Adam. One process each, turns taken, medians compared.
+"""
+
+import argparse
+
+import interleaved
+import numpy as np
+from train_step import PAD, make_batch
+from train_step import jax_worker as jax_update_worker
+
+LAYERS = ("1", "5", "6")
+VARIANTS = {"encode": LAYERS, "train": LAYERS, "laser": ("feeding", "no_feeding")}
+SIZES = {"embedding_width": 320, "width": 1024}
+VOCAB_SIZE = 8000
+LEARNING_RATE = 1e-3
+
+
+def make_sentences(rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]:
+    """The batch of `train_step`, without <s>, longest sources first."""
+    batch = make_batch(rows, length + 1, vocab_size)
+    for side in ("source_tokens", "target_tokens"):
+        batch[side] = np.ascontiguousarray(batch[side][:, 1:])
+    order = np.argsort(-(batch["source_tokens"] != PAD).sum(1), kind="stable")
+    return {name: array[order] for name, array in batch.items()}
+
+
+def laser_setting(variant: str):
+    """The library's config of the whole update."""
+    from xling_jax.config import apply_size, laser_config
+
+    config = laser_config(1)
+    apply_size(config, "small")
+    config.decoder.input_feeding = variant == "feeding"
+    config.encoder.dropout = config.decoder.dropout = 0.1
+    return config
+
+
+def jax_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
+    """Serves turns of the library."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    from xling_jax.models.registry import build_encoder
+    from xling_jax.train import flops
+
+    if task == "laser":
+        jax_update_worker(laser_setting(variant), batch, updates=1)
+        return
+    tokens = batch["source_tokens"]
+    module = build_encoder(
+        "laser", vocab_size=VOCAB_SIZE, layers=int(variant), dropout=0.0, pad_id=PAD, **SIZES
+    )
+    params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
+    encode = lambda params, tokens: module.apply({"params": params}, tokens)
+    loss = lambda params, tokens: jnp.square(encode(params, tokens)).mean()
+    optimizer = optax.adam(LEARNING_RATE)
+
+    def update(params, state, tokens):
+        value, gradient = jax.value_and_grad(loss)(params, tokens)
+        changes, state = optimizer.update(gradient, state)
+        return optax.apply_updates(params, changes), state, value
+
+    function = encode if task == "encode" else jax.grad(loss)
+    count = flops.matmul_flops(function, params, tokens)
+    apply, train = jax.jit(encode), jax.jit(update, donate_argnums=(0, 1))
+    state = optimizer.init(params) if task == "train" else None
+    matrix = jnp.full((interleaved.YARDSTICK_SIZE,) * 2, 1e-3, jnp.float32)
+    product = jax.jit(jnp.matmul)
+    product(matrix, matrix).block_until_ready()
+
+    def run() -> dict[str, float]:
+        nonlocal params, state
+        if task == "encode":
+            embeddings = np.asarray(apply(params, jax.device_put(tokens)))
+            return {"value": float(np.square(embeddings).mean())}
+        params, state, value = jax.block_until_ready(train(params, state, tokens))
+        return {"value": float(value)}
+
+    run()
+    interleaved.serve(
+        run, {"flops": count}, yardstick=lambda: product(matrix, matrix).block_until_ready()
+    )
+
+
+def torch_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
+    """Serves turns of PyTorch."""
+    import torch
+    import torch_laser
+
+    torch.manual_seed(0)
+    tensors = {name: torch.from_numpy(array).long() for name, array in batch.items()}
+    source = tensors["source_tokens"]
+    if task == "laser":
+        config = laser_setting(variant)
+        model = torch_laser.Laser(
+            vocab_size=config.vocab.size,
+            num_languages=len(config.languages),
+            embedding_width=config.encoder.embedding_width,
+            width=config.encoder.width,
+            layers=config.encoder.layers,
+            decoder_width=config.decoder.width,
+            input_feeding=config.decoder.input_feeding,
+            dropout=config.encoder.dropout,
+        )
+        loss = lambda: model(source, tensors["target_language"], tensors["target_tokens"])
+    else:
+        model = torch_laser.Encoder(VOCAB_SIZE, layers=int(variant), **SIZES)
+        loss = lambda: model(source).square().mean()
+    optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, fused=True)
+
+    def run() -> dict[str, float]:
+        if task == "encode":
+            with torch.inference_mode():
+                return {"value": float(np.square(model(source).numpy()).mean())}
+        value = loss()
+        value.backward()
+        if task == "laser":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 25.0, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return {"value": value.item()}
+
+    model.train(task != "encode")
+    run()
+    interleaved.serve(run, {})
+
+
+def main() -> None:
+    """Starts the workers, lets them take turns and prints a Markdown table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--task", choices=VARIANTS, default="encode")
+    parser.add_argument("--variants", nargs="+", help="numbers of layers, or of input feeding")
+    parser.add_argument("--rows", type=int, default=128)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        library, variant = args.worker.split("/")
+        vocab_size = laser_setting(variant).vocab.size if args.task == "laser" else VOCAB_SIZE
+        batch = make_sentences(args.rows, args.length, vocab_size)
+        {"jax": jax_worker, "torch": torch_worker}[library](args.task, variant, batch)
+        return
+
+    options = ["--task", args.task, "--rows", str(args.rows), "--length", str(args.length)]
+    rows = []
+    for variant in args.variants or VARIANTS[args.task]:
+        names = (f"torch/{variant}", f"jax/{variant}")
+        workers = {
+            name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names
+        }
+        numbers = interleaved.take_turns(workers, args.rounds)
+        for worker in workers.values():
+            worker.close()
+        theirs = numbers[names[0]]
+        for name in names:
+            share = ""
+            if "flops" in workers[name].facts:
+                share = interleaved.matmul_share(numbers[name], workers[name].facts["flops"])
+                share = f"{share:.0%}"
+            rows.append(
+                (
+                    name,
+                    f"{interleaved.median(numbers[name]) * 1e3:.0f}",
+                    f"{interleaved.median(numbers[name], 'cpu_seconds') * 1e3:.0f}",
+                    f"{interleaved.ratio(theirs, numbers[name]):.2f}",
+                    f"{interleaved.ratio(theirs, numbers[name], 'cpu_seconds'):.2f}",
+                    share,
+                    f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}",
+                )
+            )
+    print(f"{args.task}, {args.rows} x {args.length} tokens.")
+    print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
+    header = ("", "ms", "CPU ms", "speed over torch", "by CPU time", "matmul share", "peak MB")
+    print(interleaved.markdown_table(header, rows))
+
+
+if __name__ == "__main__":
+    main()
