@@ -18,8 +18,8 @@ from xling_jax.models.layers import Initializer
 
 IMPLEMENTATIONS = ("auto", "scan", "cudnn")
 
-# Steps of the recurrence in one iteration of the loop. On CPU 2 and 4 were no faster than 1, and
-# compiling took 1.5 and 2.5 times as long (benchmarks/recurrent.py).
+# Steps of the recurrence in one iteration of the loop. On CPU 2 and 4 encoded no faster than 1, and
+# trained slower, by 8 and 17 % (docs/performance.md, with what else was tried).
 _UNROLL = 1
 
 
