@@ -156,3 +156,12 @@ def test_max_tokens_too_small_for_the_longest_bucket_names_what_would_do():
 def test_a_pair_without_a_row_that_fits_is_named():
     with pytest.raises(ValueError, match=r"pair bc.*16 tokens"):
         make_plan({"ab": np.full(5, 4), "bc": np.full(5, 30)})
+
+
+def test_a_batch_size_holds_at_every_length():
+    assert make_buckets((8, 200), max_tokens=1, batch_multiple=4, batch_size=12) == (
+        Bucket(8, 12),
+        Bucket(200, 12),
+    )
+    with pytest.raises(ValueError, match="batch_size=10 must be a multiple of batch_multiple=4"):
+        make_buckets((8, 200), max_tokens=1, batch_multiple=4, batch_size=10)

@@ -142,3 +142,26 @@ def test_padding_efficiency_is_real_tokens_over_padded_tokens(directory):
 def test_a_pair_named_twice_is_refused():
     with pytest.raises(ValueError, match="aa-bb twice"):
         training_directions(("aa-bb", "bb-aa", "aa-bb"), both_directions=False)
+
+
+def test_longer_sentences_are_left_out_or_cut_to_the_longest_bucket(directory):
+    changes = {"bucket_lengths": (6, 8), "max_tokens": 64}
+    whole, cut = batches(directory, **changes), batches(directory, **changes, truncate=True)
+    assert sum(whole.plan.num_skipped.values()) > 0
+    assert sum(cut.plan.num_skipped.values()) == 0
+    full = 0
+    for index in range(40):
+        entry, batch = cut.plan[index], cut[index]
+        direction = cut.directions[entry.pair]
+        corpus = PairTokens(directory / "-".join(sorted((direction.source, direction.target))))
+        for row, tokens in zip(entry.rows, batch["source_tokens"]):
+            if row < 0:
+                continue
+            length = int(corpus.lengths[direction.source][row])
+            words = corpus.gather(direction.source, np.array([row]), length, PAD)[0]
+            kept = min(length, entry.bucket.length - 2)
+            expected = [BOS, *words[:kept], EOS]
+            assert tokens.tolist() == expected + [PAD] * (entry.bucket.length - len(expected))
+            full += kept < length
+    assert full > 0
+    assert 0 < cut.padding_efficiency(0, 40) <= 1

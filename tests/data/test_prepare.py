@@ -361,7 +361,7 @@ def test_wrong_arguments_are_explained_before_data_is_touched(corpus, tmp_path):
         ({"vocab": {"sizes": 3}}, "vocab.sizes: no such setting; did you mean size"),
         ({"vocab": {"model_type": "char"}}, "model_type must be one of bpe, unigram, word"),
         ({"cleaning": {"max_wordz": 3}}, "cleaning.max_wordz: no such setting"),
-        ({"layout": "bert"}, "layout must be one of laser, dual"),
+        ({"layout": "bert"}, "layout must be one of laser, dual, masked"),
     ]:
         with pytest.raises(ValueError, match=message):
             prepare(workdir=tmp_path / "w", **settings(corpus, **changes))

@@ -218,6 +218,13 @@ def test_decoder_tokens_without_the_beginning_of_sentence_are_those_of_a_sentenc
         assert one.tolist() == other.tolist()
 
 
+def test_decoder_tokens_append_the_end_where_sentences_have_none():
+    tokens = jnp.array([[5, 6, 7], [8, 1, 1], [1, 1, 1]])
+    previous, labels = decoder_tokens(tokens, eos_id=2, pad_id=1, append_eos=True)
+    assert labels.tolist() == [[5, 6, 7, 2], [8, 2, 1, 1], [1, 1, 1, 1]]
+    assert previous.tolist() == [[2, 5, 6, 7], [2, 8, 1, 1], [1, 1, 1, 1]]
+
+
 def test_decoder_tokens_with_beginning_of_sentence_are_those_of_the_published_code():
     target = jnp.array([[0, 7, 8, 2, 1], [1, 1, 1, 1, 1]])
     previous, labels = decoder_tokens(target, eos_id=2, pad_id=1, drop_first=False)

@@ -51,10 +51,10 @@ def test_the_encoder_costs_what_its_formula_says():
     assert matmul_flops(module.apply, params, tokens) == encoder_flops(T)
 
 
-def step_flops(both=False, **objective):
+def step_flops(both=False, distance_weight=0.0):
     """Forward and backward pass of the published model."""
     config = default_config()
-    config.objective.update(objective)
+    config.objective.distance.weight = distance_weight
     model, loss_fn = loop.build(config, V, {"bos": 0, "pad": 1, "eos": 2})
     params = jax.eval_shape(loop.init_params(model), KEY)
     gradient = jax.grad(lambda p, b, k: loss_fn(p, b, k, True)[0])

@@ -100,3 +100,22 @@ def test_a_weight_decay_of_zero_fits_an_optimizer_without():
 def test_unknown_names_and_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_lightweight_schedule_warms_up_holds_and_drops():
+    schedule = make_schedule(
+        "warmup_drop_schedule", peak_value=1e-3, warmup_steps=2000, drop_step=5000
+    )
+    values = [schedule(step) for step in (0, 999, 1999, 4999, 5000, 10**6)]
+    np.testing.assert_allclose(values, [5e-7, 5e-4, 1e-3, 1e-3, 1e-4, 1e-4], rtol=1e-5)
+    never = make_schedule("warmup_drop_schedule", peak_value=1e-3, warmup_steps=1, drop_step=0)
+    np.testing.assert_allclose(never(10**6), 1e-3)
+
+
+def test_the_l2_penalty_is_part_of_the_gradient():
+    params, gradient = jnp.array([2.0, -3.0]), jnp.array([0.5, 0.25])
+    settings = {"name": "sgd", "schedule": lambda step: 0.1}
+    for clip, expected in ((0.0, gradient), (1e-9, jnp.zeros(2))):
+        optimizer = make_optimizer(**settings, clip_global_norm=clip, l2_penalty=0.01)
+        updates, _ = optimizer.update(gradient, optimizer.init(params), params)
+        np.testing.assert_allclose(updates, -0.1 * (expected + 0.01 * params), atol=1e-8)
