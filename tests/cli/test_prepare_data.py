@@ -17,6 +17,10 @@ def get_config(arg=""):
         "seed": 1,
         "languages": ("de", "en"),
         "encoder": {{"family": "tlaser"}},
+        "objective": {{
+            "translation": {{"weight": 1.0}},
+            "token_distribution": {{"weight": 0.0}},
+        }},
         "data": {{"corpora": ("tsv:{corpus}",), "exclude": (), "pairs": ("de-en", "en-de")}},
         "cleaning": {{"max_words": 50}},
         "vocab": {{"size": 40}},

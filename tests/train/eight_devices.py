@@ -15,11 +15,19 @@ from tests.models.tlaser_reference import random_params
 from xling_jax.models.registry import build_model
 from xling_jax.train import mesh as mesh_module
 from xling_jax.train.mesh import AXES, make_mesh, to_global
-from xling_jax.train.objective import translation_objective
+from xling_jax.train.objective import make_objective, parts_read
 from xling_jax.train.state import TrainState
 from xling_jax.train.step import make_steps
+from xling_jax.train.terms import Setting
 
 VOCAB = 30
+TRANSLATION = {"translation": {"weight": 1.0, "max_logits": 1280}}
+CONSTRAINED = TRANSLATION | {"distance": {"weight": 0.25, "num_negatives": 2}}
+LIGHTWEIGHT = {  # losses over the whole batch, whose rows lie on all devices
+    "token_distribution": {"weight": 1.0, "max_logits": 640},
+    "alignment": {"weight": 2.0, "ignore_equal": True},
+    "similarity_distribution": {"weight": 2.0},
+}
 
 
 def make_batch(seed: int, rows: int) -> dict[str, np.ndarray]:
@@ -39,19 +47,30 @@ def make_batch(seed: int, rows: int) -> dict[str, np.ndarray]:
     return {"source_tokens": tokens(), "target_tokens": tokens(), "target_language": language}
 
 
-def make_gradients(dropout: float, **objective: float):
+def make_gradients(dropout: float, terms, family: str = "tlaser", encode_chunks: int = 1):
     """A function (mesh, batches) -> accumulated gradient and sums."""
-    sizes = {"family": "tlaser", "width": 16, "heads": 2, "ffn_width": 24, "dropout": dropout}
+    sizes = {"width": 16, "heads": 2, "ffn_width": 24, "dropout": dropout}
+    reads = parts_read(terms)
     model = build_model(
-        encoder=sizes | {"layers": 1},
-        decoder=sizes,
+        encoder=sizes | {"family": family, "layers": 1},
+        decoder=sizes | {"family": "tlaser"} if "decoder" in reads else None,
+        head={} if "head" in reads else None,
         vocab_size=VOCAB,
         num_languages=3,
         vocab_multiple=32,
+        pad_id=1,
     )
-    ids = {"bos_id": 0, "eos_id": 2, "pad_id": 1}
-    # Two chunks of the batch, so that chunking too meets rows on different devices.
-    loss_fn = translation_objective(model, vocab_size=VOCAB, **ids, **objective, max_logits=1280)
+    # Chunks of the batch, so that chunking too meets rows on different devices.
+    setting = Setting(
+        model,
+        VOCAB,
+        {"bos": 0, "eos": 2, "pad": 1, "mask": 3},
+        drop_first=family == "tlaser",
+        maskable=np.arange(VOCAB) > 3,
+        reduction="sum" if family == "tlaser" else "mean",
+        encode_chunks=encode_chunks,
+    )
+    loss_fn = make_objective(setting, terms)
     tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros(1, jnp.int32)
     params = random_params(lambda: model.init(jax.random.key(0), tokens, language)["params"])
     state = TrainState(jnp.zeros((), jnp.int32), params, ())
@@ -84,15 +103,17 @@ def main() -> None:
     mesh_module._SMALLEST_SHARDED = 64  # so that most parameters of a tiny model are split
     single = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), AXES, axis_types=(AxisType.Auto,) * 2)
     batch = make_batch(0, 16)
-    constrained = make_gradients(0.3, distance_weight=0.25, num_negatives=2)
+    constrained = make_gradients(0.3, CONSTRAINED)
     expected = constrained(single, batch)
     split = constrained(make_mesh(fsdp=4), batch)
     shards = [leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(split[0])]
-    plain = make_gradients(0.0)
+    plain = make_gradients(0.0, TRANSLATION)
+    contrast = make_gradients(0.3, LIGHTWEIGHT, family="dual", encode_chunks=2)
     halves = [{k: v[i::2] for k, v in batch.items()} for i in range(2)]
     facts = {
         "data_parallel": difference(expected, constrained(make_mesh(), batch)),
         "fsdp": difference(expected, split),
+        "contrastive": difference(contrast(single, batch), contrast(make_mesh(), batch)),
         "split_parameters": shards.count(False),
         "accumulated": difference(plain(single, batch), plain(make_mesh(), *halves)),
     }

@@ -28,6 +28,10 @@ def test_the_gradient_on_eight_devices_equals_that_on_one(eight_devices):
     assert eight_devices["data_parallel"] < 1e-5
 
 
+def test_negatives_are_taken_over_all_devices(eight_devices):
+    assert eight_devices["contrastive"] < 1e-4  # large logits: float32 rounding
+
+
 def test_the_gradient_with_split_parameters_equals_that_on_one_device(eight_devices):
     assert eight_devices["split_parameters"] > 10
     assert eight_devices["fsdp"] < 1e-5
