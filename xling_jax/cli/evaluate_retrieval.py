@@ -1,0 +1,178 @@
+"""`xling evaluate retrieval`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xling_jax.cli.common import UsageError, require_file
+from xling_jax.cli.evaluation import (
+    EXAMPLE,
+    add_common,
+    check_names,
+    check_output,
+    file_hash,
+    finish,
+    load_encoder,
+    numbers,
+)
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+    from xling_jax.eval.retrieval import RetrievalMatrix
+    from xling_jax.eval.retrieval_data import RetrievalData
+
+logger = logging.getLogger(__name__)
+
+NUMEXAMPLES = 5  # Translations joined by lines in the projections.
+_MAX_HEATMAP_LANGUAGES = 30
+
+
+def add_task(tasks: Any) -> None:
+    """Adds the task to `xling evaluate`."""
+    retrieval = tasks.add_parser(
+        "retrieval",
+        help="is a sentence's translation its nearest neighbor?",
+        description="P@k between all languages in both directions, the error rate in the manner "
+        "of Tatoeba, xSIM.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_common(
+        retrieval,
+        "n-way TSV with a header of language codes, or a directory of pairs as Tatoeba's; "
+        "any number of them",
+        nargs="+",
+    )
+    retrieval.add_argument(
+        "--similarity", choices=("cosine", "margin", "csls"), default="cosine", help="what ranks"
+    )
+    retrieval.add_argument(
+        "--k", type=numbers(int), default=(1, 5), metavar="K,K", help="the k of P@k (1,5)"
+    )
+    retrieval.add_argument(
+        "--match",
+        choices=("index", "text"),
+        default="index",
+        help="right is only the query's own row, as published, or any row with the same text",
+    )
+    retrieval.add_argument(
+        "--distractors",
+        nargs="+",
+        default=(),
+        metavar="NAME.LANG.txt[.gz]",
+        help="plain lines that are further candidates",
+    )
+    retrieval.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs the task.
+
+    Raises:
+        UsageError: if an input is missing or the output exists.
+        ValueError, OSError: if the model or the data is broken, or writing fails.
+    """
+    from xling_jax.eval import results as results_lib
+    from xling_jax.eval import retrieval, retrieval_data
+
+    started = time.monotonic()
+    output = check_output(args)
+    for path in args.distractors:
+        require_file(path, "--distractors")
+    sets = [retrieval_data.load_retrieval_data(path, args.languages) for path in args.data]
+    check_names([data.name for data in sets], args.data)
+    held = dict.fromkeys(code for data in sets for code in data.languages)
+    for code in args.languages or ():
+        if code not in held:
+            raise UsageError(f"--languages: {code} is in none of the data, which has {list(held)}")
+    encoder = load_encoder(args.model)
+    output.mkdir(parents=True, exist_ok=True)
+    similarity, k_values, match = args.similarity, sorted(set(args.k)), args.match
+    texts, metrics, matrices = [], {}, {}
+    for data in sets:
+        logger.info("%s: %d rows in %s", data.name, data.num_rows, ", ".join(data.languages))
+        distractors = retrieval_data.load_distractors(args.distractors, data.languages)
+        matrix = retrieval.measure_retrieval(
+            encoder.encode,
+            data,
+            similarity=similarity,
+            k_values=k_values,
+            match=match,
+            distractors=distractors,
+        )
+        texts.append(results_lib.retrieval_table(data.name, matrix, similarity))
+        metrics |= {f"{data.name}/{m}": matrix.mean(m) for m in matrix.metrics}
+        matrices[data.name] = matrix.to_dict()
+        if args.pictures:
+            _draw_retrieval(output, encoder, data, matrix, similarity, k_values[0])
+    settings = {
+        "similarity": similarity,
+        "k_values": k_values,
+        "match": match,
+        "margin_neighbors": retrieval.MARGIN_NEIGHBORS,
+        "csls_neighbors": retrieval.CSLS_NEIGHBORS,
+        "distractors": [{"path": str(p), "sha256": file_hash(p)} for p in args.distractors],
+    }
+    described = [
+        {
+            "name": data.name,
+            "path": str(path),
+            "sha256": data.fingerprint,
+            "languages": list(data.languages),
+            "num_rows": data.num_rows,
+        }
+        for path, data in zip(args.data, sets)
+    ]
+    finish(args, encoder, described, settings, metrics, matrices, texts, started)
+
+
+def _draw_retrieval(
+    output: Path,
+    encoder: Encoder,
+    data: RetrievalData,
+    matrix: RetrievalMatrix,
+    similarity: str,
+    k: int,
+) -> None:
+    """The heatmap, and the projections of the rows that all languages have."""
+    from xling_jax.eval import pictures, retrieval
+
+    if len(matrix.languages) > _MAX_HEATMAP_LANGUAGES or len(data.parts) > 1:
+        logger.info("%s: no pictures of many bilingual files; see results.md", data.name)
+        return
+    pictures.draw_matrix(
+        output / f"{data.name}.matrix.png",
+        matrix.metrics[f"p_at_{k}"],
+        matrix.languages,
+        matrix.languages,
+        title=f"{data.name}: retrieval P@{k}, %",
+        subtitle=f"by {similarity}; mean {100 * matrix.mean(f'p_at_{k}'):.1f}; "
+        f"{int(matrix.num_candidates.max()):,} candidates",
+    )
+    columns = data.parts[0].texts
+    full = [i for i, row in enumerate(zip(*columns.values())) if all(row)]
+    if len(full) < 2:
+        return
+    vectors, ids = retrieval.encode_unique(
+        encoder.encode, [[column[i] for i in full] for column in columns.values()]
+    )
+    embeddings = {code: vectors[ids([column[i] for i in full])] for code, column in columns.items()}
+    # Spread over the file, so that they are no neighbors in a document.
+    count = min(NUMEXAMPLES, len(full))
+    pivot = next(iter(columns.values()))
+    examples = {
+        row: pivot[full[row]]
+        for row in (len(full) * (2 * place + 1) // (2 * count) for place in range(count))
+    }
+    for method in pictures.PROJECTIONS:
+        pictures.draw_projection(
+            output / f"{data.name}.{method}.png",
+            embeddings,
+            title=f"{data.name}: translations in the plane",
+            method=method,
+            examples=examples,
+        )
