@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
 def _draw_classification(path: Path, name: str, matrix: ClassificationMatrix) -> None:
     from xling_jax.eval import pictures
 
-    baseline = matrix.mean("cross", "bag_ofwords")
+    baseline = matrix.mean("cross", "bag_of_words")
     means = f"cross {100 * matrix.mean('cross'):.1f}, bag of words {100 * baseline:.1f}"
     pictures.draw_matrix(
         path,
