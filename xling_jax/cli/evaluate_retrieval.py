@@ -16,7 +16,7 @@ from xling_jax.cli.evaluation import (
     check_output,
     file_hash,
     finish,
-    load_encoder,
+    load_vectors,
     numbers,
 )
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
     from xling_jax.eval.retrieval import RetrievalMatrix
     from xling_jax.eval.retrieval_data import RetrievalData
+    from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def add_task(tasks: Any) -> None:
         "n-way TSV with a header of language codes, or a directory of pairs as Tatoeba's; "
         "any number of them",
         nargs="+",
+        embeddings=True,
     )
     retrieval.add_argument(
         "--similarity", choices=("cosine", "margin", "csls"), default="cosine", help="what ranks"
@@ -77,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
         ValueError, OSError: if the model or the data is broken, or writing fails.
     """
     from xling_jax.eval import results as results_lib
-    from xling_jax.eval import retrieval, retrieval_data
+    from xling_jax.eval import retrieval, retrieval_data, stored_embeddings
 
     started = time.monotonic()
     output = check_output(args)
@@ -89,7 +91,9 @@ def run(args: argparse.Namespace) -> None:
     for code in args.languages or ():
         if code not in held:
             raise UsageError(f"--languages: {code} is in none of the data, which has {list(held)}")
-    encoder = load_encoder(args.model)
+    encoder = load_vectors(
+        args, lambda: stored_embeddings.retrieval_columns(sets, args.distractors)
+    )
     output.mkdir(parents=True, exist_ok=True)
     similarity, k_values, match = args.similarity, sorted(set(args.k)), args.match
     texts, metrics, matrices = [], {}, {}
@@ -132,7 +136,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _draw_retrieval(
     output: Path,
-    encoder: Encoder,
+    encoder: Encoder | StoredEmbeddings,
     data: RetrievalData,
     matrix: RetrievalMatrix,
     similarity: str,

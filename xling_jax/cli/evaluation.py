@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from xling_jax.cli.common import UsageError, keep_compiled_programs, refuse_exis
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
+    from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
 logger = logging.getLogger(__name__)
 
@@ -21,14 +22,36 @@ EXAMPLE = """examples:
   xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
   xling evaluate retrieval --model M --data tatoeba/ --languages en,de,fr --output O
   xling evaluate classification --model M --data mldoc/ --train-languages en --output O
+  xling evaluate retrieval --embeddings vectors/ --data dev.tsv.gz --output O
 """
 
 
-def add_common(parser: argparse.ArgumentParser, data_help: str, nargs: str | None) -> None:
-    """Adds the arguments of every task."""
-    parser.add_argument(
-        "--model", required=True, help="model directory, workdir, or name of a shipped encoder"
+def add_common(
+    parser: argparse.ArgumentParser, data_help: str, nargs: str | None, *, embeddings: bool = False
+) -> None:
+    """Adds the arguments of every task.
+
+    Args:
+        parser: of the task.
+        data_help: what `--data` takes.
+        nargs: how many; None for one.
+        embeddings: whether the task also measures ready vectors; it then calls
+            `load_vectors` in place of `load_encoder`.
+    """
+    source = parser.add_mutually_exclusive_group(required=True) if embeddings else parser
+    source.add_argument(
+        "--model",
+        required=not embeddings,
+        help="model directory, workdir, or name of a shipped encoder",
     )
+    if embeddings:
+        source.add_argument(
+            "--embeddings",
+            metavar="DIR",
+            help="ready vectors in place of a model: a file NAME.LANG.npy for each file or column "
+            "of text, row i for line i (or LASER's NAME.LANG.bin, with --dim)",
+        )
+        parser.add_argument("--dim", type=int, help="size of the vectors in .bin files")
     parser.add_argument("--data", required=True, nargs=nargs or 1, help=data_help)
     parser.add_argument("--output", required=True, metavar="DIR", help="directory of the results")
     parser.add_argument(
@@ -85,9 +108,34 @@ def load_encoder(model: str) -> Encoder:
     return xling_jax.load(model)
 
 
+def load_vectors(
+    args: argparse.Namespace, columns: Callable[[], Mapping[str, Sequence[str]]]
+) -> Encoder | StoredEmbeddings:
+    """The encoder of `--model`, or the vectors of `--embeddings`; both have `encode`.
+
+    Args:
+        args: of a task whose `add_common` had `embeddings=True`.
+        columns: called for `--embeddings` only: names of the vector files, without their suffix,
+            to the texts of their rows; see `eval.stored_embeddings`.
+
+    Raises:
+        UsageError: if the directory is missing or `--dim` does not fit.
+        ValueError, OSError: if the model or a vector file is broken.
+    """
+    if args.dim is not None and (args.embeddings is None or args.dim < 1):
+        raise UsageError(f"--dim {args.dim}: must be positive, and goes with --embeddings only")
+    if args.embeddings is None:
+        return load_encoder(args.model)
+    from xling_jax.eval.stored_embeddings import StoredEmbeddings
+
+    if not require_file(args.embeddings, "--embeddings").is_dir():
+        raise UsageError(f"--embeddings {args.embeddings}: must be a directory of vector files")
+    return StoredEmbeddings(args.embeddings, columns(), dim=args.dim)
+
+
 def finish(
     args: argparse.Namespace,
-    encoder: Encoder,
+    encoder: Encoder | StoredEmbeddings,
     data: list[dict],
     settings: dict,
     metrics: dict[str, float],
@@ -106,7 +154,10 @@ def finish(
         {
             "format_version": 1,
             "task": args.task,
-            "model": {"path": str(args.model), "fingerprint": encoder.fingerprint},
+            "model": {
+                "path": str(getattr(args, "embeddings", None) or args.model),
+                "fingerprint": encoder.fingerprint,
+            },
             "data": data,
             "settings": settings,
             "versions": results_lib.versions(),
