@@ -1,0 +1,127 @@
+"""An encoder under the model protocol of MTEB (version 2), the embedding benchmark.
+
+    import mteb
+    from xling_jax.mteb import MtebEncoder
+
+    mteb.evaluate(MtebEncoder("runs/quickstart"), mteb.get_tasks(["STS17"]))
+
+Importing this module does not import mteb.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from xling_jax.encode.encoder import Encoder
+from xling_jax.encode.model_directory import find_model_directory
+
+if TYPE_CHECKING:
+    from mteb.models.model_meta import ModelMeta
+
+__all__ = ["MtebEncoder"]
+
+
+class MtebEncoder:
+    """What MTEB calls a model: `encode` for its batches, similarities, and metadata.
+
+    Vectors are compared by cosine. MTEB's batch size says how many texts it hands over at a time
+    and not how many the device works on: the encoder takes all of them and forms batches of equal
+    length itself.
+
+    Args:
+        model_name: a model directory, a workdir, the name of a shipped encoder, or an `Encoder`.
+        revision: of the model, in the names of MTEB's result files; the fingerprint when None.
+        device: ignored, there for MTEB; the encoder runs on all local devices.
+        batch_size: see `Encoder.encode`; smaller needs less memory.
+        name: of the model, in the names of MTEB's result files, as "organization/model".
+    """
+
+    def __init__(
+        self,
+        model_name: str | os.PathLike[str] | Encoder,
+        revision: str | None = None,
+        *,
+        device: str | None = None,
+        batch_size: int | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ):
+        del device, kwargs
+        if isinstance(model_name, (str, os.PathLike)):
+            directory = find_model_directory(model_name)
+            self.encoder = Encoder.from_directory(directory)
+            # A workdir is called by its own name, not by that of the `encoder/` in it.
+            named = directory.parent if directory.name == "encoder" else directory
+            name = name or f"xling_jax/{named.resolve().name}"
+        else:
+            self.encoder = model_name
+        self._name = name or "xling_jax/encoder"
+        self._revision = revision or self.encoder.fingerprint or "unsaved"
+        self._batch_size = batch_size
+
+    def encode(self, inputs: Any, **kwargs: Any) -> np.ndarray:
+        """Embeds the texts of MTEB's batches.
+
+        Args:
+            inputs: batches, each with a list of strings under "text".
+            **kwargs: of MTEB: task, split, subset and kind of prompt, which change nothing here,
+                and `show_progress_bar`.
+
+        Returns:
+            float32 [n, dim], the rows in the order of the batches.
+
+        Raises:
+            ValueError: if a batch holds no texts, as those of images.
+        """
+        texts: list[str] = []
+        for batch in inputs:
+            if "text" not in batch:
+                raise ValueError(f"the encoder takes texts only; a batch holds {sorted(batch)}")
+            texts.extend(batch["text"])
+        return self.encoder.encode(
+            texts,
+            batch_size=self._batch_size,
+            show_progress=bool(kwargs.get("show_progress_bar", False)),
+        )
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Returns the cosine of every row of [n, dim] with every row of [m, dim], [n, m]."""
+        from mteb.similarity_functions import cos_sim
+
+        return cos_sim(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Returns the cosine of each row of [n, dim] with the same row of the other, [n]."""
+        from mteb.similarity_functions import pairwise_cos_sim
+
+        return pairwise_cos_sim(embeddings1, embeddings2)
+
+    @property
+    def mteb_model_meta(self) -> ModelMeta:
+        """What MTEB notes of a model beside its scores."""
+        from mteb.models.model_meta import ModelMeta
+
+        leaves = jax.tree.leaves(self.encoder.params)
+        return ModelMeta(
+            loader=None,
+            name=self._name,
+            revision=self._revision,
+            release_date=None,
+            languages=None,  # MTEB wants scripts too, which a list of training languages lacks.
+            n_parameters=sum(leaf.size for leaf in leaves),
+            memory_usage_mb=sum(leaf.nbytes for leaf in leaves) / 2**20,
+            max_tokens=self.encoder.max_length_tokens,
+            embed_dim=self.encoder.dim,
+            license=None,
+            open_weights=None,
+            public_training_code=None,
+            public_training_data=None,
+            framework=["JAX"],
+            similarity_fn_name="cosine",
+            use_instructions=False,
+            training_datasets=None,
+        )
