@@ -40,6 +40,7 @@ ARGUMENTS = {
     "configs/lightweight.py:objective=ugt+align": {"token_distribution", "alignment"},
     "configs/static.py": {"alignment"},
     "configs/static.py:smoke": {"alignment"},
+    "configs/contextual.py:layers=2": {"alignment", "token_distribution"},
 }
 SMOKE = (
     "configs/claser.py:layers=2,smoke",
@@ -51,6 +52,7 @@ SMOKE = (
     *(f"configs/lightweight.py:objective={task},smoke" for task in ("mlm", "xtr", "all")),
     "configs/lightweight_multilingual.py:objective=smlm,smoke",
     "configs/static.py:smoke",
+    "configs/contextual.py:smoke",
 )
 
 

@@ -137,6 +137,7 @@ def default_config() -> ConfigDict:
     config.train.keep_last = 2
     config.train.keep_best = 1
     config.train.best_metric = ""  # e.g. "europarl.dev/p_at_1"
+    config.train.model_init = ""  # model directory or workdir whose encoder this one begins with
     config.train.word_vectors = ""  # multiCCA text file: the first embeddings of whole words
     config.train.export = "last"  # or "best", by best_metric
 
@@ -186,6 +187,8 @@ def dual_config(pairs: tuple[str, ...], layers: int = 2) -> ConfigDict:
     config.cleaning.alphabet_only = True
     config.cleaning.max_length_ratio, config.cleaning.max_words = 100.0, 300
     config.encoder = encoder_config("dual", layers=layers)
+    if not layers:
+        config.encoder.pooling = "weighted_mean"
     config.objective.reduction = "mean"
     config.objective.translation.weight = 0.0
     config.objective.token_distribution.weight = 1.0

@@ -41,3 +41,29 @@ def test_text_to_retrieval_on_eight_devices(config, tmp_path):
     results = json.loads((tmp_path / "r" / "results.json").read_text())
     if config.startswith("static"):  # words are learned at once: each has one translation
         assert results["metrics"]["dev/p_at_1"] > 0.5
+
+
+def test_a_run_begins_with_a_trained_encoder(tmp_path, capfd):
+    """With norms in front, layers on top of the static encoder first embed as it does."""
+    corpus = write_tsv(tmp_path / "corpus.tsv")
+    settings = {
+        "languages": "('de','en')",
+        "data.pairs": "('de-en',)",
+        "data.corpora": f"('tsv:{corpus}',)",
+        "data.reader": "numpy",
+        "vocab.size": 120,
+    }
+    options = [f"--config.{key}={value}" for key, value in settings.items()]
+    train = lambda config, workdir, *more: xling(
+        *("train", "--config", f"{ROOT}/configs/{config}", "--workdir", tmp_path / workdir),
+        *(*options, *more),
+    )
+    train("static.py:smoke", "static")
+    begin = f"--config.train.model_init={tmp_path / 'static'}"
+    vocab = f"--config.vocab.model={tmp_path / 'static/vocab/sentencepiece.model'}"
+    train("contextual.py:smoke", "more", begin, vocab, "--config.schedule.peak_value=0.0")
+    sentences = ["abcd efgh", "ab " * 20]
+    vectors = [xling_jax.load(tmp_path / name).encode(sentences) for name in ("static", "more")]
+    np.testing.assert_allclose(*vectors, atol=1e-6)
+    with pytest.raises(AssertionError, match="has another vocabulary"):
+        train("contextual.py:smoke", "other", begin, "--config.vocab.size=110")

@@ -69,13 +69,48 @@ def test_padding_and_company_change_no_vector():
 
 
 def test_without_layers_it_is_the_mean_of_weighted_tokens():
-    module = DualEncoder(vocab_size=20, width=8, layers=0)
+    module = DualEncoder(vocab_size=20, width=8, layers=0, pooling="weighted_mean")
     params = parameters(module)
     assert set(params) == {"embedding", "token_weight"}
     found = module.apply({"params": params}, padded(SENTENCES), deterministic=False)
     table = params["embedding"] * params["token_weight"][:, None]
     expected = [table[s].mean(0) if s else np.zeros(8) for s in SENTENCES]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_with_norms_in_front_layers_add_to_the_encoder_without_layers():
+    """x + Block(LN(x)), in float64; and new layers change nothing."""
+    sizes = SIZES | {"pooling": "weighted_mean", "norm": "pre", "layers": 1}
+    module = DualEncoder(**sizes)
+    bare = DualEncoder(**SIZES | {"pooling": "weighted_mean", "layers": 0})
+    fresh = module.init(jax.random.key(0), padded(SENTENCES))["params"]
+    kept = {name: fresh[name] for name in ("embedding", "token_weight")}
+    np.testing.assert_array_equal(
+        module.apply({"params": fresh}, padded(SENTENCES)),
+        bare.apply({"params": kept}, padded(SENTENCES)),
+    )
+    params = parameters(module)
+    found = module.apply({"params": params}, padded(SENTENCES))
+    params = reference.as_float64(params)
+    for row, sentence in enumerate(SENTENCES):
+        if not sentence:
+            assert not found[row].any()
+            continue
+        states = params["embedding"][sentence]
+        states = states + params["position_embedding"][1 : len(sentence) + 1]
+        block, n = params["blocks_0"], len(sentence)
+        states = states + reference.self_attention(
+            block["attention"], HEADS, layer_norm(block["attention_norm"], states), np.ones((n, n))
+        )
+        inner = swish(reference.dense(block["ffn"]["inner"], layer_norm(block["ffn_norm"], states)))
+        states = states + reference.dense(block["ffn"]["outer"], inner)
+        weights = params["token_weight"][sentence]
+        np.testing.assert_allclose(found[row], weights @ states / n, rtol=1e-4, atol=1e-5)
+
+
+def test_an_unknown_norm_is_refused():
+    with pytest.raises(ValueError, match="encoder.norm='both' must be one of post, pre"):
+        DualEncoder(**SIZES, norm="both").init(jax.random.key(0), padded(SENTENCES))
 
 
 def test_more_tokens_than_positions_are_refused():

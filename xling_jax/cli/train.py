@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax.cli import common, prepare_data
@@ -74,6 +73,13 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
         common.require_file(path, "--config.evaluation.retrieval")
     if config.train.word_vectors:
         common.require_file(config.train.word_vectors, "--config.train.word_vectors")
+    if config.train.model_init:
+        from xling_jax.encode.model_directory import find_model_directory
+
+        try:
+            find_model_directory(config.train.model_init)
+        except ValueError as error:
+            raise common.UsageError(f"--config.train.model_init: {error}") from error
     if config.train.best_metric and not config.evaluation.retrieval:
         raise common.UsageError(
             f"train.best_metric={config.train.best_metric!r} needs files in evaluation.retrieval"
@@ -120,7 +126,7 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
             workdir,
             corpus,
             evaluators=_evaluators(config, vocab),
-            word_vectors=_word_vectors(config, vocab),
+            begin_with=_begin_with(config, vocab),
             should_stop=sigterm,
             on_step=on_step,
         )
@@ -172,11 +178,20 @@ def _refuse_other_run(config: ConfigDict, workdir: Path) -> None:
         )
 
 
-def _word_vectors(config: ConfigDict, vocab: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """The first token embeddings of `train.word_vectors`, and which pieces have one."""
-    if not config.train.word_vectors:
-        return None
+def _begin_with(config: ConfigDict, vocab: Any) -> Callable[[Any], Any]:
+    """What `train.word_vectors` and `train.model_init` make of fresh parameters."""
+
+    def begin_with(params: Any) -> Any:
+        if config.train.word_vectors:
+            params = _put_word_vectors(config, vocab, params)
+        return _put_model(config, vocab, params) if config.train.model_init else params
+
+    return begin_with
+
+
+def _put_word_vectors(config: ConfigDict, vocab: Any, params: Any) -> Any:
     from xling_jax.data.word_vectors import coverage, read_word_vectors
+    from xling_jax.train.build import put_word_vectors
 
     width = config.encoder.get("embedding_width", config.encoder.width)
     vectors, found = read_word_vectors(
@@ -187,7 +202,30 @@ def _word_vectors(config: ConfigDict, vocab: Any) -> tuple[np.ndarray, np.ndarra
         "word vectors for %.1f %% of the pieces, %.1f %% of those that are words",
         *(100 * covered["pieces"], 100 * covered["words"]),
     )
-    return vectors, found
+    return put_word_vectors(params, vectors, found)
+
+
+def _put_model(config: ConfigDict, vocab: Any, params: Any) -> Any:
+    import jax
+
+    from xling_jax.encode.model_directory import find_model_directory, load_model
+    from xling_jax.train.build import put_encoder
+
+    directory = find_model_directory(config.train.model_init)
+    spec = load_model(directory)
+    if spec.vocab.fingerprint != vocab.fingerprint:
+        raise ValueError(
+            f"train.model_init: {directory} has another vocabulary; give it to "
+            "--config.vocab.model and prepare with it"
+        )
+    params, taken = put_encoder(params, spec.params)
+    logger.info(
+        "%d of the encoder's %d arrays are those of %s",
+        taken,
+        len(jax.tree.leaves(params["encoder"])),
+        directory,
+    )
+    return params
 
 
 MAX_LENGTH_TOKENS = 2000  # positions of the published T-LASER

@@ -21,6 +21,7 @@ from xling_jax.models.layers import (
 )
 
 _LAYER_NORM_EPSILON = 1e-12  # in float32
+NORMS = ("post", "pre")
 
 
 def _initializers(stddev: float) -> tuple[Initializer, Initializer]:
@@ -43,10 +44,14 @@ def _layer_norm(dtype: DTypeLike, name: str) -> nn.LayerNorm:
 class DualLayer(nn.Module):
     """x ← LN(x + Drop(MHA(x))); x ← LN(x + Drop(W2 · swish(W1 x))).
 
+    With `norm="pre"`: x ← x + Drop(MHA(LN(x))); x ← x + Drop(W2 · swish(W1 LN(x))), where both
+    blocks' output matrices start at 0, so that a new layer changes nothing.
+
     Attributes:
         width, heads, ffn_width: sizes.
         dropout: on both block outputs; attention_dropout on the attention probabilities.
         kernel_init: of the matrices.
+        norm: `post` or `pre`.
         dropout_generator: see `layers.Dropout`.
         dtype: of the computation.
     """
@@ -57,6 +62,7 @@ class DualLayer(nn.Module):
     dropout: float
     attention_dropout: float
     kernel_init: Initializer
+    norm: str = "post"
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
 
@@ -64,43 +70,56 @@ class DualLayer(nn.Module):
     def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """Maps [batch, length, width] to the same."""
         drop = Dropout(self.dropout, self.dropout_generator)
-        attended = Attention(
+        shared = {"kernel_init": self.kernel_init, "dtype": self.dtype}
+        if self.norm == "pre":
+            shared["output_init"] = nn.initializers.zeros
+        attention = Attention(
             self.width,
             self.heads,
             self.attention_dropout,
             self.dropout_generator,
-            self.kernel_init,
-            self.dtype,
             name="attention",
-        )(states, states, mask[:, None, :], deterministic)
-        norm = _layer_norm(self.dtype, "attention_norm")
-        states = norm(states + drop(attended, deterministic))
-        transformed = FeedForward(
+            **shared,
+        )
+        ffn = FeedForward(
             self.width,
             self.ffn_width,
             0.0,
             self.dropout_generator,
-            self.kernel_init,
-            self.dtype,
             activation="swish",
             name="ffn",
-        )(states, deterministic)
-        return _layer_norm(self.dtype, "ffn_norm")(states + drop(transformed, deterministic))
+            **shared,
+        )
+        norms = [_layer_norm(self.dtype, f"{block}_norm") for block in ("attention", "ffn")]
+        attend = lambda states: attention(states, states, mask[:, None, :], deterministic)
+        transform = lambda states: ffn(states, deterministic)
+        for block, norm in zip((attend, transform), norms, strict=True):
+            if self.norm == "pre":
+                states = states + drop(block(norm(states)), deterministic)
+            else:
+                states = norm(states + drop(block(states), deterministic))
+        return states
 
 
 class DualEncoder(nn.Module):
     """Tokens to sentence vectors.
 
-    With `layers=0` it is the mean of weighted token vectors, u = 1/n Σ_t a(w_t) E[w_t], with one
-    learned weight a token and nothing else: no positions, no norm, no dropout.
+    With `layers=0` nothing but the pooling is left, no positions, no norm, no dropout: with
+    `pooling="weighted_mean"`, the mean of weighted token vectors u = 1/n Σ_t a(w_t) E[w_t].
+
+    With `norm="pre"` tokens are not normalized before the first layer, positions start at 0 and
+    layers add to what is there (`DualLayer`). At the start the encoder then is the one without
+    layers of the same pooling, and can go on from its trained parameters.
 
     Attributes:
         vocab_size: ids are below it; `vocab_multiple` pads the table.
         width: D, of tokens and of the sentence vector.
         layers, heads, ffn_width: depth, attention heads, inner width.
         dropout: on embeddings and block outputs; attention_dropout on attention probabilities.
+        norm: `post` as published, or `pre`.
         max_length_tokens: rows of the position table; longer input is an error.
-        pooling: `mean` over real tokens as published, `first`, `max` or `self_attention`.
+        pooling: `mean` over real tokens as published, `first`, `max` or `self_attention`; or
+            `weighted_mean`, 1/n Σ_t a(w_t) x_t, with one learned weight a(w) a token.
         attention_hops, attention_width: of `self_attention`.
         pad_id: id of padding.
         init_stddev: of tables and matrices; 0 for the published code's, see `_initializers`.
@@ -116,6 +135,7 @@ class DualEncoder(nn.Module):
     ffn_width: int = 1024
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    norm: str = "post"
     max_length_tokens: int = 200
     pooling: str = "mean"
     attention_hops: int = 1
@@ -133,18 +153,28 @@ class DualEncoder(nn.Module):
         return self.width * (self.attention_hops if self.pooling == "self_attention" else 1)
 
     def setup(self):
+        if self.norm not in NORMS:
+            raise ValueError(f"encoder.norm={self.norm!r} must be one of {', '.join(NORMS)}")
         table_init, kernel_init = _initializers(self.init_stddev)
         rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
         self.embedding = self.param(
             "embedding", pad_row_zero(table_init, self.pad_id), (rows, self.width)
         )
-        if not self.layers:
+        if self.pooling == "weighted_mean":
             self.token_weight = self.param("token_weight", nn.initializers.ones, (rows,))
+        else:
+            self.pooled = SentencePooling(
+                self.pooling, self.attention_hops, self.attention_width, kernel_init, self.dtype
+            )
+        if not self.layers:
             return
+        pre = self.norm == "pre"
         self.position_embedding = self.param(
-            "position_embedding", table_init, (self.max_length_tokens + 1, self.width)
+            "position_embedding",
+            nn.initializers.zeros if pre else table_init,
+            (self.max_length_tokens + 1, self.width),
         )
-        self.embedding_norm = _layer_norm(self.dtype, "embedding_norm")
+        self.embedding_norm = None if pre else _layer_norm(self.dtype, "embedding_norm")
         self.drop = Dropout(self.dropout, self.dropout_generator)
         layer = nn.remat(DualLayer, static_argnums=(3,)) if self.remat else DualLayer
         self.blocks = [
@@ -155,14 +185,12 @@ class DualEncoder(nn.Module):
                 self.dropout,
                 self.attention_dropout,
                 kernel_init,
+                self.norm,
                 self.dropout_generator,
                 self.dtype,
             )
             for _ in range(self.layers)
         ]
-        self.pooled = SentencePooling(
-            self.pooling, self.attention_hops, self.attention_width, kernel_init, self.dtype
-        )
 
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
         """Encodes sentences.
@@ -178,26 +206,31 @@ class DualEncoder(nn.Module):
             ValueError: if there are more tokens than positions.
         """
         mask = tokens != self.pad_id
-        if not self.layers:
-            return self._mean(tokens, mask)
-        length = tokens.shape[1]
+        states = jnp.take(self.embedding, tokens, axis=0)
+        if self.layers:
+            states = self._transform(states, mask, deterministic)
+        if self.pooling != "weighted_mean":
+            return self.pooled(states, mask).astype(jnp.float32)
+        weights = jnp.where(mask, jnp.take(self.token_weight, tokens, axis=0), 0)
+        weights = weights / jnp.maximum(mask.sum(1, keepdims=True), 1)
+        return jnp.einsum("bl,blw->bw", weights, states.astype(jnp.float32))
+
+    def _transform(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
+        length = states.shape[1]
         if length > self.max_length_tokens:
             raise ValueError(
                 f"tokens have length {length}; encoder.max_length_tokens="
                 f"{self.max_length_tokens} is the longest"
             )
         # Row 0 is the published code's position of padding.
-        positions = jnp.where(mask[..., None], self.position_embedding[1 : length + 1], 0)
-        states = jnp.take(self.embedding, tokens, axis=0) + positions
-        states = self.drop(self.embedding_norm(states.astype(self.dtype)), deterministic)
+        states += jnp.where(mask[..., None], self.position_embedding[1 : length + 1], 0)
+        states = states.astype(self.dtype)
+        if self.embedding_norm is not None:
+            states = self.embedding_norm(states)
+        states = self.drop(states, deterministic)
         for block in self.blocks:
             states = block(states, mask, deterministic)
-        return self.pooled(states, mask).astype(jnp.float32)
-
-    def _mean(self, tokens: jax.Array, mask: jax.Array) -> jax.Array:
-        weights = jnp.where(mask, jnp.take(self.token_weight, tokens, axis=0), 0)
-        weights = weights / jnp.maximum(mask.sum(1, keepdims=True), 1)
-        return jnp.einsum("bl,blw->bw", weights, jnp.take(self.embedding, tokens, axis=0))
+        return states
 
     def table(self) -> jax.Array:
         """The token table, for a head or decoder that shares it."""

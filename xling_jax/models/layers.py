@@ -168,8 +168,9 @@ class Attention(nn.Module):
         heads: number of heads.
         dropout: on the attention probabilities.
         generator: of dropout.
-        kernel_init: of the four projections; biases start at 0.
+        kernel_init: of the projections; biases start at 0.
         dtype: of the computation; the softmax is float32.
+        output_init: of the last projection, where it is not `kernel_init`.
     """
 
     width: int
@@ -178,6 +179,7 @@ class Attention(nn.Module):
     generator: str = "threefry"
     kernel_init: Initializer = nn.initializers.normal(0.02)
     dtype: DTypeLike = jnp.float32
+    output_init: Initializer | None = None
 
     @nn.compact
     def __call__(
@@ -213,7 +215,8 @@ class Attention(nn.Module):
         weights = Dropout(self.dropout, self.generator)(weights, deterministic)
         attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
         attended = attended.reshape(*queries.shape[:-1], self.width)
-        return nn.Dense(self.width, kernel_init=self.kernel_init, dtype=self.dtype, name="output")(
+        output_init = self.output_init or self.kernel_init
+        return nn.Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")(
             attended
         )
 
@@ -229,6 +232,7 @@ class FeedForward(nn.Module):
         kernel_init: of both matrices; biases start at 0.
         dtype: of the computation.
         activation: f, `relu` or `swish`.
+        output_init: of W2, where it is not `kernel_init`.
     """
 
     width: int
@@ -238,6 +242,7 @@ class FeedForward(nn.Module):
     kernel_init: Initializer = nn.initializers.normal(0.02)
     dtype: DTypeLike = jnp.float32
     activation: str = "relu"
+    output_init: Initializer | None = None
 
     @nn.compact
     def __call__(self, inputs: jax.Array, deterministic: bool) -> jax.Array:
@@ -248,6 +253,5 @@ class FeedForward(nn.Module):
         hidden = Dropout(self.dropout, self.generator)(
             getattr(nn, self.activation)(hidden), deterministic
         )
-        return nn.Dense(self.width, kernel_init=self.kernel_init, dtype=self.dtype, name="outer")(
-            hidden
-        )
+        output_init = self.output_init or self.kernel_init
+        return nn.Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="outer")(hidden)

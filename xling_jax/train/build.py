@@ -105,6 +105,33 @@ def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any
     return unflatten_dict(flat | {path: put(flat[path]) for path in tables})
 
 
+def put_encoder(params: Any, encoder: Any) -> tuple[Any, int]:
+    """Parameters whose encoder begins with another's, where names and shapes agree.
+
+    Args:
+        params: nested dict with an `encoder`.
+        encoder: parameters of a trained encoder; what this one has not is left out.
+
+    Returns:
+        The parameters, and how many of the encoder's arrays were taken.
+
+    Raises:
+        ValueError: if none could be.
+    """
+    flat, found = flatten_dict(params), flatten_dict({"encoder": encoder})
+    taken = {
+        path: jax.device_put(jnp.asarray(found[path], leaf.dtype), leaf.sharding)
+        for path, leaf in flat.items()
+        if path in found and found[path].shape == leaf.shape
+    }
+    if not taken:
+        raise ValueError(
+            "train.model_init: no array of its encoder has the name and shape of one here; "
+            "are family and width the same?"
+        )
+    return unflatten_dict(flat | taken), len(taken)
+
+
 def init_params(model: CrossLingualModel) -> Callable[[jax.Array], Any]:
     """Returns key -> parameters, shapes taken from a batch of the smallest shape."""
     tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros((1,), jnp.int32)

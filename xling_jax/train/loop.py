@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from xling_jax.data.pairs import TranslationBatches, open_batches, plan_summary, read_batches
 from xling_jax.models.registry import encoder_specials
 from xling_jax.train import flops
-from xling_jax.train.build import build, compute_dtype, init_params, put_word_vectors
+from xling_jax.train.build import build, compute_dtype, init_params
 from xling_jax.train.check import check_batch_multiple, check_duration
 from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.interval import Interval
@@ -207,7 +207,7 @@ def train(
     corpus: Corpus,
     *,
     evaluators: Sequence[Evaluator] = (),
-    word_vectors: tuple[np.ndarray, np.ndarray] | None = None,
+    begin_with: Callable[[Any], Any] = lambda params: params,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, int], None] = lambda step, total: None,
 ) -> Result:
@@ -218,7 +218,7 @@ def train(
         workdir: gets `checkpoints/`, `metrics.jsonl`, `tensorboard/`.
         corpus: prepared data.
         evaluators: callables of (encoder parameters, step) that return named dev metrics.
-        word_vectors: [vocab, width] first embeddings and [vocab] which rows have one.
+        begin_with: maps the fresh parameters of a new run to those it begins with.
         should_stop: asked after every update; True saves and returns.
         on_step: called with (updates done, updates in all).
 
@@ -246,8 +246,8 @@ def train(
     )
     with checkpoints:
         state, start, progress = _initial_state(checkpoints, init, targets)
-        if start == 0 and word_vectors is not None:
-            state = state.replace(params=put_word_vectors(state.params, *word_vectors))
+        if start == 0:
+            state = state.replace(params=begin_with(state.params))
         if jax.process_index() == 0:
             _write_config(config, workdir)
         logger.info(
