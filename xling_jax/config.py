@@ -142,7 +142,8 @@ def default_config() -> ConfigDict:
     config.train.export = "last"  # or "best", by best_metric
 
     config.evaluation = ConfigDict()
-    config.evaluation.retrieval = ()  # TSV files with one column a language
+    config.evaluation.retrieval = ()  # TSV files with a column a language, directories of pairs
+    config.evaluation.classification = ()  # directories of {train,dev,test}.LANG.tsv
 
     config.mesh = ConfigDict()
     config.mesh.data = -1

@@ -6,13 +6,13 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.cli import common, prepare_data
+from xling_jax.cli import common, prepare_data, training_evaluation
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +69,7 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
         check_config(config)
     except ValueError as error:
         raise common.UsageError(str(error)) from error
-    for path in config.evaluation.retrieval:
-        common.require_file(path, "--config.evaluation.retrieval")
+    training_evaluation.check_evaluation(config)
     if config.train.word_vectors:
         common.require_file(config.train.word_vectors, "--config.train.word_vectors")
     if config.train.model_init:
@@ -80,10 +79,6 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
             find_model_directory(config.train.model_init)
         except ValueError as error:
             raise common.UsageError(f"--config.train.model_init: {error}") from error
-    if config.train.best_metric and not config.evaluation.retrieval:
-        raise common.UsageError(
-            f"train.best_metric={config.train.best_metric!r} needs files in evaluation.retrieval"
-        )
     _refuse_other_run(config, Path(workdir))
     prepared = prepare_data.prepare_from_config(config, workdir)
 
@@ -255,13 +250,9 @@ def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any]]:
     return family, arguments
 
 
-def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[Callable[..., Mapping[str, float]]]:
-    """Dev retrieval on each of `evaluation.retrieval`, as callables of (params, step)."""
-    if not config.evaluation.retrieval:
-        return ()
+def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[training_evaluation.Evaluator]:
+    """What `config.evaluation` names, as callables of (params, step)."""
     from xling_jax.encode.encoder import Encoder
-    from xling_jax.eval.retrieval import measure_retrieval
-    from xling_jax.eval.retrieval_data import load_retrieval_data
     from xling_jax.models.registry import build_encoder, encoder_specials
 
     family, arguments = _encoder_arguments(config)
@@ -277,18 +268,7 @@ def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[Callable[..., Mappin
         dim=module.dim,
     )
 
-    def evaluator(data: Any) -> Callable[[Any, int], Mapping[str, float]]:
-        def evaluate(params: Any, step: int) -> Mapping[str, float]:
-            del step
-            matrix = measure_retrieval(encoder.with_params(params).encode, data)
-            return {f"{data.name}/{metric}": matrix.mean(metric) for metric in matrix.metrics}
-
-        return evaluate
-
-    return [
-        evaluator(load_retrieval_data(path, languages=config.languages))
-        for path in config.evaluation.retrieval
-    ]
+    return training_evaluation.make_evaluators(config, encoder)
 
 
 class _Sigterm:

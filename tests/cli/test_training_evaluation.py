@@ -1,0 +1,118 @@
+"""What a run measures while it trains: from the names in its config to metrics.jsonl."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from tests.cli.corpora_for_cli import arguments, write_tsv
+from xling_jax.cli import main, training_evaluation
+from xling_jax.cli.common import UsageError
+
+WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
+
+
+def write_labelled(directory, languages):
+    directory.mkdir()
+    for split in ("train", "test"):
+        for code in languages:
+            rows = [f"{i % 2}\t{code} {word}" for i, word in enumerate(WORDS)] * 2
+            (directory / f"{split}.{code}.tsv").write_text("\n".join(rows) + "\n")
+    return str(directory)
+
+
+def make(languages=("de", "en"), **evaluation):
+    """Metrics of the evaluators of a config, of an encoder that knows the word but no language."""
+
+    def encode(texts):
+        return np.array([np.eye(len(WORDS))[WORDS.index(text.split()[1])] for text in texts])
+
+    encoder = types.SimpleNamespace(with_params=lambda params: types.SimpleNamespace(encode=encode))
+    config = ConfigDict({"languages": languages, "train": {"best_metric": ""}})
+    config.evaluation = ConfigDict({"retrieval": (), "classification": (), **evaluation})
+    training_evaluation.check_evaluation(config)
+    metrics = {}
+    for evaluator in training_evaluation.make_evaluators(config, encoder):
+        metrics |= evaluator({}, 1)
+    return metrics
+
+
+def test_classification_trains_on_english_if_it_can(tmp_path):
+    directory = write_labelled(tmp_path / "weather", ("de", "en", "fr"))
+    metrics = make(classification=(directory,))
+    assert metrics == {
+        "weather/same": 1,
+        "weather/cross": 1,
+        "weather/accuracy_en_de": 1,
+        "weather/accuracy_en_en": 1,
+    }
+    assert "weather/accuracy_fr_de" in make(("fr", "de"), classification=(directory,))
+
+
+def test_a_directory_of_pairs_is_measured_under_the_codes_of_the_config(tmp_path):
+    (tmp_path / "tatoeba").mkdir()
+    rows = "".join(f"deu {word}\teng {word}\n" for word in WORDS)
+    (tmp_path / "tatoeba" / "deu-eng.tsv").write_text("deu\teng\n" + rows)
+    (tmp_path / "tatoeba" / "xho-eng.tsv").write_text("xho\teng\nx sun\ty sun\n")
+    metrics = make(retrieval=(str(tmp_path / "tatoeba"),))
+    assert metrics["tatoeba/p_at_1"] == 1 and metrics["tatoeba/error"] == 0
+
+
+def test_two_sets_of_one_name_are_refused(tmp_path):
+    directories = []
+    for parent in ("a", "b"):
+        (tmp_path / parent).mkdir()
+        directories.append(write_labelled(tmp_path / parent / "weather", ("de", "en")))
+    with pytest.raises(UsageError, match="both called weather"):
+        make(classification=directories)
+
+
+def test_text_in_none_of_the_languages_is_an_error(tmp_path):
+    directory = write_labelled(tmp_path / "weather", ("fr",))
+    with pytest.raises(ValueError, match="one of the config's languages de, en; found fr"):
+        make(classification=(directory,))
+
+
+def test_missing_data_and_a_metric_that_nothing_measures_are_wrong_use(tmp_path):
+    with pytest.raises(UsageError, match="--config.evaluation.classification .*nowhere: no such"):
+        make(classification=(str(tmp_path / "nowhere"),))
+    config = ConfigDict({"train": {"best_metric": "x/cross"}})
+    config.evaluation = ConfigDict({"retrieval": (), "classification": ()})
+    with pytest.raises(UsageError, match="evaluation.classification"):
+        training_evaluation.check_evaluation(config)
+
+
+def test_a_run_writes_its_accuracy_and_keeps_the_best(tmp_path):
+    corpus = write_tsv(tmp_path / "corpus.tsv")
+    header, *rows = (line.split("\t") for line in corpus.read_text().splitlines())
+    (tmp_path / "words").mkdir()
+    for column, code in enumerate(header):
+        lines = [f"{len(row[1]) % 2}\t{row[column]}" for row in rows[:40]]
+        for split in ("train", "dev"):
+            (tmp_path / "words" / f"{split}.{code}.tsv").write_text("\n".join(lines) + "\n")
+    status = main.main(
+        arguments(
+            "train",
+            f"tsv:{corpus}",
+            tmp_path / "w",
+            f"--config.evaluation.classification=({str(tmp_path / 'words')!r},)",
+            "--config.train.best_metric=words/cross",
+            "--config.train.export=best",
+            "--config.train.total_steps=4",
+            "--config.train.evaluate_every_steps=2",
+        )
+    )
+    assert status == 0
+    lines = (tmp_path / "w" / "metrics.jsonl").read_text().splitlines()
+    measured = {
+        record["step"]: record["words/cross"]
+        for record in map(json.loads, lines)
+        if "words/cross" in record
+    }
+    assert list(measured) == [2, 4]
+    assert all(0 <= value <= 1 for value in measured.values())
+    exported = json.loads((tmp_path / "w" / "encoder" / "config.json").read_text())
+    best = max(measured.values())
+    assert measured[exported["training"]["exported_step"]] == best
