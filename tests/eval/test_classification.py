@@ -65,7 +65,7 @@ def test_c_is_chosen_on_dev_of_the_training_language_only():
     )
     chosen = [classification.measure_classification(encode, d) for d in (first, second)]
     assert "dev split of the training language" in chosen[0].selection
-    assert chosen[0].chosen_c == chosen[1].chosen_c
+    assert chosen[0].chosen == chosen[1].chosen
 
 
 def test_without_test_files_dev_measures_and_folds_choose():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,36 +14,81 @@ from xling_jax.cli.evaluation import (
     add_common,
     check_output,
     finish,
-    load_encoder,
+    load_vectors,
     numbers,
     words,
 )
 
 if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
     from xling_jax.eval.classification import ClassificationMatrix
+
+# Repeated here because the parser of `xling` must not load scikit-learn; a test compares them.
+CLASSIFIERS = ("logreg", "svm", "mlp", "linear")
+PROTOCOLS = ("zero-shot", "targeted", "leave-one-out")
+DOCUMENTS = ("sequence", "sentences-mean", "sentences-max", "windows-mean", "windows-max")
+SPLITS = ("punctuation", "laser")
 
 
 def add_task(tasks: Any) -> None:
     """Adds the task to `xling evaluate`."""
-    classification = tasks.add_parser(
+    parser = tasks.add_parser(
         "classification",
         help="labels in one language, texts in the others",
-        description="Trains a logistic regression on embeddings of one language and tests it on "
-        "all, beside chance and a bag of words.",
+        description="Trains classifiers on embeddings of labelled text and tests them on all "
+        "languages, beside chance and a bag of words.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(
-        classification, "directory of {train,dev,test}.LANG.tsv[.gz], label<TAB>text", nargs=None
+        parser,
+        "directory of {train,dev,test}.LANG.tsv[.gz], label<TAB>text",
+        nargs=None,
+        embeddings=True,
     )
-    classification.add_argument(
+    parser.add_argument(
         "--train-languages", type=words, metavar="CODE,CODE", help="those with labels (all)"
     )
-    classification.add_argument(
+    parser.add_argument(
+        "--classifiers",
+        type=_choices(CLASSIFIERS),
+        default=["logreg"],
+        metavar="NAME,NAME",
+        help="logreg (Yu), svm, mlp (LASER), linear (lightweight); by default logreg",
+    )
+    parser.add_argument(
+        "--protocols",
+        type=_choices(PROTOCOLS),
+        default=["zero-shot"],
+        metavar="NAME,NAME",
+        help="zero-shot: train on each language, test on all (default); targeted: train, select "
+        "and test in one; leave-one-out: train on all languages but that of the test",
+    )
+    parser.add_argument(
+        "--seeds", type=_count, default=5, metavar="N", help="runs of mlp and linear (5)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
+    parser.add_argument(
         "--c-values", type=numbers(float), metavar="C,C", help="regularizations to choose from"
     )
-    classification.add_argument("--seed", type=int, default=0, help="of the cross-validation")
-    classification.set_defaults(run=run)
+    parser.add_argument(
+        "--documents",
+        choices=DOCUMENTS,
+        default="sequence",
+        help="how a text becomes a vector: as one sequence, cut at the model's longest (default), "
+        "or the mean or maximum over its sentences or over windows of 128 words, one every 64",
+    )
+    parser.add_argument(
+        "--split",
+        choices=SPLITS,
+        default="punctuation",
+        help="where sentences end: at punctuation, or as in LASER at each standalone '.' of "
+        "tokenised text",
+    )
+    parser.add_argument(
+        "--max-tokens", type=_count, metavar="N", help="cut sequences at N tokens (the model's)"
+    )
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -52,8 +98,13 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if an input is missing or the output exists.
         ValueError, OSError: if the model or the data is broken, or writing fails.
     """
-    from xling_jax.eval import classification, classification_data
-    from xling_jax.eval import results as results_lib
+    from xling_jax.eval import (
+        classification,
+        classification_data,
+        document_modes,
+        stored_embeddings,
+    )
+    from xling_jax.eval import classification_tables as tables_lib
 
     started = time.monotonic()
     output = check_output(args)
@@ -62,50 +113,131 @@ def run(args: argparse.Namespace) -> None:
         if code not in known:
             raise UsageError(f"--languages: unknown language {code}; the data has {known}")
     data = classification_data.load_classification_data(args.data[0], args.languages)
-    encoder = load_encoder(args.model)
-    output.mkdir(parents=True, exist_ok=True)
+    if args.embeddings and (args.documents != "sequence" or args.max_tokens):
+        raise UsageError("--embeddings: is of whole texts; leave out --documents and --max-tokens")
+    encoder = load_vectors(args, lambda: stored_embeddings.classification_columns(data))
+    encode = encoder.encode if args.max_tokens is None else _shortened(encoder, args)
+    encode = document_modes.document_encoder(encode, args.documents, split=args.split)
+    encode = classification.embed_once(encode, data)
     c_values = args.c_values or classification.C_VALUES
-    matrix = classification.measure_classification(
-        encoder.encode,
-        data,
-        train_languages=args.train_languages,
-        c_values=c_values,
-        seed=args.seed,
-    )
-    described = [{"name": data.name, "path": str(args.data[0]), "sha256": data.fingerprint}]
-    settings = {
-        "classifier": "logreg",
-        "protocol": "zero-shot",
-        "c_values": list(c_values),
-        "seed": args.seed,
-        "selection": matrix.selection,
+    seeds = list(range(args.seed, args.seed + args.seeds))
+    matrices = {
+        _name(data.name, protocol, classifier): classification.measure_classification(
+            encode,
+            data,
+            protocol=protocol,
+            classifier=classifier,
+            train_languages=args.train_languages,
+            c_values=c_values,
+            baselines=classifier == args.classifiers[0],
+            seeds=seeds,
+        )
+        for protocol in args.protocols
+        for classifier in args.classifiers
     }
+    settings = {
+        "classifiers": args.classifiers,
+        "protocols": args.protocols,
+        "c_values": list(c_values),
+        "seeds": seeds,
+        "documents": args.documents,
+        "split": args.split,
+        "max_tokens": args.max_tokens or getattr(encoder, "max_length_tokens", None),
+        "selection": {name: matrix.selection for name, matrix in matrices.items()},
+    }
+    tables = [tables_lib.classification_table(name, matrix) for name, matrix in matrices.items()]
+    if len(matrices) > 1:
+        summary = tables_lib.summary_table(list(matrices.values()))
+        tables.insert(0, f"## {data.name}: accuracy, %\n\n{summary}\n")
+    output.mkdir(parents=True, exist_ok=True)
     if args.pictures:
-        _draw_classification(output / f"{data.name}.matrix.png", data.name, matrix)
+        for name, matrix in matrices.items():
+            _draw(output / f"{name}.matrix.png", name, matrix)
     finish(
         args,
         encoder,
-        described,
+        [{"name": data.name, "path": str(args.data[0]), "sha256": data.fingerprint}],
         settings,
-        classification.named_scores(data.name, matrix),
-        {data.name: matrix.to_dict()},
-        [results_lib.classification_table(data.name, matrix)],
+        {
+            metric: value
+            for name, matrix in matrices.items()
+            for metric, value in classification.named_scores(name, matrix).items()
+        },
+        {name: matrix.to_dict() for name, matrix in matrices.items()},
+        tables,
         started,
     )
 
 
-def _draw_classification(path: Path, name: str, matrix: ClassificationMatrix) -> None:
+def _name(data: str, protocol: str, classifier: str) -> str:
+    """The name of one measurement; that of the data alone for zero-shot logistic regression."""
+    words = [data]
+    words += [protocol.replace("-", "_")] if protocol != "zero-shot" else []
+    words += [classifier] if classifier != "logreg" else []
+    return "_".join(words)
+
+
+def _choices(known: Sequence[str]) -> Any:
+    """The argparse type of a list of known names."""
+
+    def parse(text: str) -> list[str]:
+        names = list(dict.fromkeys(words(text)))
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+        if not names:
+            raise argparse.ArgumentTypeError(f"must name one of {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def _count(text: str) -> int:
+    """An integer of at least 1."""
+    (value,) = numbers(int)(text)
+    return value
+
+
+def _shortened(encoder: Encoder, args: argparse.Namespace) -> Any:
+    """The `encode` of the same model, cutting at `--max-tokens`."""
+    from xling_jax.encode import encoder as encoder_lib
+    from xling_jax.encode.model_directory import find_model_directory, load_model
+
+    if args.max_tokens > encoder.max_length_tokens:
+        raise UsageError(
+            f"--max-tokens {args.max_tokens}: the model takes at most {encoder.max_length_tokens}"
+        )
+    shorter = encoder_lib.Encoder(
+        encoder.module,
+        encoder.params,
+        encoder.vocab,
+        specials=load_model(find_model_directory(args.model)).specials,
+        max_length_tokens=args.max_tokens,
+        languages=encoder.languages,
+        fingerprint=encoder.fingerprint,
+        dim=encoder.dim,
+    )
+    return shorter.encode
+
+
+def _draw(path: Path, name: str, matrix: ClassificationMatrix) -> None:
     from xling_jax.eval import pictures
 
-    baseline = matrix.mean("cross", "bag_of_words")
-    means = f"cross {100 * matrix.mean('cross'):.1f}, bag of words {100 * baseline:.1f}"
+    means = [
+        f"{which} {100 * matrix.mean(which):.1f}"
+        for which in ("same", "cross")
+        if matrix.mean(which) >= 0
+    ]
+    baseline = "bag_of_words" in matrix.accuracies and matrix.mean("cross", "bag_of_words")
+    if baseline and baseline >= 0:
+        means.append(f"bag of words {100 * baseline:.1f}")
     pictures.draw_matrix(
         path,
         matrix.accuracies["accuracy"],
         matrix.train_languages,
         matrix.test_languages,
-        title=f"{name}: zero-shot accuracy, %",
-        subtitle=means if matrix.mean("cross") >= 0 else "",
+        title=f"{name}: {matrix.protocol} accuracy, %",
+        subtitle=", ".join(means),
         row_title="train",
         column_title="test",
     )

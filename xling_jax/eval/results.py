@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.eval.classification import ClassificationMatrix
 from xling_jax.eval.retrieval import RetrievalMatrix
 
 _PACKAGES = ("xling_jax", "numpy", "scikit-learn", "jax", "jaxlib", "flax", "sentencepiece")
@@ -23,7 +22,6 @@ _PACKAGES = ("xling_jax", "numpy", "scikit-learn", "jax", "jaxlib", "flax", "sen
 _MIN_FILLED = 0.5
 # In this order, those there are; other P@k follow.
 _RETRIEVAL_TITLES = {"p_at_1": "P@1", "error": "error, cosine", "xsim": "xSIM"}
-_BASELINE_TITLES = {"bag_of_words": "bag of words", "chance": "commonest label"}
 
 
 def versions() -> dict[str, str]:
@@ -115,37 +113,6 @@ def retrieval_table(name: str, matrix: RetrievalMatrix, similarity: str) -> str:
         ]
         header = [f"{_metric_title(first)}, from \\ to", *matrix.languages, "mean"]
         lines.append(markdown_table(header, rows))
-    return "\n".join(lines) + "\n"
-
-
-def classification_table(name: str, matrix: ClassificationMatrix) -> str:
-    """Returns the Markdown section of one classification data set."""
-    kinds = ["accuracy", *(kind for kind in _BASELINE_TITLES if kind in matrix.accuracies)]
-    means = [
-        [
-            _BASELINE_TITLES.get(kind, "embeddings"),
-            *(_percent(matrix.mean(which, kind)) for which in ("same", "cross", "all")),
-        ]
-        for kind in kinds
-    ]
-    lines = [
-        f"## {name}: accuracy on {matrix.test_split} text, %",
-        "",
-        f"{len(matrix.labels)} labels; {matrix.selection}.",
-        "",
-        markdown_table(["features", "same", "cross", "all"], means),
-    ]
-    for kind in kinds:
-        rows = [
-            [
-                f"**{code}**",
-                *map(_percent, matrix.accuracies[kind][index]),
-                _percent(matrix.x_cross(code, kind)),
-            ]
-            for index, code in enumerate(matrix.train_languages)
-        ]
-        title = f"{_BASELINE_TITLES.get(kind, 'embeddings')}, train \\ test"
-        lines += ["", markdown_table([title, *matrix.test_languages, "X_cross"], rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,307 @@
+"""Protocols, seeds and the oracle of classification, by hand; document modes; the command."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.cli import evaluate_classification as command
+from xling_jax.cli import main
+from xling_jax.encode.texts import document_sentences
+from xling_jax.eval import classification, classification_tables, document_modes, protocols
+from xling_jax.eval.classification_data import ClassificationData, LabelledText
+
+LABELS = ("cold", "hot")
+
+
+def encode(texts):
+    """ "hot 3 de": the label decides the place, in German on an axis of its own as well."""
+    vectors = np.zeros((len(texts), 4))
+    for row, text in enumerate(texts):
+        label, number, language = text.split()
+        vectors[row, LABELS.index(label)] = 1
+        vectors[row, 2] = language == "de"
+        vectors[row, 3] = 0.01 * (int(number) % 7)
+    return vectors
+
+
+def labelled(language, n, flip=0):
+    """n texts; the first `flip` carry the wrong label."""
+    texts = [f"{LABELS[i % 2]} {i} {language}" for i in range(n)]
+    return LabelledText(texts, [LABELS[(i + (i < flip)) % 2] for i in range(n)])
+
+
+def data_of(**splits):
+    return ClassificationData("toy", splits)
+
+
+def three_languages():
+    """English and French teach the truth, German the opposite."""
+    train = {"en": labelled("en", 20), "de": labelled("de", 20, flip=20), "fr": labelled("fr", 20)}
+    test = {"en": labelled("en", 10), "de": labelled("de", 10), "fr": labelled("fr", 10, flip=1)}
+    return data_of(train=train, test=test)
+
+
+def measure(data, **settings):
+    return classification.measure_classification(
+        encode, data, **({"c_values": (1.0,), "baselines": False} | settings)
+    )
+
+
+def test_zero_shot_and_targeted_by_hand():
+    matrix = measure(three_languages())
+    np.testing.assert_allclose(
+        matrix.accuracies["accuracy"], [[1, 1, 0.9], [0, 0, 0.1], [1, 1, 0.9]]
+    )
+    targeted = measure(three_languages(), protocol="targeted")
+    assert targeted.train_languages == ("itself",)
+    np.testing.assert_allclose(targeted.accuracies["accuracy"], [[1, 0, 0.9]])
+    assert targeted.mean("same") == targeted.mean("all") == matrix.mean("same")
+    assert np.isnan(targeted.mean("cross"))
+
+
+def test_leave_one_out_equals_training_on_the_other_languages_joined():
+    data = three_languages()
+    matrix = measure(data, protocol="leave-one-out", baselines=True)
+    assert matrix.train_languages == ("the others",) and np.isnan(matrix.mean("same"))
+    assert matrix.num_train == {"en": 40, "de": 40, "fr": 40}
+    for column, code in enumerate(matrix.test_languages):
+        others = [data.splits["train"][other] for other in ("en", "de", "fr") if other != code]
+        joined = LabelledText(
+            others[0].texts + others[1].texts, others[0].labels + others[1].labels
+        )
+        alone = measure(
+            data_of(train={"xx": joined}, test={code: data.splits["test"][code]}), baselines=True
+        )
+        for kind, values in matrix.accuracies.items():
+            assert values[0, column] == alone.accuracies[kind][0, 0], (code, kind)
+    # English and French, which agree, teach German.
+    assert matrix.accuracies["accuracy"][0, 1] == 1
+
+
+def test_trainings_of_every_protocol():
+    listed = protocols.list_trainings("zero-shot", ["en"], ["en", "de"])
+    assert listed == [("en", ("en",), ("en", "de"))]
+    listed = protocols.list_trainings("targeted", ["en", "fr"], ["de", "fr"])
+    assert listed == [("itself", ("fr",), ("fr",))]
+    listed = protocols.list_trainings("leave-one-out", ["en"], ["en", "de"])
+    assert listed == [("the others", ("en",), ("de",))]
+    with pytest.raises(ValueError, match="targeted needs training text for one of the test"):
+        protocols.list_trainings("targeted", ["en"], ["de"])
+    with pytest.raises(ValueError, match="protocol must be one of zero-shot, targeted"):
+        protocols.list_trainings("few-shot", ["en"], ["de"])
+
+
+def test_the_order_of_languages_changes_only_the_order_of_results():
+    data = three_languages()
+    turned = data_of(
+        **{split: dict(reversed(parts.items())) for split, parts in data.splits.items()}
+    )
+    for protocol in protocols.PROTOCOLS:
+        one, other = (measure(d, protocol=protocol) for d in (data, turned))
+        scores = [classification.named_scores("toy", matrix) for matrix in (one, other)]
+        assert scores[0] == pytest.approx(scores[1])
+
+
+def test_seeds_give_means_and_sample_standard_deviations():
+    rng = np.random.default_rng(0)
+    rows = {"en": rng.standard_normal((60, 3)), "de": rng.standard_normal((60, 3))}
+
+    def noisy(texts):
+        return np.array([rows[text.split()[2]][int(text.split()[1])] for text in texts])
+
+    data = data_of(
+        train={"en": labelled("en", 40)},
+        dev={"en": labelled("en", 60), "de": labelled("de", 60)},
+        test={"en": labelled("en", 60), "de": labelled("de", 60)},
+    )
+    matrix = classification.measure_classification(
+        noisy, data, classifier="linear", seeds=(3, 4, 5), baselines=False
+    )
+    by_seed = matrix.by_seed["accuracy"][:, 0]
+    assert by_seed.shape == (3, 2) and len(set(by_seed[:, 0])) > 1
+    assert matrix.mean("cross") == pytest.approx(by_seed[:, 1].mean())
+    assert matrix.spread("all") == pytest.approx(by_seed.mean(axis=1).std(ddof=1))
+    # The oracle chooses an epoch on the text that then measures it: no other epoch is better.
+    assert np.all(matrix.by_seed["oracle"] >= matrix.by_seed["accuracy"])
+    assert len(matrix.chosen["en"]) == 3
+    scores = classification.named_scores("toy", matrix)
+    assert scores["toy/all_sd"] == matrix.spread("all") and "toy/oracle_cross" in scores
+    text = classification_tables.classification_table("toy", matrix)
+    mean, spread = 100 * matrix.mean("cross"), 100 * matrix.spread("cross")
+    assert f"{mean:.1f} ± {spread:.1f}" in text and "over 3 seeds" in text and "oracle" in text
+    assert f"{mean:.1f} ± {spread:.1f}" in classification_tables.summary_table([matrix])
+    json.dumps(matrix.to_dict(), allow_nan=False)
+
+
+def test_logistic_regression_uses_one_seed():
+    data = data_of(
+        train={"en": labelled("en", 20)}, dev={"en": labelled("en", 9)},
+        test={"en": labelled("en", 9)},
+    )  # fmt: skip
+    assert measure(data, c_values=(0.1, 1.0), seeds=(4, 5)).seeds == (4,)
+    with pytest.raises(ValueError, match="seeds must hold at least one"):
+        measure(data, seeds=())
+
+
+def test_an_oracle_is_shown_only_where_the_test_language_has_dev_text():
+    data = data_of(
+        train={"en": labelled("en", 20)}, dev={"en": labelled("en", 9)},
+        test={"en": labelled("en", 9), "de": labelled("de", 9)},
+    )  # fmt: skip
+    matrix = measure(data, c_values=(0.1, 1.0))
+    np.testing.assert_array_equal(np.isnan(matrix.accuracies["oracle"]), [[False, True]])
+    assert matrix.to_dict()["oracle"]["en"]["de"] is None
+    assert "oracle" not in measure(data, c_values=(0.1, 1.0), oracle=False).accuracies
+    assert (
+        "oracle"
+        not in measure(data_of(train=data.splits["train"], dev=data.splits["dev"])).accuracies
+    )  # Text that measures cannot also choose.
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_vectors_that_are_not_finite_are_refused(bad):
+    def broken(texts):
+        vectors = encode(texts)
+        vectors[0, 0] = bad
+        return vectors
+
+    with pytest.raises(ValueError, match="embeddings must be finite; 1 of 60 texts"):
+        classification.measure_classification(broken, three_languages())
+
+
+def test_wrong_numbers_of_vectors_are_refused():
+    with pytest.raises(ValueError, match="one row a text"):
+        classification.measure_classification(lambda t: encode(t)[1:], three_languages())
+    with pytest.raises(ValueError, match=r"shape \[n, dim\]"):
+        classification.measure_classification(lambda t: encode(t)[:, 0], three_languages())
+
+
+# Document modes
+
+
+def sentence_vectors(sentences):
+    """Each text: its number of words, its number of characters, the place of its first letter."""
+    return np.array([[len(s.split()), len(s), ord((s + "?").strip()[0])] for s in sentences], float)
+
+
+def test_document_modes_pool_their_pieces_by_hand():
+    texts = ["One two. Three four five! Six?", "Alone", ""]
+    mean = document_modes.document_encoder(sentence_vectors, "sentences-mean")(texts)
+    largest = document_modes.document_encoder(sentence_vectors, "sentences-max")(texts)
+    np.testing.assert_allclose(mean[:, 0], [(2 + 3 + 1) / 3, 1, 0])
+    np.testing.assert_allclose(largest[:, 0], [3, 1, 0])
+    assert mean.dtype == np.float32 and mean.shape == (3, 3)
+    for row, text in enumerate(texts):
+        pieces = sentence_vectors(document_sentences(text))
+        np.testing.assert_allclose(mean[row], pieces.mean(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(largest[row], pieces.max(axis=0))
+    assert document_modes.document_encoder(sentence_vectors, "sequence") is sentence_vectors
+
+
+def test_blocks_of_texts_change_nothing(monkeypatch):
+    texts = [f"Number {i}. " * (1 + i % 3) for i in range(7)]
+    whole = document_modes.document_encoder(sentence_vectors, "sentences-mean")(texts)
+    monkeypatch.setattr(document_modes, "_BLOCK_TEXTS", 2)
+    blocks = document_modes.document_encoder(sentence_vectors, "sentences-mean")(texts)
+    np.testing.assert_array_equal(whole, blocks)
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes"),
+    [(0, [0]), (1, [1]), (128, [128]), (129, [128, 65]), (192, [128, 128]), (193, [128, 128, 65])],
+)
+def test_windows_of_128_words_every_64(words, sizes):
+    text = " ".join(f"w{i}" for i in range(words))
+    windows = [window.split() for window in document_modes.word_windows(text)]
+    assert [len(window) for window in windows] == sizes
+    for number, window in enumerate(windows[: words and None]):
+        assert (
+            window
+            == [f"w{i}" for i in range(64 * number, 64 * number + len(window))][: len(window)]
+        )
+    assert not words or windows[-1][-1] == f"w{words - 1}"
+
+
+def test_characters_of_scripts_without_spaces_are_words():
+    windows = document_modes.word_windows("東京は日本の首都です", size=4, stride=2)
+    assert windows == ["東京は日", "は日本の", "本の首都", "首都です"]
+    with pytest.raises(ValueError, match="stride must be from 1 to size=4; got 5"):
+        document_modes.word_windows("a", size=4, stride=5)
+
+
+def test_lasers_split_at_points_that_stand_alone():
+    split = document_modes.split_at_points
+    assert split("the u.s. won . and left . ") == ["the u.s. won .", "and left ."]
+    assert split("no point") == ["no point"] and split("") == [""]
+    assert split(". . a") == [".", ".", "a"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "split", "message"),
+    [("paragraphs", "laser", "documents must be one of sequence"), ("windows-max", "x", "split")],
+)
+def test_unknown_modes_are_refused(mode, split, message):
+    with pytest.raises(ValueError, match=message):
+        document_modes.document_encoder(sentence_vectors, mode, split=split)
+
+
+# The command
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc")
+    monkeypatch.setattr(xling_jax, "load", lambda path: stand_in)
+    directory = tmp_path / "weather"
+    directory.mkdir()
+    for split in ("train", "dev", "test"):
+        for language in ("en", "de"):
+            part = labelled(language, 12)
+            rows = [f"{label}\t{text}\n" for label, text in zip(part.labels, part.texts)]
+            (directory / f"{split}.{language}.tsv").write_text("".join(rows))
+    return directory
+
+
+def run(directory, output, *options):
+    words = ["evaluate", "classification", "--model", "m", "--data", str(directory)]
+    return main.main([*words, "--output", str(output), *options])
+
+
+def test_the_command_measures_every_protocol_and_classifier(directory, tmp_path, capsys):
+    output = tmp_path / "out"
+    options = ["--classifiers", "logreg,svm", "--protocols", "zero-shot,leave-one-out"]
+    assert run(directory, output, *options, "--seeds", "2", "--seed", "7") == 0
+    results = json.loads((output / "results.json").read_text())
+    names = {"weather", "weather_svm", "weather_leave_one_out", "weather_leave_one_out_svm"}
+    assert set(results["matrices"]) == set(results["settings"]["selection"]) == names
+    assert results["settings"]["seeds"] == [7, 8] and len(results["data"][0]["sha256"]) == 64
+    assert results["model"]["fingerprint"] == "abc" and "scikit-learn" in results["versions"]
+    assert results["metrics"]["weather_leave_one_out_svm/cross"] == 1
+    assert results["metrics"]["weather_leave_one_out/accuracy_the_others_de"] == 1
+    assert results["matrices"]["weather_svm"]["classifier"] == "svm"
+    table = (output / "results.md").read_text()
+    assert table.startswith("## weather: accuracy, %") and "| leave-one-out |        svm |" in table
+    assert {p.name for p in output.glob("*.png")} == {f"{name}.matrix.png" for name in names}
+
+
+def test_the_command_pools_documents(directory, tmp_path):
+    asked = ["--documents", "sentences-max", "--split", "laser", "--no-pictures"]
+    assert run(directory, tmp_path / "out", *asked) == 0
+    settings = json.loads((tmp_path / "out/results.json").read_text())["settings"]
+    assert settings["documents"] == "sentences-max" and settings["split"] == "laser"
+
+
+def test_wrong_names_are_wrong_use(directory, tmp_path):
+    for words in (["--classifiers", "forest"], ["--protocols", ","], ["--seeds", "0"]):
+        with pytest.raises(SystemExit) as exit_info:
+            run(directory, tmp_path / "out", *words)
+        assert exit_info.value.code == 2
+
+
+def test_the_parser_knows_what_the_library_knows():
+    assert set(command.CLASSIFIERS) == set(classification.CLASSIFIERS)
+    assert set(command.PROTOCOLS) == set(classification.PROTOCOLS)
+    assert command.DOCUMENTS == document_modes.MODES and command.SPLITS == document_modes.SPLITS

@@ -1,0 +1,251 @@
+"""Classifiers: LASER's schedule against PyTorch, selection rules, seeds, oracles."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from xling_jax.eval import classifiers, mlp
+
+torch = pytest.importorskip("torch")
+
+RNG = np.random.default_rng(0)
+NUM, DIM, LABELS = 31, 6, 3
+CENTERS = RNG.standard_normal((LABELS, DIM)).astype(np.float32)
+
+
+def examples(num, seed, noise=0.6):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(num) % LABELS)
+    features = CENTERS[labels] + noise * rng.standard_normal((num, DIM))
+    return features.astype(np.float32), labels
+
+
+def everything(runs, num):
+    return np.ones((runs, 1, num), bool)
+
+
+def torch_network(sizes, layers, activation):
+    modules = []
+    for (size_in, size_out), (kernel, bias) in zip(zip(sizes, sizes[1:]), layers):
+        linear = torch.nn.Linear(size_in, size_out)
+        linear.weight.data = torch.from_numpy(kernel.T.copy())
+        linear.bias.data = torch.from_numpy(bias.copy())
+        modules += [linear, activation()]
+    return torch.nn.Sequential(*modules[:-1])
+
+
+def train_in_torch(schedule, layers, order, data, dev, l2=0.0):
+    """The published loops, with given weights and order: every epoch's weights and dev counts."""
+    (features, labels), (dev_features, dev_labels) = data, dev
+    activation = {"tanh": torch.nn.Tanh, "sigmoid": torch.nn.Sigmoid}[schedule.activation]
+    network = torch_network((DIM, *schedule.hidden, LABELS), layers, activation)
+    adam = torch.optim.Adam(network.parameters(), lr=schedule.learning_rate, weight_decay=l2)
+    x, y = torch.from_numpy(features), torch.from_numpy(labels)
+    history = []
+    for number, rows in enumerate(order, start=1):
+        for start in range(0, len(rows), schedule.batch_size):
+            batch = torch.from_numpy(rows[start : start + schedule.batch_size])
+            adam.zero_grad()
+            torch.nn.functional.cross_entropy(network(x[batch]), y[batch]).backward()
+            adam.step()
+        if number % schedule.passes_per_epoch == 0:
+            answers = network(torch.from_numpy(dev_features)).argmax(1).numpy()
+            linears = [m for m in network if isinstance(m, torch.nn.Linear)]
+            weights = [
+                (m.weight.detach().numpy().T.copy(), m.bias.detach().numpy().copy())
+                for m in linears
+            ]
+            history.append((int(np.sum(answers == dev_labels)), weights))
+    return history
+
+
+def orders(num_passes, num=NUM):
+    rng = np.random.default_rng(5)
+    return np.stack([rng.permutation(num) for _ in range(num_passes)])
+
+
+@pytest.mark.parametrize("hidden", [(10, 8), ()])
+def test_lasers_schedule_equals_pytorch(hidden):
+    schedule = dataclasses.replace(
+        mlp.LASER, hidden=hidden, input_dropout=0.0, hidden_dropout=0.0, num_epochs=40
+    )
+    data, dev = examples(NUM, 1), examples(40, 2)
+    layers = mlp.initial_layers(schedule, DIM, LABELS, seed=3)
+    order = orders(schedule.num_epochs)  # 31 rows: the last batch of each pass has 7 of 12.
+    trained = mlp.train(
+        schedule, *data, LABELS, dev_features=dev[0], dev_labels=dev[1],
+        dev_members=everything(1, 40), seeds=[3], initial=[layers], orders=order[None],
+    )  # fmt: skip
+    history = train_in_torch(schedule, layers, order, data, dev)
+    counts = [count for count, _ in history]
+    last_best = max(i for i, count in enumerate(counts) if count == max(counts))
+    assert trained.correct[0, 0] == max(counts)
+    assert trained.epochs[0, 0] == last_best + 1
+    for (kernel, bias), (want_kernel, want_bias) in zip(trained.layers, history[last_best][1]):
+        np.testing.assert_allclose(kernel[0, 0], want_kernel, atol=1e-4)
+        np.testing.assert_allclose(bias[0, 0], want_bias, atol=1e-4)
+    answers = trained.predict(0, 0, dev[0])
+    assert np.sum(answers == dev[1]) == max(counts)
+
+
+def test_sentevals_schedule_equals_pytorch_and_stops_early():
+    schedule = dataclasses.replace(mlp.SENTEVAL, hidden=(5,), batch_size=8, learning_rate=0.002)
+    data, dev = examples(NUM, 1, noise=1.0), examples(40, 2, noise=1.0)
+    layers = mlp.initial_layers(schedule, DIM, LABELS, seed=4)
+    order = orders(schedule.num_epochs * 4)
+    history = train_in_torch(schedule, layers, order, data, dev, l2=1e-2)
+    best, failures, kept = -1, 0, None
+    for number, (count, weights) in enumerate(history):
+        if count > best:
+            best, kept = count, (number, weights)
+        elif failures >= 5:
+            break
+        else:
+            failures += 1
+    assert number + 1 < len(history), "the case must stop early"
+    assert max(count for count, _ in history) > best, "going on must change the answer"
+    trained = mlp.train(
+        schedule, *data, LABELS, dev_features=dev[0], dev_labels=dev[1],
+        dev_members=everything(1, 40), seeds=[3], l2=[1e-2], initial=[layers], orders=order[None],
+    )  # fmt: skip
+    assert trained.correct[0, 0] == best and trained.epochs[0, 0] == kept[0] + 1
+    np.testing.assert_allclose(trained.layers[0][0][0, 0], kept[1][0][0], atol=1e-4)
+
+
+def short(**changes):
+    return dataclasses.replace(mlp.LASER, num_epochs=6, **changes)
+
+
+def train(schedule, seeds, rows=None, l2=None, members=None):
+    data, dev = examples(NUM, 1), examples(40, 2)
+    members = everything(len(seeds), 40) if members is None else members
+    return mlp.train(
+        schedule, *data, LABELS, dev_features=dev[0], dev_labels=dev[1], dev_members=members,
+        seeds=seeds, train_rows=rows, l2=l2,
+    )  # fmt: skip
+
+
+def test_a_run_does_not_depend_on_the_runs_beside_it():
+    alone, together = train(short(), [7]), train(short(), [3, 7])
+    for one, both in zip(alone.layers, together.layers):
+        np.testing.assert_allclose(one[0][0], both[0][1], atol=1e-6)
+    assert not np.allclose(together.layers[0][0][0], together.layers[0][0][1])
+
+
+def test_runs_of_fewer_batches_take_no_empty_steps():
+    rows = [np.arange(NUM), np.arange(12)]
+    alone, together = train(short(), [7], rows[1:]), train(short(), [3, 7], rows)
+    for one, both in zip(alone.layers, together.layers):
+        np.testing.assert_allclose(one[0][0], both[0][1], atol=1e-6)
+
+
+def test_dropout_and_weight_decay_change_what_is_learned():
+    kernels = [
+        trained.layers[0][0]
+        for trained in (
+            train(short(), [7]),
+            train(short(input_dropout=0.0), [7]),
+            train(short(hidden_dropout=0.0), [7]),
+            train(short(), [7], l2=[0.1]),
+        )
+    ]
+    for number, kernel in enumerate(kernels[1:]):
+        assert not np.allclose(kernels[0], kernel), number
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    import jax
+
+    # With an identity layer and no hidden layers the logits are the dropped input itself.
+    schedule = mlp.Schedule(hidden=(), input_dropout=0.2)
+    layers = [(np.eye(50, dtype=np.float32), np.zeros(50, np.float32))]
+    values = np.asarray(
+        mlp._apply(schedule, layers, np.ones((4000, 50), np.float32), jax.random.key(0))
+    )
+    assert set(np.unique(values)) == {0.0, np.float32(1.25)}
+    assert np.mean(values == 0) == pytest.approx(0.2, abs=0.003)
+
+
+def test_every_dev_set_keeps_its_own_epoch():
+    members = np.zeros((1, 2, 40), bool)
+    members[:, 0, :20], members[:, 1, 20:] = True, True
+    both = train(short(), [7], members=members)
+    for number in (0, 1):
+        alone = train(short(), [7], members=members[:, number : number + 1])
+        assert both.epochs[0, number] == alone.epochs[0, 0]
+        np.testing.assert_allclose(both.layers[1][0][0, number], alone.layers[1][0][0, 0])
+
+
+def named(num, seed, noise=0.6):
+    features, labels = examples(num, seed, noise)
+    return classifiers.Examples(features, [f"label {label}" for label in labels])
+
+
+@pytest.fixture
+def short_training(monkeypatch):
+    schedules = {
+        name: dataclasses.replace(schedule, num_epochs=150, learning_rate=0.01)
+        for name, schedule in classifiers.NEURAL.items()
+    }
+    monkeypatch.setattr(classifiers, "NEURAL", schedules)
+
+
+@pytest.mark.parametrize("name", classifiers.CLASSIFIERS)
+@pytest.mark.parametrize("with_dev", [True, False])
+def test_every_classifier_learns_with_and_without_dev(name, with_dev, short_training):
+    dev = named(30, 2, 0.3) if with_dev else None
+    selected, _ = classifiers.train_classifier(name, named(90, 1, 0.3), dev, {}, seeds=(0, 1))
+    assert len(selected) == 2
+    for one in selected:
+        assert one.accuracy(named(60, 3, 0.3)) > 0.9
+
+
+@pytest.mark.parametrize("name", ["logreg", "svm"])
+def test_a_classifier_equals_scikit_learns(name):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    train_examples, test = named(60, 1), named(50, 2)
+    (selected,), _ = classifiers.train_classifier(name, train_examples, None, {}, c_values=[0.1])
+    features = train_examples.features
+    mean = features.mean(axis=0)
+    scale = np.sqrt(np.mean((features - mean) ** 2))
+    kind = {"logreg": LogisticRegression, "svm": LinearSVC}[name]
+    other = kind(C=0.1).fit((features - mean) / scale, train_examples.labels)
+    np.testing.assert_array_equal(
+        selected.predict(test.features), other.predict((test.features - mean) / scale)
+    )
+
+
+def test_dev_selects_and_the_oracle_selects_on_its_own():
+    # A label rules the training text: the smallest C answers it always, which is right for a test
+    # language that has nothing else, and wrong for dev text that has all labels.
+    full = named(90, 1)
+    rows = [i for i, label in enumerate(full.labels) if label == "label 0" or i < 20]
+    train_examples = classifiers.Examples(full.features[rows], [full.labels[i] for i in rows])
+    dev, other = named(40, 2), classifiers.Examples(named(9, 3, 3.0).features, ["label 0"] * 9)
+    accuracies = {}
+    for c in classifiers.C_VALUES:
+        (one,), _ = classifiers.train_classifier("logreg", train_examples, None, {}, c_values=[c])
+        accuracies[c] = (one.accuracy(dev), one.accuracy(other))
+    best = [max(accuracies, key=lambda c: (accuracies[c][i], -c)) for i in (0, 1)]
+    assert best[0] != best[1]
+    (selected,), (oracles,) = classifiers.train_classifier(
+        "logreg", train_examples, dev, {"de": other}
+    )
+    assert [selected.chosen, oracles["de"].chosen] == best
+
+
+def test_labels_that_training_does_not_know_are_wrong_answers(short_training):
+    dev = classifiers.Examples(named(9, 2).features, ["never seen"] * 9)
+    (selected,), _ = classifiers.train_classifier("mlp", named(60, 1), dev, {})
+    assert selected.accuracy(dev) == 0
+    assert selected.chosen == 150  # All epochs have none right, and the last of equals is kept.
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="classifier must be one of logreg, svm, mlp, linear"):
+        classifiers.train_classifier("forest", named(9, 1), None, {})
+    with pytest.raises(ValueError, match="c_values must be positive"):
+        classifiers.train_classifier("svm", named(9, 1), None, {}, c_values=[0.0])

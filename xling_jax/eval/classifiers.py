@@ -1,0 +1,252 @@
+"""Classifiers by name, and how each is selected on development text.
+
+`logreg` (Yu et al. 2018) and `svm` choose the strength of their regularization, `mlp` (LASER) and
+`linear` (the lightweight model, LASER's schedule) the epoch. Selection knows the training language
+only; beside it stand oracles, which choose on other development text what they could not know.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from xling_jax.eval import mlp
+
+_logger = logging.getLogger(__name__)
+
+NEURAL = {"mlp": mlp.LASER, "linear": mlp.LINEAR}
+CLASSIFIERS = ("logreg", "svm", *NEURAL)
+
+# Choice: Yu et al. (2018) use logistic regression without naming the grid.
+C_VALUES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+_NUM_FOLDS = 5
+_MAX_ITERATIONS = 2000
+# Choice: without development text the epoch is chosen on this share of the training text, which
+# is not trained on; MLDoc has development text.
+_HELD_OUT_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Features [n, dim], dense or sparse, and the labels of the n rows."""
+
+    features: np.ndarray
+    labels: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A trained classifier.
+
+    Attributes:
+        predict: features [n, dim] to n labels.
+        chosen: what was selected: C, or the epoch, from 1.
+    """
+
+    predict: Callable[[np.ndarray], np.ndarray]
+    chosen: float
+
+    def accuracy(self, examples: Examples) -> float:
+        """Share of right answers."""
+        return float(np.mean(self.predict(examples.features) == np.array(examples.labels)))
+
+
+def train_classifier(
+    name: str,
+    train: Examples,
+    dev: Examples | None,
+    oracles: Mapping[str, Examples],
+    *,
+    c_values: Sequence[float] = C_VALUES,
+    seeds: Sequence[int] = (0,),
+) -> tuple[list[Selected], list[dict[str, Selected]]]:
+    """Trains a classifier and selects it on development text, and on that of every oracle.
+
+    Args:
+        name: one of `CLASSIFIERS`.
+        train: at least two labels.
+        dev: what selects; without it `logreg` and `svm` cross-validate on the training text, the
+            neural ones hold a tenth of it out.
+        oracles: development text that selects once more, by name.
+        c_values: inverse regularization strengths to choose from; a single one saves the search.
+        seeds: of first weights, order and dropout, or of the folds.
+
+    Returns:
+        The classifier selected for each seed, and for each seed those of the oracles. Where no
+        chance is involved, one fit serves all seeds.
+
+    Raises:
+        ValueError: if the name is unknown or `c_values` is empty or not positive.
+    """
+    if name not in CLASSIFIERS:
+        raise ValueError(f"classifier must be one of {', '.join(CLASSIFIERS)}; got {name!r}")
+    if not c_values or min(c_values) <= 0:
+        raise ValueError(f"c_values must be positive, at least one; got {list(c_values)}")
+    if name in NEURAL:
+        return _train_neural(name, train, dev, oracles, seeds)
+    from threadpoolctl import threadpool_limits
+
+    # These problems are too small for threads: on two busy cores they made a fit 50 times slower.
+    with threadpool_limits(1):
+        return _train_by_c(name, train, dev, oracles, sorted(c_values), seeds)
+
+
+def selection_rule(name: str, c_values: Sequence[float], num_dev: int, num_rows: int) -> str:
+    """Says how a classifier is selected where `num_dev` of `num_rows` trainings have dev text."""
+    if name in NEURAL:
+        where, otherwise = "last epoch of best accuracy", f"{_HELD_OUT_SHARE:.0%} held out of it"
+    else:
+        where, otherwise = "C by accuracy", f"{_NUM_FOLDS}-fold cross-validation on it"
+        if len(c_values) == 1:
+            return "fixed C"
+    if num_dev == num_rows:
+        return f"{where} on the dev split of the training language"
+    rule = f"{where} on the training text, {otherwise}"
+    return f"{rule}, or on the dev split where a language has one" if num_dev else rule
+
+
+def _train_by_c(name, train, dev, oracles, c_values, seeds):
+    """`logreg` and `svm`."""
+    condition = _conditioning(train.features)
+    features, labels = condition(train.features), np.array(train.labels)
+    fitted: dict[float, Selected] = {}
+
+    def fit(c: float) -> Selected:
+        if c not in fitted:
+            model = _fit(name, features, labels, c)
+            fitted[c] = Selected(lambda rows: model.predict(condition(rows)), c)
+        return fitted[c]
+
+    def select(examples: Examples) -> Selected:
+        scores = [fit(c).accuracy(examples) for c in c_values]
+        return fit(c_values[int(np.argmax(scores))])  # Of equals the smallest.
+
+    if len(c_values) == 1:
+        selected = [fit(c_values[0])] * len(seeds)
+        oracles = {}  # Nothing to choose.
+    elif dev is not None:
+        selected = [select(dev)] * len(seeds)
+    else:
+        selected = [fit(_cross_validate(name, features, labels, c_values, seed)) for seed in seeds]
+    known = {code: select(examples) for code, examples in oracles.items()}
+    return selected, [known] * len(seeds)
+
+
+def _train_neural(name, train, dev, oracles, seeds):
+    """`mlp` and `linear`; all seeds at once."""
+    names, labels = np.unique(np.array(train.labels), return_inverse=True)
+    index = {label: number for number, label in enumerate(names.tolist())}
+    features = np.asarray(train.features, np.float32)
+    rows = None
+    sets = list(oracles.values())
+    if dev is not None:
+        sets.insert(0, dev)
+    members = np.zeros((len(seeds), 1 + len(oracles), 0), bool)
+    dev_features, dev_labels = [np.zeros((0, features.shape[1]), np.float32)], [[]]
+    for number, examples in enumerate(sets, start=0 if dev is not None else 1):
+        dev_features.append(np.asarray(examples.features, np.float32))
+        dev_labels.append([index.get(label, -1) for label in examples.labels])
+        block = np.zeros((len(seeds), 1 + len(oracles), len(examples.labels)), bool)
+        block[:, number] = True
+        members = np.concatenate([members, block], axis=2)
+    if dev is None:
+        held_out = np.stack([_held_out(labels, seed) for seed in seeds])
+        rows = [np.flatnonzero(~held) for held in held_out]
+        block = np.zeros((len(seeds), 1 + len(oracles), len(labels)), bool)
+        block[:, 0] = held_out
+        members = np.concatenate([members, block], axis=2)
+        dev_features.append(features)
+        dev_labels.append(labels)
+    trained = mlp.train(
+        NEURAL[name],
+        features,
+        labels,
+        len(names),
+        dev_features=np.concatenate(dev_features),
+        dev_labels=np.concatenate(dev_labels).astype(np.int32),
+        dev_members=members,
+        seeds=seeds,
+        train_rows=rows,
+    )
+
+    def kept(run: int, dev_set: int) -> Selected:
+        return Selected(
+            lambda rows: names[trained.predict(run, dev_set, rows)],
+            int(trained.epochs[run, dev_set]),
+        )
+
+    runs = range(len(seeds))
+    by_oracle = [{code: kept(run, i) for i, code in enumerate(oracles, start=1)} for run in runs]
+    return [kept(run, 0) for run in runs], by_oracle
+
+
+def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
+    """[n] bool, a tenth of each label's rows by lot; the labels stay trained on."""
+    rng = np.random.default_rng([seed, 2])
+    held = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        held[rows[: round(_HELD_OUT_SHARE * len(rows))]] = True
+    if not held.any():  # Tiny data: one row of the commonest label.
+        held[np.flatnonzero(labels == np.bincount(labels).argmax())[-1]] = True
+    return held
+
+
+def _conditioning(train) -> Callable:
+    """The function from features to those that a solver converges on.
+
+    One shift and one scale for all features, from the training text: this changes what a value of
+    C means and the time the solver takes, not which functions are learnable. Sparse features stay.
+    """
+    from scipy.sparse import issparse
+
+    if issparse(train):
+        return lambda features: features
+    train = np.asarray(train, np.float32)
+    mean = train.mean(axis=0)
+    scale = float(np.sqrt(np.mean(np.square(train - mean)))) or 1.0
+    return lambda features: (np.asarray(features, np.float32) - mean) / scale
+
+
+def _cross_validate(name: str, features, labels: np.ndarray, c_values, seed: int) -> float:
+    """The value with the most right answers over the folds; of equals the smallest."""
+    from sklearn.model_selection import StratifiedKFold
+
+    folds = StratifiedKFold(_num_folds(labels), shuffle=True, random_state=seed)
+    correct = np.zeros(len(c_values), np.int64)
+    with warnings.catch_warnings():
+        # A label rarer than the number of folds is in some folds only; that is fine here.
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        splits = list(folds.split(np.zeros(len(labels)), labels))
+    for fit_rows, held_rows in splits:
+        for place, c in enumerate(c_values):
+            model = _fit(name, features[fit_rows], labels[fit_rows], c)
+            correct[place] += np.sum(model.predict(features[held_rows]) == labels[held_rows])
+    return c_values[int(np.argmax(correct))]
+
+
+def _num_folds(labels: np.ndarray) -> int:
+    return int(max(2, min(_NUM_FOLDS, np.unique(labels, return_counts=True)[1].max())))
+
+
+def _fit(name: str, features, labels: np.ndarray, c: float):
+    """A multinomial logistic regression or a linear SVM, one label against the rest; L2."""
+    from sklearn.dummy import DummyClassifier
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    if len(np.unique(labels)) < 2:  # A fold may lack the rarer label.
+        model = DummyClassifier(strategy="most_frequent")
+    elif name == "svm":
+        model = LinearSVC(C=c, max_iter=_MAX_ITERATIONS, random_state=0)
+    else:
+        model = LogisticRegression(C=c, max_iter=_MAX_ITERATIONS)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(features, labels)
+    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
+        _logger.info("%s with C=%g stopped at %d iterations", name, c, _MAX_ITERATIONS)
+    return model
