@@ -1,11 +1,16 @@
 """Exact neighbors: values by hand, brute force in float64, ties, sizes, bad input."""
 
+import contextlib
+import os
+import subprocess
+import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from xling_jax.align import knn
+from xling_jax.align import knn, knn_numpy
 
 
 def brute_force(queries, keys, k):
@@ -32,7 +37,7 @@ def test_values_by_hand():
 def test_every_block_size_equals_brute_force_with_ties(monkeypatch, k, tile):
     rng = np.random.default_rng(k)
     queries, keys = small_integers(rng, 23), small_integers(rng, 61)
-    monkeypatch.setattr(knn, "_tile_shape", lambda *_: tile)
+    monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: tile)
     scores, indices = knn.top_k(queries, keys, k)
     expected_scores, expected_indices = brute_force(queries, keys, k)
     np.testing.assert_array_equal(indices, expected_indices)
@@ -70,7 +75,7 @@ def test_no_queries_give_empty_results():
 def test_score_tile_changes_what_is_ranked(monkeypatch):
     rng = np.random.default_rng(1)
     queries, keys, penalty = small_integers(rng, 9), small_integers(rng, 31), rng.random(31)
-    monkeypatch.setattr(knn, "_tile_shape", lambda *_: (4, 5))
+    monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: (4, 5))
     _, indices = knn.top_k(
         queries, keys, 3, score_tile=lambda tile, rows, columns: tile - penalty[columns]
     )
@@ -79,16 +84,202 @@ def test_score_tile_changes_what_is_ranked(monkeypatch):
 
 
 @pytest.mark.parametrize("k", [4, 40])
-def test_working_memory_stays_within_the_bound(tmp_path, k):
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_working_memory_stays_within_the_bound(tmp_path, monkeypatch, k, both_ways):
+    use_threads(monkeypatch, 2)
     rng = np.random.default_rng(2)
     np.save(tmp_path / "keys.npy", rng.standard_normal((20_000, 64)).astype(np.float16))
     keys = np.load(tmp_path / "keys.npy", mmap_mode="r")
     queries = rng.standard_normal((1000, 64)).astype(np.float32)
     tracemalloc.start()
-    scores, indices = knn.top_k(queries, keys, k, memory_mb=6)
+    find = knn.top_k_both_ways if both_ways else knn.top_k
+    found = find(queries, keys, k, memory_mb=6)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak - scores.nbytes - indices.nbytes < 6 * 2**20
+    found = sum(found, ()) if both_ways else found
+    assert peak - sum(array.nbytes for array in found) < 6 * 2**20
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("tile", [(4, 5), (1000, 1000)])
+def test_both_ways_equals_one_way_and_the_other(monkeypatch, threads, tile):
+    monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: tile)
+    use_threads(monkeypatch, threads)
+    rng = np.random.default_rng(4)
+    for k in (1, 4, 33):
+        x, y = small_integers(rng, 37), small_integers(rng, 61)
+        forward, backward = knn.top_k_both_ways(x, y, k)
+        for found, sides in ((forward, (x, y)), (backward, (y, x))):
+            expected_scores, expected_indices = brute_force(*sides, k)
+            np.testing.assert_array_equal(found[0], expected_scores)
+            np.testing.assert_array_equal(found[1], expected_indices)
+
+
+def use_threads(monkeypatch, threads):
+    """Has the NumPy backend split the keys among threads, however few and whatever the CPU."""
+
+    class Libraries:
+        def select(self, user_api):
+            return self
+
+        def info(self):
+            return [{"num_threads": threads}]
+
+        def limit(self, limits):
+            return contextlib.nullcontext()
+
+    monkeypatch.setattr(knn_numpy.threadpoolctl, "ThreadpoolController", Libraries)
+    monkeypatch.setattr(knn_numpy, "_MIN_KEYS_PER_THREAD", 2)
+
+
+@pytest.mark.parametrize("k", [4, 60])
+def test_the_number_of_threads_changes_nothing(monkeypatch, k):
+    rng = np.random.default_rng(5)
+    queries, keys = small_integers(rng, 23), small_integers(rng, 61)
+    use_threads(monkeypatch, 5)
+    monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: (6, 7))
+    scores, indices = knn.top_k(queries, keys, k)
+    expected_scores, expected_indices = brute_force(queries, keys, k)
+    np.testing.assert_array_equal(indices, expected_indices)
+    np.testing.assert_array_equal(scores, expected_scores)
+
+
+def test_a_bad_row_is_found_in_a_thread_too(monkeypatch):
+    use_threads(monkeypatch, 4)
+    keys = np.ones((64, 2))
+    keys[63, 0] = np.inf
+    with pytest.raises(ValueError, match=r"keys\[63\]"):
+        knn.top_k(np.ones((3, 2)), keys, 1)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.parametrize("memory_mb", [1e-4, 256])
+def test_backends_agree_with_brute_force_and_break_ties_alike(backend, memory_mb):
+    rng = np.random.default_rng(6)
+    for k in (1, 4, 70):
+        queries, keys = small_integers(rng, 23), small_integers(rng, 61)
+        scores, indices = knn.top_k(queries, keys, k, memory_mb=memory_mb, backend=backend)
+        expected_scores, expected_indices = brute_force(queries, keys, k)
+        np.testing.assert_array_equal(indices, expected_indices)
+        np.testing.assert_array_equal(scores, expected_scores)
+        assert scores.dtype == np.float32 and indices.dtype == np.int64
+
+
+EIGHT_DEVICES = """
+import jax
+import numpy as np
+from xling_jax.align import knn
+
+assert len(jax.devices()) == 8
+rng = np.random.default_rng(0)
+for n, m, k, memory_mb in ((23, 61, 4, 256), (23, 61, 70, 256), (40, 500, 5, 1e-2), (3, 5, 4, 1)):
+    x, y = (rng.integers(-3, 4, (rows, 4)).astype(np.float32) for rows in (n, m))
+    for sides in ((x, y), (y, x)):
+        expected = knn.top_k(*sides, k)
+        found = knn.top_k(*sides, k, memory_mb=memory_mb, backend="jax")
+        np.testing.assert_array_equal(found[1], expected[1])
+        np.testing.assert_array_equal(found[0], expected[0])
+    for found, expected in zip(
+        knn.top_k_both_ways(x, y, k, backend="jax"), knn.top_k_both_ways(x, y, k)
+    ):
+        np.testing.assert_array_equal(found[1], expected[1])
+"""
+
+
+def test_keys_split_over_eight_devices_give_the_same_neighbors_and_ties():
+    flags = "--xla_force_host_platform_device_count=8"
+    result = subprocess.run(
+        [sys.executable, "-c", EIGHT_DEVICES],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("memory_mb", [0.02, 256])
+def test_a_flat_faiss_index_finds_the_same(memory_mb):
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(7)
+    queries, keys = (knn.normalize(rng.standard_normal((n, 48))) for n in (60, 900))
+    scores, indices = knn.top_k(queries, keys, 4)
+    by_faiss = knn.top_k(queries, keys, 4, memory_mb=memory_mb, backend="faiss")
+    np.testing.assert_array_equal(by_faiss[1], indices)
+    np.testing.assert_allclose(by_faiss[0], scores, atol=1e-6)
+
+
+def test_our_neighbors_are_those_of_faiss_itself():
+    faiss = pytest.importorskip("faiss")
+    rng = np.random.default_rng(8)
+    queries, keys = (knn.normalize(rng.standard_normal((n, 64))) for n in (100, 5000))
+    index = faiss.IndexFlatIP(64)
+    index.add(keys)
+    expected_scores, expected_indices = index.search(queries, 8)
+    for backend in ("numpy", "jax"):
+        scores, indices = knn.top_k(queries, keys, 8, backend=backend)
+        np.testing.assert_array_equal(indices, expected_indices)
+        np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+def test_faiss_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match="pip install faiss-cpu"):
+        knn.top_k(np.eye(2), np.eye(2), 1, backend="faiss")
+
+
+def test_auto_is_numpy_on_a_cpu():
+    found = knn.top_k(np.eye(3), np.eye(3), 2, backend="auto")
+    np.testing.assert_array_equal(found, knn.top_k(np.eye(3), np.eye(3), 2))
+
+
+def test_numpy_starts_no_device():
+    program = (
+        "import sys, numpy as np; from xling_jax.align import knn; "
+        "knn.top_k(np.eye(3), np.eye(3), 2); assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=True)
+
+
+@pytest.mark.parametrize("arguments", [{"backend": "gpu"}, {"backend": "jax", "score_tile": max}])
+def test_a_backend_that_cannot_is_refused(arguments):
+    with pytest.raises(ValueError, match="backend"):
+        knn.top_k(np.eye(2), np.eye(2), 1, **arguments)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_progress_ends_at_the_number_of_queries(monkeypatch, backend):
+    monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: (4, 5))
+    seen = []
+    knn.top_k(np.eye(10), np.eye(10), 2, backend=backend, report=lambda *done: seen.append(done))
+    assert seen == sorted(seen) and seen[-1] == (10, 10)
+
+
+def test_unit_rows_are_the_normalized_rows_without_a_copy(tmp_path):
+    rng = np.random.default_rng(9)
+    vectors = rng.standard_normal((300, 16)).astype(np.float32) * 10
+    vectors[7] = 0
+    np.save(tmp_path / "v.npy", vectors)
+    mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
+    unit = knn.UnitRows(mapped)
+    assert unit.shape == (300, 16) and len(unit) == 300
+    np.testing.assert_allclose(unit[10:20], knn.normalize(vectors)[10:20], atol=1e-7)
+    np.testing.assert_array_equal(unit[7:8], np.zeros((1, 16)))
+    chosen = np.array([5, 7, 299])
+    np.testing.assert_array_equal(knn.UnitRows(mapped, chosen)[0:3], unit[chosen])
+    for backend in ("numpy", "jax"):
+        scores, indices = knn.top_k(unit, unit, 3, backend=backend)
+        expected = knn.top_k(knn.normalize(vectors), knn.normalize(vectors), 3)
+        np.testing.assert_allclose(scores, expected[0], atol=1e-6)
+        np.testing.assert_array_equal(np.delete(indices, 7, 0), np.delete(expected[1], 7, 0))
+
+
+def test_a_bad_row_of_unit_rows_is_named_by_its_place_in_the_file():
+    vectors = np.ones((9, 2))
+    vectors[6] = np.nan
+    with pytest.raises(ValueError, match=r"e\.npy\[6\] must be finite"):
+        knn.UnitRows(vectors, np.array([1, 6, 8]), "e.npy")
+    knn.UnitRows(vectors, np.array([1, 8]))
 
 
 def test_normalize_gives_unit_rows_and_keeps_zero_rows():
@@ -114,6 +305,8 @@ def test_normalize_leaves_its_input_alone():
         (np.array([[0.0, 1], [np.nan, 0]]), np.eye(2), 1, r"queries\[1\] must be finite"),
         (np.eye(2), np.array([[0.0, 1], [np.inf, 0]]), 1, r"keys\[1\] must be finite"),
         (np.full((1, 2), 1e30), np.full((1, 2), -1e30), 1, "not finite"),
+        (np.full((1, 2), 1e30), np.full((1, 2), 1e30), 1, "not finite"),
+        (np.full((1, 2), 1e30), np.array([[1, 0], [1e30, -1e30]]), 1, "not finite"),
     ],
 )
 def test_bad_input_is_refused_with_its_place(queries, keys, k, message):
@@ -122,7 +315,7 @@ def test_bad_input_is_refused_with_its_place(queries, keys, k, message):
 
 
 def test_a_bad_row_is_named_by_its_place_in_the_whole_array(monkeypatch):
-    monkeypatch.setattr(knn, "_tile_shape", lambda *_: (2, 2))
+    monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: (2, 2))
     keys = np.ones((7, 2))
     keys[5, 1] = np.nan
     with pytest.raises(ValueError, match=r"keys\[5\]"):

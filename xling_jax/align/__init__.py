@@ -1,1 +1,1 @@
-"""Finding what belongs together among embeddings: neighbors and margins, on NumPy alone."""
+"""Finding what belongs together among embeddings: neighbors, margins, mined pairs."""

@@ -19,7 +19,12 @@ MIN_DENOMINATOR = 1e-3
 
 
 def neighbor_mean(
-    queries: np.ndarray, keys: np.ndarray, k: int, *, memory_mb: float = 256
+    queries: np.ndarray,
+    keys: np.ndarray,
+    k: int,
+    *,
+    memory_mb: float = 256,
+    backend: str = "numpy",
 ) -> np.ndarray:
     """Mean cosine of each query to its k nearest keys.
 
@@ -30,11 +35,12 @@ def neighbor_mean(
         keys: [m, dim] normalized embeddings.
         k: size of the neighborhood; m when there are fewer keys.
         memory_mb: see `knn.top_k`.
+        backend: see `knn.top_k`.
 
     Returns:
         [n] float32.
     """
-    return knn.top_k(queries, keys, k, memory_mb=memory_mb)[0].mean(axis=1)
+    return knn.top_k(queries, keys, k, memory_mb=memory_mb, backend=backend)[0].mean(axis=1)
 
 
 def ratio_margin(
@@ -100,6 +106,26 @@ def csls(cosine: np.ndarray, source_mean: np.ndarray, target_mean: np.ndarray) -
         [n, k] float32 scores.
     """
     return 2 * distance_margin(cosine, source_mean, target_mean)
+
+
+def absolute_margin(
+    cosine: np.ndarray, source_mean: np.ndarray, target_mean: np.ndarray
+) -> np.ndarray:
+    """The cosine itself, whatever the neighborhoods.
+
+    Equation 3 of Artetxe and Schwenk (2019a), with the absolute margin.
+
+    Args and Raises: as `ratio_margin`.
+
+    Returns:
+        [n, k] float32 scores, a new array.
+    """
+    _neighborhood(cosine, source_mean, target_mean)
+    return np.array(cosine, np.float32)
+
+
+# The margins of Artetxe and Schwenk (2019a) by their names there.
+MARGINS = {"ratio": ratio_margin, "distance": distance_margin, "absolute": absolute_margin}
 
 
 def _neighborhood(

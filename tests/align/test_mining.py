@@ -1,0 +1,251 @@
+"""Mining: LASER's procedure by loops, pairs by hand, guards, invariances, sizes, bad input."""
+
+import logging
+import math
+
+import numpy as np
+import pytest
+
+import xling_jax
+from tests.align import laser_mining
+from xling_jax.align import knn, margin, mining
+
+
+def clustered(seed=0, n=60, m=45, shared=30, dim=12, noise=0.5):
+    """Sides that share some meanings, in different orders, and are close to their topics."""
+    rng = np.random.default_rng(seed)
+    # Far from the origin, so that all cosines are positive, as those of sentence encoders are.
+    topics = rng.standard_normal((5, dim)) + 3
+    meanings = topics[rng.integers(0, 5, n + m)] + 0.7 * rng.standard_normal((n + m, dim))
+    source = meanings[:n]
+    target = np.concatenate([meanings[:shared], meanings[n : n + m - shared]])
+    source = source + noise * rng.standard_normal(source.shape) / 2
+    target = target + noise * rng.standard_normal(target.shape) / 2
+    return source, target[rng.permutation(m)]
+
+
+def on_circle(degrees):
+    radians = np.radians(degrees)
+    return np.stack([np.cos(radians), np.sin(radians)], axis=1)
+
+
+@pytest.mark.parametrize("retrieval", mining.RETRIEVALS)
+@pytest.mark.parametrize("name", margin.MARGINS)
+@pytest.mark.parametrize("k", [1, 4, 100])
+def test_pairs_and_scores_are_those_of_lasers_procedure(retrieval, name, k):
+    for seed in range(3):
+        source, target = clustered(seed)
+        expected = laser_mining.mine(source, target, k, name, retrieval, -math.inf)
+        found = mining.mine(source, target, k=k, margin=name, retrieval=retrieval)
+        # Scores that differ by rounding alone may change places.
+        assert sorted(pair[1:] for pair in found) == sorted(pair[1:] for pair in expected)
+        np.testing.assert_allclose(found.scores, [pair[0] for pair in expected], atol=2e-6)
+        assert len(expected) > 5
+
+
+def test_the_threshold_is_applied_after_the_greedy_choice():
+    source, target = clustered()
+    found = mining.mine(source, target, threshold=1.01)
+    expected = laser_mining.mine(source, target, threshold=1.01)
+    assert 5 < len(expected) < len(mining.mine(source, target))
+    assert {pair[1:] for pair in found} == {pair[1:] for pair in expected}
+
+
+def test_greedy_choice_by_hand():
+    # Cosines by absolute margin. Source 0 and 1 both want target 0; 0 is nearer. Source 1 has
+    # no other candidate among its one; target 1 wants source 1 and gets it.
+    source, target = on_circle([10, 20]), on_circle([9, 40])
+    found = mining.mine(source, target, k=1, margin="absolute")
+    assert [pair[1:] for pair in found] == [(0, 0), (1, 1)]
+    np.testing.assert_allclose(found.scores, np.cos(np.radians([1, 20])), rtol=1e-6)
+    forward = mining.mine(source, target, k=1, margin="absolute", retrieval="fwd")
+    assert [pair[1:] for pair in forward] == [(0, 0), (1, 0)]
+    backward = mining.mine(source, target, k=1, margin="absolute", retrieval="bwd")
+    assert [pair[1:] for pair in backward] == [(0, 0), (1, 1)]
+    both = mining.mine(source, target, k=1, margin="absolute", retrieval="intersect")
+    assert [pair[1:] for pair in both] == [(0, 0)]
+
+
+def test_ratio_by_hand():
+    # Two rows a side, k=2: every neighborhood is the whole other side.
+    source, target = on_circle([0, 60]), on_circle([0, 90])
+    x = [(1 + 0) / 2, (0.5 + np.sqrt(3) / 2) / 2]
+    y = [(1 + 0.5) / 2, np.sqrt(3) / 4]
+    found = mining.mine(source, target, k=2)
+    assert [pair[1:] for pair in found] == [(0, 0), (1, 1)]
+    expected = [1 / ((x[0] + y[0]) / 2), np.sqrt(3) / 2 / ((x[1] + y[1]) / 2)]
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
+
+
+def test_the_public_function_is_the_same():
+    source, target = clustered()
+    ours, public = mining.mine(source, target, k=3), xling_jax.mine(source, target, k=3)
+    np.testing.assert_array_equal(public.source, ours.source)
+    np.testing.assert_array_equal(public.target, ours.target)
+    np.testing.assert_array_equal(public.scores, ours.scores)
+    assert public.source.dtype == np.int64 and public.scores.dtype == np.float32
+
+
+@pytest.mark.parametrize("retrieval", mining.RETRIEVALS)
+def test_permuting_either_side_permutes_the_pairs(retrieval):
+    source, target = clustered(3)
+    rng = np.random.default_rng(1)
+    orders = rng.permutation(len(source)), rng.permutation(len(target))
+    plain = mining.mine(source, target, retrieval=retrieval)
+    mixed = mining.mine(source[orders[0]], target[orders[1]], retrieval=retrieval)
+    back = sorted((orders[0][i], orders[1][j]) for _, i, j in mixed)
+    assert back == sorted(pair[1:] for pair in plain)
+
+
+def test_swapping_the_sides_swaps_the_pairs():
+    source, target = clustered(4)
+    there, back = mining.mine(source, target), mining.mine(target, source)
+    assert sorted((j, i) for _, i, j in back) == sorted((i, j) for _, i, j in there)
+
+
+def test_scaling_vectors_changes_nothing():
+    source, target = clustered()
+    scaled = source * np.random.default_rng(2).uniform(0.1, 10, (len(source), 1))
+    plain, found = mining.mine(source, target), mining.mine(scaled, target)
+    np.testing.assert_array_equal(found.source, plain.source)
+    np.testing.assert_allclose(found.scores, plain.scores, atol=1e-6)
+
+
+def test_mapped_files_give_the_same_pairs(tmp_path):
+    sides = clustered(n=600, m=500, shared=200)
+    mapped = []
+    for name, side in zip("xy", sides):
+        np.save(tmp_path / f"{name}.npy", side.astype(np.float32))
+        mapped.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+    plain = mining.mine(*(np.asarray(side) for side in mapped))
+    for memory_mb in (0.1, 256):
+        found = mining.mine(*mapped, memory_mb=memory_mb)
+        assert {pair[1:] for pair in found} == {pair[1:] for pair in plain}
+        np.testing.assert_allclose(found.scores, plain.scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["jax", "auto"])
+def test_backends_mine_the_same(backend):
+    source, target = clustered(5)
+    plain, found = mining.mine(source, target), mining.mine(source, target, backend=backend)
+    assert {pair[1:] for pair in found} == {pair[1:] for pair in plain}
+
+
+def test_one_row_a_side_has_ratio_one():
+    found = mining.mine(np.array([[1.0, 0]]), np.array([[0.6, 0.8]]))
+    assert [pair[1:] for pair in found] == [(0, 0)]
+    assert found.scores[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (0, 0)])
+@pytest.mark.parametrize("retrieval", mining.RETRIEVALS)
+def test_an_empty_side_gives_no_pairs(sizes, retrieval):
+    source, target = (np.ones((size, 3)) for size in sizes)
+    found = mining.mine(source, target, retrieval=retrieval)
+    assert len(found) == 0 and list(found) == []
+    assert len(mining.rank_candidates(mining.find_candidates(source, target))) == 0
+
+
+def test_threshold_is_exclusive_and_filters_every_retrieval():
+    source, target = clustered()
+    for retrieval in mining.RETRIEVALS:
+        everything = mining.mine(source, target, retrieval=retrieval)
+        at = float(everything.scores[len(everything) // 2])
+        found = mining.mine(source, target, retrieval=retrieval, threshold=at)
+        np.testing.assert_array_equal(found.scores, everything.scores[everything.scores > at])
+        assert 0 < len(found) < len(everything)
+
+
+def test_a_cosine_floor_leaves_out_candidates_not_neighbors():
+    source, target = clustered()
+    everything = mining.mine(source, target, retrieval="fwd")
+    unit = knn.normalize(source), knn.normalize(target)
+    cosine = np.einsum("pd,pd->p", unit[0][everything.source], unit[1][everything.target])
+    floor = float(np.sort(cosine)[20]) - 1e-6
+    found = mining.mine(source, target, retrieval="fwd", min_cosine=floor)
+    expected = {pair for pair, c in zip(everything, cosine) if c >= floor}
+    # Those with a better margin at a lower cosine fall back on another candidate.
+    assert expected <= set(found) and 0 < len(expected) < len(everything)
+    assert all(unit[0][i] @ unit[1][j] >= floor - 1e-6 for _, i, j in found)
+
+
+def test_unrelated_collections_yield_nothing_above_a_cosine_floor():
+    rng = np.random.default_rng(0)
+    source, target = rng.standard_normal((50, 64)), rng.standard_normal((50, 64))
+    assert len(mining.mine(source, target, threshold=1.05)) > 5
+    assert len(mining.mine(source, target, threshold=1.05, min_cosine=0.6)) == 0
+
+
+def test_negative_neighborhoods_are_reported_and_keep_good_pairs_first(caplog):
+    source = on_circle([0, 180.0])
+    target = on_circle([170.0, 185.0])
+    with caplog.at_level(logging.WARNING):
+        found = mining.mine(source, target, k=2)
+    assert "mean cosine below" in caplog.text
+    assert found.scores[0] > 0 and np.isfinite(found.scores).all()
+    assert found.source[0] == 1
+
+
+def test_copies_go_to_the_lowest_rows():
+    source = np.array([[1.0, 0], [1, 0], [0, 1]])
+    target = np.array([[0.0, 1], [1, 0], [1, 0], [1, 0]])
+    found = mining.mine(source, target, k=1, margin="absolute")
+    # Both first sources want target 1, all copies want source 0.
+    assert sorted(pair[1:] for pair in found) == [(0, 1), (2, 0)]
+
+
+def test_given_pairs_are_scored_as_mined_ones_are():
+    source, target = clustered()
+    candidates = mining.find_candidates(source, target)
+    for name in margin.MARGINS:
+        found = mining.choose_pairs(candidates, margin=name)
+        scores = mining.score_pairs(
+            source, target, (found.source, found.target), candidates, margin=name
+        )
+        np.testing.assert_allclose(scores, found.scores, atol=1e-6)
+
+
+def test_a_pair_that_is_no_candidate_is_scored_too():
+    source, target = clustered()
+    candidates = mining.find_candidates(source, target)
+    cosine = np.array(laser_mining.cosines(source, target))
+    x, y = np.sort(cosine, axis=1)[:, -4:].mean(axis=1), np.sort(cosine, axis=0)[-4:].mean(axis=0)
+    rows, columns = np.unravel_index(np.arange(cosine.size), cosine.shape)
+    scores = mining.score_pairs(source, target, (rows, columns), candidates, margin="distance")
+    expected = cosine - (x[:, None] + y[None]) / 2
+    np.testing.assert_allclose(scores.reshape(cosine.shape), expected, atol=1e-6)
+    floored = mining.score_pairs(source, target, (rows, columns), candidates, min_cosine=0.5)
+    np.testing.assert_array_equal(floored == -np.inf, cosine.ravel() < 0.5)
+
+
+def test_n_best_lists_hold_all_candidates_by_margin():
+    source, target = clustered()
+    candidates = mining.find_candidates(source, target, 3)
+    ranked = mining.rank_candidates(candidates)
+    np.testing.assert_array_equal(ranked.source, np.repeat(np.arange(60), 3))
+    scores = ranked.scores.reshape(60, 3)
+    assert (np.diff(scores, axis=1) <= 0).all()
+    np.testing.assert_array_equal(
+        np.sort(ranked.target.reshape(60, 3)), np.sort(candidates.forward)
+    )
+    best = mining.choose_pairs(candidates, retrieval="fwd")
+    np.testing.assert_allclose(np.sort(scores[:, 0])[::-1], best.scores)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"margin": "cosine"}, "margin must be one of ratio, distance, absolute; got 'cosine'"),
+        ({"retrieval": "best"}, "retrieval must be one of max, intersect, fwd, bwd; got 'best'"),
+        ({"k": 0}, "k must be at least 1"),
+        ({"memory_mb": 0}, "memory_mb must be positive"),
+        ({"target": np.ones((4, 3))}, "same dim; got 2 and 3"),
+        ({"source": np.array([[1, 2], [np.nan, 0]])}, r"source\[1\] must be finite"),
+        ({"target": np.array([[1, 2], [np.inf, 0]])}, r"target\[1\] must be finite"),
+        ({"source": np.ones(3)}, r"source must have shape \[n, dim\]"),
+    ],
+)
+def test_bad_input_is_refused(arguments, message):
+    sides = {"source": np.eye(2), "target": np.eye(2)} | arguments
+    with pytest.raises(ValueError, match=message):
+        mining.mine(sides.pop("source"), sides.pop("target"), **sides)

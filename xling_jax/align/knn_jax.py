@@ -1,0 +1,145 @@
+"""Exact neighbors on the devices of JAX; see `knn` for what it promises.
+
+Blocks of keys are split over the devices. Each device multiplies the queries with its keys and
+keeps its best; the few that are left are gathered and merged with what earlier blocks gave.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from xling_jax.align.knn_numpy import Report
+from xling_jax.align.rows import AnyRows, finite_block
+
+_AXIS = "keys"
+_MAX_QUERIES = 4096
+# A device selects among so many keys at a time; selection takes longer the more there are.
+_MAX_TILE_KEYS = 8192
+# Of a tile's entries: the products, and what selection makes of them.
+_BYTES_PER_TILE_ENTRY = 12
+
+
+def top_k(
+    queries: AnyRows, keys: AnyRows, k: int, *, memory_mb: float, report: Report | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the k best keys of every query; see `knn.top_k`.
+
+    Args:
+        queries: [n, dim], checked.
+        keys: [m, dim], checked; m at least 1.
+        k: at least 1.
+        memory_mb: bound on the working memory of each device, in MiB.
+        report: called with the numbers of queries done and of all, in proportion.
+
+    Returns:
+        Scores [n, min(k, m)] float32 and indices int64; where scores are not finite in float32,
+        those returned are not either.
+    """
+    (n, dim), m = queries.shape, len(keys)
+    k = min(k, m)
+    devices = jax.local_devices()
+    mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
+    rows_per_block, keys_per_device = _block_shape(n, m, dim, len(devices), memory_mb)
+    keys_per_block = keys_per_device * len(devices)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    split = NamedSharding(mesh, PartitionSpec(_AXIS))
+    step = _make_step(mesh, k, min(keys_per_device, _MAX_TILE_KEYS))
+
+    best_scores = np.full((n, k), -np.inf, np.float32)
+    best_indices = np.full((n, k), -1, np.int64)
+    for first in range(0, m, keys_per_block):
+        block = _padded(keys, first, keys_per_block, "keys")
+        key_block = jax.device_put(block, split)
+        for start in range(0, n, rows_per_block):
+            rows = slice(start, min(start + rows_per_block, n))
+            size = rows.stop - start
+            padding = ((0, rows_per_block - size), (0, 0))
+            scores, indices = step(
+                np.pad(best_scores[rows], padding),
+                np.pad(best_indices[rows].astype(np.int32), padding),
+                jax.device_put(_padded(queries, start, rows_per_block, "queries"), replicated),
+                key_block,
+                np.int32(first),
+                np.int32(min(m, first + keys_per_block)),
+            )
+            best_scores[rows] = np.asarray(scores)[:size]
+            best_indices[rows] = np.asarray(indices)[:size]
+            if report is not None:
+                report((first * n + min(keys_per_block, m - first) * rows.stop) // m, n)
+    return best_scores, best_indices
+
+
+def _block_shape(n: int, m: int, dim: int, devices: int, memory_mb: float) -> tuple[int, int]:
+    """Queries, and keys for each device, whose blocks and tile fit a device's `memory_mb`."""
+    budget = memory_mb * 2**20
+    # A block in use and the next one on its way.
+    block_row = 2 * 4 * dim
+    keys = max(1, min(-(-m // devices), int(budget / 2 // block_row)))
+    if keys > _MAX_TILE_KEYS:
+        keys -= keys % _MAX_TILE_KEYS
+    tile_row = _BYTES_PER_TILE_ENTRY * min(keys, _MAX_TILE_KEYS)
+    rows = int((budget - keys * block_row) // (tile_row + block_row))
+    return min(max(n, 1), _MAX_QUERIES, max(1, rows)), keys
+
+
+def _padded(array: AnyRows, start: int, size: int, name: str) -> np.ndarray:
+    """`size` float32 rows from `start` on; zeros behind the last row of the array."""
+    block = finite_block(array, slice(start, min(start + size, len(array))), name)
+    if len(block) == size:
+        return block
+    return np.concatenate([block, np.zeros((size - len(block), block.shape[1]), np.float32)])
+
+
+@functools.lru_cache(maxsize=32)
+def _make_step(mesh: Mesh, k: int, tile_keys: int):
+    """Compiles the merge of one block of keys into the best of one block of queries."""
+    here, everywhere = PartitionSpec(_AXIS), PartitionSpec()
+
+    def device_best(queries, keys, first, end):
+        """The best of the keys of one device, gathered over the devices, [rows, devices * k]."""
+        first = first + lax.axis_index(_AXIS) * len(keys)
+        tiles = keys.reshape(-1, tile_keys, keys.shape[1])
+
+        def merge_tile(best, numbered):
+            number, tile = numbered
+            # The highest precision: others are 10 or 19 bits on accelerators, not exact float32.
+            scores = jnp.matmul(queries, tile.T, precision=lax.Precision.HIGHEST)
+            # top_k ranks +0 above -0; they are a tie.
+            scores = jnp.where(scores == 0, 0.0, scores)
+            indices = first + number * tile_keys + jnp.arange(tile_keys, dtype=jnp.int32)
+            scores = jnp.where(indices < end, scores, -jnp.inf)
+            values, places = lax.top_k(scores, min(k, tile_keys))
+            return _merge(best, (values, indices[places])), None
+
+        shape = (len(queries), k)
+        start = jnp.full(shape, -jnp.inf), jnp.full(shape, -1, jnp.int32)
+        start = jax.tree.map(lambda array: lax.pcast(array, _AXIS, to="varying"), start)
+        best, _ = lax.scan(merge_tile, start, (jnp.arange(len(tiles), dtype=jnp.int32), tiles))
+        return best
+
+    def _merge(best, later):
+        # Ties stay in order: `top_k` takes the first of equals, and `later` has higher indices.
+        scores, indices = (jnp.concatenate(both, axis=1) for both in zip(best, later))
+        scores, places = lax.top_k(scores, k)
+        return scores, jnp.take_along_axis(indices, places, axis=1)
+
+    over_devices = jax.shard_map(
+        device_best,
+        mesh=mesh,
+        in_specs=(everywhere, here, everywhere, everywhere),
+        out_specs=PartitionSpec(None, _AXIS),
+    )
+
+    @jax.jit
+    def step(best_scores, best_indices, queries, keys, first, end):
+        # [rows, devices * k], in the order of the devices and so of the indices.
+        found = over_devices(queries, keys, first, end)
+        return _merge((best_scores, best_indices), found)
+
+    return step
