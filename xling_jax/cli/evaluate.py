@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from xling_jax.cli import evaluate_classification, evaluate_retrieval
+from xling_jax.cli import evaluate_classification, evaluate_probing, evaluate_retrieval
 from xling_jax.cli.evaluation import EXAMPLE
 
-TASKS = (evaluate_retrieval, evaluate_classification)
+TASKS = (evaluate_retrieval, evaluate_classification, evaluate_probing)
 
 
 def add_parser(subparsers: Any) -> None:

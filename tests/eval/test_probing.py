@@ -1,0 +1,261 @@
+"""SentEval: file layouts, folds, selection, relatedness, the command."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.cli import main
+from xling_jax.eval import probing, probing_data, relatedness
+
+WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
+RNG = np.random.default_rng(0)
+VECTORS = {word: RNG.standard_normal(8) for word in WORDS}
+
+
+def encode(texts):
+    """Sums of word vectors; unknown words are their own length on the last axis."""
+    out = np.zeros((len(texts), 9))
+    for row, text in enumerate(texts):
+        for word in text.split():
+            if word in VECTORS:
+                out[row, :8] += VECTORS[word]
+            else:
+                out[row, 8] += len(word)
+    return out
+
+
+def write(path, lines, encoding="utf-8"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding=encoding)
+
+
+def sentences(word, n):
+    return [f"{word} {' '.join(RNG.choice(['a', 'bb', 'ccc'], 1 + i % 4))}" for i in range(n)]
+
+
+@pytest.fixture
+def senteval(tmp_path):
+    """A small copy of SentEval's data, learnable but for CR."""
+    data = tmp_path / "data"
+    down = data / "downstream"
+    write(down / "MR/rt-polarity.pos", [*sentences("sun", 23), "caf\xe9 sun"], "latin-1")
+    write(down / "MR/rt-polarity.neg", sentences("ice", 24))
+    for part, n in (("train", 20), ("dev", 8), ("test", 10)):
+        pairs = [(s, i % 2) for i, s in enumerate(sentences("", n))]
+        rows = [f"{('ice', 'sun')[label]} {text}\t{label}" for text, label in pairs]
+        write(down / f"SST/binary/sentiment-{part}", rows)
+        write(down / f"SST/fine/sentiment-{part}", [f"{i % 3} {WORDS[i % 3]} a" for i in range(n)])
+    for file, n in (("train_5500", 24), ("TREC_10", 6)):
+        rows = [f"{('HUM', 'LOC')[i % 2]}:fine {('sun', 'fog')[i % 2]} is it ?" for i in range(n)]
+        write(down / f"TREC/{file}.label", rows)
+    for part, n in (("train", 24), ("test", 8)):
+        rows = [
+            f"{i % 2}\t1\t2\t{('sun', 'fog')[i % 2]} ice\tfog ice"
+            for i in range(n)  # Paraphrases share both words.
+        ]
+        write(down / f"MRPC/msr_paraphrase_{part}.txt", ["Quality\t#1 ID\t#2 ID\t#1\t#2", *rows])
+    for part, n in (("train", 24), ("trial", 9), ("test_annotated", 9)):
+        rows = []
+        for i in range(n):
+            other, score, label = [
+                ("sun", "4.9", "ENTAILMENT"), ("fog", "1.2", "NEUTRAL"),
+                ("ice", "2.5", "CONTRADICTION"),
+            ][i % 3]  # fmt: skip
+            rows.append(f"{i}\tsun rain\t{other} rain\t{score}\t{label}")
+        header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
+        write(down / f"SICK/SICK_{part}.txt", [header, *rows])
+    year = down / "STS/STS12-en-test"
+    write(year / "STS.input.MSRpar.txt", ["sun\tsun", "sun\tice", "fog\tfog a", "rain\tx"])
+    write(year / "STS.gs.MSRpar.txt", ["5", "1.5", "4.25", ""])
+    write(year / "STS.input.images.txt", ["sun\tsun", "sun\tice"])
+    write(year / "STS.gs.images.txt", ["1", "5"])
+    rows = [
+        f"{part}\t{('PAST', 'PRES')[i % 2]}\tmore\t{('sun', 'fog')[i % 2]} {'a ' * (i % 3)}b"
+        for part, n in (("tr", 20), ("va", 8), ("te", 8))
+        for i in range(n)
+    ]
+    write(data / "probing/past_present.txt", rows)
+    write(data / "probing/README.txt", ["# not a task"])
+    return data
+
+
+def by_name(senteval):
+    return {task.name: task for task in probing.load_tasks(senteval)}
+
+
+def test_every_layout_is_read(senteval):
+    tasks = by_name(senteval)
+    assert set(tasks) == {
+        "MR", "SST2", "SST5", "TREC", "MRPC", "SICK-E", "SICK-R", "STS12", "Tense",
+    }  # fmt: skip
+    everything = tasks["MR"].splits["all"]
+    assert len(everything.texts) == 48 and everything.labels == ["1"] * 24 + ["0"] * 24
+    assert everything.texts[23] == "café sun"
+    assert tasks["SST5"].splits["dev"].labels == ["0", "1", "2", "0", "1", "2", "0", "1"]
+    assert tasks["TREC"].splits["test"].texts[1] == "fog is it ?"
+    assert tasks["TREC"].splits["train"].labels[:2] == ["HUM", "LOC"]
+    mrpc = tasks["MRPC"].splits["test"]
+    assert (mrpc.texts[0], mrpc.seconds[0], mrpc.labels[:2]) == ("sun ice", "fog ice", ["0", "1"])
+    assert tasks["SICK-R"].splits["dev"].labels[:3] == [4.9, 1.2, 2.5]
+    assert tasks["SICK-E"].splits["dev"].labels[1] == "NEUTRAL"
+    assert tasks["STS12"].splits["MSRpar"].labels == [5.0, 1.5, 4.25]
+    assert tasks["Tense"].splits["test"].texts[0] == "sun b" and len(tasks["MR"].fingerprint) == 64
+
+
+@pytest.mark.parametrize("place", ["downstream", "probing"])
+def test_one_half_of_the_data_may_be_given(senteval, place):
+    halves = {"downstream": "TREC", "probing": "Tense"}
+    names = set(probing_data.find_tasks(senteval / place))
+    assert halves[place] in names and not set(halves.values()) - {halves[place]} & names
+
+
+@pytest.mark.parametrize("classifier", probing.CLASSIFIERS)
+def test_classifiers_learn_what_is_there(senteval, classifier, monkeypatch):
+    if classifier == "mlp":  # The schedule is tested beside the MLP; here it must be short.
+        import dataclasses
+
+        from xling_jax.eval import mlp
+
+        fast = dataclasses.replace(mlp.SENTEVAL, learning_rate=0.05, num_epochs=12)
+        monkeypatch.setattr(probing.mlp, "SENTEVAL", fast)
+    names = ["MR", "SST2", "TREC", "MRPC", "SICK-E", "Tense"]
+    scores = probing.measure_probing(
+        encode, probing.load_tasks(senteval, names), classifier=classifier, hidden=5, num_folds=3
+    )
+    for one in scores:
+        assert one.metrics["accuracy"] > 0.9, one
+        assert one.metrics["dev_accuracy"] > 0.9, one
+    assert scores[3].metrics["f1"] > 0.9 and "f1" not in scores[0].metrics
+    assert [one.num_test for one in scores] == [48, 10, 6, 8, 9, 8]
+    assert "nested 3-fold" in scores[0].protocol and "on train" in scores[2].protocol
+    named = probing.named_scores(scores)
+    assert named["probing/mean"] == named["Tense/accuracy"]
+
+
+def reference_nested(features, labels, folds):
+    """SentEval's nested cross-validation, written down again."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+
+    def score(train, test, c):
+        model = LogisticRegression(C=c, max_iter=1000).fit(features[train], labels[train])
+        return np.mean(model.predict(features[test]) == labels[test])
+
+    kfold = StratifiedKFold(folds, shuffle=True, random_state=1111)
+    dev, test = [], []
+    for outer, held in kfold.split(features, labels):
+        means = []
+        for c in (0.25, 0.5, 1, 2, 4, 8):
+            inner = kfold.split(features[outer], labels[outer])
+            means.append(round(100 * np.mean([score(outer[a], outer[b], c) for a, b in inner]), 2))
+        dev.append(max(means))
+        test.append(score(outer, held, (0.25, 0.5, 1, 2, 4, 8)[int(np.argmax(means))]))
+    return np.mean(dev) / 100, np.mean(test)
+
+
+def test_nested_folds_equal_sentevals():
+    rng = np.random.default_rng(3)
+    texts = [f"{'x ' * (1 + i % 5)}{i}" for i in range(60)]
+    place = {text: rng.standard_normal(4) + (i < 30) * 0.7 for i, text in enumerate(texts)}
+    labels = ["1"] * 30 + ["0"] * 30
+    task = probing_data.ProbingTask("MR", {"all": probing_data.Split(texts, labels)}, "downstream")
+    (one,) = probing.measure_probing(
+        lambda asked: np.array([place[text] for text in asked]), [task], num_folds=4
+    )
+    rows = sorted(zip(texts, labels), key=lambda row: (len(row[0].split()), row[1]))
+    features = np.array([place[text] for text, _ in rows], np.float32)
+    dev, test = reference_nested(features, np.array([int(label) for _, label in rows]), 4)
+    assert one.metrics["accuracy"] == pytest.approx(test, abs=1e-9)
+    assert one.metrics["dev_accuracy"] == pytest.approx(dev, abs=1e-4)
+    assert 0.5 < test < 0.95
+
+
+def test_similarity_by_hand(senteval):
+    (one,) = probing.measure_probing(encode, probing.load_tasks(senteval, ["STS12"]))
+    from scipy.stats import pearsonr, spearmanr
+
+    def cosine(a, b):
+        a, b = encode([a, b])
+        return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+    first = [cosine("sun", "sun"), cosine("sun", "ice"), cosine("fog", "fog a")]
+    values = [pearsonr(first, [5, 1.5, 4.25])[0], -1.0]  # The second set is upside down.
+    assert one.metrics["pearson"] == pytest.approx((3 * values[0] + 2 * values[1]) / 5)
+    assert one.metrics["pearson_unweighted"] == pytest.approx(np.mean(values))
+    ranks = [spearmanr(first, [5, 1.5, 4.25])[0], -1.0]
+    assert one.metrics["spearman"] == pytest.approx((3 * ranks[0] + 2 * ranks[1]) / 5)
+    assert one.num_test == 5 and one.num_train == 0
+
+
+def test_scores_are_spread_over_the_classes_around_them():
+    spread = relatedness.score_distribution(np.array([3.6, 5.0, 1.0]))
+    np.testing.assert_allclose(
+        spread, [[0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]], atol=1e-6
+    )
+    np.testing.assert_allclose(spread @ np.arange(1, 6), [3.6, 5.0, 1.0], rtol=1e-6)
+
+
+def test_relatedness_learns_and_a_constant_has_no_correlation(senteval):
+    (one,) = probing.measure_probing(encode, probing.load_tasks(senteval, ["SICK-R"]))
+    assert one.metrics["pearson"] > 0.95 and one.metrics["mse"] < 0.3
+    assert relatedness.pearson(np.ones(3), np.arange(3)) == 0
+    np.testing.assert_allclose(relatedness.cosines([[0, 0], [3, 4]], [[1, 0], [6, 8]]), [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"probing/past_present.txt": ["tr\tA\tx", "xx\tB\ty"]}, "must begin with tr, va or te"),
+        ({"probing/past_present.txt": ["tr\tA\tx", "te\tB\ty"]}, "must have dev lines"),
+        ({"probing/past_present.txt": ["tr\tA"]}, r"past_present.txt:1: must have 3 cells"),
+        ({"downstream/TREC/TREC_10.label": ["no label"]}, r"TREC_10.label:1: must be LABEL:fine"),
+        ({"downstream/STS/STS12-en-test/STS.gs.images.txt": ["1"]}, "must have 2 lines"),
+        ({"downstream/STS/STS12-en-test/STS.gs.images.txt": ["1", "much"]}, "must be a number"),
+    ],
+)
+def test_broken_files_are_refused(senteval, change, message):
+    for name, lines in change.items():
+        write(senteval / name, lines)
+    with pytest.raises(ValueError, match=message):
+        probing.load_tasks(senteval)
+
+
+def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
+    with pytest.raises(ValueError, match="has no task SNLI; it has MR"):
+        probing.load_tasks(senteval, ["SNLI"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="must hold SentEval's downstream or probing tasks"):
+        probing.load_tasks(tmp_path / "empty")
+    tasks = probing.load_tasks(senteval, ["TREC"])
+    with pytest.raises(ValueError, match="TREC: 30 folds need as many rows .* rarest has 12"):
+        probing.measure_probing(encode, tasks, num_folds=30)
+    with pytest.raises(ValueError, match="classifier must be one of logreg, mlp"):
+        probing.measure_probing(encode, tasks, classifier="svm")
+    with pytest.raises(ValueError, match="TREC: embeddings must be finite"):
+        probing.measure_probing(lambda texts: encode(texts) * np.nan, tasks)
+    one = probing_data.ProbingTask(
+        "T", {"all": probing_data.Split(["a", "b"], ["1", "1"])}, "downstream"
+    )
+    with pytest.raises(ValueError, match="T: training needs two labels; found 1"):
+        probing.measure_probing(encode, [one])
+
+
+def test_the_command_writes_results(senteval, tmp_path, monkeypatch, capsys):
+    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc")
+    monkeypatch.setattr(xling_jax, "load", lambda path: stand_in)
+    output = tmp_path / "out"
+    words = ["evaluate", "probing", "--model", "m", "--data", str(senteval)]
+    words += ["--output", str(output)]
+    assert main.main([*words, "--tasks", "TREC,STS12,Tense", "--folds", "3"]) == 0
+    results = json.loads((output / "results.json").read_text())
+    assert results["metrics"]["Tense/accuracy"] == results["metrics"]["probing/mean"] == 1
+    assert results["settings"]["seed"] == 1111 and len(results["data"]) == 3
+    assert results["settings"]["selection"]["TREC"] == "3-fold cross-validation on train"
+    assert results["model"]["fingerprint"] == "abc" and results["task"] == "probing"
+    assert "| Tense | " in (output / "results.md").read_text()
+    assert main.main([*words, "--tasks", "SNLI", "--overwrite"]) == 2
+    assert "has no SNLI" in capsys.readouterr().err
+    assert main.main([*words, "--folds", "1", "--overwrite"]) == 2

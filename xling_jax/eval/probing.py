@@ -1,0 +1,362 @@
+"""SentEval: what one language's embeddings hold, told by simple classifiers on top of them.
+
+The protocol is that of SentEval's validation.py: nested cross-validation where a task has one set
+(MR, CR, SUBJ, MPQA), cross-validation on the training text where it has a test set (TREC, MRPC),
+selection on the dev set where it has one. Rows are sorted by their number of words first, as
+there, because the folds depend on it. Writes and prints nothing.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from xling_jax.eval import mlp, relatedness
+from xling_jax.eval.probing_data import ProbingTask, Split, load_tasks
+from xling_jax.eval.retrieval import Encode, encode_unique
+
+__all__ = [
+    "CLASSIFIERS",
+    "NUM_FOLDS",
+    "ProbingScores",
+    "SEED",
+    "evaluate_probing",
+    "load_tasks",
+    "measure_probing",
+    "named_scores",
+]
+
+CLASSIFIERS = ("logreg", "mlp")
+NUM_FOLDS = 10
+SEED = 1111
+HIDDEN = 128  # Yu et al. (2018), table 1.
+
+# Regularizations: C of the logistic regression, where a test set exists and elsewhere; the weight
+# decay of the MLP.
+_C_VALUES = tuple(2.0**power for power in range(-2, 4))
+_C_VALUES_CV = tuple(2.0**power for power in range(-1, 6))
+_L2_VALUES = tuple(10.0**power for power in range(-5, -1))
+_HELD_OUT_SHARE = 0.05  # Of the training rows, for the last MLP's early stopping.
+_MAX_ITERATIONS = 1000
+
+
+@dataclass(frozen=True)
+class ProbingScores:
+    """What one task gave.
+
+    Attributes:
+        task: its name.
+        kind: "probing", "downstream", "relatedness" or "similarity".
+        protocol: how it was measured.
+        metrics: names to numbers; the first is the one to report. Accuracies are in [0, 1].
+        num_train: rows trained on, 0 without training.
+        num_test: rows tested on.
+    """
+
+    task: str
+    kind: str
+    protocol: str
+    metrics: dict[str, float]
+    num_train: int
+    num_test: int
+
+
+def measure_probing(
+    encode: Encode,
+    tasks: Sequence[ProbingTask],
+    *,
+    classifier: str = "logreg",
+    hidden: int = HIDDEN,
+    num_folds: int = NUM_FOLDS,
+    seed: int = SEED,
+) -> list[ProbingScores]:
+    """Embeds the texts of tasks and measures what classifiers find in them.
+
+    Args:
+        encode: texts to [n, dim] embeddings; called once for each task.
+        tasks: see `load_tasks`.
+        classifier: "logreg", or "mlp" with one hidden layer and early stopping.
+        hidden: size of that layer; WordContent has none, as published.
+        num_folds: of each cross-validation.
+        seed: of folds, first weights and order.
+
+    Returns:
+        The scores of each task, in the order of `tasks`.
+
+    Raises:
+        ValueError: if a setting is unknown, an embedding is not finite or a task has too few
+            rows of a label for its folds.
+    """
+    if classifier not in CLASSIFIERS:
+        raise ValueError(f"classifier must be one of {', '.join(CLASSIFIERS)}; got {classifier!r}")
+    if num_folds < 2 or hidden < 1:
+        raise ValueError(f"num_folds must be 2 or more, hidden 1; got {num_folds}, {hidden}")
+    scores = []
+    for task in tasks:
+        vectors, ids = encode_unique(encode, [task.texts])
+        if not np.isfinite(vectors).all():
+            raise ValueError(f"{task.name}: embeddings must be finite; found NaN or infinite ones")
+        embed = functools.partial(_features, vectors, ids, task.kind)
+        if task.kind == "similarity":
+            scores.append(_measure_similarity(task, embed))
+        elif task.kind == "relatedness":
+            scores.append(_measure_relatedness(task, embed, seed))
+        else:
+            scores.append(_measure_labels(task, embed, classifier, hidden, num_folds, seed))
+    return scores
+
+
+def evaluate_probing(encode: Encode, tasks: Sequence[ProbingTask], **settings) -> dict[str, float]:
+    """Measures SentEval's tasks as named numbers, for training loops and tables.
+
+    Args:
+        encode: texts to [n, dim] embeddings.
+        tasks: see `load_tasks`.
+        **settings: see `measure_probing`.
+
+    Returns:
+        `TASK/accuracy` and so on, and `probing/mean` and `downstream/mean` over the accuracies.
+
+    Raises:
+        ValueError: as `measure_probing`.
+    """
+    return named_scores(measure_probing(encode, tasks, **settings))
+
+
+def named_scores(scores: Sequence[ProbingScores]) -> dict[str, float]:
+    """Returns scores as the named numbers of `evaluate_probing`."""
+    named = {
+        f"{one.task}/{metric}": value for one in scores for metric, value in one.metrics.items()
+    }
+    for kind in ("downstream", "probing"):
+        accuracies = [one.metrics["accuracy"] for one in scores if one.kind == kind]
+        if accuracies:
+            named[f"{kind}/mean"] = float(np.mean(accuracies))
+    return named
+
+
+def _features(vectors: np.ndarray, ids: Callable, kind: str, split: Split) -> np.ndarray:
+    """[n, dim]; of pairs [n, 2 dim], the difference and the product."""
+    first = np.asarray(vectors[ids(split.texts)], np.float32)
+    if not split.seconds:
+        return first
+    second = np.asarray(vectors[ids(split.seconds)], np.float32)
+    if kind == "similarity":
+        return np.stack([first, second])
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
+
+
+def _measure_similarity(task: ProbingTask, embed: Callable) -> ProbingScores:
+    measured, counts = [], []
+    for split in task.splits.values():
+        predicted = relatedness.cosines(*embed(split))
+        scores = np.array(split.labels, np.float64)
+        measured.append(
+            (relatedness.pearson(predicted, scores), relatedness.spearman(predicted, scores))
+        )
+        counts.append(len(scores))
+    pearson, spearman = np.average(measured, axis=0, weights=counts)
+    mean_pearson, mean_spearman = np.mean(measured, axis=0)
+    metrics = {
+        "pearson": float(pearson),
+        "spearman": float(spearman),
+        "pearson_unweighted": float(mean_pearson),
+        "spearman_unweighted": float(mean_spearman),
+    }
+    sets = ", ".join(task.splits)
+    return ProbingScores(
+        task.name, task.kind, f"cosine, weighted mean of {sets}", metrics, 0, sum(counts)
+    )
+
+
+def _measure_relatedness(task: ProbingTask, embed: Callable, seed: int) -> ProbingScores:
+    parts = [task.splits[name] for name in ("train", "dev", "test")]
+    train, dev, test = (embed(part) for part in parts)
+    scores = [np.array(part.labels, np.float64) for part in parts]
+    best, predicted = relatedness.learn_scores(train, scores[0], dev, scores[1], test, seed=seed)
+    metrics = {
+        "pearson": relatedness.pearson(predicted, scores[2]),
+        "spearman": relatedness.spearman(predicted, scores[2]),
+        "mse": float(np.mean(np.square(predicted - scores[2]))),
+        "dev_pearson": best,
+    }
+    rule = "softmax over scores, early stopping on dev"
+    return ProbingScores(task.name, task.kind, rule, metrics, len(train), len(test))
+
+
+def _measure_labels(
+    task: ProbingTask, embed: Callable, classifier: str, hidden: int, num_folds: int, seed: int
+) -> ProbingScores:
+    splits = {name: _sorted_by_length(split) for name, split in task.splits.items()}
+    features = np.concatenate([embed(split) for split in splits.values()])
+    names = sorted(set(splits["all" if "all" in splits else "train"].labels))
+    if len(names) < 2:
+        raise ValueError(f"{task.name}: training needs two labels; found {len(names)}")
+    index = {label: number for number, label in enumerate(names)}
+    labels = np.array([index.get(y, -1) for part in splits.values() for y in part.labels])
+    bounds = np.cumsum([0, *(len(split.labels) for split in splits.values())])
+    rows = {name: np.arange(*bounds[i : i + 2]) for i, name in enumerate(splits)}
+    if classifier == "mlp":
+        sizes = () if task.name == "WordContent" else (hidden,)
+        schedule = dataclasses.replace(mlp.SENTEVAL, hidden=sizes)
+        learner: _Learner = _NeuralLearner(features, labels, len(names), seed, schedule)
+    else:
+        learner = _LogisticLearner(features, labels, seed)
+    if "all" in splits:
+        return _nested(task, learner, labels, num_folds)
+    if "dev" in splits:
+        return _on_dev(task, learner, rows)
+    return _on_folds(task, learner, labels, rows, num_folds)
+
+
+def _sorted_by_length(split: Split) -> Split:
+    seconds = split.seconds or [""] * len(split.texts)
+    rows = sorted(
+        zip(split.texts, seconds, split.labels),
+        key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]),
+    )
+    texts, seconds, labels = (list(column) for column in zip(*rows))
+    return Split(texts, labels, seconds if split.seconds else [])
+
+
+def _nested(task, learner: "_Learner", labels: np.ndarray, num_folds: int) -> ProbingScores:
+    # The published seed of the folds is fixed, whatever that of the classifier.
+    dev, test = [], []
+    for outer, held in _folds(task, labels, num_folds, SEED):
+        inner = [
+            (outer[fit], outer[other])
+            for fit, other in _folds(task, labels[outer], num_folds, SEED)
+        ]
+        strength, score = _best(learner.search(inner, learner.strengths))
+        dev.append(score)
+        test.append(learner.accuracy(outer, learner.strengths[strength], None, held))
+    metrics = {"accuracy": float(np.mean(test)), "dev_accuracy": float(np.mean(dev))}
+    rule = f"nested {num_folds}-fold cross-validation"
+    return ProbingScores(task.name, task.kind, rule, metrics, len(labels), len(labels))
+
+
+def _on_folds(task, learner, labels, rows, num_folds: int) -> ProbingScores:
+    train, test = rows["train"], rows["test"]
+    fits = [
+        (train[fit], train[other])
+        for fit, other in _folds(task, labels[train], num_folds, learner.seed)
+    ]
+    strengths = learner.strengths_cv
+    strength, score = _best(learner.search(fits, strengths))
+    predicted = learner.predict(train, strengths[strength], None, test)
+    metrics = {"accuracy": float(np.mean(predicted == labels[test])), "dev_accuracy": score}
+    if len(np.unique(labels[train])) == 2:
+        right = np.sum((predicted == 1) & (labels[test] == 1))
+        metrics["f1"] = float(
+            2 * right / max(np.sum(predicted == 1) + np.sum(labels[test] == 1), 1)
+        )
+    rule = f"{num_folds}-fold cross-validation on train"
+    return ProbingScores(task.name, task.kind, rule, metrics, len(train), len(test))
+
+
+def _on_dev(task, learner: "_Learner", rows: dict[str, np.ndarray]) -> ProbingScores:
+    strength, score = _best(learner.search([(rows["train"], rows["dev"])], learner.strengths))
+    chosen = learner.strengths[strength]
+    accuracy = learner.accuracy(rows["train"], chosen, rows["dev"], rows["test"])
+    metrics = {"accuracy": accuracy, "dev_accuracy": score}
+    counts = len(rows["train"]), len(rows["test"])
+    return ProbingScores(task.name, task.kind, "selected on dev", metrics, *counts)
+
+
+def _folds(task: ProbingTask, labels: np.ndarray, num_folds: int, seed: int) -> list[tuple]:
+    from sklearn.model_selection import StratifiedKFold
+
+    rarest = np.unique(labels, return_counts=True)[1].min()
+    if rarest < num_folds:
+        raise ValueError(
+            f"{task.name}: {num_folds} folds need as many rows of each label; the rarest has "
+            f"{rarest}; ask for fewer folds"
+        )
+    folds = StratifiedKFold(num_folds, shuffle=True, random_state=seed)
+    return list(folds.split(np.zeros(len(labels)), labels))
+
+
+def _best(scores: np.ndarray) -> tuple[int, float]:
+    """The first of the strengths [strengths, fits] that is best to a hundredth of a percent."""
+    means = np.round(scores.mean(axis=1), 4)
+    return int(means.argmax()), float(means.max())
+
+
+class _Learner:
+    """A kind of classifier on fixed features; rows of them are trained and tested on."""
+
+    strengths: Sequence[float]
+    strengths_cv: Sequence[float]
+
+    def __init__(self, features: np.ndarray, labels: np.ndarray, seed: int):
+        self.features, self.labels, self.seed = features, labels, seed
+
+    def search(self, fits: Sequence[tuple], strengths: Sequence[float]) -> np.ndarray:
+        """Accuracies [strengths, fits] on the second rows of a fit, trained on the first."""
+        raise NotImplementedError
+
+    def predict(self, train, strength: float, dev, test) -> np.ndarray:
+        """Labels of the test rows; early stopping looks at the dev rows, or at some of train."""
+        raise NotImplementedError
+
+    def accuracy(self, train, strength: float, dev, test) -> float:
+        """Share of right answers on the test rows."""
+        return float(np.mean(self.predict(train, strength, dev, test) == self.labels[test]))
+
+
+class _LogisticLearner(_Learner):
+    strengths, strengths_cv = _C_VALUES, _C_VALUES_CV
+
+    def search(self, fits, strengths):
+        return np.array(
+            [[self.accuracy(fit, c, None, held) for fit, held in fits] for c in strengths]
+        )
+
+    def predict(self, train, strength, dev, test):
+        from sklearn.linear_model import LogisticRegression
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1):  # Too small for threads.
+            model = LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS)
+            model.fit(self.features[train], self.labels[train])
+            return model.predict(self.features[test])
+
+
+class _NeuralLearner(_Learner):
+    strengths = strengths_cv = _L2_VALUES
+
+    def __init__(self, features, labels, num_labels: int, seed: int, schedule: mlp.Schedule):
+        super().__init__(features, labels, seed)
+        self.num_labels, self.schedule = num_labels, schedule
+
+    def search(self, fits, strengths):
+        runs = [(*fit, strength) for strength in strengths for fit in fits]
+        trained = self._train(runs)
+        sizes = [len(held) for _, held, _ in runs]
+        return (trained.correct[:, 0] / sizes).reshape(len(strengths), len(fits))
+
+    def predict(self, train, strength, dev, test):
+        if dev is None:
+            order = np.random.default_rng([self.seed, 3]).permutation(train)
+            # Choice: one row at least; SentEval's tasks are never as small as twenty.
+            count = max(1, int(_HELD_OUT_SHARE * len(train)))
+            train, dev = order[count:], order[:count]
+        return self._train([(train, dev, strength)]).predict(0, 0, self.features[test])
+
+    def _train(self, runs: Sequence[tuple]) -> mlp.Trained:
+        looked_at = np.unique(np.concatenate([held for _, held, _ in runs]))
+        members = np.stack([np.isin(looked_at, held)[None] for _, held, _ in runs])
+        return mlp.train(
+            self.schedule,
+            self.features,
+            self.labels,
+            self.num_labels,
+            dev_features=self.features[looked_at],
+            dev_labels=self.labels[looked_at],
+            dev_members=members,
+            seeds=[self.seed] * len(runs),
+            train_rows=[train for train, _, _ in runs],
+            l2=[strength for _, _, strength in runs],
+        )

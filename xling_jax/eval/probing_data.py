@@ -1,0 +1,287 @@
+"""SentEval's tasks, read from the files its download script writes.
+
+Downstream tasks keep their published names and layouts; a probing task is any text file of
+`tr|va|te<TAB>label<TAB>text`, in any language.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xling_jax.eval.retrieval_data import hash_texts
+
+# Published names of the probing tasks; other files are called by their own.
+PROBING = {
+    "sentence_length": "Length",
+    "word_content": "WordContent",
+    "tree_depth": "Depth",
+    "top_constituents": "TopConstituents",
+    "bigram_shift": "BigramShift",
+    "past_present": "Tense",
+    "subj_number": "SubjNumber",
+    "obj_number": "ObjNumber",
+    "odd_man_out": "OddManOut",
+    "coordination_inversion": "CoordinationInversion",
+}
+# First file (label 1), second file (label 0).
+_POLARITY = {
+    "MR": ("rt-polarity.pos", "rt-polarity.neg"),
+    "CR": ("custrev.pos", "custrev.neg"),
+    "SUBJ": ("subj.objective", "subj.subjective"),
+    "MPQA": ("mpqa.pos", "mpqa.neg"),
+}
+_PARTS = {"tr": "train", "va": "dev", "te": "test"}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Texts, or pairs of texts where `seconds` is filled, and a label or score of each."""
+
+    texts: list[str]
+    labels: list[str] | list[float]
+    seconds: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ProbingTask:
+    """One task.
+
+    Attributes:
+        name: begins the names of its metrics.
+        splits: {"all"} is cross-validated, {"train", "test"} cross-validates on train, {"train",
+            "dev", "test"} selects on dev; in "similarity" the splits are the sets of one year.
+        kind: "probing" and "downstream" have labels, "relatedness" has scores to learn,
+            "similarity" scores to compare cosines with.
+    """
+
+    name: str
+    splits: dict[str, Split]
+    kind: str
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts of all splits."""
+        return [text for split in self.splits.values() for text in split.texts + split.seconds]
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of names, texts and labels."""
+        return hash_texts(
+            (f"{name}.{column}", [str(value) for value in getattr(split, column)])
+            for name, split in sorted(self.splits.items())
+            for column in ("texts", "seconds", "labels")
+        )
+
+
+def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> list[ProbingTask]:
+    """Reads the tasks that a directory holds.
+
+    Args:
+        directory: SentEval's `data`, or its `downstream` or `probing`, or any with files of
+            `tr|va|te<TAB>label<TAB>text`.
+        names: those wanted, in this order; None takes all there are.
+
+    Returns:
+        The tasks.
+
+    Raises:
+        ValueError: if there is none, a name is unknown or a file breaks its layout.
+        OSError: if a file cannot be read.
+    """
+    found = find_tasks(directory)
+    for name in names or ():
+        if name not in found:
+            raise ValueError(f"{directory}: has no task {name}; it has {', '.join(found)}")
+    if not found:
+        raise ValueError(
+            f"{directory}: must hold SentEval's downstream or probing tasks, or .txt files of "
+            "tr|va|te<TAB>label<TAB>text; none found"
+        )
+    return [found[name]() for name in (names or found)]
+
+
+def find_tasks(directory: str | Path) -> dict[str, Callable[[], ProbingTask]]:
+    """Returns the names of the tasks in a directory, each with its reader."""
+    root = Path(directory).expanduser()
+    readers: dict[str, Callable[[], ProbingTask]] = {}
+    for place in (root / "downstream", root):
+        for name, files in _POLARITY.items():
+            _add(readers, name, [place / name / file for file in files], _read_polarity)
+        for name, sub in (("SST2", "binary"), ("SST5", "fine")):
+            files = [place / "SST" / sub / f"sentiment-{part}" for part in _PARTS_LONG]
+            _add(readers, name, files, _read_sst)
+        trec = [place / "TREC" / file for file in ("train_5500.label", "TREC_10.label")]
+        _add(readers, "TREC", trec, _read_trec)
+        mrpc = [place / "MRPC" / f"msr_paraphrase_{part}.txt" for part in ("train", "test")]
+        _add(readers, "MRPC", mrpc, _read_mrpc)
+        sick = [
+            place / "SICK" / f"SICK_{part}.txt" for part in ("train", "trial", "test_annotated")
+        ]
+        _add(readers, "SICK-E", sick, _read_sick_entailment)
+        _add(readers, "SICK-R", sick, _read_sick_relatedness)
+        stsb = [place / "STS/STSBenchmark" / f"sts-{part}.csv" for part in _PARTS_LONG]
+        _add(readers, "STSB", stsb, _read_stsb)
+        for year in sorted(place.glob("STS/STS*")):
+            files = sorted(year.glob("STS.input.*.txt"))
+            if files:
+                _add(readers, year.name.split("-")[0], files, _read_sts)
+    for place in (root / "probing", root):
+        for path in sorted(place.glob("*.txt")):
+            if _is_probing(path):
+                _add(readers, PROBING.get(path.stem, path.stem), [path], _read_probing)
+    return readers
+
+
+_PARTS_LONG = tuple(_PARTS.values())
+
+
+def _add(readers: dict, name: str, files: list[Path], read: Callable) -> None:
+    if name not in readers and all(file.is_file() for file in files):
+        readers[name] = lambda: read(name, files)
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines of a file, of UTF-8 or, as some of the originals are, of Latin-1."""
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    lines = re.split(r"\r?\n", text)
+    return lines[:-1] if not lines[-1] else lines
+
+
+def _rows(path: Path, width: int, separator: str | None = "\t") -> Iterable[list[str]]:
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        cells = line.split(separator)
+        if len(cells) < width:
+            raise ValueError(
+                f"{path}:{number}: must have {width} cells separated by tabs; found {len(cells)}"
+            )
+        yield cells
+
+
+def _score(path: Path, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{path}: a score must be a number; found {text!r:.40}") from None
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _read_polarity(name: str, files: list[Path]) -> ProbingTask:
+    parts = [[_words(line) for line in _lines(file)] for file in files]
+    labels = ["1"] * len(parts[0]) + ["0"] * len(parts[1])
+    return ProbingTask(name, {"all": Split(parts[0] + parts[1], labels)}, "downstream")
+
+
+def _read_sst(name: str, files: list[Path]) -> ProbingTask:
+    splits = {}
+    for part, path in zip(_PARTS_LONG, files):
+        if name == "SST2":
+            rows = [(cells[0], cells[1]) for cells in _rows(path, 2)]
+        else:
+            cells = [line.split(" ", 1) for line in _lines(path) if line.strip()]
+            rows = [(text, label) for label, *rest in cells for text in [rest[0] if rest else ""]]
+        splits[part] = Split([_words(text) for text, _ in rows], [y.strip() for _, y in rows])
+    return ProbingTask(name, splits, "downstream")
+
+
+def _read_trec(name: str, files: list[Path]) -> ProbingTask:
+    splits = {}
+    for part, path in zip(("train", "test"), files):
+        texts, labels = [], []
+        for number, line in enumerate(_lines(path), start=1):
+            match = re.fullmatch(r"\s*(\w+):\S+\s+(.*)", line)
+            if not match:
+                raise ValueError(
+                    f"{path}:{number}: must be LABEL:fine question; found {line!r:.40}"
+                )
+            labels.append(match[1])
+            texts.append(_words(match[2]))
+        splits[part] = Split(texts, labels)
+    return ProbingTask(name, splits, "downstream")
+
+
+def _read_pairs(path: Path, columns: tuple[int, int, int], header: bool) -> tuple[list, ...]:
+    """Columns: first text, second text, label."""
+    rows = list(_rows(path, max(columns) + 1))[1 if header else 0 :]
+    first, second, label = columns
+    return (
+        [_words(row[first]) for row in rows],
+        [_words(row[second]) for row in rows],
+        [row[label].strip() for row in rows],
+    )
+
+
+def _pair_task(
+    name: str, kind: str, files: dict[str, Path], columns: tuple[int, int, int], header: bool
+) -> ProbingTask:
+    splits = {}
+    for part, path in files.items():
+        texts, seconds, labels = _read_pairs(path, columns, header)
+        if kind == "relatedness":
+            labels = [_score(path, label) for label in labels]
+        splits[part] = Split(texts, labels, seconds)
+    return ProbingTask(name, splits, kind)
+
+
+def _read_mrpc(name: str, files: list[Path]) -> ProbingTask:
+    parts = dict(zip(("train", "test"), files))
+    return _pair_task(name, "downstream", parts, (3, 4, 0), header=True)
+
+
+def _read_sick_entailment(name: str, files: list[Path]) -> ProbingTask:
+    return _pair_task(name, "downstream", dict(zip(_PARTS_LONG, files)), (1, 2, 4), header=True)
+
+
+def _read_sick_relatedness(name: str, files: list[Path]) -> ProbingTask:
+    return _pair_task(name, "relatedness", dict(zip(_PARTS_LONG, files)), (1, 2, 3), header=True)
+
+
+def _read_stsb(name: str, files: list[Path]) -> ProbingTask:
+    return _pair_task(name, "relatedness", dict(zip(_PARTS_LONG, files)), (5, 6, 4), header=False)
+
+
+def _read_sts(name: str, files: list[Path]) -> ProbingTask:
+    splits = {}
+    for path in files:
+        gold = path.with_name(path.name.replace("STS.input.", "STS.gs."))
+        pairs, scores = _lines(path), _lines(gold)
+        if len(pairs) != len(scores):
+            raise ValueError(f"{gold}: must have {len(pairs)} lines as {path}; has {len(scores)}")
+        kept = [(pair.split("\t"), score) for pair, score in zip(pairs, scores) if score.strip()]
+        if any(len(pair) < 2 for pair, _ in kept):
+            raise ValueError(f"{path}: each line must be two texts separated by a tab")
+        splits[path.name.removeprefix("STS.input.").removesuffix(".txt")] = Split(
+            [_words(pair[0]) for pair, _ in kept],
+            [_score(gold, score) for _, score in kept],
+            [_words(pair[1]) for pair, _ in kept],
+        )
+    return ProbingTask(name, splits, "similarity")
+
+
+def _is_probing(path: Path) -> bool:
+    with open(path, "rb") as stream:
+        return re.match(rb"(tr|va|te)\t", stream.read(3)) is not None
+
+
+def _read_probing(name: str, files: list[Path]) -> ProbingTask:
+    splits = {part: Split([], []) for part in _PARTS_LONG}
+    for cells in _rows(files[0], 3):
+        if cells[0] not in _PARTS:
+            raise ValueError(
+                f"{files[0]}: a line must begin with tr, va or te; found {cells[0]!r:.20}"
+            )
+        splits[_PARTS[cells[0]]].texts.append(_words(cells[-1]))
+        splits[_PARTS[cells[0]]].labels.append(cells[1])
+    for part, split in splits.items():
+        if not split.texts:
+            raise ValueError(f"{files[0]}: must have {part} lines; found none")
+    return ProbingTask(name, splits, "probing")
