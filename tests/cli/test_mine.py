@@ -1,0 +1,374 @@
+"""`xling mine` from its arguments to its files: pairs, filtering, bad text, bad vectors."""
+
+import gzip
+import io
+import lzma
+import types
+
+import numpy as np
+import pytest
+
+import xling_jax
+from tests.align import laser_mining
+from xling_jax.cli.main import main
+
+WORDS = ("sun", "ice", "rain", "wind", "snow", "fog", "hail", "dew")
+DIM = 6
+
+
+def vector(text):
+    """A word's meaning with something of its language; the same text, the same vector."""
+    language, word = text.split(maxsplit=1)
+    meaning = np.random.default_rng(WORDS.index(word)).standard_normal(DIM) + 1
+    return meaning + 0.2 * np.random.default_rng(len(language)).standard_normal(DIM)
+
+
+SOURCE = [f"en {word}" for word in WORDS]
+TARGET = [f"deu {word}" for word in reversed(WORDS[2:])]
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """A stand-in for the encoder; returns the texts it has been given."""
+    texts = []
+
+    def encode_stream(sentences, normalize=False):
+        for sentence in sentences:
+            texts.append(sentence)
+            row = vector(sentence)[None]
+            yield row / np.linalg.norm(row) if normalize else row
+
+    stand_in = types.SimpleNamespace(encode_stream=encode_stream, dim=DIM)
+    monkeypatch.setattr(xling_jax, "load", lambda path: stand_in)
+    return texts
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two texts and their vectors."""
+    for name, lines in (("a.en", SOURCE), ("b.de", TARGET)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        vectors = np.array([vector(line) for line in lines], np.float32)
+        np.save(tmp_path / f"{name}.npy", vectors)
+        vectors.tofile(tmp_path / f"{name}.bin")
+    return tmp_path
+
+
+def expected_pairs(source=SOURCE, target=TARGET, **settings):
+    """What LASER's procedure finds, as (score, source text, target text)."""
+    vectors = [[vector(text) for text in side] for side in (source, target)]
+    found = laser_mining.mine(*vectors, threshold=settings.pop("threshold", -np.inf), **settings)
+    return [(score, source[i], target[j]) for score, i, j in found]
+
+
+def read(path):
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    return [(float(score), source, target) for score, source, target in rows]
+
+
+def check_same(found, expected):
+    assert [pair[1:] for pair in found] == [pair[1:] for pair in expected]
+    np.testing.assert_allclose([pair[0] for pair in found], [p[0] for p in expected], atol=2e-6)
+
+
+def mine(directory, *options, model="m", source="a.en", target="b.de", output="out.tsv"):
+    argv = ["mine", "--output", str(directory / output)]
+    argv += ["--model", model] if model else []
+    argv += ["--source", str(directory / source)] if source else []
+    argv += ["--target", str(directory / target)] if target else []
+    return main([*argv, *map(str, options)])
+
+
+def ready(directory, suffix="npy"):
+    return (
+        "--source-embeddings",
+        directory / f"a.en.{suffix}",
+        "--target-embeddings",
+        directory / f"b.de.{suffix}",
+    )
+
+
+@pytest.fixture
+def fails(capsys):
+    """Checks status and that the error is one line; returns the line."""
+
+    def fails(status, expected):
+        assert status == expected
+        (line,) = [
+            line for line in capsys.readouterr().err.splitlines() if line.startswith("xling ")
+        ]
+        assert line.startswith("xling mine: error: ")
+        return line
+
+    return fails
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"margin": "distance", "k": 2},
+        {"margin": "absolute", "retrieval": "intersect"},
+        {"retrieval": "fwd"},
+        {"retrieval": "bwd", "k": 3},
+        {"threshold": 1.1},
+    ],
+)
+def test_pairs_are_those_of_laser(files, encoded, settings):
+    options = [word for key, value in settings.items() for word in (f"--{key}", value)]
+    assert mine(files, *options) == 0
+    found = read(files / "out.tsv")
+    check_same(found, expected_pairs(**settings))
+    assert [pair[0] for pair in found] == sorted((pair[0] for pair in found), reverse=True)
+    assert ("en rain", "deu rain") in {pair[1:] for pair in found}
+
+
+@pytest.mark.parametrize("suffix", ["npy", "bin"])
+def test_ready_vectors_in_place_of_a_model(files, suffix, monkeypatch):
+    monkeypatch.setattr(xling_jax, "load", lambda path: pytest.fail("loaded"))
+    options = ready(files, suffix) + (("--dim", DIM) if suffix == "bin" else ())
+    assert mine(files, *options, model=None) == 0
+    check_same(read(files / "out.tsv"), expected_pairs())
+
+
+def test_one_side_with_ready_vectors_and_one_with_a_model(files, encoded):
+    assert mine(files, "--source-embeddings", files / "a.en.bin") == 0
+    check_same(read(files / "out.tsv"), expected_pairs())
+    assert encoded == TARGET
+
+
+def test_compressed_text_and_stdin(files, encoded, monkeypatch):
+    zstandard = pytest.importorskip("zstandard")
+    source, target = (files / "a.en").read_bytes(), (files / "b.de").read_bytes()
+    (files / "a.gz").write_bytes(gzip.compress(source))
+    (files / "a.xz").write_bytes(lzma.compress(source))
+    (files / "b.zst").write_bytes(zstandard.ZstdCompressor().compress(target))
+    for name in ("a.gz", "a.xz"):
+        assert mine(files, "--overwrite", source=name, target="b.zst") == 0
+        check_same(read(files / "out.tsv"), expected_pairs())
+
+
+def test_stdout(files, encoded, monkeypatch):
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stdout)
+    (files / "a.en").write_text("en sun\n", encoding="utf-8")
+    assert main(["mine", "--model", "m", "--output", "-", *sides(files)]) == 0
+    lines = stdout.buffer.getvalue().decode("utf-8").splitlines()
+    check_same(
+        [(float(lines[0].split("\t")[0]), *lines[0].split("\t")[1:])],
+        expected_pairs(source=["en sun"]),
+    )
+
+
+def sides(directory):
+    return "--source", str(directory / "a.en"), "--target", str(directory / "b.de")
+
+
+def test_duplicates_count_once_and_blank_and_broken_lines_not_at_all(files, encoded, caplog):
+    lines = [SOURCE[0], "", *SOURCE, "   ", SOURCE[3]]
+    broken = b"\xff\xfe\n" + b"x" * 1_000_001 + b"\n"
+    (files / "a.en").write_bytes("".join(f"{line}\n" for line in lines).encode() + broken)
+    with caplog.at_level("INFO"):
+        assert mine(files) == 0
+    check_same(read(files / "out.tsv"), expected_pairs())
+    assert encoded == SOURCE + TARGET
+    assert "14 lines, 8 distinct texts" in caplog.text
+    assert "2 blank, 1 broken_utf8, 1 line_too_long, 2 repeated" in caplog.text
+
+
+def test_vectors_of_lines_that_are_not_mined_are_skipped(files):
+    lines = ["", SOURCE[1], *SOURCE, "\t"]
+    (files / "a.en").write_text("".join(f"{line}\n" for line in lines))
+    rows = [np.full(DIM, np.nan), vector(SOURCE[1]), *map(vector, SOURCE), np.full(DIM, np.nan)]
+    np.save(files / "a.en.npy", np.array(rows, np.float32))
+    assert mine(files, *ready(files), model=None) == 0
+    order = [SOURCE[1], SOURCE[0], *SOURCE[2:]]
+    check_same(read(files / "out.tsv"), expected_pairs(source=order))
+
+
+def test_tabs_in_a_text_become_spaces(files, monkeypatch):
+    (files / "a.en").write_text("en\tsun\n")
+    np.save(files / "a.en.npy", vector("en sun")[None].astype(np.float32))
+    assert mine(files, *ready(files), model=None) == 0
+    assert read(files / "out.tsv")[0][1] == "en sun"
+
+
+def test_nothing_to_mine_gives_an_empty_file(files, encoded):
+    (files / "a.en").write_text("\n\n")
+    assert mine(files) == 0
+    assert (files / "out.tsv").read_text() == ""
+
+
+def test_n_best_lists(files, encoded):
+    assert mine(files, "--n-best", files / "n.tsv", "--k", 3) == 0
+    rows = read(files / "n.tsv")
+    assert [row[1] for row in rows] == [text for text in SOURCE for _ in range(3)]
+    scores = np.array([row[0] for row in rows]).reshape(-1, 3)
+    assert (np.diff(scores) <= 0).all()
+    best = {pair[1:]: pair[0] for pair in expected_pairs(retrieval="fwd", k=3)}
+    for score, source, target in rows[::3]:
+        assert score == pytest.approx(best[source, target], abs=2e-6)
+
+
+def test_a_cosine_floor(files, encoded):
+    assert mine(files, "--min-cosine", 0.9) == 0
+    found = read(files / "out.tsv")
+    for _, source, target in found:
+        x, y = vector(source), vector(target)
+        assert x @ y / np.linalg.norm(x) / np.linalg.norm(y) >= 0.9 - 1e-6
+    assert 0 < len(found) < len(expected_pairs()) + 1
+
+
+def scores_of_given(pairs, source, target):
+    """Ratio margins of pairs to the four nearest in two texts, in float64."""
+    cosine = np.array(
+        laser_mining.cosines([vector(t) for t in source], [vector(t) for t in target])
+    )
+    x, y = np.sort(cosine, 1)[:, -4:].mean(1), np.sort(cosine, 0)[-4:].mean(0)
+    places = [(source.index(a), target.index(b)) for a, b in pairs]
+    return [cosine[i, j] / ((x[i] + y[j]) / 2) for i, j in places]
+
+
+GIVEN = [
+    ("en sun", "deu fog"),
+    ("en rain", "deu rain"),
+    ("en sun", "deu fog"),
+    ("en ice", "deu dew"),
+]
+
+
+@pytest.fixture
+def given(files):
+    (files / "given.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in GIVEN))
+    return files / "given.tsv"
+
+
+@pytest.mark.parametrize("with_model", [True, False])
+def test_given_pairs_are_scored_in_their_order(files, given, encoded, with_model):
+    options = () if with_model else ready(files)
+    model = "m" if with_model else None
+    assert mine(files, "--pairs", given, *options, model=model) == 0
+    found = read(files / "out.tsv")
+    assert [pair[1:] for pair in found] == GIVEN
+    expected = scores_of_given(GIVEN, SOURCE, TARGET)
+    np.testing.assert_allclose([pair[0] for pair in found], expected, atol=2e-6)
+
+
+def test_given_pairs_alone_are_their_own_neighborhoods(files, given, encoded):
+    assert mine(files, "--pairs", given, source=None, target=None) == 0
+    source, target = ([*dict.fromkeys(column)] for column in zip(*GIVEN))
+    expected = scores_of_given(GIVEN, source, target)
+    found = read(files / "out.tsv")
+    np.testing.assert_allclose([pair[0] for pair in found], expected, atol=2e-6)
+
+
+def test_given_pairs_are_filtered_by_the_threshold(files, given, encoded):
+    assert mine(files, "--pairs", given, "--threshold", 1.1) == 0
+    scores = scores_of_given(GIVEN, SOURCE, TARGET)
+    expected = [pair for pair, score in zip(GIVEN, scores) if score > 1.1]
+    assert [pair[1:] for pair in read(files / "out.tsv")] == expected
+    assert 0 < len(expected) < len(GIVEN)
+
+
+def test_texts_of_given_pairs_that_are_in_neither_text_are_embedded(files, given, encoded):
+    (files / "b.de").write_text("deu rain\ndeu hail\n")
+    assert mine(files, "--pairs", given) == 0
+    expected = scores_of_given(GIVEN, SOURCE, ["deu rain", "deu hail", "deu fog", "deu dew"])
+    np.testing.assert_allclose([p[0] for p in read(files / "out.tsv")], expected, atol=2e-6)
+
+
+def test_given_pairs_with_a_blank_or_broken_side_score_minus_infinity(files, encoded):
+    (files / "given.tsv").write_bytes(b"en sun\tdeu fog\n\tdeu fog\nen ice\t \n\xff\t\xff\n")
+    assert mine(files, "--pairs", files / "given.tsv") == 0
+    found = read(files / "out.tsv")
+    assert [pair[0] for pair in found[1:]] == [-np.inf] * 3
+    assert [pair[1:] for pair in found[1:]] == [("", "deu fog"), ("en ice", " "), ("", "")]
+
+
+def test_existing_outputs_are_refused_unless_overwritten(files, encoded, fails):
+    for name in ("out.tsv", "n.tsv"):
+        (files / name).write_text("precious")
+        line = fails(mine(files, "--n-best", files / "n.tsv", output="out.tsv"), 2)
+        assert name in line and "--overwrite" in line
+        assert (files / name).read_text() == "precious"
+        (files / "out.tsv").unlink(missing_ok=True)
+    assert mine(files, "--n-best", files / "n.tsv", "--overwrite") == 0
+    assert "precious" not in (files / "n.tsv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "message"),
+    [
+        ((), {"model": None}, "--model is needed, or --source-embeddings and"),
+        ((), {"source": None}, "--source and --target are needed"),
+        ((), {"source": None, "target": None}, "--source and --target are needed"),
+        ((), {"source": "none.en"}, "none.en: no such file"),
+        (("--k", 0), {}, "--k 0 must be at least 1"),
+        (("--memory-mb", 0), {}, "--memory-mb 0 must be positive"),
+        (("--dim", 4), {}, "--dim 4: must be positive, and goes with ready vectors only"),
+        (("--source-embeddings", "none.npy"), {}, "none.npy: no such file"),
+        (("--pairs", "none.tsv"), {}, "none.tsv: no such file"),
+    ],
+)
+def test_wrong_use_is_refused_before_any_work(
+    files, fails, monkeypatch, options, settings, message
+):
+    monkeypatch.setattr(xling_jax, "load", lambda path: pytest.fail("loaded"))
+    assert message in fails(mine(files, *options, **settings), 2)
+    assert not (files / "out.tsv").exists()
+
+
+def test_ready_vectors_of_both_sides_leave_no_work_to_a_model(files, fails):
+    assert "nothing is left to embed" in fails(mine(files, *ready(files)), 2)
+
+
+def test_vectors_that_are_not_finite_are_named_by_file_and_row(files, fails):
+    vectors = np.load(files / "a.en.npy")
+    vectors[5, 2] = np.nan
+    np.save(files / "a.en.npy", vectors)
+    line = fails(mine(files, *ready(files), model=None), 1)
+    assert f"{files / 'a.en.npy'}[5] must be finite" in line
+    assert not (files / "out.tsv").exists()
+
+
+def test_sides_of_different_sizes_are_named(files, fails):
+    np.save(files / "b.de.npy", np.ones((len(TARGET), DIM + 1), np.float32))
+    line = fails(mine(files, *ready(files), model=None), 1)
+    assert "must have the same size" in line and "has 6" in line and "b.de.npy 7" in line
+
+
+def test_vectors_that_do_not_fit_the_model_are_named(files, encoded, fails):
+    np.save(files / "a.en.npy", np.ones((len(SOURCE), DIM + 1), np.float32))
+    line = fails(mine(files, "--source-embeddings", files / "a.en.npy"), 1)
+    assert "a.en.npy" in line and "6 dimensions; found 7" in line
+
+
+def test_rows_that_disagree_with_the_text_are_counted(files, fails):
+    np.save(files / "a.en.npy", np.ones((5, DIM), np.float32))
+    line = fails(mine(files, *ready(files), model=None), 1)
+    assert "a.en.npy" in line and "8 lines" in line and "found 5" in line
+
+
+def test_a_laser_file_of_the_wrong_size_is_named(files, fails):
+    options = (*ready(files, "bin"), "--dim", DIM)
+    data = (files / "a.en.bin").read_bytes()
+    (files / "a.en.bin").write_bytes(data[:-3])
+    assert "not a whole number of rows" in fails(mine(files, *options, model=None), 1)
+    # A wrong size that divides the file shows in the number of rows.
+    (files / "a.en.bin").write_bytes(data)
+    line = fails(mine(files, *ready(files, "bin"), "--dim", DIM // 2, model=None), 1)
+    assert "8 lines" in line and "found 16" in line
+    assert "pass dim" in fails(mine(files, *ready(files, "bin"), model=None), 1)
+
+
+def test_a_pair_without_two_columns_is_named(files, encoded, fails):
+    (files / "given.tsv").write_text("en sun\tdeu fog\nen sun\n")
+    line = fails(mine(files, "--pairs", files / "given.tsv"), 1)
+    assert "given.tsv:2: a pair must be source<TAB>target; found 1" in line
+
+
+def test_a_pair_without_a_vector_is_named(files, given, fails):
+    (files / "b.de").write_text("deu rain\n")
+    np.save(files / "b.de.npy", vector("deu rain")[None].astype(np.float32))
+    line = fails(mine(files, "--pairs", given, *ready(files), model=None), 1)
+    assert "given.tsv:1: the text is no line of" in line and "b.de.npy" in line

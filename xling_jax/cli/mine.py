@@ -1,0 +1,289 @@
+"""`xling mine`: two text files to pairs that are likely translations, or given pairs to scores."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from xling_jax.cli import mine_files
+from xling_jax.cli.common import (
+    PlainProgress,
+    UsageError,
+    keep_compiled_programs,
+    progress,
+    refuse_existing,
+    require_file,
+)
+from xling_jax.data.readers.lines import BrokenLine
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from xling_jax.align.mining import Candidates
+    from xling_jax.cli.mine_files import Side
+    from xling_jax.encode.encoder import Encoder
+
+logger = logging.getLogger(__name__)
+
+_EXAMPLE = """examples:
+  xling mine --model M --source news.de.gz --target news.en.gz --output pairs.tsv --threshold 1.06
+  xling mine --source a.de --target a.en --source-embeddings a.de.npy \\
+      --target-embeddings a.en.npy --output - | head
+  xling mine --model M --pairs crawled.tsv --output scored.tsv
+
+Output lines are `score<TAB>source<TAB>target`, the best first; tabs inside a sentence become
+spaces. Each distinct text counts once. Blank and broken lines are never mined. With --pairs the
+lines keep the order of the file, and pairs with a blank or broken side score -inf.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the parser of `xling`."""
+    parser = subparsers.add_parser(
+        "mine",
+        help="find translations in two texts, or score given pairs",
+        description="Mines translations in two texts by margins of cosines, as LASER does.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", help="model directory, workdir, or name of a shipped encoder")
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}", metavar="FILE", help="text, one sentence a line; may be .gz .xz .zst; -"
+        )
+        parser.add_argument(
+            f"--{side}-embeddings",
+            metavar="E.npy",
+            help="its vectors, row i for line i, in place of a model (or LASER's .bin, with --dim)",
+        )
+    parser.add_argument("--dim", type=int, help="size of the vectors in LASER files")
+    parser.add_argument(
+        "--pairs",
+        metavar="FILE",
+        help="score these pairs, source<TAB>target, against the neighborhoods in both texts; "
+        "without --source and --target in their own columns",
+    )
+    parser.add_argument("--output", required=True, help="the pairs; - for stdout")
+    parser.add_argument(
+        "--n-best", metavar="FILE", help="also write all k candidates of each source sentence"
+    )
+    parser.add_argument("--margin", choices=("ratio", "distance", "absolute"), default="ratio")
+    parser.add_argument("--k", type=int, default=4, help="size of the neighborhoods (4)")
+    parser.add_argument(
+        "--retrieval",
+        choices=("max", "intersect", "fwd", "bwd"),
+        default="max",
+        help="max: one to one, best first (default); intersect: best both ways; fwd, bwd: the "
+        "best of every source, of every target",
+    )
+    parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")
+    parser.add_argument(
+        "--min-cosine", type=float, help="keep pairs of at least this cosine; for unrelated texts"
+    )
+    parser.add_argument(
+        "--memory-mb", type=float, default=512, help="memory to search in, beyond vectors (512)"
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("auto", "numpy", "jax", "faiss"),
+        default="auto",
+        help="what searches; auto: JAX where it has an accelerator, else NumPy",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs the command.
+
+    Raises:
+        UsageError: if arguments do not fit together, an input is missing or an output exists.
+        ValueError, OSError: if the model, vectors or text are broken, or writing fails.
+    """
+    _check_arguments(args)
+    seconds: dict[str, float] = {}
+    started = time.perf_counter()
+
+    def split(name: str) -> None:
+        nonlocal started
+        seconds[name], started = time.perf_counter() - started, time.perf_counter()
+
+    pairs = mine_files.read_pairs(args.pairs) if args.pairs else None
+    sides = _read_sides(args, pairs)
+    split("read")
+    encoder = _load_encoder(args)
+    rows = [_embed(args, encoder, side) for side in sides]
+    if rows[0].shape[1] != rows[1].shape[1]:
+        raise ValueError(
+            f"the vectors of both sides must have the same size; {sides[0].vectors or 'source'} "
+            f"has {rows[0].shape[1]}, {sides[1].vectors or 'target'} {rows[1].shape[1]}"
+        )
+    split("embed")
+    candidates = _find_candidates(args, rows)
+    split("search")
+    if pairs is None:
+        count = _write_mined(args, sides, candidates)
+    else:
+        count = _write_scored(args, sides, rows, pairs, candidates)
+    split("choose and write")
+    logger.info(
+        "%s: %d pairs; %s",
+        args.output,
+        count,
+        ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items()),
+    )
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Refuses what costs nothing to refuse."""
+    given = [side for side in ("source", "target") if getattr(args, side)]
+    if len(given) == 1 or not (given or args.pairs):
+        raise UsageError("--source and --target are needed, or --pairs alone")
+    if args.source == args.target == "-":
+        raise UsageError("--source - and --target -: only one of them can be stdin")
+    if args.pairs == "-" and "-" in (args.source, args.target):
+        raise UsageError("--pairs -: stdin is already read for --source or --target")
+    for name in ("source", "target", "source_embeddings", "target_embeddings", "pairs"):
+        path = getattr(args, name)
+        option = f"--{name.replace('_', '-')}"
+        if path and path != "-" and require_file(path, option).is_dir():
+            raise UsageError(f"{option} {path}: is a directory")
+    ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
+    if not args.model and not all(ready):
+        raise UsageError("--model is needed, or --source-embeddings and --target-embeddings")
+    if args.model and all(ready):
+        raise UsageError("--model: both sides have ready vectors, nothing is left to embed")
+    if args.dim is not None and (args.dim < 1 or not any(ready)):
+        raise UsageError(f"--dim {args.dim}: must be positive, and goes with ready vectors only")
+    if args.k < 1:
+        raise UsageError(f"--k {args.k} must be at least 1")
+    if not args.memory_mb > 0:
+        raise UsageError(f"--memory-mb {args.memory_mb:g} must be positive")
+    if args.n_best and args.pairs:
+        raise UsageError("--n-best: --pairs scores given pairs only, there is no list to write")
+    if args.n_best and args.n_best == args.output:
+        raise UsageError(f"--n-best {args.n_best}: is also --output; choose another")
+    for path in filter(None, (args.output, args.n_best)):
+        refuse_existing(path, args.overwrite)
+
+
+def _read_sides(args: argparse.Namespace, pairs: mine_files.Pairs | None) -> list[Side]:
+    """Both texts, duplicates unified, with the texts of given pairs among them."""
+    sides = []
+    for column, name in enumerate(("source", "target")):
+        path, vectors = getattr(args, name), getattr(args, f"{name}_embeddings")
+        texts = pairs.columns[column] if pairs else None
+        if path:
+            side = mine_files.unify(mine_files.read_lines(path), mine_files.shown(path), vectors)
+            if texts is not None:
+                side.add(texts, args.pairs)
+        else:
+            side = mine_files.unify(texts, f"{mine_files.shown(args.pairs)} ({name})", vectors)
+        logger.info("%s", side.describe())
+        sides.append(side)
+    return sides
+
+
+def _load_encoder(args: argparse.Namespace) -> Encoder | None:
+    if not args.model:
+        return None
+    import xling_jax
+
+    keep_compiled_programs()
+    return xling_jax.load(args.model)
+
+
+def _embed(args: argparse.Namespace, encoder: Encoder | None, side: Side) -> Any:
+    """Unit vectors of a side's distinct texts, encoded or read."""
+    import numpy as np
+
+    from xling_jax.align import knn
+    from xling_jax.encode.embeddings_io import read_embeddings
+
+    if side.vectors:
+        dim = args.dim or (encoder.dim if encoder else None)
+        array = read_embeddings(side.vectors, dim=dim)
+        if len(array) != side.num_lines:
+            raise ValueError(
+                f"{side.vectors}: must have one row for each of the {side.num_lines} lines of "
+                f"{side.name}; found {len(array)}"
+            )
+        # Without gaps the rows need not be gathered.
+        lines = None if len(side.texts) == side.num_lines else side.lines
+        return knn.UnitRows(array, lines, name=side.vectors)
+    vectors = np.empty((len(side.texts), encoder.dim), np.float32)
+    done = 0
+    plain = PlainProgress(f"embed {side.name}", "sentence")
+    with progress(len(vectors), f"embed {side.name}", "sentence") as bar:
+        for chunk in encoder.encode_stream(iter(side.texts), normalize=True):
+            vectors[done : done + len(chunk)] = chunk
+            done += len(chunk)
+            bar.update(len(chunk))
+            plain(done, len(vectors))
+    return vectors
+
+
+def _find_candidates(args: argparse.Namespace, rows: list[Any]) -> Candidates:
+    from xling_jax.align import mining
+
+    plain = PlainProgress("search", "sentence")
+    with progress(len(rows[0]), "search", "sentence") as bar:
+
+        def report(done: int, total: int) -> None:
+            bar.n = done
+            bar.refresh()
+            plain(done, total)
+
+        return mining.find_candidates(
+            *rows, args.k, memory_mb=args.memory_mb, backend=args.backend, report=report
+        )
+
+
+def _write_mined(args: argparse.Namespace, sides: list[Side], candidates: Candidates) -> int:
+    """Writes the pairs chosen, and the n-best list if asked for; returns the number of pairs."""
+    from xling_jax.align import mining
+
+    rule = {"margin": args.margin, "min_cosine": args.min_cosine}
+    texts = sides[0].texts, sides[1].texts
+    if args.n_best:
+        ranked = mining.rank_candidates(candidates, **rule)
+        mine_files.write_pairs(args.n_best, ranked, *texts)
+    found = mining.choose_pairs(
+        candidates, retrieval=args.retrieval, threshold=args.threshold, **rule
+    )
+    return mine_files.write_pairs(args.output, found, *texts)
+
+
+def _write_scored(
+    args: argparse.Namespace,
+    sides: list[Side],
+    rows: list[np.ndarray],
+    pairs: mine_files.Pairs,
+    candidates: Candidates,
+) -> int:
+    """Writes given pairs with their scores, in their order; returns how many are kept."""
+    import numpy as np
+
+    from xling_jax.align import mining
+
+    places = [side.places(texts) for side, texts in zip(sides, pairs.columns)]
+    usable = (places[0] >= 0) & (places[1] >= 0)
+    scores = np.full(len(usable), -np.inf, np.float32)
+    if usable.any():
+        chosen = places[0][usable], places[1][usable]
+        scores[usable] = mining.score_pairs(
+            *rows, chosen, candidates, margin=args.margin, min_cosine=args.min_cosine
+        )
+    order = np.arange(len(scores))
+    if args.threshold is not None:
+        order = np.flatnonzero(scores > args.threshold)
+    if not usable.all():
+        logger.info("%s: %d pairs with a blank or broken side", args.pairs, (~usable).sum())
+    found = mining.MinedPairs(order, order, scores[order])
+    texts = [
+        ["" if isinstance(text, BrokenLine) else text for text in column]
+        for column in pairs.columns
+    ]
+    return mine_files.write_pairs(args.output, found, *texts)
