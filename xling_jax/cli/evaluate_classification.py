@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,9 @@ from xling_jax.cli.evaluation import (
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
     from xling_jax.eval.classification import ClassificationMatrix
+    from xling_jax.eval.classification_data import ClassificationData
+
+logger = logging.getLogger(__name__)
 
 # Repeated here because the parser of `xling` must not load scikit-learn; a test compares them.
 CLASSIFIERS = ("logreg", "svm", "mlp", "linear")
@@ -98,12 +102,7 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if an input is missing or the output exists.
         ValueError, OSError: if the model or the data is broken, or writing fails.
     """
-    from xling_jax.eval import (
-        classification,
-        classification_data,
-        document_modes,
-        stored_embeddings,
-    )
+    from xling_jax.eval import classification, classification_data, stored_embeddings
     from xling_jax.eval import classification_tables as tables_lib
 
     started = time.monotonic()
@@ -112,39 +111,12 @@ def run(args: argparse.Namespace) -> None:
     for code in [*(args.languages or ()), *(args.train_languages or ())]:
         if code not in known:
             raise UsageError(f"--languages: unknown language {code}; the data has {known}")
-    data = classification_data.load_classification_data(args.data[0], args.languages)
     if args.embeddings and (args.documents != "sequence" or args.max_tokens):
         raise UsageError("--embeddings: is of whole texts; leave out --documents and --max-tokens")
+    data = classification_data.load_classification_data(args.data[0], args.languages)
     encoder = load_vectors(args, lambda: stored_embeddings.classification_columns(data))
-    encode = encoder.encode if args.max_tokens is None else _shortened(encoder, args)
-    encode = document_modes.document_encoder(encode, args.documents, split=args.split)
-    encode = classification.embed_once(encode, data)
-    c_values = args.c_values or classification.C_VALUES
-    seeds = list(range(args.seed, args.seed + args.seeds))
-    matrices = {
-        _name(data.name, protocol, classifier): classification.measure_classification(
-            encode,
-            data,
-            protocol=protocol,
-            classifier=classifier,
-            train_languages=args.train_languages,
-            c_values=c_values,
-            baselines=classifier == args.classifiers[0],
-            seeds=seeds,
-        )
-        for protocol in args.protocols
-        for classifier in args.classifiers
-    }
-    settings = {
-        "classifiers": args.classifiers,
-        "protocols": args.protocols,
-        "c_values": list(c_values),
-        "seeds": seeds,
-        "documents": args.documents,
-        "split": args.split,
-        "max_tokens": args.max_tokens or getattr(encoder, "max_length_tokens", None),
-        "selection": {name: matrix.selection for name, matrix in matrices.items()},
-    }
+    args.c_values = args.c_values or classification.C_VALUES
+    matrices = _measure(args, encoder, data)
     tables = [tables_lib.classification_table(name, matrix) for name, matrix in matrices.items()]
     if len(matrices) > 1:
         summary = tables_lib.summary_table(list(matrices.values()))
@@ -153,20 +125,61 @@ def run(args: argparse.Namespace) -> None:
     if args.pictures:
         for name, matrix in matrices.items():
             _draw(output / f"{name}.matrix.png", name, matrix)
+    settings = {
+        "classifier": ", ".join(args.classifiers),
+        "protocol": ", ".join(args.protocols),
+        "c_values": list(args.c_values),
+        "seeds": _seeds(args),
+        "documents": args.documents,
+        "split": args.split,
+        "max_tokens": args.max_tokens or getattr(encoder, "max_length_tokens", None),
+        "selection": {name: matrix.selection for name, matrix in matrices.items()},
+    }
+    metrics: dict[str, float] = {}
+    for name, matrix in matrices.items():
+        metrics |= classification.named_scores(name, matrix)
     finish(
         args,
         encoder,
         [{"name": data.name, "path": str(args.data[0]), "sha256": data.fingerprint}],
         settings,
-        {
-            metric: value
-            for name, matrix in matrices.items()
-            for metric, value in classification.named_scores(name, matrix).items()
-        },
+        metrics,
         {name: matrix.to_dict() for name, matrix in matrices.items()},
         tables,
         started,
     )
+
+
+def _measure(
+    args: argparse.Namespace, encoder: Any, data: ClassificationData
+) -> dict[str, ClassificationMatrix]:
+    """The matrix of every protocol and classifier asked for, by name; texts are embedded once."""
+    from xling_jax.eval import classification, document_modes
+
+    encode = encoder.encode if args.max_tokens is None else _shortened(encoder, args)
+    encode = document_modes.document_encoder(encode, args.documents, split=args.split)
+    encode = classification.embed_once(encode, data)
+    matrices = {}
+    for protocol in args.protocols:
+        for classifier in args.classifiers:
+            name = _name(data.name, protocol, classifier)
+            matrices[name] = classification.measure_classification(
+                encode,
+                data,
+                protocol=protocol,
+                classifier=classifier,
+                train_languages=args.train_languages,
+                c_values=args.c_values,
+                baselines=classifier == args.classifiers[0],
+                seeds=_seeds(args),
+            )
+            mean = matrices[name].mean("all")
+            logger.info("%s: %s, %s: %.1f%%", data.name, protocol, classifier, 100 * mean)
+    return matrices
+
+
+def _seeds(args: argparse.Namespace) -> list[int]:
+    return list(range(args.seed, args.seed + args.seeds))
 
 
 def _name(data: str, protocol: str, classifier: str) -> str:

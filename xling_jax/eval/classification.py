@@ -186,12 +186,7 @@ def measure_classification(
         if code not in train:
             raise ValueError(f"no training text in {code}; there is some in {', '.join(train)}")
     trainings = list_trainings(protocol, pool, test)
-    taught = [_join(train, training.train) for training in trainings]
-    for training, part in zip(trainings, taught):
-        if len(set(part.labels)) < 2:
-            where = ", ".join(training.train)
-            raise ValueError(f"training needs two labels; the text in {where} has one")
-
+    taught = [_training_text(train, training.train) for training in trainings]
     embed = _embedder(encode, [*(train[code] for code in pool), *test.values(), *dev.values()])
     settings = {"c_values": c_values, "seeds": _needed_seeds(classifier, seeds)}
     rows = tuple(dict.fromkeys(training.row for training in trainings))
@@ -302,6 +297,14 @@ def _join(parts: dict[str, LabelledText], languages: Sequence[str]) -> LabelledT
         [text for part in chosen for text in part.texts],
         [label for part in chosen for label in part.labels],
     )
+
+
+def _training_text(train: dict[str, LabelledText], languages: Sequence[str]) -> LabelledText:
+    """The training text of several languages, if it can be learned from."""
+    joined = _join(train, languages)
+    if len(set(joined.labels)) < 2:
+        raise ValueError(f"training needs two labels; the text in {', '.join(languages)} has one")
+    return joined
 
 
 def _embedder(encode: Encode, parts: Sequence[LabelledText]) -> Callable[[LabelledText], Examples]:
