@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from xling_jax.cli import evaluate_classification, evaluate_probing, evaluate_retrieval
+from xling_jax.cli import (
+    evaluate_classification,
+    evaluate_mining,
+    evaluate_probing,
+    evaluate_retrieval,
+)
 from xling_jax.cli.evaluation import EXAMPLE
 
-TASKS = (evaluate_retrieval, evaluate_classification, evaluate_probing)
+TASKS = (evaluate_retrieval, evaluate_classification, evaluate_mining, evaluate_probing)
 
 
 def add_parser(subparsers: Any) -> None:
