@@ -1,0 +1,165 @@
+"""What a report is made from: runs and results as they lie on disk, read and never changed."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS_FILE = "results.json"
+METRICS_FILE = "metrics.jsonl"
+
+# Metric name to its steps, ascending, and its values.
+Curves = dict[str, tuple[list[int], list[float]]]
+
+
+@dataclass
+class Run:
+    """A workdir, or a model that only results are known of.
+
+    Attributes:
+        name: what it is called in the report; no two runs share one.
+        path: the workdir; None for a model that is known by its results.
+        config: as resolved when training began; {} if there is none.
+        curves: what was logged while training.
+        results: contents of the `results.json` files that measured it.
+    """
+
+    name: str
+    path: Path | None
+    config: dict[str, Any] = field(default_factory=dict)
+    curves: Curves = field(default_factory=dict)
+    results: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def num_steps(self) -> int:
+        """The last step logged."""
+        return max((steps[-1] for steps, _ in self.curves.values()), default=0)
+
+
+def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path]) -> list[Run]:
+    """Reads workdirs and results.
+
+    Args:
+        workdirs: of `xling train`, finished or not; results below them are read too.
+        result_places: directories with a `results.json` in them or below, of any models.
+
+    Returns:
+        The runs in the order given, then the other models that were measured. Results belong to
+        the run whose workdir holds the model they name, or themselves lie in it.
+
+    Raises:
+        ValueError: if a directory holds nothing to report, or a file is broken; it is named.
+        OSError: if a file cannot be read.
+    """
+    runs = [_load_workdir(Path(path)) for path in workdirs]
+    seen = {path.resolve() for run in runs for path in run.path.rglob(RESULTS_FILE)}
+    others: dict[str, Run] = {}
+    for place in map(Path, result_places):
+        files = [place] if place.is_file() else sorted(place.rglob(RESULTS_FILE))
+        if not files:
+            raise ValueError(f"{place}: must hold a {RESULTS_FILE}; found none")
+        for file in files:
+            if file.resolve() in seen:
+                continue
+            seen.add(file.resolve())
+            results = read_results(file)
+            model = str(results["model"].get("path", "model"))
+            owner = next((run for run in runs if _holds(run.path, model)), None)
+            if owner is None:
+                owner = others.setdefault(model, Run(_short_name(Path(model)), None))
+            owner.results.append(results)
+    runs += others.values()
+    _make_names_unique(runs)
+    return runs
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Reads one `results.json`.
+
+    Raises:
+        ValueError: if it is no results file.
+        OSError: if it cannot be read.
+    """
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: must be JSON; {error}; evaluate again") from error
+    wanted = {"task": str, "metrics": dict, "model": dict}
+    if not isinstance(results, dict) or not all(
+        isinstance(results.get(key), kind) for key, kind in wanted.items()
+    ):
+        raise ValueError(f"{path}: must be results of xling evaluate; {', '.join(wanted)} are not")
+    return results
+
+
+def read_curves(path: Path) -> Curves:
+    """Reads a `metrics.jsonl`; of a step that was logged twice, after a restart, the last counts.
+
+    Raises:
+        ValueError: if a line is broken, other than the last, which may be in the making.
+        OSError: if it cannot be read.
+    """
+    by_step: dict[str, dict[int, float]] = {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            step = int(record.pop("step"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if number == len(lines):
+                break
+            raise ValueError(
+                f"{path}:{number}: must be a JSON object with a step; remove the line"
+            ) from error
+        for name, value in record.items():
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                by_step.setdefault(name, {})[step] = float(value)
+    return {
+        name: (sorted(values), [values[step] for step in sorted(values)])
+        for name, values in by_step.items()
+    }
+
+
+def _load_workdir(path: Path) -> Run:
+    metrics, config = path / METRICS_FILE, path / "config.json"
+    results = sorted(path.rglob(RESULTS_FILE))
+    if not metrics.is_file() and not results:
+        raise ValueError(f"{path}: must be a workdir with a {METRICS_FILE}, or hold results")
+    try:
+        settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{config}: must be JSON; {error}") from error
+    return Run(
+        _short_name(path),
+        path,
+        settings if isinstance(settings, dict) else {},
+        read_curves(metrics) if metrics.is_file() else {},
+        [read_results(file) for file in results],
+    )
+
+
+def _short_name(path: Path) -> str:
+    path = path if path.name not in ("", ".", "..") else path.resolve()
+    if path.name == "encoder" and path.parent.name:
+        path = path.parent
+    return path.name or str(path)
+
+
+def _holds(workdir: Path | None, model: str) -> bool:
+    return workdir is not None and Path(model).resolve().is_relative_to(workdir.resolve())
+
+
+def _make_names_unique(runs: Sequence[Run]) -> None:
+    taken: set[str] = set()
+    for run in runs:
+        name, number = run.name, 2
+        if name in taken and run.path is not None:
+            parent = run.path.resolve().parent.name
+            name = f"{parent}/{run.name}"
+        base = name
+        while name in taken:
+            name, number = f"{base} ({number})", number + 1
+        run.name = name
+        taken.add(name)
