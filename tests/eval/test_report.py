@@ -54,7 +54,9 @@ def retrieval_results(path="m", p_at_1=0.5):
 def classification_results(path="m"):
     cells = {"en": {"en": 0.9, "de": 0.7}, "de": {"en": 0.6, "de": 0.8}}
     matrix = {"accuracy": cells, "mean": {"accuracy": {"same": 0.85, "cross": 0.65, "all": 0.75}}}
-    changed = {"task": "classification", "settings": {"protocol": "zero-shot"}}
+    matrix |= {"oracle": {"en": {"en": None, "de": 0.75}, "de": {"en": None, "de": None}}}
+    matrix |= {"accuracy_sd": cells, "spread": matrix["mean"], "protocol": "zero-shot"}
+    changed = {"task": "classification", "settings": {"protocol": "zero-shot, targeted"}}
     return retrieval_results(path) | changed | {"matrices": {"news": matrix}}
 
 
@@ -310,6 +312,22 @@ def test_a_heatmap_writes_percentages_and_its_ink_has_contrast():
         assert (light[1] + 0.05) / (light[0] + 0.05) >= 4.5
     # A small error is as good, and so as bright, as a large P@1.
     assert pairs[2][0] == report_charts._hex(*report_charts._color(1 - 0.1 / 10))[1:]
+
+
+def test_cells_that_were_not_measured_are_gaps():
+    page = make_page([Run("a", None, results=[classification_results()])], title="t")
+    assert re.findall(r"data-show.*?>(.*?)<", page) == ["embeddings", "oracle"]
+    assert ["en", "75.0", "75.0"] in cells(page) and "news, zero-shot<" in page
+
+
+def test_results_of_every_other_task_are_listed():
+    results = retrieval_results() | {"task": "mining", "matrices": {}}
+    results["metrics"] = {"fr-en/f1": 0.9, "fr-en/threshold": 1.06}
+    page = make_page([Run("a", None, results=[results])], title="t")
+    rows = cells(page)
+    assert ["a", "mining", "fr-en/threshold", "1.06"] in rows
+    assert ["a", "90.0", "cosine"] in rows
+    assert ["LASER on Europarl", "91.5", "raymondhs/fairseq-laser"] in rows
 
 
 def test_many_pairs_are_listed_the_worst_first():

@@ -166,7 +166,8 @@ def _heatmaps(runs: Sequence[Run], task: str) -> str:
         for results in run.results:
             matrices = (results.get("matrices") or {}) if results["task"] == task else {}
             for data, matrix in matrices.items():
-                how = _how(results.get("settings") or {}, task)
+                # Of several protocols and classifiers the settings name all, a matrix its own.
+                how = _how((results.get("settings") or {}) | matrix, task)
                 layers = {_title(name): layer for name, layer in _layers(matrix).items()}
                 if layers:
                     found.append((data, how, run.name, layers))
@@ -205,19 +206,21 @@ def _one_heatmap(
     )
 
 
-def _layers(matrix: Mapping[str, Any]) -> dict[str, Mapping[str, Mapping[str, float]]]:
-    """The parts of a result that are row to column to a share."""
-
-    def is_layer(name: str, value: Any) -> bool:
-        if name == "mean" or name.startswith("num_") or not isinstance(value, Mapping) or not value:
-            return False
-        cells = [
-            cell for row in value.values() if isinstance(row, Mapping) for cell in row.values()
-        ]
-        rows = all(isinstance(row, Mapping) for row in value.values())
-        return rows and bool(cells) and all(_is_share(cell) for cell in cells)
-
-    return {name: value for name, value in matrix.items() if is_layer(name, value)}
+def _layers(matrix: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
+    """The parts of a result that are row to column to a share; cells not measured left out."""
+    layers = {}
+    for name, rows in matrix.items():
+        if name in ("mean", "spread") or name.endswith("_sd") or not isinstance(rows, Mapping):
+            continue
+        cells = {
+            row: {column: value for column, value in values.items() if value is not None}
+            for row, values in rows.items()
+            if isinstance(values, Mapping)
+        }
+        values = [value for row in cells.values() for value in row.values()]
+        if len(cells) == len(rows) and values and all(map(_is_share, values)):
+            layers[name] = {row: values for row, values in cells.items() if values}
+    return layers
 
 
 def _is_share(value: Any) -> bool:

@@ -14,7 +14,7 @@ _HEADS = {
     "retrieval": ("Retrieval", ("P@1", "P@5", "error", "xSIM")),
     "mining": ("Bitext mining", ("F1", "precision", "recall")),
     "alignment": ("Document alignment", ("WMT16 recall", "WMT19 recall", "recall")),
-    "probing": ("Probing", ("mean",)),
+    "probing": ("Probing", ("accuracy", "F1", "pearson", "spearman", "mean")),
 }
 _RETRIEVAL = {"p_at_1": "P@1", "p_at_5": "P@5", "error": "error", "xsim": "xSIM"}
 _LOWER_IS_BETTER = ("error", "xSIM")
@@ -157,11 +157,12 @@ def _rows(run: Run, task: str, columns: Sequence[str]) -> list[Row]:
             continue
         matrices = results.get("matrices") or {}
         settings = results.get("settings") or {}
-        how = settings.get("similarity") or settings.get("protocol") or ""
+        how = settings.get("similarity") or ""
         if task in ("retrieval", "classification"):
             for data, matrix in matrices.items():
                 if scores := _matrix_scores(task, matrix):
-                    rows.append((run.name, data, scores, str(how)))
+                    words = [how, matrix.get("classifier"), matrix.get("protocol")]
+                    rows.append((run.name, data, scores, ", ".join(filter(None, words))))
         else:
             rows += _flat_rows(run.name, results["metrics"], columns, str(how))
     measured = {data for _, data, _, _ in rows}
@@ -191,8 +192,8 @@ def _matrix_scores(task: str, matrix: Mapping[str, Any]) -> dict[str, float]:
     scores = {name: 100 * value for name, value in means[kind].items()}
     cells = matrix.get(kind) or {}
     out = [value for code, value in (cells.get("en") or {}).items() if code != "en"]
-    back = [row["en"] for code, row in cells.items() if code != "en" and "en" in row]
-    if out and back:
+    back = [row.get("en") for code, row in cells.items() if code != "en"]
+    if out and back and None not in (*out, *back):
         scores["en ↔ others"] = 100 * float(np.mean([*out, *back]))
     return scores
 
