@@ -102,7 +102,12 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if an input is missing or the output exists.
         ValueError, OSError: if the model or the data is broken, or writing fails.
     """
-    from xling_jax.eval import classification, classification_data, stored_embeddings
+    from xling_jax.eval import (
+        classification,
+        classification_data,
+        classifiers,
+        stored_embeddings,
+    )
     from xling_jax.eval import classification_tables as tables_lib
 
     started = time.monotonic()
@@ -115,7 +120,6 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("--embeddings: is of whole texts; leave out --documents and --max-tokens")
     data = classification_data.load_classification_data(args.data[0], args.languages)
     encoder = load_vectors(args, lambda: stored_embeddings.classification_columns(data))
-    args.c_values = args.c_values or classification.C_VALUES
     matrices = _measure(args, encoder, data)
     tables = [tables_lib.classification_table(name, matrix) for name, matrix in matrices.items()]
     if len(matrices) > 1:
@@ -128,7 +132,11 @@ def run(args: argparse.Namespace) -> None:
     settings = {
         "classifier": ", ".join(args.classifiers),
         "protocol": ", ".join(args.protocols),
-        "c_values": list(args.c_values),
+        "c_values": {
+            name: list(args.c_values or classifiers.default_c_values(name))
+            for name in args.classifiers
+            if name not in classifiers.NEURAL
+        },
         "seeds": _seeds(args),
         "documents": args.documents,
         "split": args.split,

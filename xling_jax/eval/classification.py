@@ -152,7 +152,7 @@ def measure_classification(
     protocol: str = "zero-shot",
     classifier: str = "logreg",
     train_languages: Sequence[str] | None = None,
-    c_values: Sequence[float] = C_VALUES,
+    c_values: Sequence[float] | None = None,
     baselines: bool = True,
     oracle: bool = True,
     seeds: Sequence[int] = (0,),
@@ -168,7 +168,7 @@ def measure_classification(
         classifier: one of `CLASSIFIERS`.
         train_languages: languages that may teach; None: every one with training text.
         c_values: of `logreg` and `svm`, inverse regularization strengths to choose from; a single
-            one saves the search.
+            one saves the search. None: the classifier's own, C_VALUES of `logreg`.
         baselines: whether to measure chance and a bag of words too.
         oracle: whether to select also on the dev split of each test language.
         seeds: of the classifier; `logreg` and `svm` use the first.
