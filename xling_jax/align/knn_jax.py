@@ -45,11 +45,11 @@ def top_k(
     k = min(k, m)
     devices = jax.local_devices()
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
-    rows_per_block, keys_per_device = _block_shape(n, m, dim, len(devices), memory_mb)
+    rows_per_block, keys_per_device, tile_keys = _block_shape(n, m, dim, len(devices), memory_mb)
     keys_per_block = keys_per_device * len(devices)
     replicated = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec(_AXIS))
-    step = _make_step(mesh, k, min(keys_per_device, _MAX_TILE_KEYS))
+    step = _make_step(mesh, k, tile_keys)
 
     best_scores = np.full((n, k), -np.inf, np.float32)
     best_indices = np.full((n, k), -1, np.int64)
@@ -75,17 +75,25 @@ def top_k(
     return best_scores, best_indices
 
 
-def _block_shape(n: int, m: int, dim: int, devices: int, memory_mb: float) -> tuple[int, int]:
-    """Queries, and keys for each device, whose blocks and tile fit a device's `memory_mb`."""
+def _block_shape(n: int, m: int, dim: int, devices: int, memory_mb: float) -> tuple[int, int, int]:
+    """Queries of a block, keys of a device's block, keys of its tiles, within its `memory_mb`.
+
+    Blocks and tiles are of nearly equal sizes, so that little is computed on padding.
+    """
     budget = memory_mb * 2**20
     # A block in use and the next one on its way.
     block_row = 2 * 4 * dim
-    keys = max(1, min(-(-m // devices), int(budget / 2 // block_row)))
-    if keys > _MAX_TILE_KEYS:
-        keys -= keys % _MAX_TILE_KEYS
-    tile_row = _BYTES_PER_TILE_ENTRY * min(keys, _MAX_TILE_KEYS)
+    keys = _even(-(-m // devices), max(1, int(budget / 2 // block_row)))
+    tile_keys = _even(keys, _MAX_TILE_KEYS)
+    keys = -(-keys // tile_keys) * tile_keys
+    tile_row = _BYTES_PER_TILE_ENTRY * tile_keys
     rows = int((budget - keys * block_row) // (tile_row + block_row))
-    return min(max(n, 1), _MAX_QUERIES, max(1, rows)), keys
+    return _even(max(n, 1), max(1, min(_MAX_QUERIES, rows))), keys, tile_keys
+
+
+def _even(total: int, largest: int) -> int:
+    """The size of the fewest parts of at most `largest` that make up `total`."""
+    return -(-total // -(-total // largest))
 
 
 def _padded(array: AnyRows, start: int, size: int, name: str) -> np.ndarray:
@@ -109,7 +117,7 @@ def _make_step(mesh: Mesh, k: int, tile_keys: int):
         def merge_tile(best, numbered):
             number, tile = numbered
             # The highest precision: others are 10 or 19 bits on accelerators, not exact float32.
-            scores = jnp.matmul(queries, tile.T, precision=lax.Precision.HIGHEST)
+            scores = jnp.einsum("nd,md->nm", queries, tile, precision=lax.Precision.HIGHEST)
             # top_k ranks +0 above -0; they are a tie.
             scores = jnp.where(scores == 0, 0.0, scores)
             indices = first + number * tile_keys + jnp.arange(tile_keys, dtype=jnp.int32)

@@ -170,7 +170,8 @@ def _merge_by_argmax(
     of equals, and only a strictly larger score displaces, so ties end lowest index first.
     """
     active = np.arange(len(tile))
-    while active.size:
+    # After k insertions a row's best are the tile's own k best, or better.
+    for _ in range(best_scores.shape[1]):
         columns = tile.argmax(axis=1)
         scores = tile[np.arange(len(tile)), columns]
         _refuse_nan(scores)
@@ -183,8 +184,10 @@ def _merge_by_argmax(
         merged_indices[:, -1] = first + columns[improved]
         _store_sorted(rows, merged_scores, merged_indices, best_scores, best_indices)
         # A row that did not improve cannot do so later; copying the others pays when few.
-        if improved.size == 0 or improved.size * 2 < len(tile):
+        if improved.size * 2 < len(tile):
             tile, active = tile[improved], rows
+        if not active.size:
+            return
 
 
 def _merge_by_partition(

@@ -109,6 +109,8 @@ def finite_block(array: AnyRows, rows: slice, name: str) -> np.ndarray:
         ValueError: if a value is not finite; its row is named.
     """
     block = np.asarray(array[rows], dtype=np.float32)
+    if isinstance(array, UnitRows):  # Checked when it was made.
+        return block
     finite = np.isfinite(block)
     if not finite.all():
         row = int(np.flatnonzero(~finite.all(axis=1))[0]) + (rows.start or 0)

@@ -1,0 +1,141 @@
+"""Exact neighbors: every backend of `knn.top_k` against faiss and sentence-transformers.
+
+    python benchmarks/nearest_neighbors.py --queries 200000 --keys 2000 --dim 512
+    python benchmarks/nearest_neighbors.py --queries 50000 --keys 50000 --dim 1024
+
+Needs `pip install faiss-cpu sentence-transformers`; choose others with `--contestants`. Random
+clustered unit vectors, made before the clock starts. One process each, turns taken, medians
+compared. `beyond inputs` is a process' peak memory less what it held when it was ready, its input
+included; the results, 12 bytes a neighbor, are part of it.
+"""
+
+import argparse
+import resource
+from collections.abc import Callable
+
+import interleaved
+import numpy as np
+
+CONTESTANTS = ("faiss", "sentence-transformers", "numpy", "jax")
+
+
+def clustered(rows: int, dim: int, seed: int, clusters: int = 1000) -> np.ndarray:
+    """Unit vectors around shared centers, [rows, dim] float32."""
+    centers = np.random.default_rng(0).standard_normal((clusters, dim), np.float32)
+    rng = np.random.default_rng(seed)
+    vectors = np.empty((rows, dim), np.float32)
+    for start in range(0, rows, 8192):
+        block = vectors[start : start + 8192]
+        block[:] = centers[rng.integers(0, clusters, len(block))]
+        block += rng.standard_normal(block.shape, np.float32)
+        block /= np.linalg.norm(block, axis=1, keepdims=True)
+    return vectors
+
+
+def searcher(
+    name: str, queries: np.ndarray, keys: np.ndarray, k: int, memory_mb: float
+) -> Callable:
+    """The function that searches once and returns indices [n, k]."""
+    if name == "faiss":
+        import faiss
+
+        def search() -> np.ndarray:
+            index = faiss.IndexFlatIP(keys.shape[1])
+            index.add(keys)
+            return index.search(queries, k)[1]
+
+    elif name == "sentence-transformers":
+        import torch
+        from sentence_transformers import util
+
+        query_tensor, key_tensor = torch.from_numpy(queries), torch.from_numpy(keys)
+
+        def search() -> np.ndarray:
+            # Unit vectors: its default would normalize them once more.
+            found = util.semantic_search(
+                query_tensor, key_tensor, top_k=k, score_function=util.dot_score
+            )
+            return np.array([[hit["corpus_id"] for hit in hits] for hits in found])
+
+    else:
+        from xling_jax.align import knn
+
+        def search() -> np.ndarray:
+            return knn.top_k(queries, keys, k, memory_mb=memory_mb, backend=name)[1]
+
+    return search
+
+
+def work(args: argparse.Namespace) -> None:
+    """Serves searches of one contestant."""
+    queries, keys = clustered(args.queries, args.dim, 1), clustered(args.keys, args.dim, 2)
+    search = searcher(args.worker, queries, keys, args.k, args.memory_mb)
+    # Compiles, starts threads.
+    searcher(args.worker, queries[:64], keys[:64], args.k, args.memory_mb)()
+    if args.worker == "jax":
+        search()
+    ready_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    inputs_mb = (queries.nbytes + keys.nbytes) / 2**20
+
+    def run() -> dict[str, float]:
+        return {"checksum": int(np.sort(search(), axis=1)[:: max(1, args.queries // 1000)].sum())}
+
+    interleaved.serve(run, {"ready_mb": ready_mb, "inputs_mb": inputs_mb})
+
+
+def main() -> None:
+    """Starts the workers, lets them take turns and prints a Markdown table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--queries", type=int, default=200_000)
+    parser.add_argument("--keys", type=int, default=2_000)
+    parser.add_argument("--dim", type=int, default=512)
+    parser.add_argument("--k", type=int, default=4)
+    parser.add_argument("--memory-mb", type=float, default=256, help="of our backends")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS)
+    parser.add_argument("--worker", choices=CONTESTANTS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        work(args)
+        return
+    options = [
+        text
+        for name in ("queries", "keys", "dim", "k", "memory_mb")
+        for text in (f"--{name.replace('_', '-')}", str(getattr(args, name)))
+    ]
+    workers = {
+        name: interleaved.Worker(__file__, [*options, "--worker", name])
+        for name in args.contestants
+    }
+    numbers = interleaved.take_turns(workers, args.rounds)
+    for worker in workers.values():
+        worker.close()
+    products = 2 * args.queries * args.keys * args.dim
+    first = args.contestants[0]
+    table = []
+    for name in args.contestants:
+        seconds = interleaved.median(numbers[name])
+        beyond = interleaved.median(numbers[name], "peak_mb") - workers[name].facts["ready_mb"]
+        same = numbers[name][0]["checksum"] == numbers[first][0]["checksum"]
+        table.append(
+            (
+                name,
+                f"{seconds:.2f}",
+                f"{interleaved.median(numbers[name], 'cpu_seconds'):.2f}",
+                f"{products / seconds / 1e9:,.0f}",
+                f"{interleaved.ratio(numbers[first], numbers[name]):.2f}",
+                f"{beyond:,.0f}",
+                "yes" if same else "no",
+            )
+        )
+    print(f"Top {args.k}, {args.queries:,} against {args.keys:,} of {args.dim}, float32;")
+    print(f"memory_mb={args.memory_mb:g} for numpy and jax.")
+    print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
+    header = ("", "s", "CPU s", "GFLOP/s", f"speed over {first}", "MB beyond inputs")
+    print(interleaved.markdown_table((*header, f"same as {first}"), table))
+
+
+if __name__ == "__main__":
+    main()
