@@ -308,6 +308,8 @@ def test_existing_outputs_are_refused_unless_overwritten(files, encoded, fails):
         (("--dim", 4), {}, "--dim 4: must be positive, and goes with ready vectors only"),
         (("--source-embeddings", "none.npy"), {}, "none.npy: no such file"),
         (("--pairs", "none.tsv"), {}, "none.tsv: no such file"),
+        ((), {"output": "none/out.tsv"}, "none/out.tsv: its directory does not exist"),
+        (("--n-best", "none/n.tsv"), {}, "none/n.tsv: its directory does not exist"),
     ],
 )
 def test_wrong_use_is_refused_before_any_work(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli import mine_files
@@ -167,6 +168,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise UsageError(f"--n-best {args.n_best}: is also --output; choose another")
     for path in filter(None, (args.output, args.n_best)):
         refuse_existing(path, args.overwrite)
+        if path != "-" and not Path(path).parent.is_dir():
+            raise UsageError(f"{path}: its directory does not exist; make it first")
 
 
 def _read_sides(args: argparse.Namespace, pairs: mine_files.Pairs | None) -> list[Side]:
