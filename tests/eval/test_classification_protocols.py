@@ -3,15 +3,20 @@
 import json
 import types
 
+import jax
 import numpy as np
 import pytest
 
 import xling_jax
 from xling_jax.cli import evaluate_classification as command
 from xling_jax.cli import main
+from xling_jax.cli.common import UsageError
+from xling_jax.data.vocab import train_vocab
+from xling_jax.encode.model_directory import save_model
 from xling_jax.encode.texts import document_sentences
 from xling_jax.eval import classification, classification_tables, document_modes, protocols
 from xling_jax.eval.classification_data import ClassificationData, LabelledText
+from xling_jax.models import registry
 
 LABELS = ("cold", "hot")
 
@@ -305,3 +310,47 @@ def test_the_parser_knows_what_the_library_knows():
     assert set(command.CLASSIFIERS) == set(classification.CLASSIFIERS)
     assert set(command.PROTOCOLS) == set(classification.PROTOCOLS)
     assert command.DOCUMENTS == document_modes.MODES and command.SPLITS == document_modes.SPLITS
+
+
+def test_ready_vectors_measure_as_their_model(directory, tmp_path, capsys):
+    for path in directory.glob("*.tsv"):
+        rows = [line.split("\t")[1] for line in path.read_text().splitlines()]
+        (tmp_path / "vectors").mkdir(exist_ok=True)
+        np.save(tmp_path / "vectors" / f"{path.stem}.npy", encode(rows).astype(np.float32))
+    words = ["evaluate", "classification", "--data", str(directory), "--no-pictures"]
+    words += ["--embeddings", str(tmp_path / "vectors"), "--output", str(tmp_path / "ready")]
+    assert main.main([*words, "--documents", "windows-mean"]) == 2
+    assert "--embeddings: is of whole texts" in capsys.readouterr().err
+    assert main.main(words) == 0
+    assert run(directory, tmp_path / "out", "--no-pictures") == 0
+    ready, model = (
+        json.loads((tmp_path / name / "results.json").read_text())["metrics"]
+        for name in ("ready", "out")
+    )
+    assert ready == model
+
+
+def test_sequences_are_cut_at_the_tokens_asked_for(tmp_path):
+    long, short = "ab cd ef gh ij kl mn", "ab"
+    vocab = train_vocab(iter([long, "op qr"] * 9), tmp_path / "sentencepiece.model", size=24)
+    sizes = {"width": 8, "layers": 1, "heads": 2, "ffn_width": 8}
+    module = registry.build_encoder("tlaser", vocab_size=vocab.size, **sizes)
+    save_model(
+        tmp_path / "m",
+        family="tlaser",
+        encoder_args={"vocab_size": vocab.size, **sizes},
+        params=module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"],
+        vocab=vocab,
+        languages=["en"],
+        max_length_tokens=40,
+        training={},
+    )
+    encoder = xling_jax.load(tmp_path / "m")
+    args = types.SimpleNamespace(model=str(tmp_path / "m"), max_tokens=6)
+    shortened = command._shortened(encoder, args)
+    assert not np.allclose(shortened([long]), encoder.encode([long]))
+    np.testing.assert_allclose(shortened([short]), encoder.encode([short]), atol=1e-6)
+    np.testing.assert_allclose(shortened([long]), shortened([long + " op qr"]), atol=1e-6)
+    args.max_tokens = 41
+    with pytest.raises(UsageError, match="--max-tokens 41: the model takes at most 40"):
+        command._shortened(encoder, args)
