@@ -8,6 +8,7 @@ work import this module, so it needs numpy and sentencepiece only.
 import functools
 import hashlib
 import io
+import itertools
 import os
 import re
 import unicodedata
@@ -120,11 +121,29 @@ class Vocab:
         Raises:
             ValueError: if `texts` is a single string, which would be read letter by letter.
         """
+        return [np.asarray(row, np.int32) for row in self._split(texts, num_threads)]
+
+    def encode_flat(
+        self, texts: Sequence[str], num_threads: int = -1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of `encode` in one array, which spares an array a text.
+
+        Args and Raises: as `encode`.
+
+        Returns:
+            ids: [sum of lengths] int32, text after text.
+            lengths: [n] int64.
+        """
+        rows = self._split(texts, num_threads)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        ids = itertools.chain.from_iterable(rows)
+        return np.fromiter(ids, np.int32, int(lengths.sum())), lengths
+
+    def _split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         if isinstance(texts, str):
             raise ValueError("texts must be a sequence of strings; found one string, wrap it: [s]")
         normalized = [normalize_text(text, self.lowercase) for text in texts]
-        ids = self._processor.encode(normalized, out_type=int, num_threads=num_threads)
-        return [np.asarray(row, np.int32) for row in ids]
+        return self._processor.encode(normalized, out_type=int, num_threads=num_threads)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Joins the pieces of [length] ids back into text; specials come out as nothing.

@@ -311,9 +311,10 @@ class Encoder:
 
     def _pack(self, window: TokenWindow, members: np.ndarray, rows: int, length: int) -> jax.Array:
         tokens = np.full((rows, length), self.vocab.pad_id, np.int32)
-        for row, member in enumerate(members):
-            start, stop = window.offsets[member], window.offsets[member + 1]
-            tokens[row, : stop - start] = window.tokens[start:stop]
+        starts, stops = window.offsets[members], window.offsets[members + 1]
+        index = starts[:, None] + np.arange(length)
+        real = index < stops[:, None]
+        tokens[: len(members)][real] = window.tokens[index[real]]
         if self._tokens_sharding is None:
             return jax.device_put(tokens)
         # Works with several processes too: each holds all rows and gives its devices theirs.

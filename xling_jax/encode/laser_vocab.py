@@ -81,6 +81,14 @@ class LaserVocab:
             split = ([piece for word in row for piece in self._bpe.split(word)] for row in words)
         return [self._look_up(pieces) for pieces in split]
 
+    def encode_flat(
+        self, texts: Sequence[str], num_threads: int = -1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of `encode` in one [sum of lengths] array, and the [n] lengths."""
+        rows = self.encode(texts, num_threads)
+        lengths = np.array([len(row) for row in rows], np.int64)
+        return np.concatenate([*rows, np.empty(0, np.int32)]), lengths
+
     def pieces(self) -> list[str]:
         """Returns the pieces the splitter may produce from text."""
         if self._bpe is not None:

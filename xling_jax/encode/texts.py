@@ -111,14 +111,30 @@ def tokenize(
     Returns:
         The tokens, and the counts but for padding.
     """
-    pieces = []
+    ids, lengths = vocab.encode_flat(texts)
+    kept = np.minimum(lengths, room)
     offsets = np.zeros(len(texts) + 1, np.int64)
-    stats = EncodeStats(num_sentences=len(texts))
-    for i, ids in enumerate(vocab.encode(texts)):
-        stats.num_empty += not len(ids)
-        stats.num_truncated += len(ids) > room
-        pieces += [prefix, ids[:room], suffix]
-        offsets[i + 1] = len(prefix) + min(len(ids), room) + len(suffix)
-    np.cumsum(offsets, out=offsets)
-    stats.num_tokens = int(offsets[-1])
-    return TokenWindow(np.concatenate(pieces), offsets), stats
+    np.cumsum(kept + (len(prefix) + len(suffix)), out=offsets[1:])
+    stats = EncodeStats(
+        num_sentences=len(texts),
+        num_empty=int((lengths == 0).sum()),
+        num_truncated=int((lengths > room).sum()),
+        num_tokens=int(offsets[-1]),
+    )
+    if stats.num_truncated:
+        ids = ids[positions_within(lengths) < np.repeat(kept, lengths)]
+    if not len(prefix) + len(suffix):
+        return TokenWindow(ids, offsets), stats
+    tokens = np.empty(stats.num_tokens, np.int32)
+    for place, number in enumerate(prefix):
+        tokens[offsets[:-1] + place] = number
+    for place, number in enumerate(suffix):
+        tokens[offsets[1:] - len(suffix) + place] = number
+    tokens[np.repeat(offsets[:-1] + len(prefix), kept) + positions_within(kept)] = ids
+    return TokenWindow(tokens, offsets), stats
+
+
+def positions_within(lengths: np.ndarray) -> np.ndarray:
+    """[n] lengths -> [sum of lengths] int64: 0, 1, … in each row."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
