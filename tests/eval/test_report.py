@@ -262,6 +262,8 @@ def test_a_projection_is_bounded_and_rare_labels_are_joined():
     many = report_vectors.project_retrieval(encode, parallel(rows=3000))
     assert len(many.texts) == report_vectors.MAX_POINTS
     assert report_vectors.project_retrieval(encode, parallel(rows=1)) is None
+    two_files = RetrievalData("toy", parallel().parts * 2)
+    assert report_vectors.project_retrieval(encode, two_files) is None
 
 
 def cells(page):

@@ -76,7 +76,13 @@ class RetrievalError:
 
 
 def project_retrieval(encode: Encode, data: RetrievalData) -> Projection | None:
-    """Projects rows that all of the first languages have; None where there are too few."""
+    """Projects rows that all of the first languages have.
+
+    Returns:
+        The projection; None where there are too few rows, or bilingual files without any in common.
+    """
+    if len(data.parts) > 1:
+        return None
     columns = dict(itertools.islice(data.parts[0].texts.items(), MAX_LANGUAGES))
     full = [row for row, cells in enumerate(zip(*columns.values())) if all(cells)]
     rows = _spread(full, MAX_POINTS // len(columns))
