@@ -121,17 +121,18 @@ def run(args: argparse.Namespace) -> None:
         "csls_neighbors": retrieval.CSLS_NEIGHBORS,
         "distractors": [{"path": str(p), "sha256": file_hash(p)} for p in args.distractors],
     }
-    described = [
-        {
-            "name": data.name,
-            "path": str(path),
-            "sha256": data.fingerprint,
-            "languages": list(data.languages),
-            "num_rows": data.num_rows,
-        }
-        for path, data in zip(args.data, sets)
-    ]
+    described = [_describe(path, data) for path, data in zip(args.data, sets)]
     finish(args, encoder, described, settings, metrics, matrices, texts, started)
+
+
+def _describe(path: str, data: RetrievalData) -> dict[str, Any]:
+    return {
+        "name": data.name,
+        "path": str(path),
+        "sha256": data.fingerprint,
+        "languages": list(data.languages),
+        "num_rows": data.num_rows,
+    }
 
 
 def _draw_retrieval(

@@ -17,6 +17,7 @@ _WIDTH, _HEIGHT = 360, 210
 _PLANE = (400, 320)  # Width and height of a projection.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 10, 26
 _MAX_POINTS_A_LINE = 300
+_MAX_DOTS = 25
 _LOG_RATIO = 50  # Positive values that spread further than this are drawn on a logarithmic axis.
 
 # Marks around (0, 0), one for each language, so that color is not all that tells them apart.
@@ -83,14 +84,8 @@ def line_chart(
                 f'<text x="{place_x(tick):.1f}" y="{_HEIGHT - 8}" class="mid">{short(tick)}</text>'
             )
     for color, _, steps, values in lines:
-        path = "L".join(f"{place_x(x):.1f} {place_y(y):.1f}" for x, y in zip(steps, values))
-        parts.append(f'<path class="line s{color % 7}" d="M{path}"/>')
-        if len(steps) < 25:
-            parts += [
-                f'<circle class="f{color % 7}" r="2.2" cx="{place_x(x):.1f}" '
-                f'cy="{place_y(y):.1f}"/>'
-                for x, y in zip(steps, values)
-            ]
+        spots = [f"{place_x(x):.1f} {place_y(y):.1f}" for x, y in zip(steps, values)]
+        parts.append(_line(color % 7, spots))
     data = {
         "x": [x_low, x_high, _LEFT, _WIDTH - _RIGHT],
         "lines": [[color % 7, name, steps, values] for color, name, steps, values in lines],
@@ -194,6 +189,15 @@ def scatter(projection: Projection, number: int) -> str:
         f"{''.join(groups)}</svg>"
         f'<script type="application/json" id="texts{number}">{script_json(texts)}</script></figure>'
     )
+
+
+def _line(color: int, spots: Sequence[str]) -> str:
+    """A line through places "x y"; few of them are marked, so that one alone is seen too."""
+    dots = "".join(
+        f'<circle class="f{color}" r="2.2" cx="{{}}" cy="{{}}"/>'.format(*spot.split())
+        for spot in (spots if len(spots) < _MAX_DOTS else ())
+    )
+    return f'<path class="line s{color}" d="M{"L".join(spots)}"/>{dots}'
 
 
 def _choice(attribute: str, names: Mapping[str, str]) -> str:
