@@ -1,6 +1,7 @@
 """Exact neighbors by blocks through NumPy's BLAS, on all cores; see `knn` for what it promises."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -72,33 +73,50 @@ def top_k_by_blocks(
         forward = _empty_best(n, min(k, m))
         backward = _empty_best(m, min(k, n)) if both_ways else None
         with ThreadPoolExecutor(threads) as executor:
-            for start in range(0, n, rows_per_tile):
-                rows = slice(start, min(start + rows_per_tile, n))
-                query_block = finite_block(queries, rows, "queries")
-
-                def work(
-                    place: int, rows: slice = rows, query_block: np.ndarray = query_block
-                ) -> Best:
-                    best = _empty_best(rows.stop - rows.start, forward[0].shape[1])
-                    for columns in _cut(chunks[place], columns_per_tile):
-                        shape = (len(query_block), columns.stop - columns.start)
-                        tile = buffers[place][: shape[0] * shape[1]].reshape(shape)
-                        key_block = finite_block(keys, columns, "keys")
-                        with np.errstate(over="ignore", invalid="ignore"):  # Found by _merge.
-                            np.matmul(query_block, key_block.T, out=tile)
-                        if score_tile is not None:
-                            tile = score_tile(tile, rows, columns)
-                        if backward is not None:
-                            # Ahead of the other merge, which changes the tile.
-                            _merge_columns(tile, rows.start, _rows_of(backward, columns))
-                        _merge(tile, columns.start, best)
-                    return best
-
-                for best in executor.map(work, range(threads)):
+            for rows in _cut(slice(0, n), rows_per_tile):
+                search = functools.partial(
+                    _search_chunk,
+                    finite_block(queries, rows, "queries"),
+                    rows,
+                    keys,
+                    columns_per_tile,
+                    forward[0].shape[1],
+                    score_tile,
+                    backward,
+                )
+                for best in executor.map(search, chunks, buffers):
                     _join(_rows_of(forward, rows), best)
                 if report is not None:
                     report(rows.stop, n)
     return forward, backward
+
+
+def _search_chunk(
+    query_block: np.ndarray,
+    rows: slice,
+    keys: AnyRows,
+    columns_per_tile: int,
+    k: int,
+    score_tile: ScoreTile | None,
+    backward: Best | None,
+    chunk: slice,
+    buffer: np.ndarray,
+) -> Best:
+    """The best of the keys of one chunk for a block of queries; merges into `backward` too."""
+    best = _empty_best(len(query_block), k)
+    for columns in _cut(chunk, columns_per_tile):
+        shape = (len(query_block), columns.stop - columns.start)
+        tile = buffer[: shape[0] * shape[1]].reshape(shape)
+        key_block = finite_block(keys, columns, "keys")
+        with np.errstate(over="ignore", invalid="ignore"):  # Found by _merge.
+            np.matmul(query_block, key_block.T, out=tile)
+        if score_tile is not None:
+            tile = score_tile(tile, rows, columns)
+        if backward is not None:
+            # Ahead of the other merge, which changes the tile.
+            _merge_columns(tile, rows.start, _rows_of(backward, columns))
+        _merge(tile, columns.start, best)
+    return best
 
 
 def _tile_shape(n: int, m: int, dim: int, k: int, memory_mb: float) -> tuple[int, int]:
