@@ -18,6 +18,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["xling_jax", "xling_jax.*"]),
+    package_data={"xling_jax": ["eval/report.css", "eval/report.js"]},
     install_requires=[
         "absl-py",
         "flax>=0.12",
@@ -31,7 +32,7 @@ setup(
         "regex",
         "sacremoses>=0.1.1",
         "safetensors",
-        "scikit-learn>=1.5",
+        "scikit-learn>=1.6",
         "sentencepiece>=0.2",
         "tensorboardX",
         "threadpoolctl",

@@ -87,7 +87,7 @@ def jax_worker(
     from xling_jax.train.state import abstract_state
     from xling_jax.train.step import make_steps
 
-    special_ids = {"bos": 0, "pad": PAD, "eos": 2}
+    special_ids = {"bos": 0, "pad": PAD, "eos": 2, "mask": 4}
     model, loss_fn = loop.build(config, config.vocab.size, special_ids)
     optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
     init, shapes = abstract_state(loop.init_params(model), optimizer, config.seed)
