@@ -257,8 +257,8 @@ def _draw(path: Path, name: str, matrix: ClassificationMatrix) -> None:
         matrix.accuracies["accuracy"],
         matrix.train_languages,
         matrix.test_languages,
-        title=f"{name}: {matrix.protocol} accuracy, %",
-        subtitle=", ".join(means),
+        title=f"{name}: accuracy, %",
+        subtitle=", ".join([matrix.protocol, *means]),
         row_title="train",
         column_title="test",
     )
