@@ -18,6 +18,7 @@ from xling_jax.models.layers import (
     SentencePooling,
     pad_row_zero,
     padded_vocab_size,
+    weighted_bag,
 )
 
 _LAYER_NORM_EPSILON = 1e-12  # in float32
@@ -206,14 +207,17 @@ class DualEncoder(nn.Module):
             ValueError: if there are more tokens than positions.
         """
         mask = tokens != self.pad_id
+        if self.pooling == "weighted_mean":
+            weights = jnp.where(mask, jnp.take(self.token_weight, tokens, axis=0), 0)
+            weights = weights / jnp.maximum(mask.sum(1, keepdims=True), 1)
+            if not self.layers:
+                return weighted_bag(self.embedding, weights, tokens)
         states = jnp.take(self.embedding, tokens, axis=0)
         if self.layers:
             states = self._transform(states, mask, deterministic)
-        if self.pooling != "weighted_mean":
-            return self.pooled(states, mask).astype(jnp.float32)
-        weights = jnp.where(mask, jnp.take(self.token_weight, tokens, axis=0), 0)
-        weights = weights / jnp.maximum(mask.sum(1, keepdims=True), 1)
-        return jnp.einsum("bl,blw->bw", weights, states.astype(jnp.float32))
+        if self.pooling == "weighted_mean":
+            return jnp.einsum("bl,blw->bw", weights, states.astype(jnp.float32))
+        return self.pooled(states, mask).astype(jnp.float32)
 
     def _transform(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         length = states.shape[1]

@@ -80,6 +80,57 @@ def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
     return table
 
 
+@jax.custom_vjp
+def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Weighted sums of table rows: Σ_l weights[b, l] · table[tokens[b, l]].
+
+    Position by position, forward and backward: the [batch, length, width] rows are never in memory
+    together, and writing them there is most of the cost of the plain form (2 CPU cores, 2,048 x 32
+    tokens of width 512 with loss and Adam: 121 ms an update, 179 the plain form).
+
+    Args:
+        table: [rows, width].
+        weights: [batch, length], 0 at padding.
+        tokens: [batch, length] int.
+
+    Returns:
+        [batch, width].
+    """
+    return _bag_forward(table, weights, tokens)[0]
+
+
+def _bag_forward(
+    table: jax.Array, weights: jax.Array, tokens: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    def add(place: jax.Array, sums: jax.Array) -> jax.Array:
+        rows = jnp.take(table, jnp.take(tokens, place, axis=1), axis=0)
+        return sums + jnp.take(weights, place, axis=1)[:, None] * rows
+
+    sums = jnp.zeros((tokens.shape[0], table.shape[1]), table.dtype)
+    return jax.lax.fori_loop(0, tokens.shape[1], add, sums), (table, weights, tokens)
+
+
+def _bag_backward(
+    saved: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array, None]:
+    table, weights, tokens = saved
+
+    def add(
+        place: jax.Array, gradients: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        of_table, of_weights = gradients
+        ids, weight = jnp.take(tokens, place, axis=1), jnp.take(weights, place, axis=1)
+        of_weight = (gradient * jnp.take(table, ids, axis=0)).sum(1)
+        of_table = of_table.at[ids].add(weight[:, None] * gradient)
+        return of_table, of_weights.at[:, place].set(of_weight)
+
+    start = (jnp.zeros_like(table), jnp.zeros_like(weights))
+    return *jax.lax.fori_loop(0, tokens.shape[1], add, start), None
+
+
+weighted_bag.defvjp(_bag_forward, _bag_backward)
+
+
 def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
     """Fixed position vectors as fairseq lays them out: all sines, then all cosines.
 
