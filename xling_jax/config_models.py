@@ -44,6 +44,7 @@ def encoder_config(family: str, **changes: Any) -> ConfigDict:
         config.ffn_width = 1024
         config.dropout = 0.1
         config.attention_dropout = 0.1
+        config.token_dropout = 0.0  # of whole tokens, with pooling="weighted_mean"
         config.norm = "post"  # or "pre", whose layers add to what is there
         config.max_length_tokens = 200
         config.pooling = "mean"

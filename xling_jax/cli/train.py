@@ -240,6 +240,7 @@ def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any]]:
     for training_only in (
         "dropout",
         "attention_dropout",
+        "token_dropout",
         "activation_dropout",
         "init_stddev",
         "init_scale",

@@ -117,6 +117,7 @@ class DualEncoder(nn.Module):
         width: D, of tokens and of the sentence vector.
         layers, heads, ffn_width: depth, attention heads, inner width.
         dropout: on embeddings and block outputs; attention_dropout on attention probabilities.
+        token_dropout: on the weights of `pooling="weighted_mean"`, so that whole tokens are gone.
         norm: `post` as published, or `pre`.
         max_length_tokens: rows of the position table; longer input is an error.
         pooling: `mean` over real tokens as published, `first`, `max` or `self_attention`; or
@@ -136,6 +137,7 @@ class DualEncoder(nn.Module):
     ffn_width: int = 1024
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    token_dropout: float = 0.0
     norm: str = "post"
     max_length_tokens: int = 200
     pooling: str = "mean"
@@ -162,6 +164,7 @@ class DualEncoder(nn.Module):
             "embedding", pad_row_zero(table_init, self.pad_id), (rows, self.width)
         )
         if self.pooling == "weighted_mean":
+            self.drop_tokens = Dropout(self.token_dropout, self.dropout_generator)
             self.token_weight = self.param("token_weight", nn.initializers.ones, (rows,))
         else:
             self.pooled = SentencePooling(
@@ -210,6 +213,7 @@ class DualEncoder(nn.Module):
         if self.pooling == "weighted_mean":
             weights = jnp.where(mask, jnp.take(self.token_weight, tokens, axis=0), 0)
             weights = weights / jnp.maximum(mask.sum(1, keepdims=True), 1)
+            weights = self.drop_tokens(weights, deterministic)
             if not self.layers:
                 return weighted_bag(self.embedding, weights, tokens)
         states = jnp.take(self.embedding, tokens, axis=0)
