@@ -33,6 +33,7 @@ setup(
         "sacremoses>=0.1.1",
         "safetensors",
         "scikit-learn>=1.6",
+        "scipy",
         "sentencepiece>=0.2",
         "tensorboardX",
         "threadpoolctl",
@@ -49,6 +50,9 @@ setup(
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda13]"],
         "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
+        # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
+        # install a CPU build first, or pip takes the one with CUDA.
+        "peers": ["faiss-cpu", "mteb>=2", "pandas", "selenium"],
         "test": ["transliterate", "pytest", "pytest-xdist", "pytest-timeout", "ruff"],
     },
     entry_points={"console_scripts": ["xling = xling_jax.cli.main:entry"]},

@@ -59,6 +59,7 @@ def train(args: argparse.Namespace, argument: str, batch: int) -> Path:
         "data.corpora": (f"tsv:{args.data}/parallel/*en*fr*.tsv.gz",),
         "data.exclude": dev,
         "data.batch_size": batch,
+        "data.bucket_lengths": (16, 24, 32, 48, 64, 128),
         "vocab.size": 8000,
         "train.total_steps": args.pairs // batch,
         "train.log_every_steps": 100,
