@@ -1,4 +1,4 @@
-"""The ablations of Mao et al. (2021), Tables 5, 6, 7 and 9, at a small scale: trains, measures, prints.
+"""The ablations of Mao et al. (2021), Tables 5, 6, 7 and 9, at a small scale.
 
     python launch/lightweight_ablations.py --data DIR --workdir runs/ablations
 
