@@ -40,6 +40,7 @@ ARGUMENTS = {
     "configs/lightweight.py:objective=ugt+align": {"token_distribution", "alignment"},
     "configs/static.py": {"alignment"},
     "configs/static.py:smoke": {"alignment"},
+    "configs/static.py:phase=2": {"alignment"},
     "configs/contextual.py:layers=2": {"alignment", "token_distribution"},
 }
 SMOKE = (
@@ -53,6 +54,7 @@ SMOKE = (
     "configs/lightweight_multilingual.py:objective=smlm,smoke",
     "configs/static.py:smoke",
     "configs/contextual.py:smoke",
+    "configs/static.py:phase=2,smoke",
 )
 
 
