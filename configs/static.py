@@ -5,7 +5,7 @@ content alone goes very far in retrieval. 32,000 unigram pieces, 512 wide, one l
 piece, cosine times 20, both directions, 1,024 pairs a batch, Adam 5e-3 with cosine decay.
 
 `:phase=2` trains it on against more and harder negatives: 4,096 pairs a batch, an additive margin
-of 0.2, equal sentences no negatives, a fifth of the tokens dropped, pairs of little text more often.
+of 0.2, equal sentences no negatives, a fifth of the tokens dropped, small pairs more often.
 
 Hardware: two CPU cores, 15 to 45 minutes a phase for 1.5 million pairs; none else to encode.
 Argument: `phase=1` (default) or 2, and a size: `paper` (default, two CPU cores) or `smoke`.
