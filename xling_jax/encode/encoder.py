@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 # accelerator needs many to be busy.
 _CPU_BATCH_TOKENS = 1024
 _ACCELERATOR_BATCH_TOKENS = 65536
+# An encoder without layers multiplies nothing that would fit a cache; calls are what costs.
+_CPU_BATCH_TOKENS_WITHOUT_LAYERS = 32768
 
 # Sentences tokenised, sorted and encoded together. They bound memory and the wait for the first
 # rows; many full batches must fit.
@@ -149,10 +151,10 @@ class Encoder:
         sentences = check_texts(sentences)
         stats = EncodeStats()
         embeddings = np.empty((len(sentences), self.dim), np.float32)
-        chunks = self.encode_stream(
-            sentences, batch_size=batch_size, normalize=normalize, stats=stats
-        )
-        _gather(chunks, embeddings, show_progress)
+        windows = self._encode_windows(sentences, batch_size, normalize, stats, embeddings)
+        with _progress(len(embeddings), show_progress) as bar:
+            for window in windows:
+                bar.update(len(window))
         if stats.num_truncated and not self._warned_of_truncation:
             self._warned_of_truncation = True
             logger.warning(
@@ -181,6 +183,17 @@ class Encoder:
             float32 [any, dim], the rows in input order.
         """
         stats = EncodeStats() if stats is None else stats
+        return self._encode_windows(sentences, batch_size, normalize, stats)
+
+    def _encode_windows(
+        self,
+        sentences: Iterable[str],
+        batch_size: int | None,
+        normalize: bool,
+        stats: EncodeStats,
+        out: np.ndarray | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Yields the rows of window after window; views of `out` where that is given."""
         shapes = self.batch_shapes(batch_size)
         windows = text_windows(
             sentences, _CPU_WINDOW_SENTENCES if _on_cpu() else _ACCELERATOR_WINDOW_SENTENCES
@@ -192,14 +205,21 @@ class Encoder:
                 None if texts is None else tokenize(texts, self.vocab, *self._affixes, self._room)
             )
 
+        done = 0
         with concurrent.futures.ThreadPoolExecutor(1, "xling-tokenize") as pool:
             ahead = pool.submit(tokenize_next)
             while (tokenized := ahead.result()) is not None:
                 ahead = pool.submit(tokenize_next)
                 window, counts = tokenized
-                embeddings, counts.num_padded_tokens = self._run_window(window, shapes)
+                rows = len(window.offsets) - 1
+                embeddings = np.empty((rows, self.dim), np.float32) if out is None else out[done:]
+                embeddings = embeddings[:rows]
+                counts.num_padded_tokens = self._run_window(window, shapes, embeddings)
                 stats.add(counts)
-                yield l2_normalize(embeddings) if normalize else embeddings
+                done += rows
+                if normalize:
+                    embeddings[:] = l2_normalize(embeddings)
+                yield embeddings
 
     def encode_documents(
         self,
@@ -269,9 +289,13 @@ class Encoder:
 
     def batch_shapes(self, batch_size: int | None = None) -> BatchShapes:
         """Returns the shapes that may be compiled; `.all()` lists them."""
+        batch_tokens = _ACCELERATOR_BATCH_TOKENS
+        if _on_cpu():
+            bare = getattr(self.module, "layers", None) == 0
+            batch_tokens = _CPU_BATCH_TOKENS_WITHOUT_LAYERS if bare else _CPU_BATCH_TOKENS
         return BatchShapes(
             max_length_tokens=self.max_length_tokens,
-            batch_tokens=_CPU_BATCH_TOKENS if _on_cpu() else _ACCELERATOR_BATCH_TOKENS,
+            batch_tokens=batch_tokens,
             batch_size=batch_size,
             num_devices=self._num_devices,
         )
@@ -294,9 +318,8 @@ class Encoder:
             replicated = None
         self._apply = _jitted_apply(self.module, replicated)
 
-    def _run_window(self, window: TokenWindow, shapes: BatchShapes) -> tuple[np.ndarray, int]:
-        """Returns float32 [sentences, dim] in input order, and the padded tokens computed."""
-        embeddings = np.empty((len(window.offsets) - 1, self.dim), np.float32)
+    def _run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
+        """Fills [sentences, dim] in input order; returns the padded tokens computed."""
         padded_tokens = 0
         in_flight: collections.deque[tuple[np.ndarray, jax.Array]] = collections.deque()
         for members, (rows, length) in plan_batches(np.diff(window.offsets), shapes):
@@ -307,7 +330,7 @@ class Encoder:
                 _fetch(in_flight.popleft(), embeddings)
         for batch in in_flight:
             _fetch(batch, embeddings)
-        return embeddings, padded_tokens
+        return padded_tokens
 
     def _pack(self, window: TokenWindow, members: np.ndarray, rows: int, length: int) -> jax.Array:
         tokens = np.full((rows, length), self.vocab.pad_id, np.int32)
@@ -329,7 +352,7 @@ def _on_cpu() -> bool:
 
 def _fetch(batch: tuple[np.ndarray, jax.Array], embeddings: np.ndarray) -> None:
     members, result = batch
-    embeddings[members] = jax.device_get(result)[: len(members)]
+    embeddings[members] = np.asarray(result)[: len(members)]
 
 
 def l2_normalize(embeddings: np.ndarray) -> np.ndarray:
@@ -361,12 +384,16 @@ def _special_ids(vocab: AnyVocab, names: Sequence[str]) -> np.ndarray:
 
 def _gather(chunks: Iterable[np.ndarray], embeddings: np.ndarray, show_progress: bool) -> None:
     """Copies chunks, in order, into [n, dim]."""
-    # Imported here: few want the bar, and the library should load without it.
-    from tqdm import tqdm
-
     done = 0
-    with tqdm(total=len(embeddings), disable=not show_progress) as bar:
+    with _progress(len(embeddings), show_progress) as bar:
         for chunk in chunks:
             embeddings[done : done + len(chunk)] = chunk
             done += len(chunk)
             bar.update(len(chunk))
+
+
+def _progress(total: int, show: bool) -> Any:
+    # Imported here: few want the bar, and the library should load without it.
+    from tqdm import tqdm
+
+    return tqdm(total=total, disable=not show)
