@@ -6,8 +6,8 @@
 `train` is forward pass, in-batch contrast of 1,024 pairs, backward pass and Adam over a table of
 32,000 x 512, sentences of 16 and of 32 tokens: sums of table rows position by position
 (`weighted_bag`) against the plain form, and both with memory in small and in large pages (see
-`cli.main`). `encode` is `Encoder.encode` with tokenisation, in sentences a second. One process each,
-turns taken.
+`cli.main`). `encode` is `Encoder.encode` with tokenisation, in sentences a second. One process
+each, turns taken.
 """
 
 import argparse

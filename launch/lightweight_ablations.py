@@ -2,9 +2,9 @@
 
     python launch/lightweight_ablations.py --data DIR --workdir runs/ablations
 
-English and French; every run sees the same text, vocabulary, seed and number of pairs. DIR has
-`parallel/*.tsv.gz` to train on, `retrieval/*.dev.tsv.gz` and `classification/sib200`, which stands
-in for MLDoc. Started again, it does what is missing.
+English and French, width 128; every run sees the same text, vocabulary, seed and number of pairs,
+sentences cut at 48 tokens. DIR has `parallel/*.tsv.gz` to train on, `retrieval/*.dev.tsv.gz` and
+`classification/sib200`, which stands in for MLDoc. Started again, it does what is missing.
 """
 
 import argparse
@@ -59,8 +59,11 @@ def train(args: argparse.Namespace, argument: str, batch: int) -> Path:
         "data.corpora": (f"tsv:{args.data}/parallel/*en*fr*.tsv.gz",),
         "data.exclude": dev,
         "data.batch_size": batch,
-        "data.bucket_lengths": (16, 24, 32, 48, 64, 128),
+        "data.bucket_lengths": (16, 24, 32, 48),
         "vocab.size": 8000,
+        "encoder.width": 128,
+        "encoder.heads": 2,
+        "encoder.ffn_width": 256,
         "train.total_steps": args.pairs // batch,
         "train.log_every_steps": 100,
         "train.checkpoint_every_steps": args.pairs // batch,
