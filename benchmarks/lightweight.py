@@ -2,12 +2,13 @@
 
     python benchmarks/lightweight.py --task encode
     python benchmarks/lightweight.py --task train
-    python benchmarks/lightweight.py --task memory --rounds 2
+    python benchmarks/lightweight.py --task memory
 
 The published sizes: 2 layers of width 512, vocabulary 50,000, sentences filling 3/4 of a bucket of
 32 to all of it. `encode` is 128 sentences a batch; `train` a whole update of configs/lightweight.py
-(UGT and both contrastive losses, dropout 0.1, amsgrad) on 128 pairs. `memory` is the peak of
-updates on 128 pairs and, with gradient caching (`objective.encode_chunks`), on 4,096. One
+(UGT and both contrastive losses, dropout 0.1, amsgrad) on 128 pairs. `memory` is what XLA
+plans for an update's buffers beside parameters and Adam's state, on 128 and on 4,096 pairs, the
+latter with and without gradient caching (`objective.encode_chunks`); nothing is run. Speeds: one
 process each, turns taken, medians compared.
 """
 
@@ -19,8 +20,7 @@ from train_step import PAD, jax_worker, make_batch
 
 LENGTH = 32
 ROWS = {"encode": 128, "train": 128}
-# Pairs and pieces they are encoded in; 0: the PyTorch model. 4,096 in one piece ask for 26 GB.
-MEMORY = ((128, 0), (128, 1), (4096, 32))
+MEMORY = ((128, 1), (4096, 1), (4096, 8), (4096, 32))  # pairs, and pieces they are encoded in
 
 
 def make_sentences(rows: int, vocab_size: int) -> dict[str, np.ndarray]:
@@ -95,7 +95,7 @@ def torch_worker(task: str, config, batch: dict[str, np.ndarray]) -> None:
     interleaved.serve(run, {})
 
 
-def work(task: str, library: str, rows: int, chunks: int, generator: str) -> None:
+def work(task: str, library: str, rows: int, generator: str) -> None:
     """Becomes a contestant's worker."""
     config = setting(generator)
     batch = make_sentences(rows, config.vocab.size)
@@ -104,19 +104,27 @@ def work(task: str, library: str, rows: int, chunks: int, generator: str) -> Non
     elif task == "encode":
         jax_encode(config, batch["source_tokens"])
     else:
-        config.objective.encode_chunks = chunks
         jax_worker(config, batch, updates=1)
+
+
+def planned_megabytes(rows: int, chunks: int) -> float:
+    """What XLA plans for the gradient of a batch: buffers, without arguments and results."""
+    import jax
+
+    from xling_jax.train import loop
+
+    config = setting()
+    config.objective.encode_chunks = chunks
+    batch = make_sentences(rows, config.vocab.size)
+    model, loss_fn = loop.build(config, config.vocab.size, {"pad": PAD, "eos": 2, "mask": 4})
+    params = jax.eval_shape(loop.init_params(model), jax.random.key(0))
+    gradient = jax.jit(jax.grad(lambda *arguments: loss_fn(*arguments, True)[0]))
+    compiled = gradient.lower(params, batch, jax.random.key(0)).compile()
+    return compiled.memory_analysis().temp_size_in_bytes / 2**20
 
 
 def contestants(task: str) -> dict[str, list[str]]:
     """Name -> arguments of its worker; the first is the yardstick."""
-    if task == "memory":
-        named = {}
-        for rows, chunks in MEMORY:
-            library = "jax" if chunks else "torch"
-            name = f"{library}, {rows:,} pairs" + (f" in {chunks} pieces" if chunks > 1 else "")
-            named[name] = ["--worker", library, "--rows", str(rows), "--chunks", str(chunks or 1)]
-        return named
     rows = ["--rows", str(ROWS[task])]
     named = {"torch": ["--worker", "torch", *rows], "jax": ["--worker", "jax", *rows]}
     if task == "train":
@@ -134,35 +142,30 @@ def main() -> None:
     for hidden in ("--worker", "--generator"):
         parser.add_argument(hidden, default="", help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--chunks", type=int, default=1, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        work(args.task, args.worker, args.rows, args.chunks, args.generator or "hash")
+        work(args.task, args.worker, args.rows, args.generator or "hash")
         return
 
+    if args.task == "memory":
+        table = [(f"{n:,}", k, f"{planned_megabytes(n, k):,.0f}") for n, k in MEMORY]
+        print(interleaved.markdown_table(("pairs", "pieces", "MB"), table))
+        return
     named = contestants(args.task)
-    facts, numbers = {}, {}
-    # Memory is measured one process at a time, speed in turns.
-    groups = [[name] for name in named] if args.task == "memory" else [list(named)]
-    for group in groups:
-        workers = {
-            name: interleaved.Worker(__file__, ["--task", args.task, *named[name]])
-            for name in group
-        }
-        numbers |= interleaved.take_turns(workers, args.rounds)
-        for name, worker in workers.items():
-            facts[name] = worker.facts
-            worker.close()
+    workers = {
+        name: interleaved.Worker(__file__, ["--task", args.task, *named[name]]) for name in named
+    }
+    numbers = interleaved.take_turns(workers, args.rounds)
     table = []
     for name, found in numbers.items():
-        rows = int(named[name][named[name].index("--rows") + 1])
-        seconds, ratio, share = interleaved.median(found), "", ""
-        if args.task != "memory":
-            ratio = f"{interleaved.ratio(numbers['torch'], found):.2f}"
-        if "flops" in facts[name] and args.task != "memory":
-            share = f"{interleaved.matmul_share(found, facts[name]['flops']):.0%}"
+        seconds, share = interleaved.median(found), ""
+        if "flops" in workers[name].facts:
+            share = f"{interleaved.matmul_share(found, workers[name].facts['flops']):.0%}"
+        ratio = f"{interleaved.ratio(numbers['torch'], found):.2f}"
         peak = f"{interleaved.median(found, 'peak_mb'):,.0f}"
-        table.append((name, f"{seconds * 1e3:,.0f}", f"{rows / seconds:,.0f}", ratio, share, peak))
+        rate = f"{ROWS[args.task] / seconds:,.0f}"
+        table.append((name, f"{seconds * 1e3:,.0f}", rate, ratio, share, peak))
+        workers[name].close()
     print(f"Lightweight, {args.task}. {interleaved.circumstances()}, {args.rounds} rounds\n")
     unit = "sentences/s" if args.task == "encode" else "pairs/s"
     header = ("", "ms", unit, "speed over torch", "matmul share", "peak MB")
