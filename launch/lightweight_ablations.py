@@ -64,6 +64,9 @@ def train(args: argparse.Namespace, argument: str, batch: int) -> Path:
         "encoder.width": 128,
         "encoder.heads": 2,
         "encoder.ffn_width": 256,
+        # With the published N(0, 1) a short run is spent on making the first logits smaller.
+        "encoder.init_stddev": 0.05,
+        "head.init_stddev": 0.05,
         "train.total_steps": args.pairs // batch,
         "train.log_every_steps": 100,
         "train.checkpoint_every_steps": args.pairs // batch,
