@@ -5,8 +5,9 @@ have their norms in front and add to the token vectors, beginning with nothing. 
 static.py, and the tokens of the translation predicted from the sentence vector (XTR of Mao et al.
 2021).
 
-Hardware: two CPU cores, an hour or more after static.py.
-Argument: `layers=N` (1), and a size: `paper` (default, two CPU cores) or `smoke`.
+Hardware: a GPU. Two CPU cores train about 100 pairs a second, 400 without the predicted tokens and
+with half the inner width (docs/experiments.md), where static.py trains thousands.
+Argument: `layers=N` (1), and a size: `paper` (default) or `smoke`.
 
     xling train --config configs/contextual.py --workdir runs/contextual \
         --config.data.corpora="('tsv:corpora/*.tsv.gz',)" --config.train.model_init=runs/static \

@@ -7,7 +7,7 @@ piece, cosine times 20, both directions, 1,024 pairs a batch, Adam 5e-3 with cos
 `:phase=2` trains it on against more and harder negatives: 4,096 pairs a batch, an additive margin
 of 0.2, equal sentences no negatives, a fifth of the tokens dropped, small pairs more often.
 
-Hardware: two CPU cores, 15 to 45 minutes a phase for 1.5 million pairs; none else to encode.
+Hardware: two CPU cores; on 1.5 million pairs phase 1 took 61 minutes beside other work, phase 2 15.
 Argument: `phase=1` (default) or 2, and a size: `paper` (default, two CPU cores) or `smoke`.
 
     xling train --config configs/static.py --workdir runs/static \

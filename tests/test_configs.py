@@ -9,7 +9,7 @@ from tests.train.synthetic import VOCAB_SIZE, write_corpus
 from xling_jax.cli.common import UsageError, load_config
 from xling_jax.config import SIZES, apply_size, default_config
 from xling_jax.train import loop
-from xling_jax.train.build import put_word_vectors
+from xling_jax.train.build import put_encoder, put_word_vectors
 from xling_jax.train.check import check_config
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_optimizer, make_schedule
@@ -153,6 +153,21 @@ def test_word_vectors_replace_the_rows_they_have():
         np.testing.assert_array_equal(table[40:], before[40:])
     with pytest.raises(ValueError, match="no token table is 5 wide"):
         put_word_vectors(params, vectors[:, :5], found)
+
+
+def test_an_encoder_begins_with_the_arrays_that_fit():
+    config = load_config("configs/contextual.py:smoke")
+    model, _ = loop.build(config, 40, IDS)
+    params = jax.jit(loop.init_params(model))(jax.random.key(0))
+    encoder = params["encoder"]
+    trained = {"embedding": encoder["embedding"] + 1, "token_weight": np.ones(3), "other": 0}
+    changed, taken = put_encoder(params, trained)
+    assert taken == 1
+    np.testing.assert_array_equal(changed["encoder"]["embedding"], trained["embedding"])
+    changed["encoder"]["embedding"] = encoder["embedding"]
+    jax.tree.map(np.testing.assert_array_equal, changed, params)
+    with pytest.raises(ValueError, match="no array of its encoder has the name and shape"):
+        put_encoder(params, {"embedding": np.ones((40, 3))})
 
 
 def test_bilingual_trains_two_languages_in_both_directions():

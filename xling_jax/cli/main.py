@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 # Commands whose time goes into XLA.
-_COMPUTING = {"train", "embed"}
+_COMPUTING = {"train", "embed", "quickstart"}
 
 
 def _use_large_pages() -> None:

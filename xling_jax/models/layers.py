@@ -84,9 +84,8 @@ def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
 def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax.Array:
     """Weighted sums of table rows: Σ_l weights[b, l] · table[tokens[b, l]].
 
-    Position by position, forward and backward: the [batch, length, width] rows are never in memory
-    together, and writing them there is most of the cost of the plain form (2 CPU cores, 2,048 x 32
-    tokens of width 512 with loss and Adam: 121 ms an update, 179 the plain form).
+    Position by position, so that the [batch, length, width] rows are not in memory together; writing
+    and reading them is most of what the plain form does on a CPU (`benchmarks/static.py`).
 
     Args:
         table: [rows, width].
@@ -115,17 +114,15 @@ def _bag_backward(
 ) -> tuple[jax.Array, jax.Array, None]:
     table, weights, tokens = saved
 
-    def add(
-        place: jax.Array, gradients: tuple[jax.Array, jax.Array]
-    ) -> tuple[jax.Array, jax.Array]:
-        of_table, of_weights = gradients
-        ids, weight = jnp.take(tokens, place, axis=1), jnp.take(weights, place, axis=1)
-        of_weight = (gradient * jnp.take(table, ids, axis=0)).sum(1)
-        of_table = of_table.at[ids].add(weight[:, None] * gradient)
-        return of_table, of_weights.at[:, place].set(of_weight)
+    def fill(place: jax.Array, of_weights: jax.Array) -> jax.Array:
+        rows = jnp.take(table, jnp.take(tokens, place, axis=1), axis=0)
+        return of_weights.at[:, place].set((gradient * rows).sum(1))
 
-    start = (jnp.zeros_like(table), jnp.zeros_like(weights))
-    return *jax.lax.fori_loop(0, tokens.shape[1], add, start), None
+    of_weights = jax.lax.fori_loop(0, tokens.shape[1], fill, jnp.zeros_like(weights))
+    # At once: in a loop, devices that hold parts of the batch would add up whole tables for every
+    # position.
+    of_table = jnp.zeros_like(table).at[tokens].add(weights[..., None] * gradient[:, None])
+    return of_table, of_weights, None
 
 
 weighted_bag.defvjp(_bag_forward, _bag_backward)
