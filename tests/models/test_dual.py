@@ -5,7 +5,6 @@ import pytest
 
 from tests.models import tlaser_reference as reference
 from xling_jax.models.dual import DualEncoder, TokenDistributionHead
-from xling_jax.models.layers import weighted_bag
 
 HEADS, PAD = 2, 0
 SIZES = {"vocab_size": 20, "width": 8, "heads": HEADS, "ffn_width": 12, "max_length_tokens": 6}
@@ -155,22 +154,6 @@ def test_remat_changes_nothing():
         loss = lambda p, module=module: (module.apply({"params": p}, tokens) ** 2).sum()
         gradients.append(jax.jit(jax.grad(loss))(params))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *gradients)
-
-
-def test_sums_of_table_rows_and_their_gradients_are_those_of_the_plain_form():
-    random = np.random.default_rng(0)
-    table, weights = random.normal(size=(9, 4)), random.normal(size=(3, 5))
-    tokens, probe = random.integers(0, 9, (3, 5)), random.normal(size=(3, 4))
-    plain = lambda table, weights: jnp.einsum("bl,blw->bw", weights, table[tokens])
-    ours = lambda table, weights: weighted_bag(table, weights, tokens)
-    arrays = [jnp.asarray(array, jnp.float32) for array in (table, weights)]
-    np.testing.assert_allclose(jax.jit(ours)(*arrays), plain(*arrays), rtol=1e-5, atol=1e-6)
-    gradients = [
-        jax.jit(jax.grad(lambda *x, form=form: (form(*x) * probe).sum(), (0, 1)))(*arrays)
-        for form in (ours, plain)
-    ]
-    for found, expected in zip(*gradients, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_token_dropout_drops_whole_tokens_in_training_only():
