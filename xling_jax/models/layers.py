@@ -84,8 +84,8 @@ def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
 def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax.Array:
     """Weighted sums of table rows: Σ_l weights[b, l] · table[tokens[b, l]].
 
-    Position by position, so that the [batch, length, width] rows are not in memory together; writing
-    and reading them is most of what the plain form does on a CPU (`benchmarks/static.py`).
+    Position by position, so that the [batch, length, width] rows are not in memory together; to
+    write and read them is most of what the plain form does on a CPU (`benchmarks/static.py`).
 
     Args:
         table: [rows, width].
