@@ -102,11 +102,11 @@ class Candidates:
 def mine(
     source: np.ndarray,
     target: np.ndarray,
-    *,
     k: int = MARGIN_NEIGHBORS,
     margin: str = "ratio",
     retrieval: str = "max",
     threshold: float | None = None,
+    *,
     min_cosine: float | None = None,
     memory_mb: float = 256,
     backend: str = "numpy",
@@ -114,7 +114,8 @@ def mine(
     """Mines pairs of rows that are likely translations.
 
     Args:
-        source: [n, dim] embeddings, one row a distinct text; need not be normalized.
+        source: [n, dim] embeddings of any origin, one row a distinct text; need not be normalized;
+            may be memory-mapped.
         target: [m, dim], the same.
         k: size of the neighborhoods, and candidates of each row.
         margin: "ratio", "distance" or "absolute"; see `align.margin`.
@@ -126,7 +127,7 @@ def mine(
         backend: see `knn.top_k`.
 
     Returns:
-        The pairs, best first; none if a side is empty.
+        The pairs, best first; none if a side is empty. Iterating gives (score, source, target).
 
     Raises:
         ValueError: if shapes disagree, a value is not finite, or an argument is out of range.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import time
 from pathlib import Path
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NUMEXAMPLES = 5  # Translations joined by lines in the projections.
+_NUM_EXAMPLES = 5  # Translations joined by lines in the projections.
 _MAX_HEATMAP_LANGUAGES = 30
 
 
@@ -68,6 +69,18 @@ def add_task(tasks: Any) -> None:
         metavar="NAME.LANG.txt[.gz]",
         help="plain lines that are further candidates",
     )
+    retrieval.add_argument(
+        "--xsr",
+        type=numbers(int),
+        nargs="?",
+        const=(200_000, 2_000),
+        metavar="KEYS,QUERIES",
+        help="draw queries and keys from each data set as MUSE does (200000,2000); the rows drawn "
+        "are kept in the output directory",
+    )
+    retrieval.add_argument(
+        "--xsr-samples", metavar="DIR", help="the rows that an earlier --xsr has kept there"
+    )
     retrieval.set_defaults(run=run)
 
 
@@ -82,6 +95,7 @@ def run(args: argparse.Namespace) -> None:
     from xling_jax.eval import retrieval, retrieval_data, stored_embeddings
 
     started = time.monotonic()
+    _check_arguments(args)
     output = check_output(args)
     for path in args.distractors:
         require_file(path, "--distractors")
@@ -99,30 +113,74 @@ def run(args: argparse.Namespace) -> None:
     texts, metrics, matrices = [], {}, {}
     for data in sets:
         logger.info("%s: %d rows in %s", data.name, data.num_rows, ", ".join(data.languages))
-        distractors = retrieval_data.load_distractors(args.distractors, data.languages)
-        matrix = retrieval.measure_retrieval(
-            encoder.encode,
-            data,
-            similarity=similarity,
-            k_values=k_values,
-            match=match,
-            distractors=distractors,
-        )
+        if args.xsr or args.xsr_samples:
+            matrix = _measure_xsr(args, output, encoder, data, k_values)
+        else:
+            matrix = retrieval.measure_retrieval(
+                encoder.encode,
+                data,
+                similarity=similarity,
+                k_values=k_values,
+                match=match,
+                distractors=retrieval_data.load_distractors(args.distractors, data.languages),
+            )
         texts.append(results_lib.retrieval_table(data.name, matrix, similarity))
         metrics |= {f"{data.name}/{m}": matrix.mean(m) for m in matrix.metrics}
         matrices[data.name] = matrix.to_dict()
-        if args.pictures:
+        if args.pictures and not (args.xsr or args.xsr_samples):
             _draw_retrieval(output, encoder, data, matrix, similarity, k_values[0])
     settings = {
         "similarity": similarity,
         "k_values": k_values,
         "match": match,
+        "xsr": args.xsr or args.xsr_samples,
         "margin_neighbors": retrieval.MARGIN_NEIGHBORS,
         "csls_neighbors": retrieval.CSLS_NEIGHBORS,
         "distractors": [{"path": str(p), "sha256": file_hash(p)} for p in args.distractors],
     }
     described = [_describe(path, data) for path, data in zip(args.data, sets)]
     finish(args, encoder, described, settings, metrics, matrices, texts, started)
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    if args.xsr and args.xsr_samples:
+        raise UsageError("--xsr draws rows, --xsr-samples takes drawn ones; give one of them")
+    if args.xsr and (len(args.xsr) != 2 or args.xsr[1] > args.xsr[0]):
+        raise UsageError(f"--xsr {args.xsr}: must be KEYS,QUERIES, with at most as many queries")
+    if (args.xsr or args.xsr_samples) and (args.distractors or args.match != "index"):
+        raise UsageError("--xsr has its own candidates and matches rows: no --distractors, --match")
+
+
+def _measure_xsr(
+    args: argparse.Namespace,
+    output: Path,
+    encoder: Encoder | StoredEmbeddings,
+    data: RetrievalData,
+    k_values: list[int],
+) -> RetrievalMatrix:
+    """Draws or reads the samples of a data set, keeps them in the output, measures."""
+    from xling_jax.eval import xsr
+
+    if len(data.parts) > 1:
+        raise UsageError(f"--xsr: {data.name} is many files; give them one by one")
+    (text,) = data.parts
+    name = lambda source, target: f"{data.name}.xsr.{source}-{target}.json"
+    if args.xsr:
+        samples = xsr.draw_samples(text, *args.xsr)
+    else:
+        found = {
+            direction: Path(args.xsr_samples) / name(*direction)
+            for direction in itertools.permutations(text.texts, 2)
+        }
+        samples = {k: xsr.XsrSample.load(path) for k, path in found.items() if path.exists()}
+        if not samples:
+            first = next(iter(found.values()))
+            raise UsageError(f"--xsr-samples {args.xsr_samples}: holds no {first.name}")
+    for direction, sample in samples.items():
+        sample.save(output / name(*direction))
+    return xsr.xsr_matrix(
+        encoder.encode, text, samples, similarity=args.similarity, k_values=k_values
+    )
 
 
 def _describe(path: str, data: RetrievalData) -> dict[str, Any]:
@@ -167,7 +225,7 @@ def _draw_retrieval(
     )
     embeddings = {code: vectors[ids([column[i] for i in full])] for code, column in columns.items()}
     # Spread over the file, so that they are no neighbors in a document.
-    count = min(NUMEXAMPLES, len(full))
+    count = min(_NUM_EXAMPLES, len(full))
     pivot = next(iter(columns.values()))
     examples = {
         row: pivot[full[row]]

@@ -7,7 +7,8 @@ so a sample is kept in a file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,8 @@ import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.data.atomic_files import read_json, write_json
-from xling_jax.eval.retrieval import Encode, encode_unique, retrieve
-from xling_jax.eval.retrieval_data import hash_texts
+from xling_jax.eval.retrieval import Encode, RetrievalMatrix, encode_unique, retrieve
+from xling_jax.eval.retrieval_data import ParallelText, hash_texts
 
 NUM_KEYS, NUM_QUERIES = 200_000, 2_000
 _SEED = 1234  # MUSE's, for the order of rows and for the queries alike.
@@ -164,6 +165,55 @@ def measure_xsr(
     )
     right = ranked == sample.queries[:, None]
     return {f"p_at_{k}": float(right[:, :k].any(axis=1).mean()) for k in k_values}
+
+
+def draw_samples(
+    text: ParallelText, num_keys: int = NUM_KEYS, num_queries: int = NUM_QUERIES
+) -> dict[tuple[str, str], XsrSample]:
+    """Draws a sample for every direction of an n-way text, (source, target); see `sample_as_muse`.
+
+    Raises:
+        ValueError: if a direction has too few distinct rows.
+    """
+    return {
+        (source, target): sample_as_muse(
+            text.texts[source], text.texts[target], num_keys=num_keys, num_queries=num_queries
+        )
+        for source, target in itertools.permutations(text.texts, 2)
+    }
+
+
+def xsr_matrix(
+    encode: Encode,
+    text: ParallelText,
+    samples: Mapping[tuple[str, str], XsrSample],
+    **settings,
+) -> RetrievalMatrix:
+    """Measures every direction that has a sample.
+
+    Args:
+        encode: texts to [n, dim] embeddings; called once a direction.
+        text: the n-way text that the samples were drawn from.
+        samples: for each (source, target) its sample.
+        **settings: see `measure_xsr`.
+
+    Returns:
+        `p_at_k` of the directions.
+
+    Raises:
+        ValueError: as `measure_xsr`.
+    """
+    languages = tuple(text.texts)
+    shape = (len(languages), len(languages))
+    metrics: dict[str, np.ndarray] = {}
+    num_queries, num_candidates = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for (source, target), sample in samples.items():
+        cell = languages.index(source), languages.index(target)
+        columns = text.texts[source], text.texts[target]
+        for name, value in measure_xsr(encode, *columns, sample, **settings).items():
+            metrics.setdefault(name, np.full(shape, np.nan))[cell] = value
+        num_queries[cell], num_candidates[cell] = len(sample.queries), len(sample.keys)
+    return RetrievalMatrix(languages, metrics, num_queries, num_candidates)
 
 
 def _fingerprint(source: Sequence[str], target: Sequence[str]) -> str:
