@@ -1,0 +1,1 @@
+"""Documents as vectors of their sentences: language components removed, sentences weighted."""
