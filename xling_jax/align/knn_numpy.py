@@ -1,9 +1,9 @@
 """Exact neighbors by blocks through NumPy's BLAS, on all cores; see `knn` for what it promises."""
 
+import collections
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import threadpoolctl
@@ -21,6 +21,8 @@ Best = tuple[np.ndarray, np.ndarray]
 # A tile as large runs BLAS at full rate; a larger one only leaves the cache (2 cores, 32 MiB L3).
 _MAX_TILE_KEYS = 4096
 _MAX_TILE_QUERIES = 2048
+# Blocks of queries handed out before the oldest is waited for, so that no thread is idle.
+_BLOCKS_IN_FLIGHT = 2
 # Fewer keys than this for each thread are not worth a thread.
 _MIN_KEYS_PER_THREAD = 512
 # A strip as high is transposed within the cache, in a third of the time of the whole.
@@ -46,7 +48,8 @@ def top_k_by_blocks(
     """Finds the k best keys of every query and, on demand, the k best queries of every key.
 
     The keys are shared out among threads, each with a BLAS of one thread: products and selection
-    of different threads overlap, and nothing waits but at the end of a block of queries.
+    of different threads overlap, and a thread that is done with a block of queries goes on with
+    the next.
 
     Args:
         queries: [n, dim], checked.
@@ -72,22 +75,30 @@ def top_k_by_blocks(
         buffers = [np.empty(size, np.float32) for _ in chunks]
         forward = _empty_best(n, min(k, m))
         backward = _empty_best(m, min(k, n)) if both_ways else None
-        with ThreadPoolExecutor(threads) as executor:
+        running: collections.deque[tuple[slice, list[Future[Best]]]] = collections.deque()
+
+        def collect() -> None:
+            rows, parts = running.popleft()
+            for part in parts:
+                _join(_rows_of(forward, rows), part.result())
+            if report is not None:
+                report(rows.stop, n)
+
+        with contextlib.ExitStack() as stack:
+            # One lane a chunk: its tile and its part of `backward` have one user at a time.
+            lanes = [stack.enter_context(ThreadPoolExecutor(1)) for _ in chunks]
             for rows in _cut(slice(0, n), rows_per_tile):
-                search = functools.partial(
-                    _search_chunk,
-                    finite_block(queries, rows, "queries"),
-                    rows,
-                    keys,
-                    columns_per_tile,
-                    forward[0].shape[1],
-                    score_tile,
-                    backward,
-                )
-                for best in executor.map(search, chunks, buffers):
-                    _join(_rows_of(forward, rows), best)
-                if report is not None:
-                    report(rows.stop, n)
+                shared = (finite_block(queries, rows, "queries"), rows, keys, columns_per_tile)
+                shared += (forward[0].shape[1], score_tile, backward)
+                parts = [
+                    lane.submit(_search_chunk, *shared, chunk, buffer)
+                    for lane, chunk, buffer in zip(lanes, chunks, buffers)
+                ]
+                running.append((rows, parts))
+                if len(running) == _BLOCKS_IN_FLIGHT:
+                    collect()
+            while running:
+                collect()
     return forward, backward
 
 
@@ -126,7 +137,8 @@ def _tile_shape(n: int, m: int, dim: int, k: int, memory_mb: float) -> tuple[int
     # best with as many others: scores, indices, their order, and what is taken in that order.
     block_row = 5 * dim + 72 * min(k, max(n, m))
     columns = int(min(m, _MAX_TILE_KEYS, max(1, budget / 3 // block_row)))
-    rows = (budget - columns * block_row) // (_BYTES_PER_TILE_ENTRY * columns + block_row)
+    per_row = _BYTES_PER_TILE_ENTRY * columns + _BLOCKS_IN_FLIGHT * block_row
+    rows = (budget - columns * block_row) // per_row
     return int(min(max(n, 1), _MAX_TILE_QUERIES, max(1, rows))), columns
 
 
@@ -200,30 +212,38 @@ def _refuse_nan(scores: np.ndarray) -> None:
 def _merge_by_argmax(
     tile: np.ndarray, first: int, best_scores: np.ndarray, best_indices: np.ndarray
 ) -> None:
-    """Inserts a tile's best entries, the largest first, until no row improves.
+    """Finds a tile's best entries, the largest first, while rows improve; then merges them.
 
     Changes all arguments in place. Tiles come in order of key index, argmax returns the first
     of equals, and only a strictly larger score displaces, so ties end lowest index first.
     """
-    active = np.arange(len(tile))
-    # After k insertions a row's best are the tile's own k best, or better.
-    for _ in range(best_scores.shape[1]):
+    rows, k = best_scores.shape
+    found_scores = np.full((rows, k), -np.inf, np.float32)
+    found_indices = np.full((rows, k), -1, np.int64)
+    active = np.arange(rows)
+    for place in range(k):
         columns = tile.argmax(axis=1)
         scores = tile[np.arange(len(tile)), columns]
         _refuse_nan(scores)
-        improved = np.flatnonzero(scores > best_scores[active, -1])
+        # With `place` larger entries ahead of it, an entry is among the k best if it exceeds this.
+        improved = np.flatnonzero(scores > best_scores[active, k - 1 - place])
         tile[improved, columns[improved]] = -np.inf
-        rows = active[improved]
-        merged_scores = best_scores[rows]
-        merged_scores[:, -1] = scores[improved]
-        merged_indices = best_indices[rows]
-        merged_indices[:, -1] = first + columns[improved]
-        _store_sorted(rows, merged_scores, merged_indices, best_scores, best_indices)
+        chosen = active[improved]
+        found_scores[chosen, place] = scores[improved]
+        found_indices[chosen, place] = first + columns[improved]
         # A row that did not improve cannot do so later; copying the others pays when few.
         if improved.size * 2 < len(tile):
-            tile, active = tile[improved], rows
+            tile, active = tile[improved], chosen
         if not active.size:
-            return
+            break
+    changed = np.flatnonzero(found_scores[:, 0] > -np.inf)
+    _store_sorted(
+        changed,
+        np.hstack([best_scores[changed], found_scores[changed]]),
+        np.hstack([best_indices[changed], found_indices[changed]]),
+        best_scores,
+        best_indices,
+    )
 
 
 def _merge_by_partition(
