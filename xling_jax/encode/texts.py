@@ -2,19 +2,16 @@
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from xling_jax.encode.sentence_splitting import split_sentences
 from xling_jax.encode.vocabularies import AnyVocab
 
 # Bounds the memory of a window of long texts.
 _WINDOW_CHARACTERS = 8_000_000
-
-# Punctuation with the quotes and brackets that close after it; needs white space unless it is CJK.
-_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[」』”）]*|\n")
 
 
 @dataclasses.dataclass
@@ -80,19 +77,23 @@ def text_windows(sentences: Iterable[str], num_sentences: int) -> Iterator[list[
         yield window
 
 
-def document_sentences(document: str | Sequence[str]) -> list[str]:
+def document_sentences(
+    document: str | Sequence[str], *, splitter: str = "rule", language: str | None = None
+) -> list[str]:
     """Returns the sentences of a document, [""] if it has none.
 
     Args:
-        document: a text, cut after sentence-final punctuation and at line breaks, or sentences.
+        document: a text, which is cut, or sentences, which are kept but for blank ones.
+        splitter: as for `split_sentences`.
+        language: as for `split_sentences`.
 
     Raises:
-        ValueError: if it is neither.
+        ValueError: if the document is neither, or the splitter is unknown or not installed.
     """
     if isinstance(document, str):
-        ends = [match.end() for match in _SENTENCE_END.finditer(document)]
-        document = [document[start:end] for start, end in zip([0, *ends], [*ends, None])]
-    sentences = [sentence for sentence in check_texts(document) if sentence.strip()]
+        sentences = split_sentences(document, splitter=splitter, language=language)
+    else:
+        sentences = [sentence for sentence in check_texts(document) if sentence.strip()]
     return sentences or [""]
 
 
