@@ -100,10 +100,10 @@ def test_compilations_are_bounded_by_the_listed_shapes(make_encoder, sentences):
         own.encode(sentences[start : start + 20])
     shapes = own.batch_shapes().all()
     assert len(shapes) == 12
-    compiled = own._apply._cache_size()
+    compiled = own._device.apply._cache_size()
     assert compiled <= len(shapes)
     own.with_params(jax.tree.map(lambda leaf: leaf * 2, own.params)).encode(sentences)
-    assert own._apply._cache_size() == compiled
+    assert own._device.apply._cache_size() == compiled
 
 
 def test_parameters_may_come_later(make_encoder, encoder):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import copy
-import functools
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,16 +18,16 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from xling_jax.encode import model_directory
-from xling_jax.encode.batch_plan import BatchShapes, plan_batches
+from xling_jax.encode.batch_plan import BatchShapes
+from xling_jax.encode.device_batches import DeviceBatches
+from xling_jax.encode.document_inputs import document_inputs, document_means
 from xling_jax.encode.texts import (
     EncodeStats,
     TokenWindow,
     check_texts,
-    document_sentences,
     text_windows,
     tokenize,
 )
@@ -47,9 +46,6 @@ _CPU_BATCH_TOKENS_WITHOUT_LAYERS = 32768
 # rows; many full batches must fit.
 _CPU_WINDOW_SENTENCES = 8192
 _ACCELERATOR_WINDOW_SENTENCES = 65536
-
-# Batches handed to the device before the oldest is fetched: one runs while the next is packed.
-_BATCHES_IN_FLIGHT = 2
 
 
 class Encoder:
@@ -124,6 +120,23 @@ class Encoder:
         other.fingerprint = ""
         other._set_params(params)
         return other
+
+    def with_max_length(self, max_length_tokens: int) -> Encoder:
+        """Returns the same encoder reading no more than the first tokens, specials included.
+
+        Raises:
+            ValueError: if it would read more than now, or nothing but special tokens.
+        """
+        shorter = copy.copy(self)
+        shorter._room = self._room - (self.max_length_tokens - max_length_tokens)
+        if not 1 <= shorter._room <= self._room:
+            raise ValueError(
+                f"max_length_tokens={max_length_tokens} must be from "
+                f"{self.max_length_tokens - self._room + 1} to {self.max_length_tokens}, what the "
+                "model takes"
+            )
+        shorter.max_length_tokens = max_length_tokens
+        return shorter
 
     def encode(
         self,
@@ -214,7 +227,7 @@ class Encoder:
                 rows = len(window.offsets) - 1
                 embeddings = np.empty((rows, self.dim), np.float32) if out is None else out[done:]
                 embeddings = embeddings[:rows]
-                counts.num_padded_tokens = self._run_window(window, shapes, embeddings)
+                counts.num_padded_tokens = self._device.run_window(window, shapes, embeddings)
                 stats.add(counts)
                 done += rows
                 if normalize:
@@ -225,15 +238,22 @@ class Encoder:
         self,
         documents: Sequence[str | Sequence[str]],
         *,
+        mode: str = "sentences",
+        splitter: str = "rule",
+        language: str | None = None,
         batch_size: int | None = None,
         normalize: bool = False,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encodes documents as the mean of their sentence vectors.
+        """Encodes documents as the mean of the vectors of their sentences.
 
         Args:
             documents: each a text, split at sentence ends and line breaks, or a sequence of
                 sentences. One without sentences counts as one empty sentence.
+            mode: what is encoded at once: "sentences", one; "packed", as many as the encoder
+                takes; "sequence", the document, cut where the encoder ends.
+            splitter: what splits texts, "rule" or "sentencex"; see `split_sentences`.
+            language: of the texts, for "sentencex".
             batch_size: sentences in a full batch, as for `encode`.
             normalize: scale the document vectors to length 1; sentence vectors are averaged as
                 they are.
@@ -243,14 +263,39 @@ class Encoder:
             float32 [n, dim], row i for document i.
 
         Raises:
-            ValueError: if `documents` is a single string or holds anything else.
+            ValueError: if `documents` is a single string or holds anything else, or a setting is
+                unknown.
         """
         if isinstance(documents, str):
             raise ValueError("documents must be a list; for one document pass [document]")
         embeddings = np.empty((len(documents), self.dim), np.float32)
-        chunks = self.encode_document_stream(documents, batch_size=batch_size, normalize=normalize)
-        _gather(chunks, embeddings, show_progress)
+        inputs = self.document_inputs(documents, mode, splitter=splitter, language=language)
+        chunks = self.encode_document_stream(inputs, batch_size=batch_size, normalize=normalize)
+        done = 0
+        with _progress(len(embeddings), show_progress) as bar:
+            for chunk in chunks:
+                embeddings[done : done + len(chunk)] = chunk
+                done += len(chunk)
+                bar.update(len(chunk))
         return embeddings
+
+    def document_inputs(
+        self,
+        documents: Iterable[str | Sequence[str]],
+        mode: str = "sentences",
+        *,
+        splitter: str = "rule",
+        language: str | None = None,
+    ) -> Iterator[list[str]]:
+        """Yields the texts that stand for each document; arguments as for `encode_documents`."""
+        return document_inputs(
+            documents,
+            mode,
+            vocab=self.vocab,
+            room=self._room,
+            splitter=splitter,
+            language=language,
+        )
 
     def encode_document_stream(
         self,
@@ -262,30 +307,26 @@ class Encoder:
     ) -> Iterator[np.ndarray]:
         """Encodes any number of documents in bounded memory; see `encode_documents`.
 
+        Args:
+            documents: texts, split by the rule, or the sentences or `document_inputs` of each.
+            batch_size: as for `encode`.
+            normalize: as for `encode_documents`.
+            stats: counts to add to.
+
         Yields:
             float32 [any, dim], the rows in input order.
         """
         # Filled by the tokenising thread; a document's count is there before its vectors are.
         counts: collections.deque[int] = collections.deque()
 
-        def sentences() -> Iterator[str]:
-            for document in documents:
-                split = document_sentences(document)
-                counts.append(len(split))
-                yield from split
+        def texts() -> Iterator[str]:
+            for inputs in self.document_inputs(documents):
+                counts.append(len(inputs))
+                yield from inputs
 
-        pending = np.empty((0, self.dim), np.float32)
-        for chunk in self.encode_stream(sentences(), batch_size=batch_size, stats=stats):
-            pending = np.concatenate([pending, chunk])
-            means, taken = [], 0
-            while counts and taken + counts[0] <= len(pending):
-                count = counts.popleft()
-                means.append(pending[taken : taken + count].mean(axis=0))
-                taken += count
-            pending = pending[taken:]
-            if means:
-                stacked = np.stack(means)
-                yield l2_normalize(stacked) if normalize else stacked
+        chunks = self.encode_stream(texts(), batch_size=batch_size, stats=stats)
+        for means in document_means(chunks, counts):
+            yield l2_normalize(means) if normalize else means
 
     def batch_shapes(self, batch_size: int | None = None) -> BatchShapes:
         """Returns the shapes that may be compiled; `.all()` lists them."""
@@ -297,79 +338,22 @@ class Encoder:
             max_length_tokens=self.max_length_tokens,
             batch_tokens=batch_tokens,
             batch_size=batch_size,
-            num_devices=self._num_devices,
+            num_devices=self._device.num_devices,
         )
 
     def _set_params(self, params: Any) -> None:
-        # Host arrays would be sent to the device again with every batch.
-        self.params = params = jax.tree.map(
-            lambda leaf: leaf if isinstance(leaf, jax.Array) else jax.device_put(leaf), params
-        )
-        sharding = getattr(next(iter(jax.tree.leaves(params)), None), "sharding", None)
-        if isinstance(sharding, jax.sharding.NamedSharding) and sharding.mesh.size > 1:
-            mesh = sharding.mesh
-            self._num_devices = mesh.size
-            rows = jax.sharding.PartitionSpec(mesh.axis_names)
-            self._tokens_sharding = jax.sharding.NamedSharding(mesh, rows)
-            replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        else:
-            self._num_devices = 1
-            self._tokens_sharding = None
-            replicated = None
-        self._apply = _jitted_apply(self.module, replicated)
-
-    def _run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
-        """Fills [sentences, dim] in input order; returns the padded tokens computed."""
-        padded_tokens = 0
-        in_flight: collections.deque[tuple[np.ndarray, jax.Array]] = collections.deque()
-        for members, (rows, length) in plan_batches(np.diff(window.offsets), shapes):
-            tokens = self._pack(window, members, rows, length)
-            in_flight.append((members, self._apply(self.params, tokens)))
-            padded_tokens += rows * length
-            if len(in_flight) == _BATCHES_IN_FLIGHT:
-                _fetch(in_flight.popleft(), embeddings)
-        for batch in in_flight:
-            _fetch(batch, embeddings)
-        return padded_tokens
-
-    def _pack(self, window: TokenWindow, members: np.ndarray, rows: int, length: int) -> jax.Array:
-        tokens = np.full((rows, length), self.vocab.pad_id, np.int32)
-        starts, stops = window.offsets[members], window.offsets[members + 1]
-        index = starts[:, None] + np.arange(length)
-        real = index < stops[:, None]
-        tokens[: len(members)][real] = window.tokens[index[real]]
-        if self._tokens_sharding is None:
-            return jax.device_put(tokens)
-        # Works with several processes too: each holds all rows and gives its devices theirs.
-        return jax.make_array_from_callback(
-            tokens.shape, self._tokens_sharding, lambda index: tokens[index]
-        )
+        self._device = DeviceBatches(self.module, params, self.vocab.pad_id)
+        self.params = self._device.params
 
 
 def _on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def _fetch(batch: tuple[np.ndarray, jax.Array], embeddings: np.ndarray) -> None:
-    members, result = batch
-    embeddings[members] = np.asarray(result)[: len(members)]
-
-
 def l2_normalize(embeddings: np.ndarray) -> np.ndarray:
     """Scales every row of [n, dim] to Euclidean length 1; zero rows stay zero."""
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
     return embeddings / np.maximum(norms, np.finfo(np.float32).tiny)
-
-
-@functools.lru_cache(maxsize=16)
-def _jitted_apply(module: nn.Module, out_sharding: jax.sharding.Sharding | None) -> Any:
-    """One jitted function per module, so that all its encoders share compiled programs."""
-
-    def apply(params: Any, tokens: jax.Array) -> jax.Array:
-        embeddings = module.apply({"params": params}, tokens, deterministic=True)
-        return embeddings.astype(jnp.float32)
-
-    return jax.jit(apply, out_shardings=out_sharding)
 
 
 def _special_ids(vocab: AnyVocab, names: Sequence[str]) -> np.ndarray:
@@ -380,16 +364,6 @@ def _special_ids(vocab: AnyVocab, names: Sequence[str]) -> np.ndarray:
                 f"specials must be 'bos' or 'eos' and in the vocabulary; {name!r} is not"
             )
     return np.array([ids[name] for name in names], np.int32)
-
-
-def _gather(chunks: Iterable[np.ndarray], embeddings: np.ndarray, show_progress: bool) -> None:
-    """Copies chunks, in order, into [n, dim]."""
-    done = 0
-    with _progress(len(embeddings), show_progress) as bar:
-        for chunk in chunks:
-            embeddings[done : done + len(chunk)] = chunk
-            done += len(chunk)
-            bar.update(len(chunk))
 
 
 def _progress(total: int, show: bool) -> Any:

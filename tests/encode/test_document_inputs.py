@@ -1,0 +1,153 @@
+import random
+from collections import deque
+
+import numpy as np
+import pytest
+
+from xling_jax.encode import document_inputs as inputs_lib
+from xling_jax.encode.document_inputs import MODES, document_inputs, pack_sentences
+
+
+class Words:
+    """A vocabulary whose tokens are the words of a text; `extra` more for each full stop inside."""
+
+    def __init__(self, extra=0):
+        self.extra = extra
+
+    def encode_flat(self, texts):
+        lengths = [len(text.split()) + self.extra * max(text.count(".") - 1, 0) for text in texts]
+        return np.zeros(sum(lengths), np.int32), np.array(lengths, np.int64)
+
+
+def pack(sentences, room, vocab=None):
+    return pack_sentences([sentences], vocab or Words(), room)[0]
+
+
+def test_as_many_sentences_as_fit_are_packed_by_hand():
+    sentences = ["a a a.", "b b.", "c.", "d d d d d d d.", "e.", "f."]
+    assert pack(sentences, 6) == ["a a a. b b. c.", "d d d d d d d.", "e. f."]
+    assert pack(sentences, 5) == ["a a a. b b.", "c.", "d d d d d d d.", "e. f."]
+    assert pack(sentences, 1) == sentences
+    assert pack(sentences, 100) == [" ".join(sentences)]
+    assert pack([""], 5) == [""]
+    assert pack_sentences([], Words(), 5) == []
+
+
+def test_a_join_of_more_tokens_than_its_parts_still_fits():
+    # "a. b. c." are 3 words, and 2 tokens more as one text.
+    assert pack(["a.", "b.", "c.", "d.", "e."], 3, Words(extra=1)) == ["a. b.", "c. d.", "e."]
+    assert pack(["a.", "b.", "c.", "d.", "e."], 5, Words(extra=1)) == ["a. b. c.", "d. e."]
+    assert pack(["a.", "b."], 2, Words(extra=9)) == ["a.", "b."]
+
+
+@pytest.mark.parametrize("extra", [0, 1, 3])
+def test_packing_is_greedy_and_never_exceeds_the_room(extra):
+    generator = random.Random(extra)
+    vocab = Words(extra)
+    for room in (1, 4, 17, 60):
+        documents = [
+            [f"{'w ' * generator.randint(0, 9)}x." for _ in range(generator.randint(1, 30))]
+            for _ in range(20)
+        ]
+        for sentences, texts in zip(documents, pack_sentences(documents, vocab, room)):
+            assert " ".join(texts) == " ".join(sentences)
+            start = 0
+            for text in texts:
+                # Brute force: the longest run of sentences from here that fits, at least one.
+                fitting = [
+                    stop
+                    for stop in range(start + 1, len(sentences) + 1)
+                    if vocab.encode_flat([" ".join(sentences[start:stop])])[1][0] <= room
+                ]
+                stop = max([start + 1, *fitting])
+                assert text == " ".join(sentences[start:stop])
+                start = stop
+            assert start == len(sentences)
+
+
+def test_modes_by_hand(monkeypatch):
+    monkeypatch.setattr(inputs_lib, "_BLOCK_DOCUMENTS", 2)
+    documents = ["A b. C d.\nE", ["one", " ", "two three"], "", [], "  "]
+
+    def inputs(mode):
+        return list(document_inputs(iter(documents), mode, vocab=Words(), room=4))
+
+    blank = [[""], [""]]
+    assert inputs("sentences") == [["A b.", "C d.", "E"], ["one", "two three"], *blank, [""]]
+    assert inputs("packed") == [["A b. C d.", "E"], ["one two three"], *blank, [""]]
+    assert inputs("sequence") == [["A b. C d.\nE"], ["one two three"], *blank, ["  "]]
+
+
+def test_documents_are_read_as_they_are_needed():
+    def endless():
+        while True:
+            yield "A. B."
+
+    for mode in MODES:
+        assert next(document_inputs(endless(), mode, vocab=Words(), room=9))[0].startswith("A.")
+
+
+def test_the_splitter_is_that_of_the_caller():
+    pytest.importorskip("sentencex")
+    settings = {"vocab": Words(), "room": 9}
+    text = ["Mr. Po left. He ran."]
+    found = document_inputs(text, "sentences", splitter="sentencex", language="en", **settings)
+    assert list(found) == [["Mr. Po left.", "He ran."]]
+    assert list(document_inputs(text, "sentences", **settings)) == [["Mr.", "Po left.", "He ran."]]
+    with pytest.raises(ValueError, match="needs a language"):
+        list(document_inputs(text, "packed", splitter="sentencex", **settings))
+
+
+def test_unknown_modes_are_refused_at_once():
+    with pytest.raises(ValueError, match="mode='window' must be one of sentences, packed, seq"):
+        document_inputs([], "window", vocab=Words(), room=9)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100])
+def test_means_are_the_same_however_vectors_arrive(chunk):
+    counts = [3, 1, 7, 1, 1, 2]
+    vectors = np.random.default_rng(0).normal(size=(sum(counts), 4)).astype(np.float32)
+    stream = (vectors[start : start + chunk] for start in range(0, len(vectors), chunk))
+    means = np.concatenate(list(inputs_lib.document_means(stream, deque(counts))))
+    parts = np.split(vectors.astype(np.float64), np.cumsum(counts)[:-1])
+    np.testing.assert_allclose(means, [part.mean(axis=0) for part in parts], atol=1e-6)
+
+
+def test_packed_inputs_fill_the_encoder_and_are_not_cut(encoder, sentences):
+    documents = [sentences[start : start + 7] for start in range(0, 49, 7)]
+    room = encoder.max_length_tokens - 2
+    for document, texts in zip(documents, encoder.document_inputs(documents, "packed")):
+        lengths = encoder.vocab.encode_flat(texts)[1]
+        single = encoder.vocab.encode_flat(document)[1]
+        assert all(n <= room or text in document for n, text in zip(lengths, texts))
+        assert len(texts) < len(document) or (single > room / 2).sum() > 3
+        assert " ".join(texts) == " ".join(document)
+
+
+def test_document_vectors_of_each_mode(encoder):
+    documents = ["La mo. Ti ren! Su?", ["la mo", "ti"], "", ["da"] * 60]
+    for mode in MODES:
+        rows = encoder.encode_documents(documents, mode=mode)
+        texts = list(encoder.document_inputs(documents, mode))
+        expected = [encoder.encode(each).mean(axis=0) for each in texts]
+        np.testing.assert_allclose(rows, expected, atol=1e-5)
+    assert texts[0] == ["La mo. Ti ren! Su?"]
+    np.testing.assert_allclose(rows[0], encoder.encode([documents[0]])[0], atol=1e-5)
+    with pytest.raises(ValueError, match="mode='mean' must be one of"):
+        encoder.encode_documents(documents, mode="mean")
+
+
+def test_a_shorter_encoder_reads_the_first_tokens(encoder, sentences):
+    whole = "la mo ti ren su kel da vi bor " * 9
+    shorter = encoder.with_max_length(10)
+    ids = encoder.vocab.encode([whole])[0]
+    first = encoder.vocab.decode(ids[:8])
+    np.testing.assert_array_equal(encoder.vocab.encode([first])[0], ids[:8])
+    np.testing.assert_allclose(shorter.encode([whole]), encoder.encode([first]), atol=1e-5)
+    assert (shorter.max_length_tokens, encoder.max_length_tokens) == (10, 40)
+    assert all(length <= 10 for _, length in shorter.batch_shapes().all())
+    packed = next(iter(shorter.document_inputs([["la mo"] * 9], "packed")))
+    assert (encoder.vocab.encode_flat(packed)[1] <= 8).all() and len(packed) > 1
+    for wrong in (2, 0, 41):
+        with pytest.raises(ValueError, match=f"max_length_tokens={wrong} must be from 3 to 40"):
+            encoder.with_max_length(wrong)
