@@ -12,6 +12,7 @@ import pytest
 import xling_jax
 from xling_jax.cli import embed
 from xling_jax.cli.common import UsageError
+from xling_jax.encode import document_inputs, sentence_splitting
 from xling_jax.encode.embeddings_io import read_embeddings
 
 LINES = ["la mo ti", "", "ren su\u2028kel da", "  ", "\ufeffla", "né bor\r", "la mo ti"]
@@ -102,6 +103,40 @@ def test_documents_from_json_lines_and_from_plain_lines(run, encoder, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
 
 
+def test_document_modes(run, encoder, tmp_path):
+    assert embed.DOCUMENT_MODES == document_inputs.MODES
+    documents = ["La mo. Ti ren.\nSu", ["la mo", "ti"] * 20, ""]
+    records = [{"text": documents[0]}, {"sentences": documents[1]}]
+    (tmp_path / "d.jsonl").write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
+    rows = {}
+    for mode in document_inputs.MODES:
+        arguments = ("--documents", "--document-mode", mode, "--overwrite", "--normalize")
+        run("--input", tmp_path / "d.jsonl", "--output", tmp_path / "e.npy", *arguments)
+        rows[mode] = np.load(tmp_path / "e.npy")
+        expected = encoder.encode_documents(documents, mode=mode, normalize=True)
+        np.testing.assert_allclose(rows[mode], expected, atol=1e-5)
+    assert np.abs(rows["packed"][:2] - rows["sentences"][:2]).max() > 0.01
+    assert np.abs(rows["packed"][1] - rows["sequence"][1]).max() > 0.01
+
+
+def test_sentences_by_the_language_of_a_document(run, encoder, tmp_path):
+    pytest.importorskip("sentencex")
+    text = "Dr. La kelda. Ti ren."
+    lines = [{"text": text, "lang": "eng"}, {"sentences": ["Dr. La", "mo. ti"]}]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    arguments = ("--output", tmp_path / "e.npy", "--documents", "--overwrite")
+    run("--input", tmp_path / "d.jsonl", *arguments, "--splitter", "sentencex")
+    expected = encoder.encode_documents([["Dr. La kelda.", "Ti ren."], ["Dr. La", "mo. ti"], ""])
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
+    run("--input", tmp_path / "d.jsonl", *arguments, "--splitter", "rule")
+    expected[0] = encoder.encode_documents([["Dr.", "La kelda.", "Ti ren."]])
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
+    for name, line in (("d.jsonl", '{"text": "la"}'), ("d.txt", "La.")):
+        (tmp_path / name).write_text(f"\n{line}\n")
+        with pytest.raises(ValueError, match=rf"{name}:2: --splitter sentencex needs JSON with"):
+            run("--input", tmp_path / name, *arguments, "--splitter", "sentencex")
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -141,4 +176,12 @@ def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, mo
         run("--input", tmp_path / "none", "--output", tmp_path / "f.npy")
     with pytest.raises(UsageError, match="--batch-size 0 must be at least 1"):
         run("--input", text_file, "--output", tmp_path / "f.npy", "--batch-size", 0)
+    for option, value in (("--splitter", "rule"), ("--document-mode", "packed")):
+        with pytest.raises(UsageError, match=f"{option}: goes with --documents"):
+            run("--input", text_file, "--output", tmp_path / "f.npy", option, value)
+    sentence_splitting._sentencex.cache_clear()
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    splitter = ("--documents", "--splitter", "sentencex")
+    with pytest.raises(ValueError, match="needs another package: pip install sentencex"):
+        run("--input", text_file, "--output", tmp_path / "f.npy", *splitter)
     assert (tmp_path / "e.npy").read_bytes() == b"precious"

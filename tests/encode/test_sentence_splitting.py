@@ -94,12 +94,18 @@ def test_a_long_run_of_punctuation_takes_no_time():
     assert len(split_sentences("A." * 100_000)) == 1
 
 
+def test_a_language_is_needed_by_the_library():
+    pytest.importorskip("sentencex")
+    with pytest.raises(ValueError, match="splitter='sentencex' needs a language; give one, or"):
+        split_sentences("A.", splitter="sentencex")
+
+
 def test_wrong_settings_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="splitter='spacy' must be one of rule, sentencex"):
         split_sentences("A.", splitter="spacy")
-    with pytest.raises(ValueError, match="splitter='sentencex' needs a language; give one, or"):
-        split_sentences("A.", splitter="sentencex")
-    monkeypatch.setitem(sys.modules, "sentencex", None)
     sentence_splitting._sentencex.cache_clear()
+    monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(ValueError, match="needs another package: pip install sentencex; or take"):
         split_sentences("A.", splitter="sentencex", language="en")
+    with pytest.raises(ValueError, match="splitter='sentencex' needs another package"):
+        split_sentences("", splitter="sentencex", language="en")

@@ -15,10 +15,15 @@ from xling_jax.cli.common import (
     progress,
     refuse_existing,
 )
+from xling_jax.data.languages import to_iso639_1
 from xling_jax.data.readers.lines import BrokenLine, read_line_blocks
 from xling_jax.data.readers.rows import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE
+from xling_jax.encode.sentence_splitting import SPLITTERS, check_splitter, split_sentences
 
 logger = logging.getLogger(__name__)
+
+# Repeated here because the parser of `xling` must not load NumPy; a test compares them.
+DOCUMENT_MODES = ("sentences", "packed", "sequence")
 
 _EXAMPLE = """example:
   xling embed --model runs/quickstart --input europarl.de.gz --output europarl.de.npy
@@ -33,6 +38,8 @@ _PROBLEMS = {
     NUL_BYTE: "text must not hold NUL bytes; is it UTF-16 or binary? convert it to UTF-8",
     LINE_TOO_LONG: f"a line must be below {MAX_LINE_BYTES:,} bytes; split it",
 }
+
+_NO_LANGUAGE = "--splitter sentencex needs JSON with the document's 'lang'; or take rule"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -61,6 +68,18 @@ def add_parser(subparsers: Any) -> None:
         help="each line is a document: JSON with 'text' or 'sentences' when the input is .jsonl or "
         "begins with '{', plain text otherwise; its vector is the mean over its sentences",
     )
+    parser.add_argument(
+        "--document-mode",
+        choices=DOCUMENT_MODES,
+        help="what of a document is encoded at once: a sentence (default), as many as the model "
+        "takes, or all of it, cut where the model ends",
+    )
+    parser.add_argument(
+        "--splitter",
+        choices=SPLITTERS,
+        help="what finds sentences in 'text': rule, punctuation (default), or sentencex, by the "
+        "language in 'lang' (pip install sentencex)",
+    )
     parser.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
     parser.add_argument(
         "--batch-size", type=int, help="sentences in a full batch; smaller needs less memory"
@@ -76,14 +95,7 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if the input is missing, the output exists or an option is out of range.
         ValueError, OSError: if the model or a line of the input is broken, or writing fails.
     """
-    # What costs nothing to refuse is refused before the model is loaded.
-    if args.batch_size is not None and args.batch_size < 1:
-        raise UsageError(f"--batch-size {args.batch_size} must be at least 1")
-    if args.input != "-" and (not os.path.exists(args.input) or os.path.isdir(args.input)):
-        raise UsageError(f"--input {args.input}: no such file")
-    if args.output != "-":
-        refuse_existing(args.output, args.overwrite)
-
+    _check_arguments(args)
     import xling_jax
     from xling_jax.encode.embeddings_io import write_embeddings
     from xling_jax.encode.encoder import EncodeStats
@@ -94,15 +106,14 @@ def run(args: argparse.Namespace) -> None:
     # hours of work, and the time left is known. A pipe can be read only once.
     total = None
     if os.path.isfile(args.input):
-        total = sum(1 for _ in _read_texts(args.input, args.documents))
-    encode = encoder.encode_document_stream if args.documents else encoder.encode_stream
+        total = sum(1 for _ in _read_texts(args.input, args.documents, args.splitter))
     stats = EncodeStats()
-    chunks = encode(
-        _read_texts(args.input, args.documents),
-        batch_size=args.batch_size,
-        normalize=args.normalize,
-        stats=stats,
-    )
+    texts = _read_texts(args.input, args.documents, args.splitter)
+    encode = encoder.encode_stream
+    if args.documents:
+        texts = encoder.document_inputs(texts, args.document_mode or "sentences")
+        encode = encoder.encode_document_stream
+    chunks = encode(texts, batch_size=args.batch_size, normalize=args.normalize, stats=stats)
     unit = "document" if args.documents else "sentence"
     start = time.perf_counter()
 
@@ -129,8 +140,23 @@ def run(args: argparse.Namespace) -> None:
     )
 
 
-def _read_texts(path: str, documents: bool) -> Iterator[Any]:
-    """Yields each line, or with `documents` each document.
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Refuses what costs nothing to refuse, before the model is loaded."""
+    if args.batch_size is not None and args.batch_size < 1:
+        raise UsageError(f"--batch-size {args.batch_size} must be at least 1")
+    for option in ("document_mode", "splitter"):
+        if getattr(args, option) and not args.documents:
+            raise UsageError(f"--{option.replace('_', '-')}: goes with --documents")
+    if args.splitter:
+        check_splitter(args.splitter)
+    if args.input != "-" and (not os.path.exists(args.input) or os.path.isdir(args.input)):
+        raise UsageError(f"--input {args.input}: no such file")
+    if args.output != "-":
+        refuse_existing(args.output, args.overwrite)
+
+
+def _read_texts(path: str, documents: bool, splitter: str | None) -> Iterator[Any]:
+    """Yields each line, or with `documents` each document, split unless the rule can do it.
 
     Raises:
         ValueError: for a line that cannot be used, naming file and line: dropping it would shift
@@ -147,10 +173,15 @@ def _read_texts(path: str, documents: bool) -> Iterator[Any]:
             continue
         if records is None:
             records = ".jsonl" in os.path.basename(path) or line.startswith("{")
-        yield _parse_record(line, f"{name}:{number}") if records and line.strip() else line
+        if records and line.strip():
+            yield _parse_record(line, f"{name}:{number}", splitter)
+        elif line.strip() and splitter == "sentencex":
+            raise ValueError(f"{name}:{number}: {_NO_LANGUAGE}")
+        else:
+            yield line
 
 
-def _parse_record(line: str, where: str) -> str | list[str]:
+def _parse_record(line: str, where: str, splitter: str | None) -> str | list[str]:
     try:
         record = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -158,7 +189,11 @@ def _parse_record(line: str, where: str) -> str | list[str]:
     if isinstance(record, dict):
         text, sentences = record.get("text"), record.get("sentences")
         if isinstance(text, str):
-            return text
+            if splitter != "sentencex":
+                return text
+            if not isinstance(language := record.get("lang"), str):
+                raise ValueError(f"{where}: {_NO_LANGUAGE}")
+            return split_sentences(text, splitter=splitter, language=to_iso639_1(language))
         if isinstance(sentences, list) and all(isinstance(item, str) for item in sentences):
             return sentences
     raise ValueError(

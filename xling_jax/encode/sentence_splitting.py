@@ -24,6 +24,14 @@ _NEXT_LETTER = re.compile(r"[\W_]{1,8}([^\W_])")
 _WHITE_SPACE_OR_SURROGATE = re.compile(r"\s|[\ud800-\udfff]")
 
 
+def check_splitter(splitter: str) -> None:
+    """Raises `ValueError` if a splitter is unknown or not installed."""
+    if splitter not in SPLITTERS:
+        raise ValueError(f"splitter={splitter!r} must be one of {', '.join(SPLITTERS)}")
+    if splitter == "sentencex":
+        _sentencex()
+
+
 def split_sentences(text: str, *, splitter: str = "rule", language: str | None = None) -> list[str]:
     """Cuts a text into sentences, at least at its line breaks.
 
@@ -42,8 +50,7 @@ def split_sentences(text: str, *, splitter: str = "rule", language: str | None =
     Raises:
         ValueError: if the splitter is unknown, not installed or has no language.
     """
-    if splitter not in SPLITTERS:
-        raise ValueError(f"splitter={splitter!r} must be one of {', '.join(SPLITTERS)}")
+    check_splitter(splitter)
     lines = text.splitlines()
     if splitter == "rule":
         # The case of the next letter says nothing where all letters are small.
