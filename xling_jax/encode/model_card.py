@@ -39,7 +39,7 @@ def model_card(
         f"| parameters | {num_params:,} |",
         f"| vocabulary | {vocab_size:,} pieces |",
         f"| longest input | {config['max_length_tokens']} tokens, longer ones are cut |",
-        f"| lower-cased input | {'yes' if config['preprocessing']['lowercase'] else 'no'} |",
+        f"| lower-cased input | {_lowercase(config['preprocessing'])} |",
         f"| fingerprint | `{config['fingerprint'][:16]}` |",
         f"| made with | {', '.join(f'{k} {v}' for k, v in config['versions'].items())} |",
         "",
@@ -58,6 +58,12 @@ def model_card(
     else:
         lines.append("None recorded. `xling evaluate` measures this encoder.")
     return "\n".join(lines) + "\n"
+
+
+def _lowercase(preprocessing: Mapping[str, Any]) -> str:
+    if preprocessing["lowercase"]:
+        return "yes"
+    return "as its tokenizer does" if preprocessing.get("tokenizer") == "huggingface" else "no"
 
 
 def _cell(value: Any) -> str:

@@ -6,30 +6,36 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.data.vocab import Vocab
-from xling_jax.encode import laser_vocab
+from xling_jax.encode import huggingface_vocab, laser_vocab
+from xling_jax.encode.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
 from xling_jax.encode.laser_text import LaserText
 from xling_jax.encode.laser_vocab import LaserVocab
 
-AnyVocab = Vocab | LaserVocab
+AnyVocab = Vocab | LaserVocab | HuggingFaceVocab
 
-# A config that names no tokenizer means SentencePiece with `data.vocab.normalize_text`.
-_LASER = "laser"
+# A config that names no tokenizer means SentencePiece with `data.vocab.normalize_text`. The others:
+# name -> files, settings, vocabulary.
+_TOKENIZERS = {
+    "huggingface": (huggingface_vocab.FILES, HuggingFaceText, HuggingFaceVocab),
+    "laser": (laser_vocab.FILES, LaserText, LaserVocab),
+}
 
 
 def preprocessing(vocab: AnyVocab) -> dict[str, Any]:
     """Returns what `config.json` records: what is done to text, and by which tokenizer."""
-    if isinstance(vocab, LaserVocab):
-        return {"tokenizer": _LASER, **dataclasses.asdict(vocab.text)}
+    for name, (_, _, kind) in _TOKENIZERS.items():
+        if isinstance(vocab, kind):
+            return {"tokenizer": name, **dataclasses.asdict(vocab.text)}
     return {"lowercase": vocab.lowercase}
 
 
 def write_vocab(vocab: AnyVocab, directory: Path) -> None:
     """Writes the files of a vocabulary into a directory."""
-    if isinstance(vocab, LaserVocab):
-        for name, content in vocab.files.items():
-            (directory / name).write_bytes(content)
-    else:
+    if isinstance(vocab, Vocab):
         vocab.save(directory / laser_vocab.SENTENCEPIECE_FILE)
+        return
+    for name, content in vocab.files.items():
+        (directory / name).write_bytes(content)
 
 
 def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> AnyVocab:
@@ -42,6 +48,7 @@ def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> AnyVocab:
     Raises:
         ValueError: if the tokenizer or one of its settings is unknown, or a file is missing or
             broken.
+        ImportError: without `tokenizers` for a published tokenizer.
     """
     settings = dict(recorded)
     tokenizer = settings.pop("tokenizer", None)
@@ -50,13 +57,15 @@ def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> AnyVocab:
         if not path.is_file():
             raise ValueError(f"{directory}: a model directory holds {path.name}; it is missing")
         return Vocab(path, lowercase=settings.get("lowercase", True))
-    if tokenizer != _LASER:
+    if tokenizer not in _TOKENIZERS:
         raise ValueError(
-            f"{directory}: tokenizer must be {_LASER!r} or absent; found {tokenizer!r}"
+            f"{directory}: tokenizer must be one of {', '.join(_TOKENIZERS)} or absent; "
+            f"found {tokenizer!r}"
         )
-    paths = [directory / name for name in laser_vocab.FILES]
+    names, text, kind = _TOKENIZERS[tokenizer]
+    paths = [directory / name for name in names]
     files = {path.name: path.read_bytes() for path in paths if path.is_file()}
     try:
-        return LaserVocab(files, LaserText(**settings))
+        return kind(files, text(**settings))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{directory}: {error}") from error

@@ -6,11 +6,13 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from xling_jax.models.bert import BertEncoder
 from xling_jax.models.dual import DualEncoder, TokenDistributionHead
 from xling_jax.models.laser import LaserDecoder, LaserEncoder
 from xling_jax.models.tlaser import TLaserDecoder, TLaserEncoder
 
 ENCODERS: Mapping[str, type[nn.Module]] = {
+    "bert": BertEncoder,
     "dual": DualEncoder,
     "laser": LaserEncoder,
     "tlaser": TLaserEncoder,
@@ -18,7 +20,12 @@ ENCODERS: Mapping[str, type[nn.Module]] = {
 DECODERS: Mapping[str, type[nn.Module]] = {"laser": LaserDecoder, "tlaser": TLaserDecoder}
 
 # Special tokens around every sentence the encoder reads: (in front, behind).
-_SPECIALS = {"dual": ((), ()), "laser": ((), ("eos",)), "tlaser": (("bos",), ("eos",))}
+_SPECIALS = {
+    "bert": (("bos",), ("eos",)),
+    "dual": ((), ()),
+    "laser": ((), ("eos",)),
+    "tlaser": (("bos",), ("eos",)),
+}
 
 
 class CrossLingualModel(nn.Module):

@@ -1,0 +1,262 @@
+"""The `config.json` of a Hugging Face transformer in our terms, and what its tensors are called.
+
+Settings that would change vectors and that our encoder does not have are refused.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xling_jax.models.bert import ACTIVATIONS
+
+CONFIG_FILE = "config.json"
+
+
+class Layout(NamedTuple):
+    """How one kind of model names its sizes and tensors.
+
+    Attributes:
+        sizes: our name -> key of config.json.
+        token, position, norm: names of the tables and of the norm of their sum.
+        layer: our name -> name of that matrix or norm in layer {}; kernels come with `.weight` and
+            `.bias`.
+        activation: key of config.json.
+        token_type: name of the table of token types, "" without one.
+        prefixes: what names may begin with, in checkpoints of a model with a task's head.
+        has_pooler: whether there is a dense layer on the first token, `pooler.dense`.
+    """
+
+    sizes: Mapping[str, str]
+    token: str
+    position: str
+    norm: str
+    layer: Mapping[str, str]
+    activation: str
+    token_type: str
+    prefixes: tuple[str, ...]
+    has_pooler: bool = False
+
+
+_BERT = Layout(
+    sizes={
+        "vocab_size": "vocab_size",
+        "width": "hidden_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "ffn_width": "intermediate_size",
+        "positions": "max_position_embeddings",
+    },
+    token="embeddings.word_embeddings",
+    position="embeddings.position_embeddings",
+    norm="embeddings.LayerNorm",
+    layer={
+        "query": "encoder.layer.{}.attention.self.query",
+        "key": "encoder.layer.{}.attention.self.key",
+        "value": "encoder.layer.{}.attention.self.value",
+        "attention_output": "encoder.layer.{}.attention.output.dense",
+        "attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+        "ffn_inner": "encoder.layer.{}.intermediate.dense",
+        "ffn_outer": "encoder.layer.{}.output.dense",
+        "ffn_norm": "encoder.layer.{}.output.LayerNorm",
+    },
+    activation="hidden_act",
+    token_type="embeddings.token_type_embeddings",
+    prefixes=("", "bert.", "roberta."),
+    has_pooler=True,
+)
+_DISTILBERT = Layout(
+    sizes={
+        "vocab_size": "vocab_size",
+        "width": "dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "ffn_width": "hidden_dim",
+        "positions": "max_position_embeddings",
+    },
+    token="embeddings.word_embeddings",
+    position="embeddings.position_embeddings",
+    norm="embeddings.LayerNorm",
+    layer={
+        "query": "transformer.layer.{}.attention.q_lin",
+        "key": "transformer.layer.{}.attention.k_lin",
+        "value": "transformer.layer.{}.attention.v_lin",
+        "attention_output": "transformer.layer.{}.attention.out_lin",
+        "attention_norm": "transformer.layer.{}.sa_layer_norm",
+        "ffn_inner": "transformer.layer.{}.ffn.lin1",
+        "ffn_outer": "transformer.layer.{}.ffn.lin2",
+        "ffn_norm": "transformer.layer.{}.output_layer_norm",
+    },
+    activation="activation",
+    token_type="",
+    prefixes=("", "distilbert."),
+)
+_XLM = Layout(
+    sizes={
+        "vocab_size": "vocab_size",
+        "width": "emb_dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "positions": "max_position_embeddings",
+    },
+    token="embeddings",
+    position="position_embeddings",
+    norm="layer_norm_emb",
+    layer={
+        "query": "attentions.{}.q_lin",
+        "key": "attentions.{}.k_lin",
+        "value": "attentions.{}.v_lin",
+        "attention_output": "attentions.{}.out_lin",
+        "attention_norm": "layer_norm1.{}",
+        "ffn_inner": "ffns.{}.lin1",
+        "ffn_outer": "ffns.{}.lin2",
+        "ffn_norm": "layer_norm2.{}",
+    },
+    activation="",  # gelu or relu, by `gelu_activation`
+    token_type="",
+    prefixes=("", "transformer."),
+)
+LAYOUTS = {
+    "bert": _BERT,
+    "distilbert": _DISTILBERT,
+    "roberta": _BERT,
+    "xlm": _XLM,
+    "xlm-roberta": _BERT,
+}
+
+# Default of `pad_token_id`, which RoBERTa's positions are counted from.
+_PAD_IDS = {"bert": 0, "distilbert": 0, "roberta": 1, "xlm": 2, "xlm-roberta": 1}
+
+# Key of config.json -> the only value whose vectors we compute.
+_REQUIRED = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+    "causal": False,
+    "is_encoder": True,
+    "asm": False,
+}
+
+_ACTIVATION_NAMES = {"gelu_python": "gelu", "silu": "swish"} | dict.fromkeys(
+    ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"), "gelu_tanh"
+)
+
+
+class Published(NamedTuple):
+    """The transformer of a directory.
+
+    Attributes:
+        model_type: key of `LAYOUTS`.
+        sizes: width, layers, heads, ffn_width, activation and layer_norm_epsilon, arguments of
+            `models.bert.BertEncoder`.
+        vocab_size: rows of the token table.
+        positions: rows of the position table.
+        token_types: rows of the table of token types, 0 without one.
+        first_position: row of the position table for the first token.
+        pad_id: of padding, where the tokenizer does not tell.
+    """
+
+    model_type: str
+    sizes: dict[str, Any]
+    vocab_size: int
+    positions: int
+    token_types: int
+    first_position: int
+    pad_id: int
+
+    @property
+    def layout(self) -> Layout:
+        """Names of its tensors."""
+        return LAYOUTS[self.model_type]
+
+
+def read_json(path: Path) -> Any:
+    """Returns the content of a JSON file.
+
+    Raises:
+        ValueError: if it is missing or is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(
+            f"{path}: missing; give a model directory as Hugging Face publishes it, whole"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{path}: is not valid JSON: {error}") from error
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """`read_json` of a file that must hold an object."""
+    settings = read_json(path)
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: must hold a JSON object; found {type(settings).__name__}")
+    return settings
+
+
+def read_config(directory: Path) -> Published:
+    """Reads the `config.json` of a transformer.
+
+    Raises:
+        ValueError: if it is missing or broken, or describes another kind of model.
+    """
+    path = directory / CONFIG_FILE
+    config = read_settings(path)
+    model_type = config.get("model_type")
+    if model_type not in LAYOUTS:
+        raise ValueError(
+            f"{path}: model_type {model_type!r} is not supported; it must be one of "
+            f"{', '.join(LAYOUTS)}"
+        )
+    for key, value in _REQUIRED.items():
+        if (config.get(key) if config.get(key) is not None else value) != value:
+            raise ValueError(f"{path}: {key} must be {value!r}; found {config[key]!r}")
+    if model_type == "xlm" and "vocab_size" not in config:
+        config["vocab_size"] = config.get("n_words")
+    layout = LAYOUTS[model_type]
+    sizes = {ours: read_size(path, config, key) for ours, key in layout.sizes.items()}
+    sizes.setdefault("ffn_width", 4 * sizes["width"])
+    if sizes["width"] % sizes["heads"]:
+        width, heads = layout.sizes["width"], layout.sizes["heads"]
+        raise ValueError(f"{path}: {heads}={sizes['heads']} must divide {width}={sizes['width']}")
+    pad_id = config.get("pad_token_id", config.get("pad_index"))
+    pad_id = _PAD_IDS[model_type] if pad_id is None else pad_id
+    return Published(
+        model_type,
+        vocab_size=sizes.pop("vocab_size"),
+        positions=sizes.pop("positions"),
+        sizes=sizes
+        | {
+            "activation": _activation(path, config, layout),
+            "layer_norm_epsilon": float(config.get("layer_norm_eps", 1e-12)),
+        },
+        token_types=read_size(path, config, "type_vocab_size", 2) if layout.token_type else 0,
+        first_position=pad_id + 1 if model_type in ("roberta", "xlm-roberta") else 0,
+        pad_id=pad_id,
+    )
+
+
+def read_size(path: Path, settings: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """Returns a positive number of a JSON file.
+
+    Raises:
+        ValueError: if it is another thing.
+    """
+    value = settings.get(key, default)
+    if type(value) is not int or value < 1:
+        found = "nothing" if value is None else repr(value)
+        raise ValueError(f"{path}: {key} must be a whole number above 0; found {found}")
+    return value
+
+
+def _activation(path: Path, config: Mapping[str, Any], layout: Layout) -> str:
+    if not layout.activation:
+        return "gelu" if config.get("gelu_activation", True) else "relu"
+    name = config.get(layout.activation, "gelu")
+    ours = _ACTIVATION_NAMES.get(name, name)
+    if ours not in ACTIVATIONS:
+        known = sorted({*ACTIVATIONS, *_ACTIVATION_NAMES} - {"gelu_tanh"})
+        raise ValueError(
+            f"{path}: {layout.activation} must be one of {', '.join(known)}; found {name!r}"
+        )
+    return ours
