@@ -73,7 +73,7 @@ def train(args: argparse.Namespace, argument: str, batch: int) -> Path:
         "head.init_stddev": 0.05,
         "train.total_steps": steps,
         "train.log_every_steps": 100,
-        "train.evaluate_every_steps": 0,
+        "train.evaluate_every_steps": steps,
         "train.checkpoint_every_steps": steps,
         # Of 2e-3, 4e-3 and 8e-3 the best for XTR after 64,000 pairs.
         "schedule.peak_value": 4e-3,
