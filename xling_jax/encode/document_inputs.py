@@ -70,25 +70,33 @@ def pack_sentences(
         For each document its texts; each begins with the sentence that no longer fitted into the
         one before. Longer than `room` is only a text of one sentence.
     """
-    lengths = vocab.encode_flat(list(chain.from_iterable(documents)))[1]
-    ends = np.cumsum([len(sentences) for sentences in documents])
-    return [
-        list(_pack(sentences, lengths[end - len(sentences) : end], vocab, room))
-        for sentences, end in zip(documents, ends)
-    ]
+    lengths = _count_tokens(documents, vocab)
+    packed = [list(_pack(*each, room)) for each in zip(documents, lengths)]
+    # Joined, sentences may have more tokens than apart, as where a full stop inside a text is read
+    # otherwise than at its end. Seldom, and texts one by one take long: those documents only.
+    for number, counts in enumerate(_count_tokens(packed, vocab)):
+        too_long = {text for text, count in zip(packed[number], counts) if count > room}
+        if too_long.difference(documents[number]):
+            packed[number] = list(_pack(documents[number], lengths[number], room, vocab))
+    return packed
+
+
+def _count_tokens(texts: Sequence[Sequence[str]], vocab: AnyVocab) -> list[np.ndarray]:
+    """Tokens of each text of each document."""
+    lengths = vocab.encode_flat(list(chain.from_iterable(texts)))[1]
+    return np.split(lengths, np.cumsum([len(each) for each in texts])[:-1])
 
 
 def _pack(
-    sentences: Sequence[str], lengths: np.ndarray, vocab: AnyVocab, room: int
+    sentences: Sequence[str], lengths: np.ndarray, room: int, vocab: AnyVocab | None = None
 ) -> Iterator[str]:
+    """Texts whose sentences' lengths add up to the room; with `vocab` their own length fits too."""
     ends = np.cumsum(lengths)
     start = taken = 0
     while start < len(sentences):
         stop = max(start + 1, int(np.searchsorted(ends, taken + room, side="right")))
         text = " ".join(sentences[start:stop])
-        # The tokens of a text may be more than those of its sentences, as where an abbreviation
-        # is read otherwise at the end of a text.
-        while stop > start + 1 and vocab.encode_flat([text])[1][0] > room:
+        while vocab and stop > start + 1 and vocab.encode_flat([text])[1][0] > room:
             stop -= 1
             text = " ".join(sentences[start:stop])
         yield text
