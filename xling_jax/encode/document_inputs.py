@@ -74,8 +74,8 @@ def pack_sentences(
     packed = [list(_pack(*each, room)) for each in zip(documents, lengths)]
     # Joined, sentences may have more tokens than apart, as where a full stop inside a text is read
     # otherwise than at its end. Seldom, and texts one by one take long: those documents only.
-    for number, counts in enumerate(_count_tokens(packed, vocab)):
-        too_long = {text for text, count in zip(packed[number], counts) if count > room}
+    for number, (texts, counts) in enumerate(zip(packed, _count_tokens(packed, vocab))):
+        too_long = {text for text, count in zip(texts, counts) if count > room}
         if too_long.difference(documents[number]):
             packed[number] = list(_pack(documents[number], lengths[number], room, vocab))
     return packed
