@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from xling_jax.cli import (
+    evaluate_alignment,
     evaluate_classification,
     evaluate_mining,
     evaluate_probing,
@@ -13,7 +14,13 @@ from xling_jax.cli import (
 )
 from xling_jax.cli.evaluation import EXAMPLE
 
-TASKS = (evaluate_retrieval, evaluate_classification, evaluate_mining, evaluate_probing)
+TASKS = (
+    evaluate_retrieval,
+    evaluate_classification,
+    evaluate_mining,
+    evaluate_alignment,
+    evaluate_probing,
+)
 
 
 def add_parser(subparsers: Any) -> None:

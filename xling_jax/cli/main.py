@@ -13,7 +13,17 @@ from collections.abc import Sequence
 import xling_jax
 from xling_jax.cli.common import UsageError
 
-COMMANDS = ("prepare_data", "train", "embed", "evaluate", "mine", "report", "convert", "quickstart")
+COMMANDS = (
+    "prepare_data",
+    "train",
+    "embed",
+    "evaluate",
+    "mine",
+    "align",
+    "report",
+    "convert",
+    "quickstart",
+)
 
 EPILOG = """\
 example:

@@ -1,0 +1,327 @@
+"""Recall of document alignment: rules by hand, cells against the LAWDR estimator, bad data."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from xling_jax.align.matching import align_documents
+from xling_jax.documents.lawdr import Lawdr
+from xling_jax.eval import document_alignment, document_data
+from xling_jax.eval.document_alignment import CELLS, PairCounts, recall
+
+DIM = 24
+NUM_DOCUMENTS = 40
+LANGUAGES = ("en", "de", "fr")
+
+
+def test_recall_by_hand():
+    gold = frozenset([(0, 0), (1, 1), (2, 2), (3, 3)])
+    assert recall([(0, 0), (1, 2), (3, 3), (9, 9)], gold) == 0.5
+    assert recall([], gold) == 0
+
+
+def test_each_document_counts_once_the_first_time():
+    gold = frozenset([(0, 0), (1, 1)])
+    # 0-1 uses up both sides of the right pairs behind it.
+    assert recall([(0, 1), (0, 0), (1, 1)], gold) == 0
+    assert recall([(0, 0), (0, 1), (1, 1)], gold) == 1
+    assert recall([(0, 0), (0, 0)], gold) == 0.5
+
+
+def test_recall_needs_gold_pairs():
+    with pytest.raises(ValueError, match="gold must hold at least one pair"):
+        recall([(0, 0)], frozenset())
+
+
+def test_micro_recall_counts_pairs_and_macro_recall_languages():
+    counts = {("en", "de"): PairCounts(90, 90, 95), ("en", "fr"): PairCounts(10, 0, 8)}
+    result = document_alignment.AlignmentResult({"biased-mean-cosine": counts}, {}, {})
+    assert result.micro_recall("biased-mean-cosine") == 0.9
+    assert result.macro_recall("biased-mean-cosine") == 0.5
+    metrics = document_alignment.named_metrics("news", result)
+    assert metrics == {
+        "news/recall": 0.9,
+        "news/recall_biased_mean_cosine": 0.9,
+        "news/macro_recall_biased_mean_cosine": 0.5,
+    }
+
+
+def records(seed=0):
+    """Documents of the same sentences in three languages, "LANG NUMBER" each."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for index in range(NUM_DOCUMENTS):
+        numbers = rng.integers(1000, size=rng.integers(2, 9)).tolist()
+        for code in LANGUAGES:
+            rows.append(
+                {"id": f"d{index}", "lang": code, "sentences": [f"{code} {n}" for n in numbers]}
+            )
+    return rows
+
+
+def encode(texts):
+    """A direction of the text's number under three times as much of its language."""
+    vectors = np.empty((len(texts), DIM), np.float32)
+    for row, text in enumerate(texts):
+        code, number = text.split()[:2]
+        language = np.random.default_rng(5000 + LANGUAGES.index(code)).standard_normal((3, DIM))
+        rng = np.random.default_rng(int(number))
+        meaning = rng.standard_normal(DIM)
+        local = np.random.default_rng(int(number) + 77 * LANGUAGES.index(code))
+        vectors[row] = meaning + local.uniform(1, 4, 3) @ language
+    return vectors
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(rows, name="toy.dev.jsonl"):
+        path = tmp_path / name
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+        return path
+
+    return write
+
+
+def test_equal_ids_are_the_gold_pairs_of_all_languages(write):
+    rows = [row for row in records() if (row["id"], row["lang"]) != ("d3", "de")]
+    data = document_data.load_alignment_data(write(rows, "toy.dev.jsonl.gz"))
+    assert data.name == "toy_dev" and list(data.documents) == [*LANGUAGES]
+    assert {pair: len(gold) for pair, gold in data.gold.items()} == {
+        ("en", "de"): 39,
+        ("en", "fr"): 40,
+        ("de", "fr"): 39,
+    }
+    for (first, second), gold in data.gold.items():
+        sides = data.documents[first].ids, data.documents[second].ids
+        assert all(sides[0][i] == sides[1][j] for i, j in gold)
+
+
+def test_languages_are_chosen_and_unknown_ones_told(write):
+    path = write(records())
+    data = document_data.load_alignment_data(path, ["fr", "en"])
+    assert list(data.gold) == [("fr", "en")]
+    with pytest.raises(ValueError, match="unknown language 'xx'; known: en, de, fr"):
+        document_data.load_alignment_data(path, ["en", "xx"])
+    with pytest.raises(ValueError, match="no document has the same id in two of the languages en"):
+        document_data.load_alignment_data(path, ["en"])
+
+
+def test_fingerprints_tell_text_and_gold_but_not_compression(write):
+    rows = records()
+    plain = document_data.load_alignment_data(write(rows)).fingerprint
+    assert document_data.load_alignment_data(write(rows, "b.jsonl.gz")).fingerprint == plain
+    rows[5]["sentences"][0] += " more"
+    assert document_data.load_alignment_data(write(rows)).fingerprint != plain
+
+
+def representations(data, rank, code):
+    """Document vectors by the estimator with the settings of each name."""
+    side = data.documents[code]
+    vectors = encode(side.sentences)
+    return {
+        f"{bias}-{pooling}": Lawdr(
+            rank=rank if bias == "debiased" else None,
+            weighting="kde" if pooling == "weighted" else "none",
+        )
+        .fit(vectors)
+        .transform(vectors, side.offsets)
+        for bias in ("biased", "debiased")
+        for pooling in ("mean", "weighted")
+    }
+
+
+def test_cells_are_those_of_the_estimator_and_of_align_documents(write):
+    data = document_data.load_alignment_data(write(records()), ["en", "de"])
+    result = document_alignment.measure_alignment(encode, data, rank=3)
+    assert list(result.counts) == list(CELLS) and result.ranks == {"en": 3, "de": 3}
+    sides = [representations(data, 3, code) for code in ("en", "de")]
+    gold = data.gold["en", "de"]
+    for cell in CELLS:
+        name, _, similarity = cell.rpartition("-")
+        pairs = align_documents(*(side[name] for side in sides), similarity=similarity)
+        num_correct = sum((i, j) in gold for _, i, j in pairs)
+        assert result.counts[cell]["en", "de"] == PairCounts(40, num_correct, len(pairs))
+    assert result.micro_recall("debiased-mean-margin") > 0.9
+    assert result.micro_recall("biased-mean-cosine") < 0.6
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_projections_of_sums_are_sums_of_projections(write, center):
+    data = document_data.load_alignment_data(write(records()))
+    side = data.documents["de"]
+    vectors = encode(side.sentences)
+    found = document_alignment.represent_documents(vectors, side.offsets, rank=4, center=center)
+    for pooling, weighting in (("mean", "none"), ("weighted", "kde")):
+        lawdr = Lawdr(rank=4, center=center, weighting=weighting).fit(vectors)
+        expected = lawdr.transform(vectors, side.offsets)
+        np.testing.assert_allclose(found[f"debiased-{pooling}"], expected, atol=1e-4)
+
+
+def test_each_sentence_is_encoded_once_whatever_is_measured(write):
+    texts = []
+
+    def counting(batch):
+        texts.extend(batch)
+        return encode(batch)
+
+    rows = records()
+    data = document_data.load_alignment_data(write(rows))
+    document_alignment.measure_alignment(counting, data, rank=2)
+    expected = [
+        s for code in LANGUAGES for row in rows if row["lang"] == code for s in row["sentences"]
+    ]
+    assert texts == expected
+
+
+def test_baselines_see_whole_documents(write):
+    data = document_data.load_alignment_data(write(records()), ["en", "fr"])
+    seen = []
+
+    def encode_whole(texts):
+        seen.extend(texts)
+        return encode(texts)
+
+    result = document_alignment.measure_alignment(
+        encode, data, cells=["biased-mean-cosine"], baselines={"document": encode_whole}
+    )
+    assert list(result.counts) == ["biased-mean-cosine", "document-cosine", "document-margin"]
+    assert seen[0] == " ".join(records()[0]["sentences"]) and len(seen) == 2 * NUM_DOCUMENTS
+    assert document_alignment.primary_cell(result) == "biased-mean-cosine"
+
+
+def test_empty_documents_are_counted_and_never_matched(write):
+    rows = records()
+    for row in rows:
+        if row["id"] in ("d0", "d7") and row["lang"] == "en":
+            row["sentences"] = ["", "  "]
+    data = document_data.load_alignment_data(write(rows), ["en", "de"])
+    result = document_alignment.measure_alignment(
+        encode, data, rank=2, baselines={"document": lambda texts: np.ones((len(texts), 3))}
+    )
+    assert result.num_empty == {"en": 2, "de": 0}
+    for counts in result.counts.values():
+        assert counts["en", "de"].num_gold == 40 and counts["en", "de"].num_aligned == 38
+
+
+def test_two_files_and_gold_pairs(write):
+    rows = records()
+    source = write([row for row in rows if row["lang"] == "fr"], "fr.jsonl")
+    target = write([row for row in rows if row["lang"] != "fr"], "others.jsonl")
+    # The columns may come in either order.
+    for line in ("d1\td2\n", "d2\td2\nd1\td3\n"):
+        gold = target.with_name("test.pairs")
+        gold.write_text(line)
+        data = document_data.load_document_pairs(source, target, gold, ["fr", "en"])
+        pairs = {tuple(row.split("\t")) for row in line.splitlines()}
+        sides = data.documents["fr"].ids, data.documents["en"].ids
+        assert {(sides[0][i], sides[1][j]) for i, j in data.gold["fr", "en"]} == pairs
+    with pytest.raises(ValueError, match="others.jsonl: holds documents in en, de; choose by"):
+        document_data.load_document_pairs(source, target, gold)
+
+
+def test_gold_columns_the_other_way_round(write):
+    source = write([{"id": "f1", "lang": "fr", "text": "a"}], "fr.jsonl")
+    target = write([{"id": "e1", "lang": "en", "text": "b"}], "en.jsonl")
+    gold = source.with_name("pairs.tsv")
+    gold.write_text("e1\tf1\nf1\te1\n")
+    assert document_data.load_document_pairs(source, target, gold).gold == {("fr", "en"): {(0, 0)}}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("f1\tx\n", "pairs.tsv:2: .*en.jsonl has no document 'x'"),
+        ("x\te1\n", "pairs.tsv:2: .*fr.jsonl has no document 'x'"),
+        ("f1\n", "pairs.tsv:2: must be source id<TAB>target id; found 'f1'"),
+    ],
+)
+def test_broken_gold_pairs_are_named(write, line, message):
+    source = write([{"id": "f1", "lang": "fr", "text": "a"}], "fr.jsonl")
+    target = write([{"id": "e1", "lang": "en", "text": "b"}], "en.jsonl")
+    gold = source.with_name("pairs.tsv")
+    gold.write_text("f1\te1\n" + line)
+    with pytest.raises(ValueError, match=message):
+        document_data.load_document_pairs(source, target, gold)
+
+
+GOOD = {"id": "a", "lang": "en", "text": "Text."}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (GOOD, "bad.jsonl:2: an id may stand once in a language; 'a' stands in line 1 too"),
+        ({"lang": "en", "text": "T"}, "bad.jsonl:2: a document must have 'id'.*; it has none"),
+        (GOOD | {"id": "x\ty"}, "bad.jsonl:2: a document must have 'id'.*; found 'x"),
+        (GOOD | {"id": 1.5}, "bad.jsonl:2: a document must have 'id'.*; found 1.5"),
+        ({"id": "b", "text": "T"}, "bad.jsonl:2: a document must have 'lang'.*; it has none"),
+        ({"id": "b", "lang": "en"}, "bad.jsonl:2: a document must have 'text'"),
+        ({"id": "b", "lang": "en", "sentences": [1]}, "bad.jsonl:2: a document must have 'text'"),
+        (["b"], "bad.jsonl:2: a document must be a JSON object"),
+    ],
+)
+def test_broken_documents_are_named(write, row, message):
+    with pytest.raises(ValueError, match=message):
+        document_data.collect_documents(write([GOOD, row], "bad.jsonl"))
+
+
+def test_a_document_without_its_domain_is_named(write):
+    path = write([GOOD | {"domain": "x.org"}, GOOD | {"id": "b"}], "bad.jsonl")
+    assert len(document_data.collect_documents(path)["en"]) == 2
+    with pytest.raises(ValueError, match="bad.jsonl:2: a document must have 'domain'"):
+        document_data.collect_documents(path, domain="domain")
+
+
+def test_texts_are_split_and_sentences_kept(write):
+    rows = [
+        {"id": 7, "lang": "en", "text": "One. Two!\nThree"},
+        {"id": "b", "lang": "en", "sentences": ["One. Two!", " ", "Three"]},
+        {"id": "c", "lang": "en", "text": " "},
+    ]
+    side = document_data.collect_documents(write(rows))["en"]
+    assert side.ids == ["7", "b", "c"] and side.lengths == [3, 2, 0]
+    assert [sentence.strip() for sentence in side.sentences] == [
+        *("One.", "Two!", "Three"),
+        *("One. Two!", "Three"),
+    ]
+    assert side.offsets.tolist() == [0, 3, 5, 5] and side.num_empty == 1
+
+
+def test_domains_and_urls_restrict_and_decide(write):
+    rows = [row for row in records() if row["lang"] != "fr"]
+    for place, row in enumerate(rows):
+        number = int(row["id"][1:])
+        row["domain"] = f"s{number % 4}.org"
+        # Two pages that only their URLs pair.
+        if number in (5, 9):
+            row["url"] = f"http://{row['domain']}/{row['lang']}/{number}"
+            row["sentences"] = [f"{row['lang']} {900 + place}"]
+    data = document_data.load_alignment_data(write(rows), domain="domain")
+    side = data.documents["en"], data.documents["de"]
+    found = document_alignment.match_urls(*side, use_domains=True)
+    assert [column.tolist() for column in found] == [[5, 9], [5, 9]]
+    settings = {"rank": 2, "cells": ["debiased-mean-margin"], "use_domains": True}
+    plain = document_alignment.measure_alignment(encode, data, **settings)
+    helped = document_alignment.measure_alignment(encode, data, **settings, url_matching=True)
+    cell = settings["cells"][0]
+    assert helped.micro_recall(cell) > plain.micro_recall(cell)
+    # Documents of different domains are no pair even if their URLs say so.
+    side[1].domains[5] = "other.org"
+    found = document_alignment.match_urls(*side, use_domains=True)
+    assert found[0].tolist() == [9]
+    assert document_alignment.match_urls(*side)[0].tolist() == [5, 9]
+
+
+def test_unknown_cells_and_texts_without_sentences_are_told(write):
+    data = document_data.load_alignment_data(write(records()))
+    with pytest.raises(ValueError, match="cells must be of biased-mean-cosine.*; got 'best'"):
+        document_alignment.measure_alignment(encode, data, cells=["best"])
+    with pytest.raises(ValueError, match="cells must name at least one"):
+        document_alignment.measure_alignment(encode, data, cells=[])
+    rows = [{"id": "a", "lang": code, "text": "" if code == "de" else "T"} for code in LANGUAGES]
+    data = document_data.load_alignment_data(write(rows))
+    with pytest.raises(ValueError, match="documents in de must hold sentences; found none"):
+        document_alignment.measure_alignment(lambda texts: np.ones((len(texts), 2)), data, rank=1)

@@ -1,0 +1,359 @@
+"""`xling align`: two files of documents to pairs that are likely translations."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xling_jax.cli import align_files, mine_files
+from xling_jax.cli.common import (
+    PlainProgress,
+    UsageError,
+    keep_compiled_programs,
+    progress,
+    refuse_existing,
+    require_file,
+)
+from xling_jax.cli.embed import DOCUMENT_MODES
+from xling_jax.encode.sentence_splitting import SPLITTERS, check_splitter
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from xling_jax.align.mining import MinedPairs
+    from xling_jax.eval.document_data import Documents
+
+logger = logging.getLogger(__name__)
+
+_EXAMPLE = """examples:
+  xling align --model M --source fr.jsonl.gz --target en.jsonl.gz --output pairs.tsv
+  xling align --model M --source crawl.jsonl --target crawl.jsonl --languages fr,en \\
+      --domain domain --url-matching --output pairs.tsv
+  jq -r '.sentences[]' a.jsonl | xling embed --model M --input - --output a.npy
+  xling align --source a.jsonl --target b.jsonl --source-embeddings a.npy \\
+      --target-embeddings b.npy --output - | head
+
+Input lines are {"id", "lang", "text" or "sentences", optional "domain", "url"}. Output lines are
+`score<TAB>source id<TAB>target id`, the best first, each document in one line at most. Pairs by
+their URLs come first, with the score inf. Documents without text are never matched.
+
+Vectors of sentences are kept in a file without a name beside the output (for - in the directory
+of temporary files), 4 bytes x dim a sentence, while the command runs.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the parser of `xling`."""
+    parser = subparsers.add_parser(
+        "align",
+        help="find documents that are translations of one another",
+        description="Aligns documents one to one by LAWDR: sentence vectors without what tells "
+        "their language, weighted by how rare they are, added up, compared by margin.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", help="model directory, workdir, or name of a shipped encoder")
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}", required=True, metavar="FILE", help="documents; may be .gz .xz .zst; -"
+        )
+        parser.add_argument(
+            f"--{side}-embeddings",
+            metavar="E.npy",
+            help="vectors of its sentences that are not blank, in order, in place of a model (or "
+            "LASER's .bin, with --dim)",
+        )
+    parser.add_argument("--dim", type=int, help="size of the vectors in LASER files")
+    parser.add_argument("--output", required=True, help="the pairs; - for stdout")
+    parser.add_argument(
+        "--languages", metavar="SOURCE,TARGET", help="those to align, of files that hold several"
+    )
+    parser.add_argument("--gold", metavar="FILE", help="pairs of ids; the recall goes to the log")
+    add_method_arguments(parser)
+    parser.add_argument(
+        "--weighting",
+        choices=("kde", "none"),
+        default="kde",
+        help="kde: sentences weigh less where vectors of others are dense (default); none: mean",
+    )
+    parser.add_argument(
+        "--similarity", choices=("margin", "cosine"), default="margin", help="what scores (margin)"
+    )
+    parser.add_argument(
+        "--raw-products",
+        action="store_true",
+        help="margins of vectors as long as they are, as equation 4 is written; else of length 1",
+    )
+    parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    parser.set_defaults(run=run)
+
+
+def add_method_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what `xling align` and `xling evaluate alignment` share."""
+    parser.add_argument(
+        "--debias",
+        type=_rank,
+        default=64,
+        metavar="N",
+        help="components of each language to remove (64); 0 for none; auto: the fewest, of powers "
+        "of two, after which a linear classifier cannot tell the languages",
+    )
+    parser.add_argument(
+        "--center", action="store_true", help="remove the mean of each language as well"
+    )
+    parser.add_argument(
+        "--document-mode",
+        choices=DOCUMENT_MODES,
+        default="sentences",
+        help="what of a document is encoded at once: a sentence (default), as many as the model "
+        "takes, or all of it, cut where the model ends",
+    )
+    parser.add_argument(
+        "--splitter",
+        choices=SPLITTERS,
+        default="rule",
+        help="what finds sentences in 'text': rule, punctuation (default), or sentencex, by the "
+        "language (pip install sentencex)",
+    )
+    parser.add_argument("--k", type=int, default=4, help="neighbors of the margin (4)")
+    parser.add_argument(
+        "--candidates",
+        type=int,
+        metavar="N",
+        help="nearest documents of each that are scored; by default all pairs of domains of at "
+        "most 16.8 million, else 16",
+    )
+    parser.add_argument(
+        "--domain", metavar="FIELD", help="align only documents of equal values of this field"
+    )
+    parser.add_argument(
+        "--url-matching",
+        action="store_true",
+        help="accept first the pairs whose URLs differ in the name of the language only (WMT16)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the cross-validation (0)")
+    parser.add_argument(
+        "--memory-mb", type=float, default=512, help="memory to search in, beyond vectors (512)"
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("auto", "numpy", "jax", "faiss"),
+        default="auto",
+        help="what searches; auto: JAX where it has an accelerator, else NumPy",
+    )
+
+
+def check_method_arguments(args: argparse.Namespace) -> None:
+    """Refuses values out of range."""
+    check_splitter(args.splitter)
+    for name in ("k", "candidates"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} {value} must be at least 1")
+    if not args.memory_mb > 0:
+        raise UsageError(f"--memory-mb {args.memory_mb:g} must be positive")
+    if args.center and args.debias == 0:
+        raise UsageError("--center: goes with debiasing; leave it out, or --debias 0")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs the command.
+
+    Raises:
+        UsageError: if arguments do not fit together, an input is missing or the output exists.
+        ValueError, OSError: if the model, vectors or documents are broken, or writing fails.
+    """
+    _check_arguments(args)
+    directory = Path(tempfile.gettempdir() if args.output == "-" else Path(args.output).parent)
+    with contextlib.ExitStack() as stack:
+        paths = [
+            stack.enter_context(align_files.readable_twice(path, directory))
+            for path in (args.source, args.target)
+        ]
+        sides = _read_sides(args, paths)
+        gold = _read_gold(args, sides)
+        accepted = _match_urls(args, sides)
+        vectors = _embed(args, paths, sides, directory)
+    documents = _represent(args, sides, vectors)
+    pairs = _align(args, sides, documents, accepted)
+    if args.threshold is not None:
+        pairs = pairs.take(pairs.scores > args.threshold)
+    mine_files.write_pairs(args.output, pairs, sides[0].ids, sides[1].ids)
+    logger.info(
+        "%s: %d pairs; without a partner: %d of %d source and %d of %d target documents",
+        *(args.output, len(pairs)),
+        *(count for side in sides for count in (len(side) - len(pairs), len(side))),
+    )
+    if gold is not None:
+        from xling_jax.eval.document_alignment import recall
+
+        rows = zip(pairs.source.tolist(), pairs.target.tolist())
+        logger.info("recall %.2f %% of %d gold pairs", 100 * recall(rows, gold), len(gold))
+
+
+def _rank(text: str) -> int | None:
+    """The argparse type of `--debias`; None for auto."""
+    if text == "auto":
+        return None
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be auto or at least 0; got {text!r}")
+    return value
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Refuses what costs nothing to refuse."""
+    check_method_arguments(args)
+    for name in ("source", "target", "source_embeddings", "target_embeddings", "gold"):
+        path = getattr(args, name)
+        option = f"--{name.replace('_', '-')}"
+        if path and path != "-" and require_file(path, option).is_dir():
+            raise UsageError(f"{option} {path}: is a directory")
+    if args.source == args.target == "-":
+        raise UsageError("--source - and --target -: only one of them can be stdin")
+    args.languages = [None, None] if args.languages is None else args.languages.split(",")
+    if len(args.languages) != 2:
+        raise UsageError("--languages: must be two codes, source and target, such as fr,en")
+    if args.source == args.target and args.languages[0] == args.languages[1]:
+        raise UsageError("--source and --target are one file; choose by --languages SOURCE,TARGET")
+    ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
+    if not args.model and not all(ready):
+        raise UsageError("--model is needed, or --source-embeddings and --target-embeddings")
+    if args.model and all(ready):
+        raise UsageError("--model: both sides have ready vectors, nothing is left to embed")
+    if args.dim is not None and (args.dim < 1 or not any(ready)):
+        raise UsageError(f"--dim {args.dim}: must be positive, and goes with ready vectors only")
+    if args.document_mode != "sentences" and any(ready):
+        raise UsageError("--document-mode: ready vectors are of sentences; leave it out")
+    if args.raw_products and args.similarity == "cosine":
+        raise UsageError("--raw-products: goes with --similarity margin only")
+    refuse_existing(args.output, args.overwrite)
+    if args.output != "-" and not Path(args.output).parent.is_dir():
+        raise UsageError(f"{args.output}: its directory does not exist; make it first")
+
+
+def _read_sides(args: argparse.Namespace, paths: list[str]) -> list[Documents]:
+    """Everything of the documents but their text, which is read again to encode it."""
+    from xling_jax.eval.document_data import choose_language, collect_documents
+
+    sides = []
+    for path, given, language in zip(paths, (args.source, args.target), args.languages):
+        name = mine_files.shown(given)
+        by_language = collect_documents(
+            path, domain=args.domain, splitter=args.splitter, keep_sentences=False, name=name
+        )
+        side = choose_language(by_language, name, language)
+        logger.info(
+            "%s: %d documents in %s, %d sentences; %d without text, never matched",
+            *(name, len(side), side.language or "no language", sum(side.lengths), side.num_empty),
+        )
+        sides.append(side)
+    return sides
+
+
+def _read_gold(args: argparse.Namespace, sides: list[Documents]) -> Any:
+    from xling_jax.eval.document_data import read_gold
+
+    return read_gold(args.gold, *sides) if args.gold else None
+
+
+def _match_urls(args: argparse.Namespace, sides: list[Documents]) -> tuple | None:
+    if not args.url_matching:
+        return None
+    from xling_jax.eval.document_alignment import match_urls
+
+    for side in sides:
+        if not any(side.urls):
+            raise ValueError(f"{side.name}: --url-matching needs documents with 'url'; found none")
+    accepted = match_urls(*sides, use_domains=args.domain is not None)
+    logger.info("%d pairs by their URLs", len(accepted[0]))
+    return accepted
+
+
+def _embed(
+    args: argparse.Namespace, paths: list[str], sides: list[Documents], directory: Path
+) -> list[np.ndarray]:
+    """Sentence vectors of both sides, encoded or read, mapped from files."""
+    encoder = None
+    if args.model:
+        import xling_jax
+
+        keep_compiled_programs()
+        encoder = xling_jax.load(args.model)
+    vectors = []
+    for path, side, ready in zip(paths, sides, (args.source_embeddings, args.target_embeddings)):
+        if ready:
+            dim = args.dim or (encoder.dim if encoder else None)
+            vectors.append(align_files.read_vectors(ready, side, dim))
+            continue
+        texts = align_files.read_inputs(path, side, encoder, args.document_mode, args.splitter)
+        count = sum(side.lengths)
+        vectors.append(align_files.encode_to_disk(encoder, texts, count, directory, side.name))
+    if vectors[0].shape[1] != vectors[1].shape[1]:
+        raise ValueError(
+            "the vectors of both sides must have the same size; "
+            f"source has {vectors[0].shape[1]}, target {vectors[1].shape[1]}"
+        )
+    return vectors
+
+
+def _represent(
+    args: argparse.Namespace, sides: list[Documents], vectors: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Document vectors [docs, dim] of both sides."""
+    import numpy as np
+
+    from xling_jax.documents import debias
+    from xling_jax.documents.lawdr import Lawdr
+
+    if not all(map(len, vectors)):
+        # A side without any sentence: nothing can be fitted, and nothing matched.
+        return [
+            np.zeros((len(side), array.shape[1]), np.float32) for side, array in zip(sides, vectors)
+        ]
+    rank = args.debias or None
+    if args.debias is None:
+        choice = debias.choose_rank(dict(enumerate(vectors)), seed=args.seed)
+        rank = choice.rank or None
+        logger.info("debiasing: %d components of each language", choice.rank)
+    documents = []
+    for side, array in zip(sides, vectors):
+        lawdr = Lawdr(rank=rank, center=args.center, weighting=args.weighting, seed=args.seed)
+        documents.append(lawdr.fit(array).transform(array, side.offsets))
+        logger.info("%s: document vectors done", side.name)
+    return documents
+
+
+def _align(
+    args: argparse.Namespace,
+    sides: list[Documents],
+    documents: list[np.ndarray],
+    accepted: tuple | None,
+) -> MinedPairs:
+    from xling_jax.align.matching import align_documents
+
+    plain = PlainProgress("align", "document")
+    with progress(len(sides[0]), "align", "document") as bar:
+
+        def report(done: int, total: int) -> None:
+            bar.n = done
+            bar.refresh()
+            plain(done, total)
+
+        return align_documents(
+            *documents,
+            similarity=args.similarity,
+            k=args.k,
+            candidates=args.candidates,
+            domains=tuple(side.domains for side in sides) if args.domain else None,
+            accepted=accepted,
+            normalize=not args.raw_products,
+            memory_mb=args.memory_mb,
+            backend=args.backend,
+            report=report,
+        )
