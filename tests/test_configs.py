@@ -8,6 +8,8 @@ import pytest
 from tests.train.synthetic import VOCAB_SIZE, write_corpus
 from xling_jax.cli.common import UsageError, load_config
 from xling_jax.config import SIZES, apply_size, default_config
+from xling_jax.documents import lawdr
+from xling_jax.encode import document_inputs, sentence_splitting
 from xling_jax.train import loop
 from xling_jax.train.build import put_encoder, put_word_vectors
 from xling_jax.train.check import check_config
@@ -43,6 +45,14 @@ ARGUMENTS = {
     "configs/static.py:phase=2": {"alignment"},
     "configs/contextual.py:layers=2": {"alignment", "token_distribution"},
 }
+# Those that align and train nothing -> what the argument changes.
+ALIGNMENT = {
+    "configs/lawdr_wmt16.py": {"encoder": "mbert", "debias": 64, "domain": "domain"},
+    "configs/lawdr_wmt16.py:encoder=xlm,pooling=first": {"debias": 32, "pooling": "first"},
+    "configs/lawdr_wmt19.py": {"debias": 64, "domain": None, "inputs": "sentences"},
+    "configs/lawdr_wmt19.py:encoder=xlmr,pooling=mean": {"debias": 256, "pooling": "mean"},
+    "configs/lawdr_wmt19.py:encoder=xlm,inputs=packed": {"debias": 32, "inputs": "packed"},
+}
 SMOKE = (
     "configs/claser.py:layers=2,smoke",
     "configs/ct_laser_bilingual.py:objective=t_laser,smoke",
@@ -65,7 +75,7 @@ def in_the_repository(monkeypatch, request):
 
 def test_all_configs_are_tried(request):
     files = {f"configs/{path.name}" for path in (request.config.rootpath / "configs").glob("*.py")}
-    assert files == {argument.split(":")[0] for argument in ARGUMENTS}
+    assert files == {argument.split(":")[0] for argument in (*ARGUMENTS, *ALIGNMENT)}
 
 
 @pytest.mark.parametrize("argument", ARGUMENTS)
@@ -170,6 +180,25 @@ def test_an_encoder_begins_with_the_arrays_that_fit():
         put_encoder(params, {"embedding": np.ones((40, 3))})
 
 
+@pytest.mark.parametrize("argument", ALIGNMENT)
+def test_an_alignment_config_has_the_published_settings(argument):
+    config = load_config(argument).to_dict()
+    published = {"similarity": "margin", "weighting": "kde", "density_on": "raw", "k": 4}
+    published |= {"center": False, "url_matching": False, "splitter": "rule"}
+    expected = published | ALIGNMENT[argument]
+    assert {name: config[name] for name in expected} == expected
+    assert config["inputs"] in document_inputs.MODES
+    assert config["splitter"] in sentence_splitting.SPLITTERS
+    assert config["weighting"] in lawdr.WEIGHTINGS
+    assert config["density_on"] in lawdr.DENSITY_INPUTS
+
+
+def test_an_alignment_config_can_be_changed():
+    overrides = ["--config.domain=site", "--config.debias=0", "--config.url_matching=True"]
+    config = load_config("configs/lawdr_wmt19.py", overrides)
+    assert (config.domain, config.debias, config.url_matching) == ("site", 0, True)
+
+
 def test_bilingual_trains_two_languages_in_both_directions():
     config = load_config("configs/ct_laser_bilingual.py")
     assert config.data.pairs == ("en-es", "es-en")
@@ -193,6 +222,11 @@ def test_compute_dtype_is_float32_on_cpu_unless_named():
         ("configs/laser.py:layers=six", None, "'layers=six' must be of type int"),
         ("configs/lightweight.py:objective=nmt", None, "objective='nmt' must be one of mlm"),
         ("configs/similarity_loss.py:loss=l1", None, "loss='l1' must be one of similarity,"),
+        ("configs/lawdr_wmt16.py:encoder=bert", None, "encoder='bert' must be one of mbert, xlm"),
+        ("configs/lawdr_wmt19.py:pooling=max", None, "pooling='max' must be one of mean, first"),
+        ("configs/lawdr_wmt19.py:inputs=all", None, "inputs='all' must be one of sentences, pa"),
+        ("configs/lawdr_wmt19.py:small", None, "size='small' must be one of paper"),
+        ("configs/lawdr_wmt19.py", "--config.domian=a", "no key domian; did you mean domain"),
         ("configs/quickstart.py:paper", None, "'paper' must be 'smoke'"),
         ("configs/t_laser.py", "--config.encoder.width=wide", "width"),
         ("configs/t_laser.py", "--config.encoder.widht=8", "widht"),

@@ -8,7 +8,7 @@ their family.
 
 from typing import Any
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_dict
 
 from xling_jax.config_models import decoder_config, encoder_config
 
@@ -20,6 +20,7 @@ __all__ = [
     "dual_config",
     "encoder_config",
     "laser_config",
+    "lawdr_config",
     "parse_argument",
     "set_dual_objective",
     "set_width",
@@ -227,6 +228,44 @@ def set_dual_objective(config: ConfigDict, name: str) -> None:
     config.objective.token_distribution.task = task
     config.objective.alignment.weight = alignment
     config.objective.similarity_distribution.weight = similarity
+
+
+# Components of the language to remove, by encoder (Gong et al. 2021, section 4).
+_LAWDR_RANKS = {"mbert": 64, "xlm": 32, "xlmr": 256}
+
+
+def lawdr_config(encoder: str, pooling: str, inputs: str, size: str = "paper") -> ConfigDict:
+    """Arguments of `xling align` and `xling evaluate alignment` for LAWDR as published.
+
+    Encoder and pooling make the model directory; here they choose `debias` and stand for the
+    record. The density is taken on 16 dimensions, as by default.
+
+    Args:
+        encoder: mbert, xlm or xlmr.
+        pooling: mean, or first for the special token that begins a text.
+        inputs: what the encoder reads at once, sentences or packed ones.
+        size: must be paper, as nothing is trained.
+
+    Raises:
+        ValueError: for another word.
+    """
+    known = {"encoder": tuple(_LAWDR_RANKS), "pooling": ("mean", "first")}
+    known |= {"inputs": ("sentences", "packed"), "size": ("paper",)}
+    given = {"encoder": encoder, "pooling": pooling, "inputs": inputs, "size": size}
+    for name, value in given.items():
+        if value not in known[name]:
+            raise ValueError(f"{name}={value!r} must be one of {', '.join(known[name])}")
+    config = ConfigDict({"encoder": encoder, "pooling": pooling, "inputs": inputs})
+    config.splitter = "rule"  # of documents that are no lists of sentences; or "sentencex"
+    config.debias = _LAWDR_RANKS[encoder]  # 0 for none
+    config.center = False
+    config.weighting = "kde"  # or "none"
+    config.density_on = "raw"  # or "debiased"
+    config.similarity = "margin"  # or "cosine"
+    config.k = 4
+    config.domain = config_dict.placeholder(str)  # the field that restricts candidates
+    config.url_matching = False
+    return config.lock()
 
 
 def parse_argument(arg: str | None, **defaults: Any) -> dict[str, Any]:

@@ -96,7 +96,9 @@ def _pack(
     while start < len(sentences):
         stop = max(start + 1, int(np.searchsorted(ends, taken + room, side="right")))
         text = " ".join(sentences[start:stop])
-        while vocab and stop > start + 1 and vocab.encode_flat([text])[1][0] > room:
+        while vocab is not None and stop > start + 1:
+            if vocab.encode_flat([text])[1][0] <= room:
+                break
             stop -= 1
             text = " ".join(sentences[start:stop])
         yield text
