@@ -4,7 +4,7 @@ Reproduces the recall of 2,402 gold pairs, %, of debiased vectors, weighted sums
 without and with URL matching first (`--url-matching`); packed inputs are Tables 7 and 8. Expect
 within 2 points: the paper gives neither k nor its bandwidths, nor the size of XLM-R.
 
-    encoder  pooling=first  pooling=mean  pooling=mean,inputs=packed
+    encoder  pooling=first  pooling=mean  pooling=mean,document_mode=packed
     mbert    78.0 / 87.3    86.6 / 94.0   85.6 / 93.2
     xlm      87.0 / 93.9    88.8 / 94.8   88.3 / 94.5
     xlmr     57.6 / 78.1    61.3 / 79.4   66.1 / 83.1
@@ -15,7 +15,7 @@ first 512 tokens of a document, 20.2 / 69.5 on all.
 
 Hardware: no figures given; an encoder's inference on 1.2 million pages, so a GPU.
 Data: the pages as JSON lines with their web site in `domain`; gold pairs as TSV.
-Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `inputs=sentences|packed`.
+Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
     xling convert --from huggingface xlm-mlm-100-1280 --pooling mean --output models/xlm
     xling align --config configs/lawdr_wmt16.py:encoder=xlm,pooling=mean --model models/xlm \
@@ -26,8 +26,8 @@ from xling_jax.config import lawdr_config, parse_argument
 
 
 def get_config(arg: str = ""):
-    """The published setting; `arg` gives encoder, pooling and inputs."""
-    argument = parse_argument(arg, encoder="mbert", pooling="mean", inputs="sentences")
+    """The published setting; `arg` gives encoder, pooling and document mode."""
+    argument = parse_argument(arg, encoder="mbert", pooling="mean", document_mode="sentences")
     config = lawdr_config(**argument)
     config.domain = "domain"
     return config

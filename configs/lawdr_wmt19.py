@@ -4,7 +4,7 @@ Reproduces the recall over 99 pairs of languages, %, of debiased vectors, weight
 margins; packed inputs are Tables 7 and 8. Expect within 2 points: the paper gives neither k nor
 its bandwidths, nor the size of XLM-R, nor says how pairs are averaged (compare micro recall).
 
-    encoder  pooling=first  pooling=mean  pooling=mean,inputs=packed
+    encoder  pooling=first  pooling=mean  pooling=mean,document_mode=packed
     mbert    61.0           79.5          86.3
     xlm      87.6           91.0          88.4
     xlmr     26.0           47.6          74.2
@@ -15,7 +15,7 @@ cosine. LASER has 68.0 on the first 512 tokens of a document, 3.0 on all.
 Hardware: no figures given; an encoder's inference on 86,853 documents, so a GPU.
 Data: one file of JSON lines in ar cs de en es fr hi id it ja kk nl pt ru zh, translations with the
 same `id`.
-Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `inputs=sentences|packed`.
+Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
     xling convert --from huggingface xlm-mlm-100-1280 --pooling mean --output models/xlm
     xling evaluate alignment --config configs/lawdr_wmt19.py:encoder=xlm,pooling=mean \
@@ -26,6 +26,6 @@ from xling_jax.config import lawdr_config, parse_argument
 
 
 def get_config(arg: str = ""):
-    """The published setting; `arg` gives encoder, pooling and inputs."""
-    argument = parse_argument(arg, encoder="mbert", pooling="mean", inputs="sentences")
+    """The published setting; `arg` gives encoder, pooling and document mode."""
+    argument = parse_argument(arg, encoder="mbert", pooling="mean", document_mode="sentences")
     return lawdr_config(**argument)

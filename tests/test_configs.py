@@ -1,11 +1,14 @@
 """Every config loads in every size, builds, and takes one step in its `:smoke` form."""
 
+import argparse
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.train.synthetic import VOCAB_SIZE, write_corpus
+from xling_jax.cli import align
 from xling_jax.cli.common import UsageError, load_config
 from xling_jax.config import SIZES, apply_size, default_config
 from xling_jax.documents import lawdr
@@ -49,9 +52,9 @@ ARGUMENTS = {
 ALIGNMENT = {
     "configs/lawdr_wmt16.py": {"encoder": "mbert", "debias": 64, "domain": "domain"},
     "configs/lawdr_wmt16.py:encoder=xlm,pooling=first": {"debias": 32, "pooling": "first"},
-    "configs/lawdr_wmt19.py": {"debias": 64, "domain": None, "inputs": "sentences"},
+    "configs/lawdr_wmt19.py": {"debias": 64, "domain": None, "document_mode": "sentences"},
     "configs/lawdr_wmt19.py:encoder=xlmr,pooling=mean": {"debias": 256, "pooling": "mean"},
-    "configs/lawdr_wmt19.py:encoder=xlm,inputs=packed": {"debias": 32, "inputs": "packed"},
+    "configs/lawdr_wmt19.py:encoder=xlm,document_mode=packed": {"document_mode": "packed"},
 }
 SMOKE = (
     "configs/claser.py:layers=2,smoke",
@@ -187,10 +190,22 @@ def test_an_alignment_config_has_the_published_settings(argument):
     published |= {"center": False, "url_matching": False, "splitter": "rule"}
     expected = published | ALIGNMENT[argument]
     assert {name: config[name] for name in expected} == expected
-    assert config["inputs"] in document_inputs.MODES
+    assert config["document_mode"] in document_inputs.MODES
     assert config["splitter"] in sentence_splitting.SPLITTERS
     assert config["weighting"] in lawdr.WEIGHTINGS
     assert config["density_on"] in lawdr.DENSITY_INPUTS
+
+
+def test_keys_of_an_alignment_config_are_arguments_of_the_command():
+    command = argparse.ArgumentParser()
+    align.add_parser(command.add_subparsers())
+    files = ["--source", "a", "--target", "b", "--output", "c"]
+    arguments = vars(command.parse_args(["align", *files]))
+    config = load_config("configs/lawdr_wmt19.py").to_dict()
+    # What makes the model directory, and what only Python can choose.
+    config = {k: v for k, v in config.items() if k not in ("encoder", "pooling", "density_on")}
+    # Without a config the command does what is published for mBERT.
+    assert config == {name: arguments[name] for name in config}
 
 
 def test_an_alignment_config_can_be_changed():
@@ -224,7 +239,7 @@ def test_compute_dtype_is_float32_on_cpu_unless_named():
         ("configs/similarity_loss.py:loss=l1", None, "loss='l1' must be one of similarity,"),
         ("configs/lawdr_wmt16.py:encoder=bert", None, "encoder='bert' must be one of mbert, xlm"),
         ("configs/lawdr_wmt19.py:pooling=max", None, "pooling='max' must be one of mean, first"),
-        ("configs/lawdr_wmt19.py:inputs=all", None, "inputs='all' must be one of sentences, pa"),
+        ("configs/lawdr_wmt19.py:document_mode=all", None, "document_mode='all' must be one"),
         ("configs/lawdr_wmt19.py:small", None, "size='small' must be one of paper"),
         ("configs/lawdr_wmt19.py", "--config.domian=a", "no key domian; did you mean domain"),
         ("configs/quickstart.py:paper", None, "'paper' must be 'smoke'"),

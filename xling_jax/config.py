@@ -234,7 +234,7 @@ def set_dual_objective(config: ConfigDict, name: str) -> None:
 _LAWDR_RANKS = {"mbert": 64, "xlm": 32, "xlmr": 256}
 
 
-def lawdr_config(encoder: str, pooling: str, inputs: str, size: str = "paper") -> ConfigDict:
+def lawdr_config(encoder: str, pooling: str, document_mode: str, size: str = "paper") -> ConfigDict:
     """Arguments of `xling align` and `xling evaluate alignment` for LAWDR as published.
 
     Encoder and pooling make the model directory; here they choose `debias` and stand for the
@@ -243,19 +243,19 @@ def lawdr_config(encoder: str, pooling: str, inputs: str, size: str = "paper") -
     Args:
         encoder: mbert, xlm or xlmr.
         pooling: mean, or first for the special token that begins a text.
-        inputs: what the encoder reads at once, sentences or packed ones.
+        document_mode: what of a document is encoded at once, sentences or packed ones.
         size: must be paper, as nothing is trained.
 
     Raises:
         ValueError: for another word.
     """
     known = {"encoder": tuple(_LAWDR_RANKS), "pooling": ("mean", "first")}
-    known |= {"inputs": ("sentences", "packed"), "size": ("paper",)}
-    given = {"encoder": encoder, "pooling": pooling, "inputs": inputs, "size": size}
+    known |= {"document_mode": ("sentences", "packed"), "size": ("paper",)}
+    given = {"encoder": encoder, "pooling": pooling, "document_mode": document_mode, "size": size}
     for name, value in given.items():
         if value not in known[name]:
             raise ValueError(f"{name}={value!r} must be one of {', '.join(known[name])}")
-    config = ConfigDict({"encoder": encoder, "pooling": pooling, "inputs": inputs})
+    config = ConfigDict({"encoder": encoder, "pooling": pooling, "document_mode": document_mode})
     config.splitter = "rule"  # of documents that are no lists of sentences; or "sentencex"
     config.debias = _LAWDR_RANKS[encoder]  # 0 for none
     config.center = False
