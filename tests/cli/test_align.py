@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import random
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -12,13 +13,14 @@ import numpy as np
 import pytest
 
 import xling_jax
+from xling_jax.align import matching
 from xling_jax.align.matching import align_documents
 from xling_jax.align.urls import match_urls
-from xling_jax.cli import align
+from xling_jax.cli import align_arguments
 from xling_jax.cli.main import main
 from xling_jax.data.vocab import train_vocab
+from xling_jax.documents import lawdr as lawdr_lib
 from xling_jax.documents.lawdr import Lawdr
-from xling_jax.encode import document_inputs, sentence_splitting
 from xling_jax.encode.encoder import Encoder
 from xling_jax.eval.document_alignment import CELLS
 
@@ -135,12 +137,12 @@ def sentence_vectors(encoder, code, rows=ROWS):
     return encoder.encode([text for texts in chosen for text in texts]), offsets
 
 
-def expected_pairs(encoder, rank=2, weighting="kde", rows=ROWS, **settings):
+def expected_pairs(encoder, rank=2, weighting="kde", density_on="raw", rows=ROWS, **settings):
     """The pairs through the functions of the library, (score, source id, target id)."""
     documents = []
     for code in FUNCTION_WORDS:
         vectors, offsets = sentence_vectors(encoder, code, rows)
-        lawdr = Lawdr(rank=rank, weighting=weighting).fit(vectors)
+        lawdr = Lawdr(rank=rank, weighting=weighting, density_on=density_on).fit(vectors)
         documents.append(lawdr.transform(vectors, offsets))
     ids = [[row["id"] for row in side(code, rows)] for code in FUNCTION_WORDS]
     pairs = align_documents(*documents, **settings)
@@ -162,8 +164,10 @@ def right(pairs):
 
 
 def test_choices_are_those_of_the_library():
-    assert align.DOCUMENT_MODES == document_inputs.MODES
-    assert align.SPLITTERS == sentence_splitting.SPLITTERS
+    choices = align_arguments._CHOICES
+    assert {*choices["weighting"]} == {*lawdr_lib.WEIGHTINGS}
+    assert {*choices["density_on"]} == {*lawdr_lib.DENSITY_INPUTS}
+    assert {*choices["similarity"]} == {*matching.SIMILARITIES}
 
 
 @pytest.mark.parametrize(
@@ -175,6 +179,7 @@ def test_choices_are_those_of_the_library():
         ((*RANK, "--similarity", "cosine"), {"similarity": "cosine"}),
         ((*RANK, "--k", "2", "--candidates", "3"), {"k": 2, "candidates": 3}),
         ((*RANK, "--raw-products"), {"normalize": False}),
+        ((*RANK, "--density-on", "debiased"), {"density_on": "debiased"}),
     ],
 )
 def test_pairs_are_those_of_the_library(files, encoder, options, settings):
@@ -192,6 +197,37 @@ def test_most_documents_find_their_translation_and_the_log_tells(files, encoder,
     share = 100 * right(found) / NUM_DOCUMENTS
     assert f"recall {share:.2f} % of {NUM_DOCUMENTS} gold pairs" in caplog.text
     assert "en.jsonl: 30 documents in en" in caplog.text
+
+
+CONFIG = """
+from ml_collections import ConfigDict
+
+def get_config(arg=""):
+    return ConfigDict({"debias": 2, "weighting": "none", "k": 3, "domain": "site", "encoder": "x"})
+"""
+
+
+def test_a_config_gives_what_the_command_line_does_not(files, encoder, fails):
+    (files / "lawdr.py").write_text(CONFIG)
+    config = ("--config", files / "lawdr.py")
+    sites = [[row["site"] for row in side(code)] for code in FUNCTION_WORDS]
+    assert run(files, *config, "--weighting", "kde") == 0
+    check_same(read(files / "out.tsv"), expected_pairs(encoder, k=3, domains=sites))
+    assert run(files, *config, "--config.debias=3", "--domain", "", "--overwrite") == 0
+    expected = expected_pairs(encoder, rank=3, weighting="none", k=3)
+    check_same(read(files / "out.tsv"), expected)
+    broken = ("--config.weighting=all", "--overwrite")
+    assert "weighting must be one of kde, none; got 'all'" in fails(run(files, *config, *broken), 2)
+    assert "goes with --config FILE" in fails(run(files, "--config.debias=3"), 2)
+
+
+@pytest.mark.parametrize("name", ["lawdr_wmt16", "lawdr_wmt19"])
+def test_published_configs_are_taken(files, encoder, name):
+    config = Path(__file__).parents[2] / "configs" / f"{name}.py:encoder=xlm"
+    options = ("--config", config, "--config.debias=2", "--domain", "site")
+    assert run(files, *options) == 0
+    sites = [[row["site"] for row in side(code)] for code in FUNCTION_WORDS]
+    check_same(read(files / "out.tsv"), expected_pairs(encoder, domains=sites))
 
 
 def test_ready_vectors_in_place_of_a_model(files, encoder, ready, monkeypatch):

@@ -149,13 +149,15 @@ def test_cells_are_those_of_the_estimator_and_of_align_documents(write):
 
 
 @pytest.mark.parametrize("center", [False, True])
-def test_projections_of_sums_are_sums_of_projections(write, center):
+@pytest.mark.parametrize("density_on", ["raw", "debiased"])
+def test_projections_of_sums_are_sums_of_projections(write, center, density_on):
     data = document_data.load_alignment_data(write(records()))
     side = data.documents["de"]
     vectors = encode(side.sentences)
-    found = document_alignment.represent_documents(vectors, side.offsets, rank=4, center=center)
+    settings = {"rank": 4, "center": center, "density_on": density_on}
+    found = document_alignment.represent_documents(vectors, side.offsets, **settings)
     for pooling, weighting in (("mean", "none"), ("weighted", "kde")):
-        lawdr = Lawdr(rank=4, center=center, weighting=weighting).fit(vectors)
+        lawdr = Lawdr(weighting=weighting, **settings).fit(vectors)
         expected = lawdr.transform(vectors, side.offsets)
         np.testing.assert_allclose(found[f"debiased-{pooling}"], expected, atol=1e-4)
 

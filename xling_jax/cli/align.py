@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli import align_files, mine_files
+from xling_jax.cli.align_arguments import AUTO, add_choice, add_method_arguments, complete
 from xling_jax.cli.common import (
     PlainProgress,
     UsageError,
@@ -18,8 +19,6 @@ from xling_jax.cli.common import (
     refuse_existing,
     require_file,
 )
-from xling_jax.cli.embed import DOCUMENT_MODES
-from xling_jax.encode.sentence_splitting import SPLITTERS, check_splitter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,15 +73,8 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--gold", metavar="FILE", help="pairs of ids; the recall goes to the log")
     add_method_arguments(parser)
-    parser.add_argument(
-        "--weighting",
-        choices=("kde", "none"),
-        default="kde",
-        help="kde: sentences weigh less where vectors of others are dense (default); none: mean",
-    )
-    parser.add_argument(
-        "--similarity", choices=("margin", "cosine"), default="margin", help="what scores (margin)"
-    )
+    for name in ("weighting", "similarity"):
+        add_choice(parser, name)
     parser.add_argument(
         "--raw-products",
         action="store_true",
@@ -91,74 +83,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
     parser.set_defaults(run=run)
-
-
-def add_method_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what `xling align` and `xling evaluate alignment` share."""
-    parser.add_argument(
-        "--debias",
-        type=_rank,
-        default=64,
-        metavar="N",
-        help="components of each language to remove (64); 0 for none; auto: the fewest, of powers "
-        "of two, after which a linear classifier cannot tell the languages",
-    )
-    parser.add_argument(
-        "--center", action="store_true", help="remove the mean of each language as well"
-    )
-    parser.add_argument(
-        "--document-mode",
-        choices=DOCUMENT_MODES,
-        default="sentences",
-        help="what of a document is encoded at once: a sentence (default), as many as the model "
-        "takes, or all of it, cut where the model ends",
-    )
-    parser.add_argument(
-        "--splitter",
-        choices=SPLITTERS,
-        default="rule",
-        help="what finds sentences in 'text': rule, punctuation (default), or sentencex, by the "
-        "language (pip install sentencex)",
-    )
-    parser.add_argument("--k", type=int, default=4, help="neighbors of the margin (4)")
-    parser.add_argument(
-        "--candidates",
-        type=int,
-        metavar="N",
-        help="nearest documents of each that are scored; by default all pairs of domains of at "
-        "most 16.8 million, else 16",
-    )
-    parser.add_argument(
-        "--domain", metavar="FIELD", help="align only documents of equal values of this field"
-    )
-    parser.add_argument(
-        "--url-matching",
-        action="store_true",
-        help="accept first the pairs whose URLs differ in the name of the language only (WMT16)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the cross-validation (0)")
-    parser.add_argument(
-        "--memory-mb", type=float, default=512, help="memory to search in, beyond vectors (512)"
-    )
-    parser.add_argument(
-        "--backend",
-        choices=("auto", "numpy", "jax", "faiss"),
-        default="auto",
-        help="what searches; auto: JAX where it has an accelerator, else NumPy",
-    )
-
-
-def check_method_arguments(args: argparse.Namespace) -> None:
-    """Refuses values out of range."""
-    check_splitter(args.splitter)
-    for name in ("k", "candidates"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} {value} must be at least 1")
-    if not args.memory_mb > 0:
-        raise UsageError(f"--memory-mb {args.memory_mb:g} must be positive")
-    if args.center and args.debias == 0:
-        raise UsageError("--center: goes with debiasing; leave it out, or --debias 0")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -196,19 +120,9 @@ def run(args: argparse.Namespace) -> None:
         logger.info("recall %.2f %% of %d gold pairs", 100 * recall(rows, gold), len(gold))
 
 
-def _rank(text: str) -> int | None:
-    """The argparse type of `--debias`; None for auto."""
-    if text == "auto":
-        return None
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be auto or at least 0; got {text!r}")
-    return value
-
-
 def _check_arguments(args: argparse.Namespace) -> None:
     """Refuses what costs nothing to refuse."""
-    check_method_arguments(args)
+    complete(args)
     for name in ("source", "target", "source_embeddings", "target_embeddings", "gold"):
         path = getattr(args, name)
         option = f"--{name.replace('_', '-')}"
@@ -245,7 +159,11 @@ def _read_sides(args: argparse.Namespace, paths: list[str]) -> list[Documents]:
     for path, given, language in zip(paths, (args.source, args.target), args.languages):
         name = mine_files.shown(given)
         by_language = collect_documents(
-            path, domain=args.domain, splitter=args.splitter, keep_sentences=False, name=name
+            path,
+            domain=args.domain or None,
+            splitter=args.splitter,
+            keep_sentences=False,
+            name=name,
         )
         side = choose_language(by_language, name, language)
         logger.info(
@@ -270,7 +188,7 @@ def _match_urls(args: argparse.Namespace, sides: list[Documents]) -> tuple | Non
     for side in sides:
         if not any(side.urls):
             raise ValueError(f"{side.name}: --url-matching needs documents with 'url'; found none")
-    accepted = match_urls(*sides, use_domains=args.domain is not None)
+    accepted = match_urls(*sides, use_domains=bool(args.domain))
     logger.info("%d pairs by their URLs", len(accepted[0]))
     return accepted
 
@@ -316,14 +234,20 @@ def _represent(
         return [
             np.zeros((len(side), array.shape[1]), np.float32) for side, array in zip(sides, vectors)
         ]
-    rank = args.debias or None
-    if args.debias is None:
+    rank = None if args.debias == AUTO else args.debias or None
+    if args.debias == AUTO:
         choice = debias.choose_rank(dict(enumerate(vectors)), seed=args.seed)
         rank = choice.rank or None
         logger.info("debiasing: %d components of each language", choice.rank)
     documents = []
     for side, array in zip(sides, vectors):
-        lawdr = Lawdr(rank=rank, center=args.center, weighting=args.weighting, seed=args.seed)
+        lawdr = Lawdr(
+            rank=rank,
+            center=args.center and rank is not None,
+            weighting=args.weighting,
+            density_on=args.density_on if rank is not None else "raw",
+            seed=args.seed,
+        )
         documents.append(lawdr.fit(array).transform(array, side.offsets))
         logger.info("%s: document vectors done", side.name)
     return documents

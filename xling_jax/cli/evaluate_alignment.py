@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli import align_files
-from xling_jax.cli.align import add_method_arguments, check_method_arguments
+from xling_jax.cli.align_arguments import AUTO, add_method_arguments, complete
 from xling_jax.cli.common import UsageError, require_file
 from xling_jax.cli.evaluation import (
     add_common,
@@ -36,6 +36,8 @@ _EXAMPLE = """examples:
 """
 
 _FIRST_TOKENS = 512
+# Arguments that are those of `measure_alignment`.
+_SETTINGS = ("k", "candidates", "center", "density_on", "seed", "url_matching", "backend")
 
 
 def add_task(tasks: Any) -> None:
@@ -83,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
     from xling_jax.eval import document_alignment
 
     started = time.monotonic()
-    check_method_arguments(args)
+    complete(args)
     cells = _cells(args)
     if args.embeddings and (args.baselines or args.document_mode != "sentences"):
         raise UsageError("--embeddings: of sentences; leave out --baselines and --document-mode")
@@ -93,8 +95,7 @@ def run(args: argparse.Namespace) -> None:
     encoder = load_vectors(args, lambda: _columns(sets))
     baselines, first_tokens = _baselines(args, encoder)
     output.mkdir(parents=True, exist_ok=True)
-    settings = {name: getattr(args, name) for name in ("k", "candidates", "backend", "center")}
-    settings |= {"seed": args.seed, "url_matching": args.url_matching}
+    settings = {name: getattr(args, name) for name in _SETTINGS}
     results, tables, metrics = {}, [], {}
     for data in sets:
         logger.info("%s: %s", data.name, _sizes(data))
@@ -102,9 +103,9 @@ def run(args: argparse.Namespace) -> None:
             _encode_in(encoder, output, data.name),
             _regroup(data, encoder, args.document_mode),
             cells=cells,
-            rank=args.debias,
+            rank=None if args.debias == AUTO else args.debias,
             baselines=baselines,
-            use_domains=args.domain is not None,
+            use_domains=bool(args.domain),
             memory_mb=args.memory_mb,
             **settings,
         )
@@ -115,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
             _draw(output, data, result)
     settings |= {
         "cells": list(cells),
-        "debias": "auto" if args.debias is None else args.debias,
+        "debias": args.debias,
         "domain": args.domain,
         "document_mode": args.document_mode,
         "splitter": args.splitter,
@@ -145,7 +146,7 @@ def _cells(args: argparse.Namespace) -> Sequence[str]:
 def _load(args: argparse.Namespace) -> list[AlignmentData]:
     from xling_jax.eval import document_data
 
-    settings = {"domain": args.domain, "splitter": args.splitter}
+    settings = {"domain": args.domain or None, "splitter": args.splitter}
     if args.gold is None:
         return [
             document_data.load_alignment_data(path, args.languages, **settings)

@@ -102,6 +102,7 @@ def measure_alignment(
     cells: Sequence[str] = CELLS,
     rank: int | None = None,
     center: bool = False,
+    density_on: str = "raw",
     seed: int = 0,
     baselines: Mapping[str, Encode] | None = None,
     k: int = MARGIN_NEIGHBORS,
@@ -120,6 +121,7 @@ def measure_alignment(
         rank: components of each language to remove in the debiased cells; None for the rule of
             `debias.choose_rank`.
         center: remove the mean vector as well.
+        density_on: "raw" vectors, or "debiased".
         seed: of the cross-validation of the density and of that rule.
         baselines: for each name the function from whole documents to embeddings [n, dim].
         k: see `align_documents`, as the next one.
@@ -136,7 +138,8 @@ def measure_alignment(
         ValueError: if a cell is unknown, there are no sentences, or vectors are not finite.
     """
     cells = _check_cells(cells)
-    documents, ranks = _represent_all(encode, data, cells, rank, center, seed)
+    lawdr = {"center": center, "density_on": density_on, "seed": seed}
+    documents, ranks = _represent_all(encode, data, cells, rank, lawdr)
     for name, encode_texts in (baselines or {}).items():
         documents[name] = {
             code: _encode_whole(encode_texts, side) for code, side in data.documents.items()
@@ -170,6 +173,7 @@ def represent_documents(
     *,
     rank: int,
     center: bool = False,
+    density_on: str = "raw",
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
     """Makes document vectors of one language in several ways; what they share is done once.
@@ -183,6 +187,7 @@ def represent_documents(
         representations: of `REPRESENTATIONS`.
         rank: components to remove in the debiased ones.
         center: remove the mean vector as well.
+        density_on: "raw" vectors, or "debiased", for the debiased ones.
         seed: of the density's cross-validation.
 
     Returns:
@@ -195,25 +200,28 @@ def represent_documents(
     components = None
     if any(name.startswith("debiased") for name in representations):
         components = debias.language_components(statistics, rank, center)
+    # By the vectors that the density is taken on; None for the mean.
+    weights: dict[str | None, np.ndarray | None] = {None: None}
+    pooled: dict[str | None, np.ndarray] = {}
     found: dict[str, np.ndarray] = {}
-    for pooling in ("mean", "weighted"):
-        wanted = [name for name in representations if name.endswith(pooling)]
-        if not wanted:
-            continue
-        weights = None
+    for name in representations:
+        bias, _, pooling = name.partition("-")
+        key = None
         if pooling == "weighted":
-            density = TophatDensity.fit(vectors, statistics, seed=seed)
-            weights = weighting.sentence_weights(density.fitted_counts)
-        biased = weighting.document_vectors(vectors, offsets, weights)
-        for name in wanted:
-            found[name] = biased
-            if name.startswith("debiased"):
-                shifted = biased
-                if center:
-                    ones = np.ones((len(vectors), 1), np.float32)
-                    total = weighting.document_vectors(ones, offsets, weights)
-                    shifted = biased - total * statistics.mean.astype(np.float32)
-                found[name] = debias.remove_components(shifted, components)
+            key = density_on if bias == "debiased" else "raw"
+        if key not in weights:
+            removed = components if key == "debiased" else None
+            density = TophatDensity.fit(vectors, statistics, removed, seed=seed)
+            weights[key] = weighting.sentence_weights(density.fitted_counts)
+        if key not in pooled:
+            pooled[key] = weighting.document_vectors(vectors, offsets, weights[key])
+        found[name] = pooled[key]
+        if bias == "debiased":
+            if center:
+                ones = np.ones((len(vectors), 1), np.float32)
+                total = weighting.document_vectors(ones, offsets, weights[key])
+                found[name] = found[name] - total * statistics.mean.astype(np.float32)
+            found[name] = debias.remove_components(found[name], components)
     return found
 
 
@@ -283,21 +291,20 @@ def _represent_all(
     data: AlignmentData,
     cells: Sequence[str],
     rank: int | None,
-    center: bool,
-    seed: int,
+    settings: dict,
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, int]]:
     """Document vectors by representation and language, and the ranks removed."""
     vectors = {code: _encode(encode, side, code) for code, side in data.documents.items()}
     ranks = dict.fromkeys(data.documents, 0)
     if any(cell.startswith("debiased") for cell in cells):
-        chosen = debias.choose_rank(vectors, seed=seed).rank if rank is None else rank
+        chosen = debias.choose_rank(vectors, seed=settings["seed"]).rank if rank is None else rank
         ranks = dict.fromkeys(data.documents, chosen)
     wanted = list(dict.fromkeys(cell.rpartition("-")[0] for cell in cells))
     documents: dict[str, dict[str, np.ndarray]] = {name: {} for name in wanted}
     for code, side in data.documents.items():
         # Popped: sentence vectors are the largest thing here and no longer needed.
         found = represent_documents(
-            vectors.pop(code), side.offsets, wanted, rank=ranks[code], center=center, seed=seed
+            vectors.pop(code), side.offsets, wanted, rank=ranks[code], **settings
         )
         for name, array in found.items():
             documents[name][code] = array
