@@ -50,10 +50,15 @@ setup(
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda13]"],
         "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
+        "huggingface": ["tokenizers>=0.20"],  # published encoders
+        "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
         # install a CPU build first, or pip takes the one with CUDA.
-        "peers": ["faiss-cpu", "mteb>=2", "pandas", "selenium"],
-        "test": ["transliterate", "pytest", "pytest-xdist", "pytest-timeout", "ruff"],
+        "peers": ["faiss-cpu", "mteb>=2", "pandas", "selenium", "sentence-transformers"],
+        "test": [
+            *["pytest", "pytest-timeout", "pytest-xdist", "ruff"],
+            *["sentencex>=1.0.14", "tokenizers>=0.20", "transliterate"],
+        ],
     },
     entry_points={"console_scripts": ["xling = xling_jax.cli.main:entry"]},
     classifiers=[

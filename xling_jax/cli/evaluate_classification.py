@@ -21,7 +21,6 @@ from xling_jax.cli.evaluation import (
 )
 
 if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
     from xling_jax.eval.classification import ClassificationMatrix
     from xling_jax.eval.classification_data import ClassificationData
 
@@ -164,7 +163,12 @@ def _measure(
     """The matrix of every protocol and classifier asked for, by name; texts are embedded once."""
     from xling_jax.eval import classification, document_modes
 
-    encode = encoder.encode if args.max_tokens is None else _shortened(encoder, args)
+    if args.max_tokens is not None:
+        try:
+            encoder = encoder.with_max_length(args.max_tokens)
+        except ValueError as error:
+            raise UsageError(f"--max-tokens: {error}") from error
+    encode = encoder.encode
     encode = document_modes.document_encoder(encode, args.documents, split=args.split)
     encode = classification.embed_once(encode, data)
     matrices = {}
@@ -217,28 +221,6 @@ def _count(text: str) -> int:
     """An integer of at least 1."""
     (value,) = numbers(int)(text)
     return value
-
-
-def _shortened(encoder: Encoder, args: argparse.Namespace) -> Any:
-    """The `encode` of the same model, cutting at `--max-tokens`."""
-    from xling_jax.encode import encoder as encoder_lib
-    from xling_jax.encode.model_directory import find_model_directory, load_model
-
-    if args.max_tokens > encoder.max_length_tokens:
-        raise UsageError(
-            f"--max-tokens {args.max_tokens}: the model takes at most {encoder.max_length_tokens}"
-        )
-    shorter = encoder_lib.Encoder(
-        encoder.module,
-        encoder.params,
-        encoder.vocab,
-        specials=load_model(find_model_directory(args.model)).specials,
-        max_length_tokens=args.max_tokens,
-        languages=encoder.languages,
-        fingerprint=encoder.fingerprint,
-        dim=encoder.dim,
-    )
-    return shorter.encode
 
 
 def _draw(path: Path, name: str, matrix: ClassificationMatrix) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from xling_jax.eval.retrieval import RetrievalMatrix
 
 _PACKAGES = ("xling_jax", "numpy", "scikit-learn", "jax", "jaxlib", "flax", "sentencepiece")
+_PACKAGES += ("sentencex", "tokenizers")
 # A matrix with fewer of its cells measured reads better as a list of pairs.
 _MIN_FILLED = 0.5
 # In this order, those there are; other P@k follow.
