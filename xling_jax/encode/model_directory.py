@@ -2,7 +2,7 @@
 
     config.json            family, sizes, languages, preprocessing, versions, training summary
     encoder.safetensors    parameters, float32, named by their path in the module ("a/b/kernel")
-    sentencepiece.model    the vocabulary; converted LASER encoders have files of their own
+    sentencepiece.model    the vocabulary; converted encoders have files of their own
     README.md              model card
 
 Loading executes nothing that comes from the directory: JSON and safetensors are data, and the

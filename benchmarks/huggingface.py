@@ -1,0 +1,225 @@
+"""Encoding speed: published transformers in this library against PyTorch, float32, random weights.
+
+    python benchmarks/huggingface.py --size minilm
+    python benchmarks/huggingface.py --size base
+    python benchmarks/huggingface.py --size minilm --text FILE --lines 2000
+
+Sizes are those of multilingual MiniLM (12 layers of width 384) and XLM-R base (12 of 768). Without
+`--text` one padded batch of made-up tokens is encoded and averaged, by `transformers` with its
+fused attention (sdpa) and by our module compiled as `xling_jax.encode.encoder.Encoder` does it.
+With `--text` the lines of a file become vectors, tokenizer included: by sentence-transformers with
+its own defaults, and by a model converted from the same directory, whose vectors must be equal.
+One process each, turns taken, medians compared.
+"""
+
+import argparse
+import itertools
+import json
+import tempfile
+from pathlib import Path
+
+import interleaved
+import numpy as np
+from train_step import PAD, make_batch
+
+SIZES = {
+    "minilm": {"width": 384, "layers": 12, "heads": 12, "ffn_width": 1536},
+    "base": {"width": 768, "layers": 12, "heads": 12, "ffn_width": 3072},
+    "tiny": {"width": 32, "layers": 2, "heads": 2, "ffn_width": 64},
+}
+VOCAB_SIZE = 32_000
+POSITIONS = 514
+
+
+def torch_model(size: dict[str, int], vocab_size: int):
+    """A random XLM-R of transformers."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.XLMRobertaConfig(
+        vocab_size=vocab_size,
+        hidden_size=size["width"],
+        num_hidden_layers=size["layers"],
+        num_attention_heads=size["heads"],
+        intermediate_size=size["ffn_width"],
+        max_position_embeddings=POSITIONS,
+        layer_norm_eps=1e-5,
+    )
+    model = transformers.AutoModel.from_config(config, attn_implementation="sdpa")
+    return model.eval()
+
+
+def torch_batch(args: argparse.Namespace, tokens: np.ndarray) -> None:
+    """Serves batches of the PyTorch model."""
+    import torch
+
+    model = torch_model(SIZES[args.size], VOCAB_SIZE)
+
+    def run() -> dict[str, float]:
+        with torch.inference_mode():
+            ids = torch.from_numpy(tokens).long()
+            mask = ids != PAD
+            states = model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+            vectors = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        return {"norm": float(np.linalg.norm(vectors.numpy()))}
+
+    run()
+    interleaved.serve(run, {})
+
+
+def jax_batch(args: argparse.Namespace, tokens: np.ndarray) -> None:
+    """Serves batches of our module."""
+    import jax
+
+    from xling_jax.models.registry import build_encoder
+    from xling_jax.train import flops
+
+    module = build_encoder("bert", vocab_size=VOCAB_SIZE, pad_id=PAD, **SIZES[args.size])
+    params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
+    apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
+
+    def run() -> dict[str, float]:
+        vectors = np.asarray(apply(params, jax.device_put(tokens)))
+        return {"norm": float(np.linalg.norm(vectors))}
+
+    run()
+    count = flops.matmul_flops(apply, params, tokens)
+    interleaved.serve(run, {"flops": count}, yardstick=_yardstick())
+
+
+def _yardstick():
+    import jax
+    import jax.numpy as jnp
+
+    matrix = jnp.full((interleaved.YARDSTICK_SIZE,) * 2, 1e-3, jnp.float32)
+    product = jax.jit(jnp.matmul)
+    product(matrix, matrix).block_until_ready()
+    return lambda: product(matrix, matrix).block_until_ready()
+
+
+def make_directories(args: argparse.Namespace, texts: list[str], directory: Path) -> None:
+    """Writes a sentence-transformers model with a tokenizer of these texts, and converts it."""
+    import sentence_transformers
+    import tokenizers
+    import transformers
+    from sentence_transformers.sentence_transformer import modules
+
+    from xling_jax.encode.huggingface import convert_huggingface
+
+    trained = tokenizers.SentencePieceUnigramTokenizer()
+    trained.train_from_iterator(texts, vocab_size=8000, unk_token="<unk>")
+    pieces = [tuple(row) for row in json.loads(trained.to_str())["model"]["vocab"]]
+    vocab = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
+    vocab += [row for row in pieces if row[0] != "<unk>"] + [("<mask>", 0.0)]
+    transformers.XLMRobertaTokenizer(vocab=vocab).save_pretrained(directory / "transformer")
+    model = torch_model(SIZES[args.size], len(vocab))
+    model.save_pretrained(directory / "transformer")
+    parts = [modules.Transformer(str(directory / "transformer"), max_seq_length=128)]
+    parts += [modules.Pooling(SIZES[args.size]["width"]), modules.Normalize()]
+    sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(
+        str(directory / "published")
+    )
+    convert_huggingface(directory / "published", directory / "converted")
+
+
+def encode_text(args: argparse.Namespace, texts: list[str]) -> None:
+    """Serves vectors of all texts, by the library that `args.worker` names."""
+    directory = Path(args.directory)
+    if args.worker == "torch":
+        import sentence_transformers
+
+        encoder = sentence_transformers.SentenceTransformer(
+            str(directory / "published"), device="cpu"
+        )
+    else:
+        import xling_jax
+
+        encoder = xling_jax.load(directory / "converted")
+
+    def run() -> dict[str, float]:
+        vectors = encoder.encode(texts)
+        np.save(directory / f"{args.worker}.npy", vectors)
+        return {"norm": float(np.linalg.norm(vectors))}
+
+    run()
+    interleaved.serve(run, {})
+
+
+def read_texts(args: argparse.Namespace) -> list[str]:
+    """The first lines of the file."""
+    with open(args.text, encoding="utf-8") as file:
+        return [line.strip() for line in itertools.islice(file, args.lines)]
+
+
+def work(args: argparse.Namespace) -> None:
+    """Becomes a worker."""
+    if args.text:
+        encode_text(args, read_texts(args))
+        return
+    tokens = make_batch(args.rows, args.length, VOCAB_SIZE)["source_tokens"]
+    {"torch": torch_batch, "jax": jax_batch}[args.worker](args, tokens)
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Starts both workers, lets them take turns and prints a Markdown table."""
+    options = [
+        text
+        for name in ("size", "rows", "length", "text", "lines", "directory")
+        for text in (f"--{name}", str(getattr(args, name)))
+    ]
+    names = ("torch", "jax")
+    workers = {name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names}
+    numbers = interleaved.take_turns(workers, args.rounds)
+    for worker in workers.values():
+        worker.close()
+    sentences = args.lines if args.text else args.rows
+    table = []
+    for name in names:
+        seconds, share = interleaved.median(numbers[name]), ""
+        if "flops" in workers[name].facts:
+            share = interleaved.matmul_share(numbers[name], workers[name].facts["flops"])
+            share = f"{share:.0%}"
+        ratio = f"{interleaved.ratio(numbers['torch'], numbers[name]):.2f}"
+        peak = f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}"
+        rate = f"{sentences / seconds:,.0f}"
+        table.append((name, f"{seconds * 1e3:,.0f}", rate, ratio, share, peak))
+    what = f"{args.lines} lines" if args.text else f"{args.rows} x {args.length} tokens"
+    print(f"Published encoder, {args.size}, {what}.")
+    print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
+    header = ("", "ms", "sentences/s", "speed over torch", "matmul share", "peak MB")
+    print(interleaved.markdown_table(header, table))
+
+
+def main() -> None:
+    """Runs the comparison."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", choices=SIZES, default="minilm")
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--text", default="", metavar="FILE", help="plain lines to encode instead")
+    parser.add_argument("--lines", type=int, default=2000, help="of --text")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--worker", choices=("jax", "torch"), help=argparse.SUPPRESS)
+    parser.add_argument("--directory", default="", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        work(args)
+        return
+    if not args.text:
+        compare(args)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        args.directory = directory
+        texts = read_texts(args)
+        args.lines = len(texts)
+        make_directories(args, texts, Path(directory))
+        compare(args)
+        torch_vectors, ours = (np.load(f"{directory}/{name}.npy") for name in ("torch", "jax"))
+        print(f"\nlargest difference between the vectors: {np.abs(torch_vectors - ours).max():.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The published transformers' encoder against float64 NumPy, and its invariances."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from xling_jax.models import registry
+from xling_jax.models.bert import ACTIVATIONS, BertEncoder, gelu
+
+SIZES = {"vocab_size": 20, "width": 12, "layers": 2, "heads": 3, "ffn_width": 16}
+SIZES |= {"max_length_tokens": 9, "pad_id": 4}
+TOKENS = np.array([[1, 7, 8, 9, 2, 4, 4], [1, 2, 4, 4, 4, 4, 4], [1, 3, 19, 0, 5, 6, 2]], np.int32)
+
+
+def build(**changes):
+    """A module and large random parameters, norms and biases included."""
+    module = BertEncoder(**{**SIZES, **changes})
+    shapes = jax.eval_shape(module.init, jax.random.key(0), TOKENS)["params"]
+    generator = np.random.default_rng(0)
+    fill = lambda s: generator.normal(0.1, 0.5, s.shape).astype(np.float32)
+    return module, jax.tree.map(fill, shapes)
+
+
+def encode(module, params, tokens=TOKENS):
+    return np.asarray(module.apply({"params": params}, tokens))
+
+
+def layer_norm(x, params, epsilon):
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon) * np.float64(
+        params["scale"]
+    ) + np.float64(params["bias"])
+
+
+def linear(x, params):
+    return x @ np.float64(params["kernel"]) + np.float64(params.get("bias", 0))
+
+
+def token_states(params, ids, *, layers, heads, activation, epsilon):
+    """States of one sentence without padding, head by head, in float64."""
+    x = np.float64(params["embedding"])[ids]
+    x = x + np.float64(params["position_embedding"])[: len(ids)]
+    x = layer_norm(x, params["embedding_norm"], epsilon)
+    width = x.shape[1]
+    for number in range(layers):
+        block = params[f"blocks_{number}"]
+        query, key, value = np.split(linear(x, block["attention_input"]), 3, axis=1)
+        attended = np.zeros_like(x)
+        for head in range(heads):
+            part = slice(head * width // heads, (head + 1) * width // heads)
+            scores = query[:, part] @ key[:, part].T / np.sqrt(width // heads)
+            attended[:, part] = scipy.special.softmax(scores, axis=1) @ value[:, part]
+        x = x + linear(attended, block["attention_output"])
+        x = layer_norm(x, block["attention_norm"], epsilon)
+        hidden = activation(linear(x, block["ffn_inner"]))
+        x = layer_norm(x + linear(hidden, block["ffn_outer"]), block["ffn_norm"], epsilon)
+    return x
+
+
+def exact_gelu(x):
+    return x * scipy.stats.norm.cdf(x)
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_vectors_are_those_of_the_equations(layers):
+    module, params = build(layers=layers, layer_norm_epsilon=1e-3)
+    for row, found in zip(TOKENS, encode(module, params), strict=True):
+        ids = row[row != 4]
+        options = {"layers": layers, "heads": 3, "activation": exact_gelu, "epsilon": 1e-3}
+        expected = token_states(params, ids, **options).mean(0)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("gelu_tanh", lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+        ("relu", lambda x: np.maximum(x, 0)),
+        ("swish", lambda x: x * scipy.special.expit(x)),
+    ],
+)
+def test_the_activation_is_the_one_asked_for(name, function):
+    module, params = build(activation=name)
+    options = {"layers": 2, "heads": 3, "activation": function, "epsilon": 1e-12}
+    expected = token_states(params, TOKENS[2], **options).mean(0)
+    np.testing.assert_allclose(encode(module, params)[2], expected, atol=1e-5)
+    assert np.abs(encode(build()[0], params)[2] - expected).max() > 1e-4
+
+
+def test_gelu_is_exact_at_both_ends():
+    x = np.concatenate([np.linspace(-8, 8, 1001), [-40, 40]]).astype(np.float32)
+    np.testing.assert_allclose(gelu(jnp.asarray(x)), exact_gelu(np.float64(x)), atol=1e-6)
+    assert gelu(jnp.asarray(x, jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("pooling", ["first", "max", "mean"])
+@pytest.mark.parametrize("pool_specials", [True, False])
+def test_padding_does_not_change_a_vector(pooling, pool_specials):
+    module, params = build(pooling=pooling, pool_specials=pool_specials)
+    padded = np.pad(TOKENS, ((0, 0), (0, 2)), constant_values=4)
+    found = encode(module, params)
+    np.testing.assert_allclose(encode(module, params, padded), found, atol=1e-5)
+    for row, vector in zip(TOKENS, found, strict=True):
+        alone = encode(module, params, row[row != 4][None])[0]
+        np.testing.assert_allclose(alone, vector, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["first", "max", "mean"])
+def test_pooling(pooling):
+    module, params = build(pooling=pooling)
+    options = {"layers": 2, "heads": 3, "activation": exact_gelu, "epsilon": 1e-12}
+    states = token_states(params, TOKENS[0, :5], **options)
+    expected = {"first": states[0], "max": states.max(0), "mean": states.mean(0)}[pooling]
+    np.testing.assert_allclose(encode(module, params)[0], expected, atol=1e-5)
+    inner = BertEncoder(**SIZES, pooling=pooling, pool_specials=False)
+    found = encode(inner, params)
+    if pooling != "first":
+        expected = {"max": states[1:4].max(0), "mean": states[1:4].mean(0)}[pooling]
+        np.testing.assert_array_equal(found[1], 0)  # nothing but special tokens
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+
+
+def test_the_head_is_dense_layers_and_a_norm():
+    projections = [[5, "tanh", True], [7, "identity", False]]
+    module, params = build(projections=projections, normalize=True)
+    assert module.dim == 7 and "bias" not in params["projections_1"]
+    pooled = encode(BertEncoder(**SIZES), params).astype(np.float64)
+    expected = np.tanh(linear(pooled, params["projections_0"]))
+    expected = linear(expected, params["projections_1"])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encode(module, params), expected, atol=1e-5)
+
+
+def test_order_counts_and_jit_does_not():
+    module, params = build()
+    found = encode(module, params)
+    turned = TOKENS[:, [0, 2, 1, 3, 4, 5, 6]]
+    assert np.abs(encode(module, params, turned)[0] - found[0]).max() > 1e-3
+    jitted = jax.jit(lambda tokens: module.apply({"params": params}, tokens))(TOKENS)
+    np.testing.assert_allclose(jitted, found, atol=1e-5)
+
+
+def test_bfloat16_stays_close_and_gives_float32():
+    module, params = build()
+    low = BertEncoder(**SIZES, dtype="bfloat16")
+    found, expected = encode(low, params), encode(module, params)
+    assert found.dtype == np.float32 and np.abs(found - expected).max() > 0
+    np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heads": 5}, r"encoder.heads=5 must divide encoder.width=12"),
+        ({"pooling": "cls"}, "encoder.pooling='cls' must be one of first, mean, max"),
+        ({"activation": "elu"}, f"activation='elu' must be one of {', '.join(ACTIVATIONS)}"),
+        ({"max_length_tokens": 6}, "length 7; encoder.max_length_tokens=6 is the longest"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, message):
+    module = BertEncoder(**{**SIZES, **changes})
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(module.init, jax.random.key(0), TOKENS)
+
+
+def test_it_is_a_family_with_a_special_token_on_either_side():
+    module = registry.build_encoder("bert", **SIZES, projections=[[3, "tanh", True]])
+    assert isinstance(module, BertEncoder) and module.dim == 3
+    assert hash(module) == hash(BertEncoder(**SIZES, projections=((3, "tanh", True),)))
+    assert registry.encoder_specials("bert") == (("bos",), ("eos",))
