@@ -12,6 +12,9 @@ import numpy as np
 
 from xling_jax.documents.rows import as_vectors, row_blocks
 
+# Of a language, so that a fifth of them is at least one.
+_MIN_SENTENCES = 5
+
 
 @dataclasses.dataclass(frozen=True)
 class GramStatistics:
@@ -103,19 +106,56 @@ def language_components(statistics: GramStatistics, rank: int, center: bool = Fa
     Raises:
         ValueError: if removing so many components would leave nothing of the fitted vectors.
     """
-    gram = statistics.centered_gram if center else statistics.gram
-    values, vectors = np.linalg.eigh(gram)
-    # Rounding leaves about so much of what is zero.
-    smallest = max(values[-1], 0) * len(gram) * np.finfo(np.float64).eps
-    full_rank = int(np.count_nonzero(values > smallest))
+    vectors, full_rank = _right_singular_vectors(statistics, center)
     if not 1 <= rank < full_rank:
         kind = "centered " if center else ""
         raise ValueError(
             f"rank={rank} must be at least 1 and below {full_rank}, the rank of the {kind}vectors "
-            f"({statistics.count} sentences of dim {len(gram)}): removing as many leaves nothing; "
-            "use a smaller rank, more sentences, or no debiasing"
+            f"({statistics.count} sentences of dim {len(vectors)}): removing as many leaves "
+            "nothing; use a smaller rank, more sentences, or no debiasing"
         )
-    return np.ascontiguousarray(vectors[:, ::-1][:, :rank])
+    return np.ascontiguousarray(vectors[:, :rank])
+
+
+def _right_singular_vectors(statistics: GramStatistics, center: bool) -> tuple[np.ndarray, int]:
+    """[dim, dim], largest singular value first, and how many singular values are not zero."""
+    values, vectors = np.linalg.eigh(statistics.centered_gram if center else statistics.gram)
+    # Rounding leaves about so much of what is zero.
+    zero = max(np.trace(statistics.gram), 0) * len(vectors) * np.finfo(np.float64).eps
+    return vectors[:, ::-1], int(np.count_nonzero(values > zero))
+
+
+def principal_axes(
+    statistics: GramStatistics, num_dims: int, components: np.ndarray | None = None
+) -> np.ndarray:
+    """Principal axes of vectors, or of what is left of them without their language components.
+
+    Args:
+        statistics: of the vectors as they came.
+        num_dims: number of axes wanted, at least 1.
+        components: [dim, rank], orthonormal columns, removed first; None for none.
+
+    Returns:
+        [dim, d] float64, orthonormal columns, largest variance first; d is `num_dims`, or less if
+        dim or the number of vectors less one is less, but at least 1. Axes of no variance are
+        arbitrary.
+
+    Raises:
+        ValueError: if `num_dims` is below 1.
+    """
+    if num_dims < 1:
+        raise ValueError(f"the number of principal components must be at least 1; got {num_dims}")
+    gram = statistics.centered_gram
+    if components is not None:
+        # On both sides: the Gram matrix of v - U U^T v.
+        gram = remove_components(remove_components(gram, components).T, components)
+    num_dims = num_axes(num_dims, len(gram), statistics.count)
+    return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1][:, :num_dims])
+
+
+def num_axes(num_dims: int, dim: int, num_sentences: int) -> int:
+    """How many of `num_dims` principal axes vectors have: n of them span n - 1 dimensions."""
+    return min(num_dims, dim, max(num_sentences - 1, 1))
 
 
 def remove_components(
@@ -147,6 +187,7 @@ def choose_rank(
     max_accuracy: float = 0.55,
     seed: int = 0,
     max_sentences: int = 5000,
+    center: bool = False,
 ) -> RankChoice:
     """Finds the smallest rank after which a linear classifier cannot tell the languages.
 
@@ -163,6 +204,7 @@ def choose_rank(
         max_accuracy: the bound for two languages.
         seed: of the draw of sentences, of the split and of the SVM.
         max_sentences: of a language, given to the SVM.
+        center: see `language_components`.
 
     Returns:
         The rank and the accuracies up to it.
@@ -171,4 +213,72 @@ def choose_rank(
         ValueError: if there are fewer than two languages or five sentences in one, or no rank
             will do.
     """
-    raise NotImplementedError
+    if len(vectors_by_language) < 2:
+        raise ValueError(
+            "a rank is chosen by telling languages apart, which needs two or more; "
+            f"got {', '.join(vectors_by_language) or 'none'}"
+        )
+    statistics = {}
+    for language, vectors in vectors_by_language.items():
+        statistics[language] = gram_matrix(vectors)
+        if len(vectors) < _MIN_SENTENCES:
+            raise ValueError(
+                f"{language} must have at least {_MIN_SENTENCES} sentences for a split of 8:2; "
+                f"got {len(vectors)}"
+            )
+    sizes = {len(one.total) for one in statistics.values()}
+    if len(sizes) > 1:
+        raise ValueError(f"vectors of all languages must have one dim; got {sorted(sizes)}")
+    singular = [_right_singular_vectors(one, center) for one in statistics.values()]
+    full_rank = min(rank for _, rank in singular)
+    if ranks is None:
+        ranks = [2**power for power in range(full_rank.bit_length()) if 2**power < full_rank]
+    elif not all(1 <= rank < full_rank for rank in ranks):
+        raise ValueError(
+            f"ranks must be at least 1 and below {full_rank}, the smallest rank of a language's "
+            f"vectors; got {list(ranks)}"
+        )
+    bound = 1 / len(statistics) + max_accuracy - 1 / 2
+    samples = _equal_samples(list(vectors_by_language.values()), max_sentences, seed)
+    means = [one.mean if center else None for one in statistics.values()]
+    accuracies = {0: _language_accuracy(samples, seed)}
+    for rank in ranks:
+        debiased = [
+            remove_components(sample, vectors[:, :rank], mean)
+            for sample, (vectors, _), mean in zip(samples, singular, means, strict=True)
+        ]
+        accuracies[rank] = _language_accuracy(debiased, seed)
+        if accuracies[rank] < bound:
+            return RankChoice(rank, accuracies, bound)
+    tried = ", ".join(f"{rank}: {accuracy:.1%}" for rank, accuracy in accuracies.items())
+    raise ValueError(
+        f"no rank tried brings the accuracy of telling languages below {bound:.1%} ({tried}); "
+        "choose a rank by hand or raise max_accuracy"
+    )
+
+
+def _equal_samples(arrays: Sequence[np.ndarray], max_sentences: int, seed: int) -> list[np.ndarray]:
+    """Equally many rows of each array, drawn without replacement, float32."""
+    rng = np.random.default_rng(seed)
+    size = min(max_sentences, *map(len, arrays))
+    return [
+        np.asarray(array[np.sort(rng.choice(len(array), size, replace=False))], np.float32)
+        for array in arrays
+    ]
+
+
+def _language_accuracy(samples: Sequence[np.ndarray], seed: int) -> float:
+    """Accuracy of a linear SVM that tells which sample a held-out fifth of the vectors is from."""
+    # Imported here: the rest of the module has no need of it, and it takes long.
+    from sklearn.model_selection import train_test_split
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import LinearSVC
+
+    labels = np.repeat(np.arange(len(samples)), [len(sample) for sample in samples])
+    train, test, train_labels, test_labels = train_test_split(
+        np.concatenate(samples), labels, test_size=0.2, stratify=labels, random_state=seed
+    )
+    # The primal problem: the dual one does not converge where languages cannot be told.
+    classifier = make_pipeline(StandardScaler(), LinearSVC(dual=False, random_state=seed))
+    return float(classifier.fit(train, train_labels).score(test, test_labels))

@@ -7,12 +7,29 @@ estimator of its own, can then be compared.
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from xling_jax.documents.debias import (
+    gram_matrix,
+    language_components,
+    num_axes,
+    remove_components,
+)
+from xling_jax.documents.density import TophatDensity
+from xling_jax.documents.neighbor_counts import Report
+from xling_jax.documents.rows import BLOCK_ROWS, as_vectors
+from xling_jax.documents.weighting import checked_offsets, document_vectors, sentence_weights
 
 WEIGHTINGS = ("kde", "none")
 DENSITY_INPUTS = ("raw", "debiased")
+_FORMAT = "xling_jax.lawdr/1"
 
 
 class Lawdr:
@@ -49,15 +66,48 @@ class Lawdr:
         bandwidth: float | None = None,
         seed: int = 0,
     ):
-        raise NotImplementedError
+        if rank is not None and rank < 1:
+            raise ValueError(f"rank must be at least 1, or None for no debiasing; got {rank}")
+        if center and rank is None:
+            raise ValueError("center=True is part of debiasing; give a rank too")
+        for name, value, known in (
+            ("weighting", weighting, WEIGHTINGS),
+            ("density_on", density_on, DENSITY_INPUTS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
+        if density_dim < 1:
+            raise ValueError(f"density_dim must be at least 1; got {density_dim}")
+        if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
+            raise ValueError(f"bandwidth must be above 0, or None to choose it; got {bandwidth}")
+        self.rank = rank
+        self.center = center
+        self.weighting = weighting
+        self.density_on = density_on
+        self.density_dim = density_dim
+        self.bandwidth = bandwidth
+        self.seed = seed
+        self.dim: int | None = None
+        self.num_sentences = 0
+        self.mean: np.ndarray | None = None
+        self.components: np.ndarray | None = None
+        self.density: TophatDensity | None = None
 
-    def fit(self, vectors: np.ndarray) -> Lawdr:
+    @property
+    def settings(self) -> dict[str, bool | int | float | str | None]:
+        """The constructor's arguments."""
+        names = "rank", "center", "weighting", "density_on", "density_dim", "bandwidth", "seed"
+        return {name: getattr(self, name) for name in names}
+
+    def fit(self, vectors: np.ndarray, report: Report | None = None) -> Lawdr:
         """Learns components and density from all sentences of a language.
 
         Reads the vectors twice, block by block.
 
         Args:
             vectors: [n, dim] of any real number type; may be memory-mapped.
+            report: called with the work done and all work while neighbors are counted, which takes
+                the longest.
 
         Returns:
             The estimator itself.
@@ -66,14 +116,34 @@ class Lawdr:
             ValueError: if there are no sentences, a value is not finite, or `rank` is so high that
                 nothing would be left.
         """
-        raise NotImplementedError
+        vectors = as_vectors(vectors)
+        statistics = gram_matrix(vectors)
+        components, mean, density = None, None, None
+        if self.rank is not None:
+            components = language_components(statistics, self.rank, self.center)
+            mean = statistics.mean.astype(np.float32) if self.center else None
+        if self.weighting == "kde":
+            density = TophatDensity.fit(
+                vectors,
+                statistics,
+                components if self.density_on == "debiased" else None,
+                self.density_dim,
+                self.bandwidth,
+                self.seed,
+                report,
+            )
+        # All at once, at the end: a fit that fails changes nothing.
+        self.components = None if components is None else components.astype(np.float32)
+        self.mean, self.density = mean, density
+        self.dim, self.num_sentences = vectors.shape[1], len(vectors)
+        return self
 
     def transform(self, vectors: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """Makes document vectors.
 
         Args:
-            vectors: [n, dim], sentences in the order of their documents; those fitted or others.
-                May be memory-mapped; read block by block.
+            vectors: [n, dim], sentences in the order of their documents; those fitted, whose
+                densities are then known, or others. May be memory-mapped; read block by block.
             offsets: [docs + 1] int: document i holds the sentences offsets[i] to
                 offsets[i + 1] - 1.
 
@@ -84,7 +154,22 @@ class Lawdr:
             ValueError: if the estimator is not fitted, shapes or offsets do not fit, or a value is
                 not finite.
         """
-        raise NotImplementedError
+        vectors = self._checked(vectors)
+        offsets = checked_offsets(offsets, len(vectors))
+        weights = self.weights(vectors) if self.weighting == "kde" else None
+        documents = document_vectors(vectors, offsets, weights)
+        if self.components is None:
+            return documents
+        # The projection is linear: of a sum as well as of the summands, and documents are fewer.
+        shares = (np.diff(offsets) > 0).astype(np.float64)
+        if weights is not None:
+            shares = np.diff(np.concatenate([[0], np.cumsum(weights)])[offsets])
+        for start in range(0, len(documents), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            if self.mean is not None:
+                documents[rows] -= shares[rows, None].astype(np.float32) * self.mean
+            documents[rows] = remove_components(documents[rows], self.components)
+        return documents
 
     def weights(self, vectors: np.ndarray) -> np.ndarray:
         """Weights of sentences by their density among those fitted; 1 each with "none".
@@ -93,20 +178,55 @@ class Lawdr:
             vectors: [n, dim], see `transform`.
 
         Returns:
-            [n] float64 in (0, 1].
+            [n] float64 in (0, 1]. Among the fitted sentences, one of mean density has 1/3.
+
+        Raises:
+            ValueError: as `transform`.
         """
-        raise NotImplementedError
+        vectors = self._checked(vectors)
+        if self.density is None:
+            return np.ones(len(vectors))
+        return sentence_weights(self.density.counts(vectors), self.density.mean_count)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one safetensors file with the settings as JSON in its header.
 
         Its size is that of the components, 4 bytes x dim x rank, and with "kde" 72 bytes for every
-        fitted sentence, whose coordinates densities are counted among.
+        fitted sentence (with 16 principal components): densities are counted among them.
 
         Args:
             path: replaced if it exists, whole or not at all.
+
+        Raises:
+            ValueError: if the estimator is not fitted.
+            OSError: from the file system.
         """
-        raise NotImplementedError
+        self._check_fitted()
+        tensors = {"mean": self.mean, "components": self.components}
+        facts = {"settings": self.settings, "dim": self.dim, "num_sentences": self.num_sentences}
+        if self.density is not None:
+            density = self.density
+            facts["density"] = {"bandwidth": density.bandwidth}
+            tensors |= {
+                "density.mean": density.mean,
+                "density.axes": density.axes,
+                "density.points": density.points,
+                "density.counts": density.fitted_counts,
+            }
+        tensors = {
+            name: np.ascontiguousarray(tensor)
+            for name, tensor in tensors.items()
+            if tensor is not None
+        }
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}.tmp")
+        try:
+            save_file(tensors, temporary, {"format": _FORMAT, "lawdr": json.dumps(facts)})
+            os.replace(temporary, path)
+        except SafetensorError as error:  # What it makes of a full disk.
+            raise OSError(f"{path}: could not be written: {error}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Lawdr:
@@ -120,5 +240,63 @@ class Lawdr:
 
         Raises:
             ValueError: if the file is damaged or holds something else.
+            OSError: if it cannot be read.
         """
-        raise NotImplementedError
+        with open(path, "rb"):  # safetensors' own errors do not name the file.
+            pass
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != _FORMAT:
+                    raise ValueError(f"it holds {metadata.get('format', 'something else')!r}")
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return cls._from_parts(json.loads(metadata["lawdr"]), tensors)
+        except (SafetensorError, ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path}: not a LAWDR estimator of this version: {error}") from error
+
+    @classmethod
+    def _from_parts(cls, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Lawdr:
+        lawdr = cls(**facts["settings"])
+        lawdr.dim, lawdr.num_sentences = int(facts["dim"]), int(facts["num_sentences"])
+        lawdr._check_tensors(tensors)
+        lawdr.mean, lawdr.components = tensors.get("mean"), tensors.get("components")
+        if lawdr.weighting == "kde":
+            lawdr.density = TophatDensity(
+                tensors["density.mean"],
+                tensors["density.axes"],
+                tensors["density.points"],
+                float(facts["density"]["bandwidth"]),
+                tensors["density.counts"],
+            )
+        return lawdr
+
+    def _check_tensors(self, tensors: dict[str, np.ndarray]) -> None:
+        """Raises ValueError if names, types or shapes are not those that the settings ask for."""
+        shapes = {}
+        if self.rank is not None:
+            shapes["components"] = (self.dim, self.rank)
+        if self.center:
+            shapes["mean"] = (self.dim,)
+        if self.weighting == "kde":
+            axes = num_axes(self.density_dim, self.dim, self.num_sentences)
+            shapes["density.mean"] = (self.dim,)
+            shapes["density.axes"] = (self.dim, axes)
+            shapes["density.points"] = (self.num_sentences, axes)
+            shapes["density.counts"] = (self.num_sentences,)
+        if tensors.keys() != shapes.keys():
+            raise ValueError(f"tensors must be {sorted(shapes)}; found {sorted(tensors)}")
+        for name, tensor in tensors.items():
+            dtype = np.int64 if name == "density.counts" else np.float32
+            if tensor.shape != shapes[name] or tensor.dtype != dtype:
+                raise ValueError(
+                    f"{name} must be {np.dtype(dtype)} {shapes[name]}; found {tensor.dtype} "
+                    f"{tensor.shape}"
+                )
+
+    def _checked(self, vectors: np.ndarray) -> np.ndarray:
+        self._check_fitted()
+        return as_vectors(vectors, dim=self.dim)
+
+    def _check_fitted(self) -> None:
+        if self.dim is None:
+            raise ValueError("this Lawdr is not fitted; call fit(vectors) first")
