@@ -20,6 +20,7 @@ from xling_jax.cli import align_arguments
 from xling_jax.cli.main import main
 from xling_jax.data.vocab import train_vocab
 from xling_jax.documents import lawdr as lawdr_lib
+from xling_jax.documents.debias import choose_rank
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.encode.encoder import Encoder
 from xling_jax.eval.document_alignment import CELLS
@@ -189,6 +190,15 @@ def test_pairs_are_those_of_the_library(files, encoder, options, settings):
     assert [pair[0] for pair in found] == sorted((pair[0] for pair in found), reverse=True)
 
 
+def test_the_rank_is_found_by_default(files, encoder, caplog):
+    with caplog.at_level("INFO"):
+        assert run(files) == 0
+    named = {code: sentence_vectors(encoder, code)[0] for code in FUNCTION_WORDS}
+    rank = choose_rank(named).rank
+    assert f"debiasing: {rank} components of each language" in caplog.text
+    check_same(read(files / "out.tsv"), expected_pairs(encoder, rank=rank))
+
+
 def test_most_documents_find_their_translation_and_the_log_tells(files, encoder, caplog):
     with caplog.at_level("INFO"):
         assert run(files, *RANK, "--gold", files / "gold.tsv") == 0
@@ -316,8 +326,9 @@ def test_one_document_on_each_side(files, encoder):
 def test_a_threshold(files, encoder):
     assert run(files, *RANK) == 0
     scores = [pair[0] for pair in read(files / "out.tsv")]
-    assert run(files, *RANK, "--overwrite", "--threshold", scores[10]) == 0
-    assert [pair[0] for pair in read(files / "out.tsv")] == pytest.approx(scores[:10], abs=2e-6)
+    between = (scores[9] + scores[10]) / 2
+    assert run(files, *RANK, "--overwrite", "--threshold", between) == 0
+    assert [pair[0] for pair in read(files / "out.tsv")] == scores[:10]
 
 
 @pytest.mark.parametrize(

@@ -236,16 +236,16 @@ def _represent(
         ]
     rank = None if args.debias == AUTO else args.debias or None
     if args.debias == AUTO:
-        choice = debias.choose_rank(dict(enumerate(vectors)), seed=args.seed)
-        rank = choice.rank or None
-        logger.info("debiasing: %d components of each language", choice.rank)
+        named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
+        rank = debias.choose_rank(named, seed=args.seed, center=args.center).rank
+        logger.info("debiasing: %d components of each language", rank)
     documents = []
     for side, array in zip(sides, vectors):
         lawdr = Lawdr(
             rank=rank,
-            center=args.center and rank is not None,
+            center=args.center,
             weighting=args.weighting,
-            density_on=args.density_on if rank is not None else "raw",
+            density_on=args.density_on,
             seed=args.seed,
         )
         documents.append(lawdr.fit(array).transform(array, side.offsets))

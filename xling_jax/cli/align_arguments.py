@@ -23,7 +23,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 # An argument whose value is None was not given.
 _DEFAULTS: dict[str, Any] = {name: values[0] for name, values in _CHOICES.items()} | {
-    "debias": 64,
+    "debias": AUTO,
     "center": False,
     "k": 4,
     "domain": "",
@@ -59,8 +59,8 @@ def add_method_arguments(parser: argparse.ArgumentParser) -> None:
         "--debias",
         type=_rank,
         metavar="N",
-        help="components of each language to remove (64); 0 for none; auto: the fewest, of powers "
-        "of two, after which a linear classifier cannot tell the languages",
+        help="components of each language to remove; 0 for none; auto (default): the fewest, of "
+        "powers of two, after which a linear classifier cannot tell the languages",
     )
     parser.add_argument(
         "--center",

@@ -267,6 +267,9 @@ def _table(data: AlignmentData, result: AlignmentResult) -> str:
     ]
     lines = [f"## {data.name}: document alignment, %", "", markdown_table(header, rows), ""]
     lines.append(markdown_table([primary, "recall", "gold pairs"], by_pair))
+    removed = [f"{rank} in {code}" for code, rank in result.ranks.items() if rank]
+    if removed:
+        lines += ["", f"Components of the language removed: {', '.join(removed)}."]
     empty = [f"{count} in {code}" for code, count in result.num_empty.items() if count]
     if empty:
         lines += ["", f"Empty documents, never matched: {', '.join(empty)}."]

@@ -297,8 +297,10 @@ def _represent_all(
     vectors = {code: _encode(encode, side, code) for code, side in data.documents.items()}
     ranks = dict.fromkeys(data.documents, 0)
     if any(cell.startswith("debiased") for cell in cells):
-        chosen = debias.choose_rank(vectors, seed=settings["seed"]).rank if rank is None else rank
-        ranks = dict.fromkeys(data.documents, chosen)
+        if rank is None:
+            shared = {name: settings[name] for name in ("seed", "center")}
+            rank = debias.choose_rank(vectors, **shared).rank
+        ranks = dict.fromkeys(data.documents, rank)
     wanted = list(dict.fromkeys(cell.rpartition("-")[0] for cell in cells))
     documents: dict[str, dict[str, np.ndarray]] = {name: {} for name in wanted}
     for code, side in data.documents.items():
