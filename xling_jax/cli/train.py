@@ -12,7 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.cli import common, prepare_data, training_evaluation
+from xling_jax.cli import common, distributed, prepare_data, training_evaluation
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     common.add_config_arguments(parser)
+    distributed.add_arguments(parser)
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -52,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
 
         print(describe(config))
         return 0
-    return train_from_config(config, args.workdir)
+    with distributed.joined(args):
+        return train_from_config(config, args.workdir)
 
 
 def train_from_config(config: ConfigDict, workdir: str) -> int:
@@ -273,7 +275,10 @@ def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[training_evaluation.
 
 
 class _Sigterm:
-    """Notes a SIGTERM instead of dying of it."""
+    """Notes a SIGTERM instead of dying of it.
+
+    One of several processes leaves the signal to JAX, which tells all of them.
+    """
 
     def __init__(self):
         self._received = False
@@ -282,11 +287,16 @@ class _Sigterm:
         return self._received
 
     def __enter__(self) -> "_Sigterm":
-        self._previous = signal.signal(signal.SIGTERM, self._note)
+        import jax
+
+        self._installed = not jax.distributed.is_initialized()
+        if self._installed:
+            self._previous = signal.signal(signal.SIGTERM, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._previous)
+        if self._installed:
+            signal.signal(signal.SIGTERM, self._previous)
 
     def _note(self, *_: object) -> None:
         self._received = True

@@ -1,0 +1,119 @@
+"""One command in several processes: wrong use, and how a process that ends takes the others."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.corpora_for_cli import ROOT
+from xling_jax.cli.main import main
+
+TRAIN = ["train", "--config", f"{ROOT}/configs/ct_laser.py:smoke", "--workdir", "w"]
+WRONG = {
+    "--coordinator localhost:1": "--num-processes is missing",
+    "--num-processes 2 --process-id 0": "--coordinator is missing",
+    "--coordinator localhost --num-processes 2 --process-id 0": "must be HOST:PORT",
+    "--coordinator localhost:1 --num-processes 2 --process-id 2": "must be from 0 to",
+    "--coordinator localhost:1 --num-processes 0 --process-id 0": "must be from 0 to",
+    "--distributed --coordinator localhost:1": "give one",
+    "--distributed": "no TPU pod, GKE, Slurm or Open MPI job found",
+}
+
+
+@pytest.mark.parametrize("options", WRONG)
+def test_wrong_use_is_one_line(options, capsys):
+    assert main([*TRAIN, *options.split()]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("xling")]
+    assert len(lines) == 1 and WRONG[options] in lines[0]
+
+
+# Joins, meets the other, then ends as told, while the other waits to meet again.
+_PROCESS = """
+import argparse, os, signal, sys
+from jax.experimental import multihost_utils
+from xling_jax.cli import common, distributed
+
+distributed.HEARTBEAT_TIMEOUT_S = 5
+parser = argparse.ArgumentParser()
+distributed.add_arguments(parser)
+parser.add_argument("--end")
+args = parser.parse_args()
+with distributed.joined(args):
+    multihost_utils.sync_global_devices("begin")
+    print("began", flush=True)
+    if args.end == "error":
+        raise ValueError("bad luck")
+    if args.end == "use":
+        raise common.UsageError("bad use")
+    if args.end == "stall":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    multihost_utils.sync_global_devices("end")
+"""
+
+
+def start_pair(*ends: str) -> list[subprocess.Popen]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ["--coordinator", address, "--num-processes", "2", "--process-id"]
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROCESS, *options, str(number), "--end", end],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, end in enumerate(ends)
+    ]
+
+
+def wait_until_met(pair: list[subprocess.Popen]) -> None:
+    for process in pair:
+        assert "began\n" in iter(process.stdout.readline, "")  # Gloo prints too
+
+
+def finish(pair: list[subprocess.Popen]) -> tuple[list[int], list[str]]:
+    """Statuses and errors of both, once they have met."""
+    try:
+        wait_until_met(pair)
+        started = time.monotonic()
+        errors = [process.communicate(timeout=120)[1] for process in pair]
+        # Far from the 300 s that JAX would wait for the others at exit.
+        assert time.monotonic() - started < 60
+    finally:
+        for process in pair:
+            process.kill()
+    return [process.returncode for process in pair], errors
+
+
+def test_processes_that_succeed_leave_together():
+    assert finish(start_pair("well", "well"))[0] == [0, 0]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_error_in_one_ends_both(number):
+    statuses, errors = finish(
+        start_pair(*(["error", "well"] if number == 0 else ["well", "error"]))
+    )
+    assert statuses[number] == 1 and "bad luck" in errors[number]
+    assert statuses[1 - number] != 0
+
+
+def test_wrong_use_found_late_has_its_status():
+    assert finish(start_pair("use", "use"))[0] == [2, 2]
+
+
+def test_a_stalled_process_is_noticed():
+    pair = start_pair("well", "stall")
+    try:
+        wait_until_met(pair)
+        assert pair[0].wait(timeout=120) == -signal.SIGABRT  # JAX ends the process itself
+        assert pair[1].poll() is None
+    finally:
+        for process in pair:
+            process.kill()
+    assert "stopped sending heartbeats" in pair[0].stderr.read()

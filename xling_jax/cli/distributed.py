@@ -1,0 +1,122 @@
+"""One command as several processes: how each finds the others, and how all leave."""
+
+import argparse
+import atexit
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+
+from xling_jax.cli import common
+
+logger = logging.getLogger(__name__)
+
+# A process that is not heard of for so long is taken for dead, and the others end.
+HEARTBEAT_TIMEOUT_S = 60
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds `--distributed`, or `--coordinator`, `--num-processes` and `--process-id`."""
+    group = parser.add_argument_group(
+        "several processes", "the same command is started in each; launch/ has scripts that do it"
+    )
+    group.add_argument(
+        "--distributed",
+        action="store_true",
+        help="find the others as a TPU pod, GKE, Slurm or Open MPI announces them",
+    )
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
+    group.add_argument("--num-processes", type=int, metavar="N")
+    group.add_argument("--process-id", type=int, metavar="I", help="of this one, from 0 to N - 1")
+
+
+@contextlib.contextmanager
+def joined(args: argparse.Namespace) -> Iterator[None]:
+    """Joins the other processes of a command, if there are any, for the time of a block.
+
+    All leave the block together, except after an error: the others wait for this process
+    somewhere inside, and to wait for them would be for ever.
+
+    Args:
+        args: with the arguments of `add_arguments`.
+
+    Raises:
+        common.UsageError: if they do not fit each other, or there is no cluster to be found.
+        OSError: if the others do not answer.
+    """
+    arguments = _initialize_arguments(args)
+    if arguments is None:
+        yield
+        return
+    import jax
+
+    try:
+        jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S, **arguments)
+    except ValueError as error:
+        raise common.UsageError(
+            f"--distributed: no TPU pod, GKE, Slurm or Open MPI job found ({error}); give "
+            "--coordinator, --num-processes and --process-id"
+        ) from error
+    except RuntimeError as error:
+        raise OSError(f"the other processes do not answer: {str(error).splitlines()[0]}") from error
+    try:
+        logger.info(
+            "process %d of %d, %d of %d devices",
+            *(jax.process_index(), jax.process_count()),
+            *(jax.local_device_count(), jax.device_count()),
+        )
+        yield
+    except BaseException as error:
+        # JAX waits for all processes at exit. What is registered last is called first.
+        atexit.register(_leave, _exit_status(error))
+        raise
+    jax.distributed.shutdown()
+
+
+def _initialize_arguments(args: argparse.Namespace) -> dict | None:
+    """Arguments of `jax.distributed.initialize`, None for a single process."""
+    given = {
+        "--coordinator": args.coordinator,
+        "--num-processes": args.num_processes,
+        "--process-id": args.process_id,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return {} if args.distributed else None
+    if args.distributed:
+        raise common.UsageError("--distributed finds what --coordinator and the like say; give one")
+    if missing:
+        raise common.UsageError(
+            f"--coordinator, --num-processes and --process-id go together; {missing[0]} is missing"
+        )
+    host, _, port = args.coordinator.rpartition(":")
+    if not host or not port.isdigit():
+        raise common.UsageError(
+            f"--coordinator {args.coordinator}: must be HOST:PORT, e.g. 10.0.0.2:8476"
+        )
+    if not 0 <= args.process_id < args.num_processes:
+        raise common.UsageError(
+            f"--process-id {args.process_id} must be from 0 to --num-processes - 1 = "
+            f"{args.num_processes - 1}"
+        )
+    return {
+        "coordinator_address": args.coordinator,
+        "num_processes": args.num_processes,
+        "process_id": args.process_id,
+        # In a Slurm allocation, say, JAX would else choose one device for this process.
+        "cluster_detection_method": "deactivate",
+    }
+
+
+def _exit_status(error: BaseException) -> int:
+    """The status with which `main` ends for an error."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    return 2 if isinstance(error, common.UsageError) else 1
+
+
+def _leave(status: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
