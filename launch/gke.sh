@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# One xling command on all hosts of a TPU slice in a GKE cluster, as the JobSet of jobset.yaml.
+#
+#   launch/gke.sh [--dry-run] image                     build this checkout into IMAGE and push it
+#   launch/gke.sh [--dry-run] start COMMAND [ARG ...]   run `xling COMMAND ARG ...` on all hosts
+#   launch/gke.sh [--dry-run] logs                      follow the log of worker 0
+#   launch/gke.sh [--dry-run] delete                    save a checkpoint, leave, and be forgotten
+#
+#   export NAME=laser IMAGE=us-docker.pkg.dev/PROJECT/xling/xling_jax:1
+#   export ACCELERATOR=tpu-v5-lite-podslice TOPOLOGY=4x4 HOSTS=4 CHIPS=4
+#   launch/gke.sh image
+#   launch/gke.sh start train --config configs/ct_laser.py --workdir gs://BUCKET/ct_laser
+#
+# A run that ends with an error or loses a host is restarted on all hosts and continues; there is
+# no resume to call. A run that was called wrongly (status 2) is not restarted.
+#
+# variables; cluster and namespace are those of the current kubectl context
+#   NAME              of the JobSet
+#   IMAGE             container with xling_jax
+#   ACCELERATOR       node label cloud.google.com/gke-tpu-accelerator
+#   TOPOLOGY          node label cloud.google.com/gke-tpu-topology
+#   HOSTS             nodes of the slice
+#   CHIPS             of each node, e.g. 4
+#   RESTARTS=100      that many and no more
+#   SERVICE_ACCOUNT=default   Kubernetes account that may write to the bucket
+
+set -euo pipefail
+# shellcheck source=launch/run.sh
+source "$(dirname "${BASH_SOURCE[0]}")/run.sh"
+
+(($#)) || fail "what should be done? see --help"
+action=$1
+shift
+need() {
+    for variable in "$@"; do [[ ${!variable:-} ]] || fail "set $variable; see --help"; done
+}
+
+image() {
+    need IMAGE
+    local checkout
+    checkout=$(dirname "${BASH_SOURCE[0]}")/..
+    run docker build --platform=linux/amd64 --tag="$IMAGE" --file="$checkout/launch/Dockerfile" \
+        "$checkout"
+    run docker push "$IMAGE"
+}
+
+# jobset.yaml with each ${VARIABLE} replaced.
+manifest() {
+    local text variable
+    text=$(cat "$(dirname "${BASH_SOURCE[0]}")/jobset.yaml")
+    for variable in NAME IMAGE ACCELERATOR TOPOLOGY HOSTS CHIPS RESTARTS SERVICE_ACCOUNT WORDS; do
+        text=${text//"\${$variable}"/"${!variable}"}
+    done
+    printf '%s\n' "$text"
+}
+
+start() {
+    (($#)) || fail "what should the hosts run? e.g. start train --config ... --workdir gs://..."
+    need NAME IMAGE ACCELERATOR TOPOLOGY HOSTS CHIPS
+    local RESTARTS=${RESTARTS:-100} SERVICE_ACCOUNT=${SERVICE_ACCOUNT:-default} WORDS='' word
+    for word in "$@" --distributed; do # YAML strings in single quotes
+        WORDS+="${WORDS:+, }'${word//\'/\'\'}'"
+    done
+    if [[ $dry_run ]]; then
+        echo "kubectl create --filename=- << 'END'"
+        manifest
+        echo END
+    else
+        manifest | run kubectl create --filename=-
+    fi
+}
+
+# shellcheck disable=SC2153 # NAME is the user's
+logs() {
+    need NAME
+    local worker=jobset.sigs.k8s.io/jobset-name=$NAME,batch.kubernetes.io/job-completion-index=0
+    run kubectl logs --follow --tail=-1 --selector="$worker"
+}
+
+delete() {
+    need NAME
+    run kubectl delete jobset "$NAME"
+}
+
+case $action in
+image | logs | delete) "$action" ;;
+start) start "$@" ;;
+*) fail "'$action' is not image, start, logs or delete; see --help" ;;
+esac

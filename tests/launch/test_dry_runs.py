@@ -1,0 +1,274 @@
+"""What the scripts of launch/ print is what they run, and can be pasted."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+import yaml
+
+from tests.launch.scripts import ROOT, Launcher, write_program
+
+CORPORA = "--config.data.corpora=('tsv:gs://b/it''s $5 & \\ \"more\".tsv',)"
+TRAIN = ["train", "--config", "configs/ct_laser.py:small", CORPORA, "--workdir"]
+TPU = {"NAME": "laser", "ZONE": "us-west4-a", "ACCELERATOR": "v5litepod-16", "RUNTIME": "v2-alpha"}
+GKE = {
+    "NAME": "laser",
+    "IMAGE": "us-docker.pkg.dev/p/xling:1",
+    "ACCELERATOR": "tpu-v5-lite-podslice",
+    "TOPOLOGY": "4x4",
+    "HOSTS": "4",
+    "CHIPS": "8",
+}
+GCLOUD = ["gcloud", "compute", "tpus"]
+ON_ALL = [*GCLOUD, "tpu-vm", "ssh", "laser", "--zone=us-west4-a", "--worker=all"]
+CREATE = [*GCLOUD, "tpu-vm", "create", "laser", "--zone=us-west4-a"]
+CREATE += ["--accelerator-type=v5litepod-16"]
+QUEUE = [*GCLOUD, "queued-resources", "create", "laser", "--node-id=laser", "--zone=us-west4-a"]
+QUEUE += ["--accelerator-type=v5litepod-16", "--spot", "--runtime-version=v2-alpha"]
+WAIT = [*GCLOUD, "queued-resources", "describe", "laser", "--zone=us-west4-a"]
+STATE = [*GCLOUD, "tpu-vm", "describe", "laser", "--zone=us-west4-a", "--format=value(state)"]
+SCP = [*GCLOUD, "tpu-vm", "scp", "/tmp/xling_jax.tar.gz", "laser:", "--zone=us-west4-a"]
+INSTALL = [["git", "-C"], [*SCP, "--worker=all"], ON_ALL, ON_ALL]
+DELETE = [*GCLOUD, "queued-resources", "delete", "laser", "--zone=us-west4-a", "--force"]
+IN_JOB = {"SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "4"}
+SRUN = ["srun", "--cpus-per-task=4", "--gpu-bind=none", "--kill-on-bad-exit=1"]
+
+# Script and arguments, variables, and the words with which the programs it calls are called.
+CASES = {
+    "tpu create": (["tpu.sh", "create"], TPU, [[*CREATE, "--version=v2-alpha"]]),
+    "tpu create spot": (
+        ["tpu.sh", "create"],
+        TPU | {"SPOT": "1"},
+        [[*CREATE, "--spot", "--version=v2-alpha"]],
+    ),
+    "tpu queue": (["tpu.sh", "create"], TPU | {"QUEUE": "1", "SPOT": "1"}, [QUEUE, WAIT]),
+    "tpu install": (["tpu.sh", "install"], TPU, INSTALL),
+    "tpu start": (["tpu.sh", "start", *TRAIN, "gs://b/w"], TPU, [ON_ALL]),
+    "tpu logs": (
+        ["tpu.sh", "logs"],
+        TPU,
+        [[*ON_ALL[:-1], "--worker=0", "--command=tail -n 50 -F xling_jax/xling.log"]],
+    ),
+    "tpu stop": (["tpu.sh", "stop"], TPU, [ON_ALL]),
+    "tpu resume": (
+        ["tpu.sh", "resume", *TRAIN, "gs://b/w"],
+        TPU | {"QUEUE": "1", "SPOT": "1"},
+        [STATE, DELETE, QUEUE, WAIT, *INSTALL, ON_ALL],
+    ),
+    "tpu delete": (
+        ["tpu.sh", "delete"],
+        TPU,
+        [[*GCLOUD, "tpu-vm", "delete", "laser", "--zone=us-west4-a", "--quiet"]],
+    ),
+    "gke image": (
+        ["gke.sh", "image"],
+        GKE,
+        [["docker", "build", "--platform=linux/amd64"], ["docker", "push", GKE["IMAGE"]]],
+    ),
+    "gke start": (
+        ["gke.sh", "start", *TRAIN, "gs://b/w"],
+        GKE,
+        [["kubectl", "create", "--filename=-"]],
+    ),
+    "gke logs": (["gke.sh", "logs"], GKE, [["kubectl", "logs", "--follow", "--tail=-1"]]),
+    "gke delete": (["gke.sh", "delete"], GKE, [["kubectl", "delete", "jobset", "laser"]]),
+    "slurm": (
+        ["slurm.sh", "--nodes=4", *TRAIN, "w"],
+        {},
+        [["sbatch", "--nodes=4", str(ROOT / "launch/slurm.sh"), *TRAIN, "w"]],
+    ),
+}
+
+
+@pytest.fixture
+def launcher(tmp_path) -> Launcher:
+    return Launcher(tmp_path)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_dry_run_prints_what_is_run_and_runs_nothing(case, launcher):
+    words, variables, expected = CASES[case]
+    variables = {"TMPDIR": "/tmp"} | variables
+    dry = launcher.run([words[0], "--dry-run", *words[1:]], variables)
+    assert (dry.returncode, dry.stderr, launcher.calls()) == (0, "", [])
+    real = launcher.run(words, variables)
+    assert real.returncode == 0, real.stderr
+    calls = launcher.calls()
+    assert [call[: len(start)] for call, start in zip(calls, expected)] == expected
+    assert len(calls) == len(expected)
+    pasted = launcher.paste(dry.stdout.split("# and in the job:")[0], variables)
+    assert pasted.returncode == 0, pasted.stderr
+    assert launcher.calls() == calls
+    assert launcher.run([*words, "--dry-run"], variables).stdout == dry.stdout
+
+
+def processes_told(launcher: Launcher) -> list[list[str]]:
+    """The calls of `xling`, which run at once, without their common address."""
+    calls = [[re.sub(r"^127[.0-9]+:\d+$", "ADDRESS", w) for w in c] for c in launcher.calls()]
+    return sorted(calls)
+
+
+@pytest.mark.parametrize(
+    "variables, last",
+    [({"DEVICES": "4"}, "JAX_NUM_CPU_DEVICES=4"), ({"GPUS": "2"}, "CUDA_VISIBLE_DEVICES=4,5")],
+)
+def test_processes_on_this_machine_are_told_of_each_other(variables, last, launcher, tmp_path):
+    words = ["local.sh", "3", *TRAIN, str(tmp_path / "a w")]
+    dry = launcher.run([*words, "--dry-run"], variables)
+    assert (dry.returncode, dry.stderr, launcher.calls()) == (0, "", [])
+    real = launcher.run(words, variables)
+    assert real.returncode == 0, real.stderr
+    told = processes_told(launcher)
+    options = ["--coordinator", "ADDRESS", "--num-processes", "3", "--process-id"]
+    for number, call in enumerate(told):
+        expected = ["xling", *words[2:], *options, str(number)]
+        assert call[: len(expected)] == expected
+    assert len(told) == 3 and last in told[2]
+    assert len(set(re.findall(r"127.0.0.1:\d+", dry.stdout))) == 1
+    assert launcher.paste(dry.stdout, variables).returncode == 0
+    assert processes_told(launcher) == told
+
+
+def test_the_batch_job_starts_a_process_a_gpu_and_queues_again_when_stopped(launcher, tmp_path):
+    words = ["slurm.sh", *TRAIN, str(tmp_path / "w")]
+    step = [*SRUN, "--open-mode=append", f"--output={tmp_path}/w/logs/process-%t.log", "xling"]
+    printed = launcher.run([*words, "--dry-run"], {"SLURM_CPUS_PER_TASK": "4"}).stdout
+    for status, more in (("0", []), ("1", []), ("143", [["scontrol", "requeue", "7"]])):
+        job = launcher.run(words, IN_JOB | {"SRUN_STATUS": status})
+        assert job.returncode == int(status)
+        called = launcher.calls()
+        assert called == [[*step, *words[1:], "--distributed"], *more]
+        assert (tmp_path / "w/logs").is_dir()
+    in_job = printed.split("# and in the job:")[1]
+    assert launcher.paste(in_job, IN_JOB).returncode == 0
+    assert launcher.calls() == called[:1]
+
+
+def test_the_batch_script_is_run_from_a_copy_in_another_directory(launcher, tmp_path):
+    copy = tmp_path / "spool/slurm_script"
+    copy.parent.mkdir()
+    shutil.copy(ROOT / "launch/slurm.sh", copy)
+    variables = IN_JOB | {"SLURM_SUBMIT_DIR": str(ROOT)}
+    job = launcher.run([str(copy), "train", "--workdir", str(tmp_path / "w")], variables)
+    assert job.returncode == 0, job.stderr
+    assert launcher.calls()[0][0] == "srun"
+
+
+def test_resume_only_starts_on_a_machine_that_is_still_there(launcher):
+    ran = launcher.run(["tpu.sh", "resume", *TRAIN, "gs://b/w"], TPU | {"STATE": "READY"})
+    assert ran.returncode == 0, ran.stderr
+    calls = launcher.calls()
+    assert [call[: len(STATE)] for call in calls[:1]] == [STATE]
+    assert len(calls) == 2 and calls[1][: len(ON_ALL)] == ON_ALL
+
+
+def test_the_job_set_holds_what_it_was_given(launcher):
+    words = ["gke.sh", "start", *TRAIN, "gs://b/w"]
+    assert launcher.run(words, GKE).returncode == 0
+    manifest = "\n".join(launcher.calls()[0][3:])
+    assert "${" not in manifest.replace("${VARIABLES}", "")
+    job_set = yaml.safe_load(manifest)
+    assert job_set["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
+    assert job_set["metadata"]["name"] == "laser"
+    job = job_set["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert (job["completions"], job["parallelism"], job["backoffLimit"]) == (4, 4, 0)
+    pod = job["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "4x4"
+    container = pod["containers"][0]
+    assert container["args"] == [*words[2:], "--distributed"]
+    assert container["resources"]["limits"] == {"google.com/tpu": 8}
+
+
+def remote_command(launcher: Launcher, *words: str) -> str:
+    assert launcher.run(["tpu.sh", *words], TPU).returncode == 0
+    text = "\n".join(launcher.calls()[0])
+    return text.split("--command=", 1)[1]
+
+
+def test_what_a_worker_is_told_starts_once_and_stops(launcher, tmp_path):
+    """The command that goes through ssh, run by a shell in a made-up home directory."""
+    xling = tmp_path / "xling_jax/.venv/bin/xling"
+    write_program(xling, "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexec sleep 60\n")
+    start = remote_command(launcher, "start", *TRAIN, "gs://b/w")
+    worker = lambda command: subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=10
+    )
+    assert worker(start).returncode == 0  # within seconds, while the command goes on
+    pid = int((tmp_path / "xling_jax/xling.pid").read_text())
+    try:
+        again = worker(start)
+        assert (again.returncode, again.stdout) == (1, "already running\n")
+        log = (tmp_path / "xling_jax/xling.log").read_text()
+        assert log.splitlines()[-len(TRAIN) - 2 :] == [*TRAIN, "gs://b/w", "--distributed"]
+    finally:
+        assert worker(remote_command(launcher, "stop")).returncode == 0
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.05)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+WRONG = {
+    "tpu.sh": "what should be done",
+    "tpu.sh fly": "is not create, install",
+    "tpu.sh start": "what should the workers run",
+    "gke.sh": "what should be done",
+    "gke.sh fly": "is not image",
+    "gke.sh start": "what should the hosts run",
+    "slurm.sh": "what should the processes run",
+    "slurm.sh train": "set LOGS=DIRECTORY",
+    "slurm.sh train --workdir gs://b/w": "set LOGS=DIRECTORY",
+    "local.sh": "N='' must be a number",
+    "local.sh 0 train": "N='0' must be a number",
+    "local.sh 2": "what should the processes run",
+    "local.sh 2 train": "set LOGS=DIRECTORY",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_use_is_one_line(words, launcher):
+    script = words.split()[0]
+    ran = launcher.run(words.split(), TPU if script == "tpu.sh" else GKE)
+    assert (ran.returncode, ran.stdout, launcher.calls()) == (2, "", [])
+    assert len(ran.stderr.splitlines()) == 1
+    assert ran.stderr.startswith(f"launch/{script}: ") and WRONG[words] in ran.stderr
+
+
+@pytest.mark.parametrize("variable", [*TPU, *GKE])
+def test_a_missing_variable_is_named(variable, launcher):
+    words, known = (["tpu.sh", "create"], TPU) if variable in TPU else (["gke.sh", "start"], GKE)
+    given = {name: value for name, value in known.items() if name != variable}
+    ran = launcher.run([*words, "train"], given)
+    assert (ran.returncode, launcher.calls()) == (2, [])
+    assert ran.stderr == f"launch/{words[0]}: set {variable}; see --help\n"
+
+
+@pytest.mark.parametrize("script", ["tpu.sh", "gke.sh", "slurm.sh", "local.sh"])
+def test_help_tells_actions_and_variables(script, launcher):
+    ran = launcher.run([script, "--help"])
+    assert (ran.returncode, ran.stderr, launcher.calls()) == (0, "", [])
+    text = (ROOT / "launch" / script).read_text()
+    internal = {"RANDOM", "SECONDS", "TMPDIR", "VARIABLE", "WORDS"}
+    for variable in set(re.findall(r"\$\{?([A-Z]+)\b", text)) - internal:
+        assert variable in ran.stdout, variable
+    for actions in re.findall(r"^(\w+(?: \| \w+)*)\) ", text, re.MULTILINE):
+        for action in actions.split(" | "):
+            assert f"{script} [--dry-run] {action}" in ran.stdout
+    assert "--dry-run" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 100
+
+
+def test_shell_syntax():
+    scripts = sorted(map(str, (ROOT / "launch").glob("*.sh")))
+    subprocess.run(["bash", "-n", *scripts], check=True)
+    if shellcheck := shutil.which("shellcheck"):
+        checked = subprocess.run(
+            [shellcheck, "-x", *scripts], cwd=ROOT, capture_output=True, text=True
+        )
+        assert checked.returncode == 0, checked.stdout

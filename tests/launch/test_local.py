@@ -1,0 +1,201 @@
+"""launch/local.sh: processes that find each other, stop together and continue."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import xling_jax
+from tests.cli.corpora_for_cli import arguments, write_tsv
+from tests.launch.scripts import ROOT, write_program
+from tests.train.processes import wait_for
+
+LOCAL = str(ROOT / "launch/local.sh")
+
+# In place of xling: BEHAVIOR_I says what process I does.
+_ACTOR = r"""#!/usr/bin/env bash
+while (($#)); do [[ $1 != --process-id ]] || id=$2; shift; done
+behavior=BEHAVIOR_$id
+case ${!behavior} in
+saves) trap 'echo saving; sleep 0.5; exit 143' TERM ;;
+ignores) trap 'echo ignoring' TERM ;;
+esac
+echo "$$ is process $id"
+case ${!behavior} in
+fails) sleep 0.5; exit 3 ;;
+dies) sleep 0.5; kill -KILL $$ ;;
+finishes) sleep 0.5; echo finished; exit 0 ;;
+esac
+sleep 60 &
+until ! kill -0 $!; do wait $!; done
+"""
+
+
+def environment(programs: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", **variables}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory) -> Path:
+    """A directory with an `xling` that acts."""
+    directory = tmp_path_factory.mktemp("actor")
+    write_program(directory / "xling", _ACTOR)
+    return directory
+
+
+def start_actors(programs: Path, workdir: Path, *behaviors: str) -> subprocess.Popen:
+    variables = {f"BEHAVIOR_{number}": behavior for number, behavior in enumerate(behaviors)}
+    process = subprocess.Popen(
+        [LOCAL, str(len(behaviors)), "train", "--workdir", str(workdir)],
+        env=environment(programs, variables | {"GRACE": "2"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    logs = [workdir / f"logs/process-{number}.log" for number in range(len(behaviors))]
+    assert wait_for(lambda: all(log.exists() and " is " in log.read_text() for log in logs), 10)
+    return process
+
+
+def group_of(process: Path) -> int | None:
+    """The process group of a process that runs, from its directory in /proc."""
+    try:
+        state, _, group = (process / "stat").read_text().rpartition(")")[2].split()[:3]
+    except OSError:
+        return None
+    return None if state == "Z" else int(group)
+
+
+def check_none_left(workdir: Path) -> None:
+    """No process that a log names is still there, nor one it started."""
+    for log in (workdir / "logs").iterdir():
+        for pid in re.findall(r"^(\d+) is process", log.read_text(), re.MULTILINE):
+            assert wait_for(lambda: not Path(f"/proc/{pid}").exists(), 10), pid  # noqa: B023
+            members = [p for p in Path("/proc").glob("[0-9]*") if group_of(p) == int(pid)]
+            assert not members
+
+
+def test_processes_that_finish(programs, tmp_path):
+    process = start_actors(programs, tmp_path, "finishes", "finishes")
+    shown, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "")
+    assert shown == (tmp_path / "logs/process-0.log").read_text()
+    check_none_left(tmp_path)
+    process = start_actors(programs, tmp_path, "finishes")
+    assert process.communicate(timeout=20)[0].count("is process") == 1  # not what was there before
+    assert (tmp_path / "logs/process-0.log").read_text().count("is process") == 2
+
+
+@pytest.mark.parametrize("behavior, status", [("fails", 3), ("dies", 137)])
+def test_one_that_ends_takes_the_others_with_it(behavior, status, programs, tmp_path):
+    process = start_actors(programs, tmp_path, "saves", behavior, "ignores")
+    started = time.monotonic()
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == status
+    assert 2 < time.monotonic() - started < 6  # GRACE and what the machine needs
+    log = tmp_path / "logs/process-1.log"
+    assert errors.splitlines() == [
+        f"launch/local.sh: process 1 ended with status {status}, see {log}; stopping all",
+        "launch/local.sh: killing those that are left: 2",
+    ]
+    assert "saving" in (tmp_path / "logs/process-0.log").read_text()
+    check_none_left(tmp_path)
+
+
+def test_sigterm_goes_to_all(programs, tmp_path):
+    process = start_actors(programs, tmp_path, "saves", "saves")
+    process.terminate()
+    shown, errors = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert errors == "launch/local.sh: telling all processes to stop\n"
+    assert "saving" in shown and "saving" in (tmp_path / "logs/process-1.log").read_text()
+    check_none_left(tmp_path)
+
+
+@pytest.mark.parametrize("presses, status", [(1, 143), (2, 137)])
+def test_ctrl_c_saves_and_a_second_one_kills(presses, status, programs, tmp_path):
+    behavior = "saves" if presses == 1 else "ignores"
+    variables = {"BEHAVIOR_0": behavior, "BEHAVIOR_1": behavior, "GRACE": "60"}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = [LOCAL, "2", "train", "--workdir", str(tmp_path)]
+        os.execve(LOCAL, words, environment(programs, variables))
+    log = tmp_path / "logs/process-1.log"
+    assert wait_for(lambda: log.exists() and "is process" in log.read_text(), 10)
+    os.write(terminal, b"\x03")
+    assert wait_for(lambda: {"saves": "saving", "ignores": "ignoring"}[behavior] in log.read_text())
+    if presses == 2:
+        os.write(terminal, b"\x03")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
+    os.close(terminal)
+    check_none_left(tmp_path)
+
+
+def start_training(workdir: Path, corpus: Path, programs: Path) -> subprocess.Popen:
+    """Two processes; always the same command."""
+    words = arguments("train", f"tsv:{corpus}", workdir, "--config.train.total_steps=20")
+    variables = {
+        "DEVICES": "1",
+        "GRACE": "5",
+        "PYTHONPATH": str(ROOT),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    return subprocess.Popen(
+        [LOCAL, "2", *words],
+        env=environment(programs, variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def pid_of(number: int) -> int:
+    """The newest process of this test that is process `number` of a command."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (directory / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if words[-3:-1] == ["--process-id", str(number)] and "--coordinator" in words:
+            found.append(int(directory.name))
+    return max(found)
+
+
+def test_training_with_a_process_killed_and_continued(tmp_path):
+    """Kills one of two after the first checkpoint; the same command then finishes."""
+    corpus, workdir = write_tsv(tmp_path / "corpus.tsv"), tmp_path / "w"
+    xling = tmp_path / "programs/xling"
+    write_program(xling, f'#!/bin/sh\nexec {sys.executable} -m xling_jax.cli.main "$@"\n')
+    process = start_training(workdir, corpus, xling.parent)
+    try:
+        assert wait_for((workdir / "checkpoints/00000002").exists, 300)
+        os.kill(pid_of(1), signal.SIGKILL)
+        killed = time.monotonic()
+        shown, _ = process.communicate(timeout=60)
+    finally:
+        process.terminate()  # which goes to the processes, if a check failed
+    assert process.returncode == 137, shown
+    assert time.monotonic() - killed < 20  # GRACE is 5
+    assert "process 1 ended with status 137" in shown
+    assert not (workdir / "encoder").exists()
+
+    process = start_training(workdir, corpus, xling.parent)
+    try:
+        shown, _ = process.communicate(timeout=300)
+    finally:
+        process.terminate()
+    assert process.returncode == 0, shown
+    assert "process 0 of 2, 1 of 2 devices" in shown and "continuing from checkpoint" in shown
+    steps = [json.loads(line)["step"] for line in (workdir / "metrics.jsonl").open()]
+    assert steps[-1] == 20 and steps == sorted(set(steps))
+    assert "continuing from checkpoint" in (workdir / "logs/process-1.log").read_text()
+    assert xling_jax.load(workdir).encode(["abcd"]).shape == (1, 16)
