@@ -70,13 +70,21 @@ def read_tokenizer(
         vocab = _xlm_vocab(directory, settings, prefix, language, first_token, lowercase)
         return vocab, limit
     tokenizer = _tokenizer(directory, published, settings)
+    padding = tokenizer.padding
+    tokenizer.no_padding()  # published ones are set to fill every text up
+    tokenizer.no_truncation()
     if lowercase:
         _lowercase_first(tokenizer)
     where = directory / TOKENIZER_FILE
     first, last = _ends(tokenizer, settings, where)
     if first_token is not None:
         first = _id(tokenizer.token_to_id, first_token, "first_token", where)
-    pad_id = _pad_id(tokenizer, settings, published, where)
+    # config.json is asked last: MiniLM and e5, which are BERT with XLM-R's tokenizer, have there a
+    # pad_token_id 0, which is the <s> of that tokenizer.
+    if settings.get("pad_token"):
+        pad_id = _id(tokenizer.token_to_id, settings["pad_token"], "pad_token", where)
+    else:
+        pad_id = padding["pad_id"] if padding else published.pad_id
     if pad_id in (first, last):
         raise ValueError(
             f"{where}: padding must have an id of its own; found {pad_id} for a special token "
@@ -182,21 +190,10 @@ def _ends(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> tuple[int
     if sum(special) or first is None or last is None:
         raise ValueError(
             f"{where}: must put one special token in front of a text and one behind; "
-            f"found {encoded.tokens} for 'a'"
+            f"found {' '.join(encoded.tokens):.60} for 'a'"
         )
     to_id = tokenizer.token_to_id
     return _id(to_id, first, "cls_token", where), _id(to_id, last, "sep_token", where)
-
-
-def _pad_id(tokenizer: Any, settings: Mapping[str, Any], published: Published, where: Path) -> int:
-    """Id of padding. The tokenizer knows better than config.json.
-
-    Encoders of BERT's kind with XLM-R's tokenizer, such as MiniLM and e5, have `pad_token_id` 0,
-    which is the <s> of that tokenizer.
-    """
-    if settings.get("pad_token"):
-        return _id(tokenizer.token_to_id, settings["pad_token"], "pad_token", where)
-    return published.pad_id if tokenizer.padding is None else tokenizer.padding["pad_id"]
 
 
 def _id(token_to_id: Any, token: str, name: str, where: Path) -> int:
