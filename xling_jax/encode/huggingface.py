@@ -94,21 +94,11 @@ def convert_huggingface(
         first_token=first_token,
         lowercase=modules.lowercase if modules else False,
     )
-    if vocab.size > published.vocab_size:
-        raise ValueError(
-            f"{transformer}: the tokenizer has {vocab.size} tokens, the model's table "
-            f"{published.vocab_size} rows; the files are from different models"
-        )
-    encoder_args = _encoder_args(
-        published, head, layer, pool_specials, compute_dtype, vocab.pad_id, transformer
-    )
-    limits = [encoder_args["max_length_tokens"], tokenizer_limit]
-    limits.append(modules.max_length_tokens if modules else None)
-    limit = min(number for number in limits if number is not None)
-    if max_length_tokens is not None:
-        limit = _check_limit(max_length_tokens, encoder_args["max_length_tokens"])
+    _check_rows(transformer, vocab.size, published.vocab_size)
+    encoder_args = _encoder_args(published, head, layer, pool_specials, compute_dtype)
+    positions = encoder_args["max_length_tokens"]
+    limits = (positions, tokenizer_limit, modules.max_length_tokens if modules else None)
     tensors = Tensors(transformer)
-    params = _encoder_params(tensors, published, encoder_args["layers"]) | _head_params(head)
     training = {
         "converted_from": "a Hugging Face model directory",
         "source": source.resolve().name,
@@ -120,15 +110,34 @@ def convert_huggingface(
     save_model(
         directory,
         family="bert",
-        encoder_args=encoder_args,
-        params=params,
+        encoder_args={**encoder_args, "pad_id": vocab.pad_id},
+        params=_encoder_params(tensors, published, encoder_args["layers"]) | _head_params(head),
         vocab=vocab,
         languages=languages,
-        max_length_tokens=limit,
+        max_length_tokens=_limit(max_length_tokens, positions, limits),
         training=training,
         overwrite=overwrite,
     )
     return training
+
+
+def _check_rows(transformer: Path, num_tokens: int, rows: int) -> None:
+    if num_tokens > rows:
+        raise ValueError(
+            f"{transformer}: the tokenizer has {num_tokens} tokens, the model's table {rows} rows; "
+            "the files are from different models"
+        )
+
+
+def _limit(asked: int | None, positions: int, limits: Sequence[int | None]) -> int:
+    """The longest input in tokens: what is asked for, or the smallest limit that is set."""
+    if asked is None:
+        return min(limit for limit in limits if limit is not None)
+    if not 3 <= asked <= positions:
+        raise ValueError(
+            f"max_length_tokens={asked} must be from 3 to {positions}, the positions of the model"
+        )
+    return asked
 
 
 def _describe(head: _Head) -> str:
@@ -165,13 +174,11 @@ def _encoder_args(
     layer: int | None,
     pool_specials: bool,
     compute_dtype: str,
-    pad_id: int,
-    transformer: Path,
 ) -> dict[str, Any]:
     """Constructor arguments of `models.bert.BertEncoder`."""
     layers = published.sizes["layers"]
     if layer is not None and not 0 <= layer <= layers:
-        raise ValueError(f"layer={layer} must be from 0 to {layers}, the layers of {transformer}")
+        raise ValueError(f"layer={layer} must be from 0 to {layers}, the layers of the model")
     if compute_dtype not in COMPUTE_DTYPES:
         raise ValueError(f"compute_dtype={compute_dtype!r} must be float32 or bfloat16")
     if not pool_specials and head.pooling == "first":
@@ -188,18 +195,8 @@ def _encoder_args(
         "pool_specials": pool_specials,
         "projections": [[p.width, p.activation, p.use_bias] for p in head.projections],
         "normalize": head.normalize,
-        "pad_id": pad_id,
         "dtype": compute_dtype,
     }
-
-
-def _check_limit(max_length_tokens: int, positions: int) -> int:
-    if not 3 <= max_length_tokens <= positions:
-        raise ValueError(
-            f"max_length_tokens={max_length_tokens} must be from 3 to {positions}, the positions "
-            "of the model"
-        )
-    return max_length_tokens
 
 
 def _encoder_params(tensors: Tensors, published: Published, layers: int) -> dict[str, Any]:
