@@ -164,20 +164,21 @@ def remove_components(
     """Projects vectors onto what is orthogonal to the components: v - U U^T v.
 
     Args:
-        vectors: [n, dim] float.
+        vectors: [n, dim] of any real number type.
         components: [dim, rank] U, orthonormal columns.
         mean: [dim], subtracted first; None if the components were not centered.
 
     Returns:
-        [n, dim], a new array of the vectors' type.
+        [n, dim], a new array, float64 if the vectors are, float32 else.
 
     Raises:
         ValueError: if the dims differ.
     """
     vectors = as_vectors(vectors, dim=len(components))
-    components = components.astype(vectors.dtype, copy=False)
+    dtype = np.float64 if vectors.dtype == np.float64 else np.float32
+    vectors, components = vectors.astype(dtype, copy=False), components.astype(dtype, copy=False)
     if mean is not None:
-        vectors = vectors - mean.astype(vectors.dtype)
+        vectors = vectors - mean.astype(dtype)
     return vectors - (vectors @ components) @ components.T
 
 

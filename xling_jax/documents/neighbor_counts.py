@@ -7,6 +7,7 @@ tree none; scipy's k-d tree took 20 times as long as this).
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -103,38 +104,40 @@ class _Side:
     def __len__(self) -> int:
         return len(self.order)
 
-    def factors(self, dtype: type) -> tuple[np.ndarray, np.ndarray]:
-        """Left [n, d + 1] and right [n padded, d + 1] such that left @ right.T = x.y - |y|^2/2."""
-        left = np.hstack([self.scaled, np.ones((len(self), 1))]).astype(dtype)
-        right = np.hstack([self.scaled, -self.squares[:, None] / 2]).astype(dtype)
+    def factors(self, square: float, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+        """Factors [n, d + 2] and [n padded, d + 2] of (r^2 - |x - y|^2) / 2, with r^2 given."""
+        half, one = self.squares[:, None] / 2, np.ones((len(self), 1))
+        left = np.hstack([self.scaled, square / 2 - half, one]).astype(dtype)
+        right = np.hstack([self.scaled, one, -half]).astype(dtype)
         padding = np.zeros((-len(self) % _LANES, right.shape[1]), dtype)
         padding[:, -1] = -np.inf  # Within no radius.
         return left, np.vstack([right, padding])
 
 
 class _TileCounter:
-    """Counts tile by tile: |x - y|^2 <= r^2 where x.y - |y|^2/2 >= (|x|^2 - r^2) / 2."""
+    """Counts tile by tile where (r^2 - |x - y|^2) / 2 is not negative."""
 
     def __init__(self, sources: _Side, targets: _Side, radius: float, scale: float):
         self.sources, self.targets = sources, targets
         self.square = radius**2
         self.scaled_square = (radius * scale) ** 2
-        largest = max(sources.squares[-1], targets.squares[-1])
-        narrow = self._doubt(largest, largest, np.float32) < _MAX_DOUBT * self.scaled_square
-        self.dtype = np.float32 if narrow else np.float64
-        self.left, self.right = sources.factors(self.dtype)[0], targets.factors(self.dtype)[1]
+        narrow = self._doubt(slice(-1, None), slice(-1, None), np.float32)
+        self.dtype = np.float32 if narrow < _MAX_DOUBT * self.scaled_square else np.float64
+        self.left = sources.factors(self.scaled_square, self.dtype)[0]
+        self.right = targets.factors(self.scaled_square, self.dtype)[1]
 
-    def _doubt(self, squares: np.ndarray, largest: float, dtype: type) -> np.ndarray:
-        """Bound on the error of a product and its threshold, for rows of these squared norms."""
-        # d + 1 summands, the rounding of both factors and of the threshold, and some to spare.
-        steps = self.targets.scaled.shape[1] + 5
-        return steps * np.finfo(dtype).eps / 2 * (squares + largest + self.scaled_square)
+    def _doubt(self, rows: slice, columns: slice, dtype: type) -> float:
+        """Bound on the error of the products of a tile."""
+        # d + 2 summands, the rounding of both factors, and some to spare.
+        steps = self.targets.scaled.shape[1] + 6
+        largest = self.sources.squares[rows][-1] + self.targets.squares[columns][-1]
+        return steps * np.finfo(dtype).eps / 2 * (largest + self.scaled_square)
 
     def count(self, report: Report | None) -> np.ndarray:
         """[n padded] int64, neighbors of the sources in their sorted order."""
-        with _single_threaded_blas() as threads:
+        strips = range(0, len(self.left), _TILE)
+        with _single_threaded_blas(len(strips)) as threads:
             done = [0] * threads
-            strips = range(0, len(self.left), _TILE)
 
             def work(thread: int) -> np.ndarray:
                 # Counts of its own: columns of a strip belong to the rows of another thread's.
@@ -154,21 +157,14 @@ class _TileCounter:
         """Counts one tile's height of sources against all targets, or those not yet met."""
         symmetric = self.sources is self.targets
         rows = slice(start, min(start + _TILE, len(self.left)))
-        squares = self.sources.squares[rows]
-        threshold = (squares - self.scaled_square) / 2
         for first in range(start if symmetric else 0, len(self.right), _TILE):
             columns = slice(first, min(first + _TILE, len(self.right)))
-            largest = self.targets.squares[min(columns.stop, len(self.targets)) - 1]
-            doubt = self._doubt(squares, largest, self.dtype)
-            shape = len(squares), columns.stop - columns.start
+            shape = rows.stop - rows.start, columns.stop - columns.start
             products, near, sure = (b[: shape[0] * shape[1]].reshape(shape) for b in buffers)
             np.matmul(self.left[rows], self.right[columns].T, out=products)
-            near_from, sure_from = (
-                bound.astype(self.dtype)[:, None]
-                for bound in (threshold - doubt, threshold + doubt)
-            )
-            np.greater_equal(products, near_from, out=near)
-            np.greater_equal(products, sure_from, out=sure)
+            doubt = self.dtype(self._doubt(rows, columns, self.dtype))
+            np.greater_equal(products, -doubt, out=near)
+            np.greater_equal(products, doubt, out=sure)
             self._decide(near, sure, rows, columns)
             counts[rows] += _row_sums(near)
             if symmetric and first != start:
@@ -205,10 +201,16 @@ def _column_sums(mask: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _single_threaded_blas() -> Iterator[int]:
+def _single_threaded_blas(num_tasks: int) -> Iterator[int]:
     """Yields how many threads to use in place of the threads of BLAS, which are as many."""
-    controller = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    controller = _blas()
     # What the user allows BLAS, by OMP_NUM_THREADS say, is allowed here.
     threads = max((library["num_threads"] for library in controller.info()), default=1)
     with controller.limit(limits=1):
-        yield threads
+        yield max(1, min(threads, num_tasks))
+
+
+@functools.cache
+def _blas() -> threadpoolctl.ThreadpoolController:
+    # Made once: it looks through all libraries that are loaded, and NumPy's is.
+    return threadpoolctl.ThreadpoolController().select(user_api="blas")

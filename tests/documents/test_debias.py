@@ -1,0 +1,210 @@
+"""Language components: SVD in float64, streaming, the rank rule, degenerate and bad input."""
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+from xling_jax.documents import rows
+from xling_jax.documents.debias import (
+    choose_rank,
+    gram_matrix,
+    language_components,
+    principal_axes,
+    remove_components,
+)
+
+
+def skewed(rng, n, dim, mean=3.0):
+    """Vectors with a mean and falling variances, so that singular vectors are well apart."""
+    return mean + rng.standard_normal((n, dim)) * 2.0 ** -np.arange(dim)
+
+
+def assert_same_axes(found, expected, tolerance=1e-9):
+    """Columns equal up to their signs."""
+    cosines = np.abs((found * expected).sum(axis=0))
+    np.testing.assert_allclose(cosines, 1, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_gram_matrix_is_the_sum_of_outer_products(dtype):
+    vectors = skewed(np.random.default_rng(0), 50, 6).astype(dtype)
+    exact = vectors.astype(np.float64)
+    statistics = gram_matrix(vectors)
+    np.testing.assert_allclose(statistics.gram, exact.T @ exact, rtol=1e-13)
+    np.testing.assert_allclose(statistics.total, exact.sum(axis=0), rtol=1e-13)
+    assert statistics.count == 50
+    assert statistics.gram.dtype == statistics.total.dtype == np.float64
+    centered = exact - exact.mean(axis=0)
+    np.testing.assert_allclose(statistics.centered_gram, centered.T @ centered, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 1000])
+def test_streamed_blocks_equal_the_whole(tmp_path, monkeypatch, size):
+    vectors = skewed(np.random.default_rng(1), 50, 6).astype(np.float32)
+    whole = gram_matrix(vectors)
+    blocks = gram_matrix(vectors[start : start + size] for start in range(0, 50, size))
+    np.save(tmp_path / "v.npy", vectors)
+    mapped = gram_matrix(np.load(tmp_path / "v.npy", mmap_mode="r"))
+    np.testing.assert_array_equal(mapped.gram, whole.gram)
+    np.testing.assert_allclose(blocks.gram, whole.gram, rtol=1e-14)
+    assert blocks.count == mapped.count == 50
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_components_are_the_top_right_singular_vectors(center):
+    vectors = skewed(np.random.default_rng(2), 200, 10)
+    matrix = vectors - vectors.mean(axis=0) if center else vectors
+    expected = np.linalg.svd(matrix)[2][:4].T
+    components = language_components(gram_matrix(vectors), 4, center)
+    assert components.shape == (10, 4)
+    assert_same_axes(components, expected)
+    np.testing.assert_allclose(components.T @ components, np.eye(4), atol=1e-13)
+
+
+def test_debiased_vectors_are_orthogonal_to_the_components():
+    vectors = skewed(np.random.default_rng(3), 100, 8)
+    components = language_components(gram_matrix(vectors), 3)
+    debiased = remove_components(vectors, components)
+    expected = vectors - vectors @ components @ components.T
+    np.testing.assert_allclose(debiased, expected, atol=1e-13)
+    np.testing.assert_allclose(debiased @ components, 0, atol=1e-13)
+    np.testing.assert_allclose(remove_components(debiased, components), debiased, atol=1e-13)
+    mean = vectors.mean(axis=0)
+    np.testing.assert_allclose(
+        remove_components(vectors, components, mean), debiased - debiased.mean(axis=0), atol=1e-13
+    )
+    single = remove_components(vectors.astype(np.float32), components)
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, expected, atol=1e-5)
+
+
+def test_integers_and_half_floats_are_projected_in_float32():
+    components = np.array([[1.0], [0]])
+    for dtype in (np.int64, np.float16):
+        found = remove_components(np.array([[3, 4]], dtype), components)
+        assert found.dtype == np.float32 and found.tolist() == [[0, 4]]
+
+
+@pytest.mark.parametrize("rank", [0, 4, 5])
+def test_rank_too_high_for_the_dim_is_refused(rank):
+    statistics = gram_matrix(skewed(np.random.default_rng(4), 20, 4))
+    with pytest.raises(ValueError, match="below 4, the rank"):
+        language_components(statistics, rank)
+    language_components(statistics, 3)
+
+
+def test_rank_too_high_for_the_sentences_is_refused():
+    rng = np.random.default_rng(5)
+    statistics = gram_matrix(rng.standard_normal((3, 8)).astype(np.float32))
+    assert language_components(statistics, 2).shape == (8, 2)
+    with pytest.raises(ValueError, match="3 sentences of dim 8"):
+        language_components(statistics, 3)
+    with pytest.raises(ValueError, match="below 2, the rank of the centered"):
+        language_components(statistics, 2, center=True)
+
+
+@pytest.mark.parametrize("vectors", [np.ones((1, 5)), np.full((9, 5), 0.1), np.zeros((9, 5))])
+def test_identical_sentences_have_nothing_to_keep(vectors):
+    with pytest.raises(ValueError, match="removing as many leaves nothing"):
+        language_components(gram_matrix(vectors.astype(np.float32)), 1)
+
+
+def test_principal_axes_equal_scikit_learn_s():
+    vectors = skewed(np.random.default_rng(6), 80, 10)
+    expected = PCA(4).fit(vectors).components_.T
+    assert_same_axes(principal_axes(gram_matrix(vectors), 4), expected)
+    components = language_components(gram_matrix(vectors), 2)
+    expected = PCA(4).fit(remove_components(vectors, components)).components_.T
+    assert_same_axes(principal_axes(gram_matrix(vectors), 4, components), expected)
+
+
+@pytest.mark.parametrize(("n", "dim", "expected"), [(1, 5, 1), (3, 5, 2), (50, 5, 5), (50, 40, 16)])
+def test_no_more_principal_axes_than_there_are(n, dim, expected):
+    vectors = np.random.default_rng(7).standard_normal((n, dim))
+    assert principal_axes(gram_matrix(vectors), 16).shape == (dim, expected)
+
+
+def languages(rng, shifts, n=600, dim=24, spread=0.3):
+    """Vectors of n sentences of the same distribution, moved along directions of each language."""
+    vectors = {}
+    for number, shift in enumerate(shifts):
+        directions = np.linalg.qr(rng.standard_normal((dim, 2)))[0]
+        offset = shift * directions @ rng.standard_normal((2, n)) + 2 * directions[:, :1]
+        vectors[f"l{number}"] = (spread * rng.standard_normal((n, dim)) + offset.T).astype(
+            np.float32
+        )
+    return vectors
+
+
+def test_rank_is_the_smallest_after_which_languages_look_alike():
+    vectors = languages(np.random.default_rng(8), [1.0, 1.0])
+    choice = choose_rank(vectors)
+    assert choice.rank in (1, 2, 4)
+    assert choice.max_accuracy == pytest.approx(0.55)
+    assert choice.accuracies[0] > 0.9
+    assert choice.accuracies[choice.rank] < 0.55
+    assert all(choice.accuracies[rank] >= 0.55 for rank in choice.accuracies if rank < choice.rank)
+    assert list(choice.accuracies) == [0, *(2**p for p in range(choice.rank.bit_length()))]
+    assert choose_rank(vectors) == choice
+
+
+def test_rank_does_not_depend_on_the_scale_of_the_vectors():
+    vectors = languages(np.random.default_rng(9), [1.0, 1.0])
+    scaled = {language: 1024 * array for language, array in vectors.items()}
+    assert choose_rank(scaled).rank == choose_rank(vectors).rank
+
+
+def test_rank_of_several_languages_compares_with_chance():
+    choice = choose_rank(languages(np.random.default_rng(10), [1.0, 1.0, 1.0, 1.0], n=1500))
+    assert choice.max_accuracy == pytest.approx(0.30)
+    assert choice.accuracies[choice.rank] < 0.30 < choice.accuracies[0]
+
+
+def test_unequal_languages_give_equally_many_sentences():
+    vectors = languages(np.random.default_rng(11), [1.0, 1.0], n=1200)
+    vectors["l1"] = vectors["l1"][:400]
+    # Were all used, naming the larger one would be right three times in four.
+    assert choose_rank(vectors).accuracies[choose_rank(vectors).rank] < 0.55
+
+
+def test_rank_rule_that_cannot_be_met_says_what_was_tried():
+    vectors = languages(np.random.default_rng(12), [1.0, 1.0])
+    with pytest.raises(ValueError, match=r"below 1\.0% \(0: .*2: .*by hand"):
+        choose_rank(vectors, ranks=(1, 2), max_accuracy=0.01)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "ranks", "message"),
+    [
+        ({"en": np.ones((9, 3))}, None, "two or more"),
+        ({"en": np.eye(5), "de": np.eye(5)[:4]}, None, "de must have at least 5"),
+        ({"en": np.eye(5), "de": np.eye(6)}, None, "one dim"),
+        ({"en": np.eye(5), "de": np.eye(5)}, (1, 5), "below 5"),
+    ],
+)
+def test_bad_input_to_the_rank_rule_is_refused(vectors, ranks, message):
+    with pytest.raises(ValueError, match=message):
+        choose_rank(vectors, ranks)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ([], "at least one sentence"),
+        (np.empty((0, 4)), "at least one sentence"),
+        ([np.ones((2, 3)), np.ones((2, 4))], "dim 3"),
+        (np.ones(3), "shape"),
+        (np.array([["a"]]), "real numbers"),
+        (np.array([[1.0], [np.inf]]), r"vectors\[1\]"),
+    ],
+)
+def test_bad_vectors_are_refused(blocks, message):
+    with pytest.raises(ValueError, match=message):
+        gram_matrix(blocks)
+
+
+def test_the_row_of_a_bad_value_is_named_across_blocks():
+    vectors = np.ones((rows.BLOCK_ROWS + 5, 2), np.float32)
+    vectors[rows.BLOCK_ROWS + 3, 1] = np.nan
+    with pytest.raises(ValueError, match=rf"vectors\[{rows.BLOCK_ROWS + 3}\]"):
+        gram_matrix(vectors)

@@ -1,0 +1,169 @@
+"""Tophat density: scikit-learn's PCA and KernelDensity, the bandwidth rule, degenerate input."""
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.neighbors import KernelDensity
+
+from xling_jax.documents import density as module
+from xling_jax.documents.debias import gram_matrix, language_components, remove_components
+from xling_jax.documents.density import TophatDensity, choose_bandwidth
+
+
+def clustered(rng, n, dim, clusters=8):
+    centers = rng.standard_normal((clusters, dim))
+    return centers[rng.integers(0, clusters, n)] + 0.3 * rng.standard_normal((n, dim))
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+def test_density_equals_scikit_learn_s_pipeline(debiased):
+    rng = np.random.default_rng(0)
+    vectors = clustered(rng, 400, 30)
+    vectors, others = vectors[:300], vectors[300:]
+    statistics = gram_matrix(vectors)
+    components = language_components(statistics, 3) if debiased else None
+    density = TophatDensity.fit(vectors, statistics, components, num_dims=16, bandwidth=1.5)
+    inputs = remove_components(vectors, components) if debiased else vectors
+    pca = PCA(16, svd_solver="full").fit(inputs)
+    kde = KernelDensity(kernel="tophat", bandwidth=1.5).fit(pca.transform(inputs))
+    expected = np.exp(kde.score_samples(pca.transform(inputs)))
+    counts = density.counts(vectors)
+    np.testing.assert_array_equal(counts, density.fitted_counts)
+    np.testing.assert_allclose(expected / expected.sum(), counts / counts.sum(), rtol=1e-9)
+    # Other sentences are counted among the fitted ones, and not among themselves.
+    inputs = remove_components(others, components) if debiased else others
+    other_densities = np.exp(kde.score_samples(pca.transform(inputs)))
+    constant = expected.sum() / counts.sum()
+    np.testing.assert_allclose(other_densities, constant * density.counts(others), rtol=1e-9)
+    assert 0 < np.count_nonzero(other_densities) < 100
+
+
+def scores_by_loop(points, candidates, fold):
+    """Mean log likelihood of held-out points with one pseudo-point, by scikit-learn's KDE."""
+    n, dim = points.shape
+    radius = 2 * np.sqrt(np.square(points - points.mean(axis=0)).sum(axis=1).mean())
+    scores = []
+    for bandwidth in candidates:
+        logs = []
+        for held_out in (fold == number for number in np.unique(fold)):
+            fitted = points[~held_out]
+            kde = KernelDensity(kernel="tophat", bandwidth=bandwidth).fit(fitted)
+            background = KernelDensity(kernel="tophat", bandwidth=radius).fit(np.zeros((1, dim)))
+            share = 1 / (len(fitted) + 1)
+            mixed = (1 - share) * np.exp(kde.score_samples(points[held_out]))
+            mixed += share * np.exp(background.score_samples(np.zeros((1, dim))))
+            logs.extend(np.log(mixed))
+        scores.append(np.mean(logs))
+    return np.array(scores)
+
+
+def test_bandwidth_scores_equal_a_loop_over_folds():
+    points = np.unique(clustered(np.random.default_rng(1), 103, 5), axis=0)
+    candidates = [0.05, 0.3, 0.6, 1.0, 2.0, 6.0]
+    choice = choose_bandwidth(points, candidates, seed=3)
+    expected = scores_by_loop(points, candidates, np.random.default_rng(3).permutation(103) % 5)
+    assert np.isfinite(choice.scores).all() and choice.alone[0] > 0.9
+    # The kernel's constant is left out.
+    np.testing.assert_allclose(choice.scores - choice.scores[0], expected - expected[0], atol=1e-5)
+    assert choice.bandwidth == candidates[int(np.argmax(expected))]
+
+
+def test_bandwidth_survives_an_outlier():
+    points = np.random.default_rng(2).standard_normal((600, 16))
+    without = choose_bandwidth(points)
+    points[0] = 100
+    choice = choose_bandwidth(points)
+    assert choice.bandwidth == pytest.approx(without.bandwidth, rel=0.25)
+    # What a likelihood of 0 asks for: a bandwidth that reaches the outlier, 400 away.
+    assert choice.bandwidth < 10
+
+
+def test_repeated_points_do_not_make_the_bandwidth_fall():
+    rng = np.random.default_rng(3)
+    points = rng.standard_normal((500, 8))
+    expected = choose_bandwidth(points).bandwidth
+    assert choose_bandwidth(np.concatenate([points, points[:150]])).bandwidth == expected
+    copies = points[:150] + 1e-7 * rng.standard_normal((150, 8))
+    found = choose_bandwidth(np.concatenate([points, copies])).bandwidth
+    assert found == pytest.approx(expected, rel=0.25)
+
+
+def test_bandwidth_scales_with_the_points():
+    points = clustered(np.random.default_rng(4), 300, 6)
+    choice, scaled = choose_bandwidth(points), choose_bandwidth(1024 * points)
+    assert scaled.bandwidth == pytest.approx(1024 * choice.bandwidth, rel=1e-9)
+
+
+def test_bandwidth_of_many_points_is_that_of_a_seeded_draw():
+    points = clustered(np.random.default_rng(5), 400, 4)
+    first, again = (choose_bandwidth(points, max_points=100, seed=1) for _ in range(2))
+    assert first.bandwidth == again.bandwidth
+    np.testing.assert_array_equal(first.scores, again.scores)
+    drawn = np.random.default_rng(1).choice(400, 100, replace=False)
+    assert set(choose_bandwidth(points[np.sort(drawn)], seed=1).candidates) == set(first.candidates)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 7])
+def test_fewer_points_than_folds(n):
+    choice = choose_bandwidth(np.random.default_rng(6).standard_normal((n, 3)))
+    assert choice.bandwidth > 0 and np.isfinite(choice.scores).all()
+
+
+def test_equal_points_have_no_bandwidth():
+    assert choose_bandwidth(np.ones((9, 3))).bandwidth == 0
+
+
+@pytest.mark.parametrize(
+    ("points", "arguments", "message"),
+    [
+        (np.empty((0, 3)), {}, "at least one"),
+        (np.eye(3), {"num_folds": 1}, "num_folds"),
+        (np.eye(3), {"candidates": [0, 1]}, "above 0"),
+        (np.eye(3), {"candidates": []}, "above 0"),
+        (np.array([[1.0], [np.nan]]), {"candidates": [1]}, "finite"),
+    ],
+)
+def test_bad_input_to_the_bandwidth_rule_is_refused(points, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        choose_bandwidth(points, **arguments)
+
+
+@pytest.mark.parametrize("value", [0, 0.1, 7])
+def test_identical_sentences_have_one_density(value):
+    vectors = np.full((40, 20), value, np.float32)
+    density = TophatDensity.fit(vectors)
+    assert density.fitted_counts.tolist() == [40] * 40
+    # Another batch size of the encoder changes the last digits.
+    assert density.counts(vectors[:3] * np.float32(1 + 1e-6)).tolist() == [40] * 3
+    assert density.counts(vectors[:3] + 1).tolist() == [0] * 3
+
+
+def test_one_sentence_and_few_sentences():
+    rng = np.random.default_rng(7)
+    one = TophatDensity.fit(rng.standard_normal((1, 20)))
+    assert one.fitted_counts.tolist() == [1] and one.points.shape == (1, 1)
+    few = TophatDensity.fit(rng.standard_normal((6, 20)))
+    assert few.points.shape == (6, 5) and (few.fitted_counts >= 1).all()
+    narrow = TophatDensity.fit(rng.standard_normal((60, 3)))
+    assert narrow.points.shape == (60, 3)
+
+
+def test_fitted_sentences_are_not_counted_again(monkeypatch):
+    vectors = clustered(np.random.default_rng(8), 60, 20).astype(np.float32)
+    density = TophatDensity.fit(vectors)
+    fewer = density.counts(vectors[:59])
+    monkeypatch.setattr(module, "neighbor_counts", None)
+    np.testing.assert_array_equal(density.counts(vectors)[:59], fewer)
+    density.counts(vectors)[0] = 0
+    assert density.fitted_counts[0] > 0
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1, np.inf, np.nan])
+def test_bad_bandwidth_is_refused(bandwidth):
+    with pytest.raises(ValueError, match="bandwidth must be above 0"):
+        TophatDensity.fit(np.eye(3), bandwidth=bandwidth)
+
+
+def test_other_dim_is_refused():
+    with pytest.raises(ValueError, match="dim 3"):
+        TophatDensity.fit(np.eye(3)).counts(np.eye(4))

@@ -1,0 +1,133 @@
+"""Exact neighbor counts: values by hand, brute force in float64, the boundary, sizes, bad input."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.neighbors import KernelDensity
+
+from xling_jax.documents import neighbor_counts as module
+from xling_jax.documents.neighbor_counts import neighbor_counts
+
+
+def brute_force(queries, points, radius):
+    queries, points = np.asarray(queries, np.float64), np.asarray(points, np.float64)
+    return np.array([(np.square(points - q).sum(axis=1) <= radius**2).sum() for q in queries])
+
+
+def test_values_by_hand():
+    points = np.array([[0.0], [1], [3], [3], [10]])
+    np.testing.assert_array_equal(neighbor_counts(points, points, 2), [2, 4, 3, 3, 1])
+    np.testing.assert_array_equal(neighbor_counts(np.array([[2.0], [-5]]), points, 1), [3, 0])
+    np.testing.assert_array_equal(neighbor_counts(points, points, 0), [1, 1, 2, 2, 1])
+
+
+@pytest.mark.parametrize("tile", [8, 24, 512])
+@pytest.mark.parametrize(("n", "m", "dim"), [(1, 1, 1), (7, 9, 3), (130, 261, 16), (300, 1, 5)])
+def test_counts_equal_brute_force_for_every_tile(monkeypatch, tile, n, m, dim):
+    monkeypatch.setattr(module, "_TILE", tile)
+    rng = np.random.default_rng(n)
+    queries, points = (rng.standard_normal((size, dim)).astype(np.float32) for size in (n, m))
+    for radius in (0.3, 2, 4.5, 50):
+        expected = brute_force(queries, points, radius)
+        np.testing.assert_array_equal(neighbor_counts(queries, points, radius), expected)
+        expected = brute_force(points, points, radius)
+        np.testing.assert_array_equal(neighbor_counts(points, points, radius), expected)
+        np.testing.assert_array_equal(neighbor_counts(points.copy(), points, radius), expected)
+
+
+@pytest.mark.parametrize("shift", [0, 1000])
+@pytest.mark.parametrize("radius", [1, 2, 3, 5, np.sqrt(26), 1e-9])
+def test_points_on_the_boundary_are_within(shift, radius):
+    # Squared distances are whole numbers: many pairs lie exactly on the boundary.
+    rng = np.random.default_rng(1)
+    points = rng.integers(-3, 4, (700, 5)).astype(np.float32) + np.float32(shift)
+    expected = brute_force(points, points, radius)
+    np.testing.assert_array_equal(neighbor_counts(points, points, radius), expected)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
+def test_scale_and_outliers_do_not_blur_the_boundary(scale):
+    rng = np.random.default_rng(2)
+    points = rng.standard_normal((600, 16)).astype(np.float32)
+    points[:3] *= 1000
+    points *= np.float32(scale)
+    queries = points.astype(np.float64)
+    # As near to the boundary as float64 can tell: radii that are distances between points.
+    for radius in np.linalg.norm(queries[10:14] - queries[20:24], axis=1):
+        counts = neighbor_counts(points, points, radius * (1 + 1e-12))
+        np.testing.assert_array_equal(counts, brute_force(points, points, radius * (1 + 1e-12)))
+        fewer = neighbor_counts(points, points, radius * (1 - 1e-12))
+        assert (counts - fewer).sum() == 2
+
+
+def test_half_of_the_points_alike():
+    points = np.random.default_rng(3).standard_normal((400, 4))
+    points[::2] = points[0]
+    np.testing.assert_array_equal(
+        neighbor_counts(points, points, 1), brute_force(points, points, 1)
+    )
+    np.testing.assert_array_equal(neighbor_counts(points, points, 0)[:2], [200, 1])
+    alike = np.zeros((50, 3))
+    np.testing.assert_array_equal(neighbor_counts(alike, alike, 1), [50] * 50)
+
+
+def test_counts_are_those_behind_scikit_learn_s_tophat():
+    rng = np.random.default_rng(4)
+    points, queries = rng.standard_normal((200, 6)), rng.standard_normal((50, 6))
+    kde = KernelDensity(kernel="tophat", bandwidth=2.0).fit(points)
+    for some in (points, queries):
+        counts = neighbor_counts(some, points, 2.0)
+        densities = np.exp(kde.score_samples(some))
+        # Up to the constant, and the point itself counts: no density of a fitted point is 0.
+        constant = densities.sum() / counts.sum()
+        np.testing.assert_allclose(densities, constant * counts, rtol=1e-6)
+    assert neighbor_counts(points, points, 1e-6).tolist() == [1] * 200
+
+
+def test_number_of_threads_changes_nothing():
+    program = (
+        "import numpy as np; from xling_jax.documents.neighbor_counts import neighbor_counts as f;"
+        "p = np.random.default_rng(0).standard_normal((2000, 16)).astype('f4');"
+        "print(f(p, p, 4.0).tolist())"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "OMP_NUM_THREADS": threads},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "3")
+    }
+    assert len(outputs) == 1
+
+
+def test_progress_is_reported_to_the_end(monkeypatch):
+    monkeypatch.setattr(module, "_TILE", 16)
+    seen = []
+    points = np.random.default_rng(0).standard_normal((100, 2))
+    neighbor_counts(points, points, 1, report=lambda *numbers: seen.append(numbers))
+    assert len(seen) == 7 and seen[-1] == (7, 7)
+
+
+def test_nothing_to_count():
+    assert neighbor_counts(np.empty((0, 3)), np.ones((2, 3)), 1).shape == (0,)
+    assert neighbor_counts(np.ones((2, 3)), np.empty((0, 3)), 1).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("queries", "points", "radius", "message"),
+    [
+        (np.ones((2, 3)), np.ones((2, 4)), 1, "dim 3"),
+        (np.ones((2, 3)), np.ones((2, 3)), -1, "radius must be"),
+        (np.ones((2, 3)), np.ones((2, 3)), np.nan, "radius must be"),
+        (np.ones((2, 3)), np.array([[0, 0, 0], [0, np.nan, 0]]), 1, r"points\[1\]"),
+        (np.ones(3), np.ones((2, 3)), 1, "shape"),
+    ],
+)
+def test_bad_input_is_refused(queries, points, radius, message):
+    with pytest.raises(ValueError, match=message):
+        neighbor_counts(queries, points, radius)
