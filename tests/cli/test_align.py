@@ -1,91 +1,36 @@
-"""`xling align` and `xling evaluate alignment` from their arguments to their files."""
+"""`xling align` from its arguments to its files."""
 
-import gzip
 import io
-import json
-import random
 from pathlib import Path
 
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import xling_jax
+from tests.cli.documents_for_cli import (
+    FUNCTION_WORDS,
+    NUM_DOCUMENTS,
+    RANK,
+    ROWS,
+    expected_pairs,
+    lines,
+    make_encoder,
+    right,
+    sentence_vectors,
+    side,
+    write_files,
+)
 from xling_jax.align import matching
-from xling_jax.align.matching import align_documents
 from xling_jax.align.urls import match_urls
 from xling_jax.cli import align_arguments
 from xling_jax.cli.main import main
-from xling_jax.data.vocab import train_vocab
 from xling_jax.documents import lawdr as lawdr_lib
 from xling_jax.documents.debias import choose_rank
-from xling_jax.documents.lawdr import Lawdr
-from xling_jax.encode.encoder import Encoder
-from xling_jax.eval.document_alignment import CELLS
-
-DIM = 16
-NUM_DOCUMENTS = 30
-FUNCTION_WORDS = {"en": ["the", "of", "and"], "de": ["der", "von", "und"]}
-RANK = ("--debias", "2")
-
-
-class MeanOfTokens(nn.Module):
-    """The mean of token vectors, pads left out."""
-
-    vocab_size: int
-
-    @nn.compact
-    def __call__(self, tokens, deterministic=True):
-        table = self.param("table", nn.initializers.normal(1.0), (self.vocab_size, DIM))
-        mask = (tokens != 1)[..., None]
-        return jnp.sum(table[tokens] * mask, axis=1) / jnp.maximum(mask.sum(axis=1), 1)
-
-
-def make_documents():
-    """Records of equal content words under the function words of two languages."""
-    generator = random.Random(0)
-    words = ["".join(generator.choices("bdklmnrst", k=2)) + "a" * i for i in range(1, 6)] * 8
-    words = [word + generator.choice("iou") + generator.choice("klmn") for word in words]
-    rows = []
-    for index in range(NUM_DOCUMENTS):
-        sentences = [generator.choices(words, k=5) for _ in range(generator.randint(1, 6))]
-        for code, functions in FUNCTION_WORDS.items():
-            texts = [" ".join([*s, *generator.choices(functions, k=3)]) for s in sentences]
-            site = f"s{index % 3}.org"
-            url = f"http://{site}/{code}/{index}" if index in (4, 8) else None
-            row = {"id": f"{code}{index}", "lang": code, "sentences": texts, "site": site}
-            rows.append(row | ({"url": url} if url else {}))
-    return rows
-
-
-ROWS = make_documents()
-
-
-def side(code, rows=ROWS):
-    return [row for row in rows if row["lang"] == code]
-
-
-def lines(rows):
-    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocab") / "sentencepiece.model"
-    vocab = train_vocab((text for row in ROWS for text in row["sentences"]), path, size=120)
-    module = MeanOfTokens(vocab.size)
-    return Encoder(
-        module,
-        module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"],
-        vocab,
-        specials=((), ("eos",)),
-        max_length_tokens=60,
-        languages=("en", "de"),
-        fingerprint="abc",
-        dim=DIM,
-    )
+    return make_encoder(tmp_path_factory.mktemp("vocab") / "sentencepiece.model")
 
 
 @pytest.fixture
@@ -96,12 +41,7 @@ def encoder(model, monkeypatch):
 
 @pytest.fixture
 def files(tmp_path):
-    """Documents of two languages, and the pairs of equal content."""
-    for code in FUNCTION_WORDS:
-        (tmp_path / f"{code}.jsonl").write_text(lines(side(code)))
-    (tmp_path / "all.jsonl.gz").write_bytes(gzip.compress(lines(ROWS).encode()))
-    gold = "".join(f"en{index}\tde{index}\n" for index in range(NUM_DOCUMENTS))
-    (tmp_path / "gold.tsv").write_text(gold)
+    write_files(tmp_path)
     return tmp_path
 
 
@@ -132,24 +72,6 @@ def fails(capsys):
     return fails
 
 
-def sentence_vectors(encoder, code, rows=ROWS):
-    chosen = [[text for text in row["sentences"] if text.strip()] for row in side(code, rows)]
-    offsets = np.cumsum([0, *map(len, chosen)])
-    return encoder.encode([text for texts in chosen for text in texts]), offsets
-
-
-def expected_pairs(encoder, rank=2, weighting="kde", density_on="raw", rows=ROWS, **settings):
-    """The pairs through the functions of the library, (score, source id, target id)."""
-    documents = []
-    for code in FUNCTION_WORDS:
-        vectors, offsets = sentence_vectors(encoder, code, rows)
-        lawdr = Lawdr(rank=rank, weighting=weighting, density_on=density_on).fit(vectors)
-        documents.append(lawdr.transform(vectors, offsets))
-    ids = [[row["id"] for row in side(code, rows)] for code in FUNCTION_WORDS]
-    pairs = align_documents(*documents, **settings)
-    return [(score, ids[0][i], ids[1][j]) for score, i, j in pairs]
-
-
 def read(path):
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     return [(float(score), source, target) for score, source, target in rows]
@@ -158,10 +80,6 @@ def read(path):
 def check_same(found, expected):
     assert {pair[1:] for pair in found} == {pair[1:] for pair in expected}
     np.testing.assert_allclose([pair[0] for pair in found], [p[0] for p in expected], atol=2e-5)
-
-
-def right(pairs):
-    return sum(source[2:] == target[2:] for _, source, target in pairs)
 
 
 def test_choices_are_those_of_the_library():
@@ -385,80 +303,3 @@ def test_vectors_that_do_not_fit_are_named(files, encoder, ready, fails):
     np.save(files / "en.npy", vectors[:, :-1])
     line = fails(run(files, *ready, model=None), 1)
     assert "must have the same size; source has 15, target 16" in line
-
-
-def evaluate(files, *options, data=("all.jsonl.gz",), output="results"):
-    argv = ["evaluate", "alignment", "--output", str(files / output)]
-    argv += ["--data", *(str(files / name) for name in data)]
-    return main([*argv, *map(str, options)])
-
-
-@pytest.fixture
-def same_ids(files):
-    """One file in which translations have one id."""
-    (files / "same.jsonl").write_text(lines([row | {"id": row["id"][2:]} for row in ROWS]))
-
-
-def test_evaluation_of_all_cells_and_baselines(files, same_ids, encoder, capsys):
-    options = ("--model", "m", *RANK, "--baselines", "--languages", "en,de")
-    assert evaluate(files, *options, data=["same.jsonl"]) == 0
-    written = json.loads((files / "results" / "results.json").read_text())
-    assert written["task"] == "alignment" and written["model"]["fingerprint"] == "abc"
-    cells = written["matrices"]["same"]["cells"]
-    assert list(cells) == [*CELLS, "document-cosine", "document-margin"]
-    for name, settings in (
-        ("biased-mean-cosine", {"rank": None, "weighting": "none", "similarity": "cosine"}),
-        ("debiased-weighted-margin", {}),
-    ):
-        correct = right(expected_pairs(encoder, **settings))
-        assert cells[name]["en-de"]["num_correct"] == correct
-        key = f"same/recall_{name.replace('-', '_')}"
-        assert written["metrics"][key] == correct / NUM_DOCUMENTS
-    primary = written["metrics"]["same/recall_debiased_weighted_margin"]
-    assert written["metrics"]["same/recall"] == primary
-    assert written["settings"]["baseline_tokens"] == {"document": 60}
-    table = (files / "results" / "results.md").read_text()
-    assert table.strip() == capsys.readouterr().out.strip()
-    assert f"{100 * primary:.1f}" in table and "debiased, weighted" in table
-
-
-def test_evaluation_with_two_files_and_gold_pairs(files, encoder):
-    options = ("--model", "m", *RANK, "--gold", files / "gold.tsv", "--cells")
-    options += ("debiased-weighted-margin", "--url-matching", "--domain", "site")
-    assert evaluate(files, *options, data=["en.jsonl", "de.jsonl"]) == 0
-    written = json.loads((files / "results" / "results.json").read_text())
-    (cell,) = written["matrices"]["gold"]["cells"].values()
-    assert cell["en-de"]["num_gold"] == NUM_DOCUMENTS
-    assert run(files, *RANK, "--url-matching", "--domain", "site") == 0
-    assert cell["en-de"]["num_correct"] == right(read(files / "out.tsv"))
-
-
-def test_evaluation_of_ready_vectors_and_of_packs(files, same_ids, encoder):
-    directory = files / "vectors"
-    directory.mkdir()
-    for code in FUNCTION_WORDS:
-        np.save(directory / f"same.{code}.npy", sentence_vectors(encoder, code)[0])
-    metrics = []
-    for options in (
-        ("--embeddings", directory),
-        ("--model", "m"),
-        ("--model", "m", "--document-mode", "packed"),
-    ):
-        assert evaluate(files, *options, *RANK, "--overwrite", data=["same.jsonl"]) == 0
-        metrics.append(json.loads((files / "results" / "results.json").read_text())["metrics"])
-    assert metrics[0] == metrics[1] != metrics[2]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--cells", "best"), "--cells: 'best' is none of biased-mean-cosine"),
-        (("--cells", "debiased-mean-margin", "--debias", "0"), "with --debias 0"),
-        (("--gold", "none.tsv"), "--gold none.tsv: no such file"),
-        (("--k", "0"), "--k 0 must be at least 1"),
-    ],
-)
-def test_wrong_use_of_evaluation_is_refused(files, same_ids, fails, options, message):
-    status = evaluate(files, "--model", "m", *options, data=["same.jsonl"])
-    assert message in fails(status, 2)
-    assert not (files / "results").exists()

@@ -1,0 +1,134 @@
+"""`xling evaluate alignment` from its arguments to its files."""
+
+import json
+
+import numpy as np
+import pytest
+
+import xling_jax
+from tests.cli.documents_for_cli import (
+    FUNCTION_WORDS,
+    NUM_DOCUMENTS,
+    RANK,
+    ROWS,
+    expected_pairs,
+    lines,
+    make_encoder,
+    right,
+    sentence_vectors,
+    side,
+    write_files,
+)
+from xling_jax.align.urls import match_urls
+from xling_jax.cli.main import main
+from xling_jax.eval.document_alignment import CELLS
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_encoder(tmp_path_factory.mktemp("vocab") / "sentencepiece.model")
+
+
+@pytest.fixture
+def encoder(model, monkeypatch):
+    monkeypatch.setattr(xling_jax, "load", lambda path: model)
+    return model
+
+
+@pytest.fixture
+def files(tmp_path):
+    write_files(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def fails(capsys):
+    """Checks status and that the error is one line; returns the line."""
+
+    def fails(status, expected):
+        assert status == expected
+        error = capsys.readouterr().err
+        (line,) = [line for line in error.splitlines() if line.startswith("xling ")]
+        return line
+
+    return fails
+
+
+def evaluate(files, *options, data=("all.jsonl.gz",), output="results"):
+    argv = ["evaluate", "alignment", "--output", str(files / output)]
+    argv += ["--data", *(str(files / name) for name in data)]
+    return main([*argv, *map(str, options)])
+
+
+@pytest.fixture
+def same_ids(files):
+    """One file in which translations have one id."""
+    (files / "same.jsonl").write_text(lines([row | {"id": row["id"][2:]} for row in ROWS]))
+
+
+def test_evaluation_of_all_cells_and_baselines(files, same_ids, encoder, capsys):
+    options = ("--model", "m", *RANK, "--baselines", "--languages", "en,de")
+    assert evaluate(files, *options, data=["same.jsonl"]) == 0
+    written = json.loads((files / "results" / "results.json").read_text())
+    assert written["task"] == "alignment" and written["model"]["fingerprint"] == "abc"
+    cells = written["matrices"]["same"]["cells"]
+    assert list(cells) == [*CELLS, "document-cosine", "document-margin"]
+    for name, settings in (
+        ("biased-mean-cosine", {"rank": None, "weighting": "none", "similarity": "cosine"}),
+        ("debiased-weighted-margin", {}),
+    ):
+        correct = right(expected_pairs(encoder, **settings))
+        assert cells[name]["en-de"]["num_correct"] == correct
+        key = f"same/recall_{name.replace('-', '_')}"
+        assert written["metrics"][key] == correct / NUM_DOCUMENTS
+    primary = written["metrics"]["same/recall_debiased_weighted_margin"]
+    assert written["metrics"]["same/recall"] == primary
+    assert written["settings"]["baseline_tokens"] == {"document": 60}
+    table = (files / "results" / "results.md").read_text()
+    assert table.strip() == capsys.readouterr().out.strip()
+    assert f"{100 * primary:.1f}" in table and "debiased, weighted" in table
+
+
+def test_evaluation_with_two_files_and_gold_pairs(files, encoder):
+    options = ("--model", "m", *RANK, "--gold", files / "gold.tsv", "--cells")
+    options += ("debiased-weighted-margin", "--url-matching", "--domain", "site")
+    assert evaluate(files, *options, data=["en.jsonl", "de.jsonl"]) == 0
+    written = json.loads((files / "results" / "results.json").read_text())
+    (cell,) = written["matrices"]["gold"]["cells"].values()
+    assert cell["en-de"]["num_gold"] == NUM_DOCUMENTS
+    rows = [side(code) for code in FUNCTION_WORDS]
+    sites = [[row["site"] for row in column] for column in rows]
+    accepted = match_urls(*([row.get("url") for row in column] for column in rows), "en", "de")
+    expected = expected_pairs(encoder, domains=sites, accepted=accepted)
+    assert cell["en-de"]["num_correct"] == right(expected)
+
+
+def test_evaluation_of_ready_vectors_and_of_packs(files, same_ids, encoder):
+    directory = files / "vectors"
+    directory.mkdir()
+    for code in FUNCTION_WORDS:
+        np.save(directory / f"same.{code}.npy", sentence_vectors(encoder, code)[0])
+    metrics = []
+    for options in (
+        ("--embeddings", directory),
+        ("--model", "m"),
+        ("--model", "m", "--document-mode", "packed"),
+    ):
+        assert evaluate(files, *options, *RANK, "--overwrite", data=["same.jsonl"]) == 0
+        metrics.append(json.loads((files / "results" / "results.json").read_text())["metrics"])
+    assert metrics[0] == metrics[1] != metrics[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--cells", "best"), "--cells: 'best' is none of biased-mean-cosine"),
+        (("--cells", "debiased-mean-margin", "--debias", "0"), "with --debias 0"),
+        (("--gold", "none.tsv"), "--gold none.tsv: no such file"),
+        (("--k", "0"), "--k 0 must be at least 1"),
+    ],
+)
+def test_wrong_use_of_evaluation_is_refused(files, same_ids, fails, options, message):
+    status = evaluate(files, "--model", "m", *options, data=["same.jsonl"])
+    assert message in fails(status, 2)
+    assert not (files / "results").exists()
