@@ -150,6 +150,8 @@ class _TileCounter:
                         report(sum(done), len(strips))
                 return counts
 
+            if threads == 1:
+                return work(0)
             with ThreadPoolExecutor(threads) as executor:
                 return sum(executor.map(work, range(threads)))
 
