@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 # Commands whose time goes into XLA.
-_COMPUTING = {"train", "embed", "quickstart"}
+_COMPUTING = {"train", "embed", "align", "quickstart"}
 
 
 def _use_large_pages() -> None:
