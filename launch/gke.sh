@@ -25,8 +25,9 @@
 #   SERVICE_ACCOUNT=default   Kubernetes account that may write to the bucket
 
 set -euo pipefail
+here=$(dirname "${BASH_SOURCE[0]}")
 # shellcheck source=launch/run.sh
-source "$(dirname "${BASH_SOURCE[0]}")/run.sh"
+source "$here/run.sh"
 
 (($#)) || fail "what should be done? see --help"
 action=$1
@@ -37,17 +38,14 @@ need() {
 
 image() {
     need IMAGE
-    local checkout
-    checkout=$(dirname "${BASH_SOURCE[0]}")/..
-    run docker build --platform=linux/amd64 --tag="$IMAGE" --file="$checkout/launch/Dockerfile" \
-        "$checkout"
+    run docker build --platform=linux/amd64 --tag="$IMAGE" --file="$here/Dockerfile" "$here/.."
     run docker push "$IMAGE"
 }
 
 # jobset.yaml with each ${VARIABLE} replaced.
 manifest() {
     local text variable
-    text=$(cat "$(dirname "${BASH_SOURCE[0]}")/jobset.yaml")
+    text=$(cat "$here/jobset.yaml")
     for variable in NAME IMAGE ACCELERATOR TOPOLOGY HOSTS CHIPS RESTARTS SERVICE_ACCOUNT WORDS; do
         text=${text//"\${$variable}"/"${!variable}"}
     done

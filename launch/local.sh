@@ -97,6 +97,7 @@ while ((${#left[@]})); do
     if [[ $kill_at ]] && ((SECONDS > kill_at && ${#left[@]})); then
         say "killing those that are left: ${!left[*]}"
         kill -KILL -- "${left[@]/#/-}"
+        kill_at=$((SECONDS + 10)) # the system may take its time
     fi
 done
 wait "$shown"

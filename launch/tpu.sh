@@ -22,8 +22,9 @@
 #   SPOT=         1 takes a cheaper machine that can be taken away
 
 set -euo pipefail
+here=$(dirname "${BASH_SOURCE[0]}")
 # shellcheck source=launch/run.sh
-source "$(dirname "${BASH_SOURCE[0]}")/run.sh"
+source "$here/run.sh"
 
 (($#)) || fail "what should be done? see --help"
 action=$1
@@ -69,7 +70,7 @@ wait_in_queue() {
 
 install() {
     local archive="${TMPDIR:-/tmp}/xling_jax.tar.gz"
-    run git -C "$(dirname "${BASH_SOURCE[0]}")/.." archive --format=tar.gz --output="$archive" HEAD
+    run git -C "$here/.." archive --format=tar.gz --output="$archive" HEAD
     run gcloud compute tpus tpu-vm scp "$archive" "$NAME:" --zone="$ZONE" --worker=all
     # The workers' own Python is older than 3.11; uv brings one.
     on_workers all 'mkdir -p xling_jax && tar -xzf xling_jax.tar.gz -C xling_jax && cd xling_jax &&
