@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 
 from xling_jax.cli import common
@@ -14,6 +15,9 @@ logger = logging.getLogger(__name__)
 
 # A process that is not heard of for so long is taken for dead, and the others end.
 HEARTBEAT_TIMEOUT_S = 60
+# What a process may still do after an error: say what it was, write buffers.
+_LEAVE_WITHIN_S = 10
+_WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,8 +74,35 @@ def joined(args: argparse.Namespace) -> Iterator[None]:
     except BaseException as error:
         # JAX waits for all processes at exit. What is registered last is called first.
         atexit.register(_leave, _exit_status(error))
+        # Python waits for threads even before that, and those that write checkpoints wait for
+        # other processes.
+        timer = threading.Timer(_LEAVE_WITHIN_S, _leave, [_exit_status(error)])
+        timer.daemon = True
+        timer.start()
         raise
     jax.distributed.shutdown()
+
+
+def meet(name: str) -> None:
+    """Waits until all processes are here, for as long as all are alive.
+
+    Not by a collective of the devices, which gives up when one process has much more to do.
+
+    Args:
+        name: of the place; no other meeting of a command has it.
+
+    Raises:
+        OSError: if another process has ended.
+    """
+    import jax
+    import orbax.checkpoint as ocp
+
+    try:
+        # The function of JAX itself is not public.
+        ocp.multihost.get_barrier_sync_fn()(key=f"xling: {name}", timeout_ms=_WEEK_MS)
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise OSError(f"{name}: another process has ended, see its log ({reason})") from error
 
 
 def _initialize_arguments(args: argparse.Namespace) -> dict | None:

@@ -212,7 +212,13 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """Ends what is being written, so that no way out of a run loses a checkpoint."""
+        """Ends what is being written, so that no way out of a run loses a checkpoint.
+
+        Except after an error in one of several processes: the others do not come here, and to
+        write the rest of a checkpoint they would be waited for.
+        """
+        if error is not None and jax.process_count() > 1:
+            return
         try:
             self.wait()
         except Exception as second:
