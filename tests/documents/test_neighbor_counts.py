@@ -9,6 +9,7 @@ import pytest
 from sklearn.neighbors import KernelDensity
 
 from xling_jax.documents import neighbor_counts as module
+from xling_jax.documents import neighbor_counts_jax
 from xling_jax.documents.neighbor_counts import neighbor_counts
 
 
@@ -61,6 +62,39 @@ def test_scale_and_outliers_do_not_blur_the_boundary(scale):
         np.testing.assert_array_equal(counts, brute_force(points, points, radius * (1 + 1e-12)))
         fewer = neighbor_counts(points, points, radius * (1 - 1e-12))
         assert (counts - fewer).sum() == 2
+
+
+@pytest.mark.parametrize(("n", "m", "dim"), [(1, 1, 1), (70, 9, 3), (301, 700, 16)])
+@pytest.mark.parametrize("queries_per_device", [16, 4096])
+def test_jax_counts_the_same(monkeypatch, queries_per_device, n, m, dim):
+    monkeypatch.setattr(neighbor_counts_jax, "_QUERIES_PER_DEVICE", queries_per_device)
+    rng = np.random.default_rng(n)
+    queries, points = (rng.standard_normal((size, dim)).astype(np.float32) for size in (n, m))
+    for radius in (0.3, 2, 4.5, 50):
+        counts = neighbor_counts(queries, points, radius, backend="jax")
+        np.testing.assert_array_equal(counts, brute_force(queries, points, radius))
+    points = rng.integers(-3, 4, (m, dim)).astype(np.float32) * np.float32(1e-12)
+    for radius in (1e-12, 5e-12, float(np.linalg.norm(points[0].astype(float) - points[-1])) or 1):
+        counts = neighbor_counts(points, points, radius, backend="jax")
+        np.testing.assert_array_equal(counts, brute_force(points, points, radius))
+
+
+def test_jax_decides_close_pairs_in_float64():
+    points = np.random.default_rng(6).standard_normal((500, 16)).astype(np.float32)
+    exact = points.astype(np.float64)
+    for radius in np.linalg.norm(exact[10:14] - exact[20:24], axis=1):
+        more, fewer = (
+            neighbor_counts(points, points, radius * factor, backend="jax")
+            for factor in (1 + 1e-12, 1 - 1e-12)
+        )
+        assert (more - fewer).sum() == 2
+
+
+def test_what_float32_cannot_hold_is_counted_all_the_same():
+    points = np.random.default_rng(7).standard_normal((60, 3))
+    for some, radius in ((points, 1.0), ((points * 1e30).astype(np.float32), 1e10)):
+        counts = neighbor_counts(some, some, radius, backend="jax")
+        np.testing.assert_array_equal(counts, brute_force(some, some, radius))
 
 
 def test_half_of_the_points_alike():
@@ -131,3 +165,8 @@ def test_nothing_to_count():
 def test_bad_input_is_refused(queries, points, radius, message):
     with pytest.raises(ValueError, match=message):
         neighbor_counts(queries, points, radius)
+
+
+def test_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match="backend must be one of numpy, jax, auto; got 'torch'"):
+        neighbor_counts(np.eye(3), np.eye(3), 1, backend="torch")

@@ -61,7 +61,7 @@ def choose_bandwidth(
     p = (neighbors / h^d + 1 / R^d) / (n + 1), times a constant. A point alone then costs a finite
     amount, however small h is. Tried instead: only bandwidths that leave no point alone. One
     sentence far from 4,000 others of Europarl speeches made that 12 times as wide as this, and all
-    weights the same to three digits.
+    weights a third but its own.
 
     Choice: equal points count once here. The likelihood of one that is held out and fitted grows
     without bound as h falls. For the same reason, with copies that differ in their last digits,
@@ -155,6 +155,7 @@ class TophatDensity:
         bandwidth: float | None = None,
         seed: int = 0,
         report: Report | None = None,
+        backend: str = "numpy",
     ) -> TophatDensity:
         """Fits axes and bandwidth and counts the neighbors of every sentence.
 
@@ -169,6 +170,7 @@ class TophatDensity:
             bandwidth: above 0; None for the one `choose_bandwidth` finds.
             seed: see `choose_bandwidth`.
             report: see `neighbor_counts`.
+            backend: see `neighbor_counts`.
 
         Returns:
             The density.
@@ -190,7 +192,7 @@ class TophatDensity:
                 bandwidth = 10 * narrowest
             else:
                 bandwidth = max(choose_bandwidth(points, seed=seed).bandwidth, narrowest)
-        counts = neighbor_counts(points, points, bandwidth, report)
+        counts = neighbor_counts(points, points, bandwidth, report, backend)
         return cls(mean, axes, points, float(bandwidth), counts)
 
     @property
@@ -198,12 +200,15 @@ class TophatDensity:
         """Mean over the fitted sentences of their counts."""
         return float(self.fitted_counts.mean())
 
-    def counts(self, vectors: np.ndarray, report: Report | None = None) -> np.ndarray:
+    def counts(
+        self, vectors: np.ndarray, report: Report | None = None, backend: str = "numpy"
+    ) -> np.ndarray:
         """Counts the fitted sentences within the bandwidth of each vector.
 
         Args:
             vectors: [n, dim]; may be memory-mapped. The fitted ones are recognized and cost little.
             report: see `neighbor_counts`.
+            backend: see `neighbor_counts`.
 
         Returns:
             [n] int64, proportional to the density: a fitted sentence counts itself.
@@ -214,7 +219,7 @@ class TophatDensity:
         points = _project(as_vectors(vectors, dim=len(self.mean)), self.mean, self.axes)
         if np.array_equal(points, self.points):
             return self.fitted_counts.copy()
-        return neighbor_counts(points, self.points, self.bandwidth, report)
+        return neighbor_counts(points, self.points, self.bandwidth, report, backend)
 
 
 def _project(vectors: np.ndarray, mean: np.ndarray, axes: np.ndarray) -> np.ndarray:

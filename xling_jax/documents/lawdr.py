@@ -23,7 +23,7 @@ from xling_jax.documents.debias import (
     remove_components,
 )
 from xling_jax.documents.density import TophatDensity
-from xling_jax.documents.neighbor_counts import Report
+from xling_jax.documents.neighbor_counts import BACKENDS, Report
 from xling_jax.documents.rows import BLOCK_ROWS, as_vectors
 from xling_jax.documents.weighting import checked_offsets, document_vectors, sentence_weights
 
@@ -50,6 +50,7 @@ class Lawdr:
         density_dim: principal components the density is taken on.
         bandwidth: of the density; None for the one cross-validation prefers.
         seed: of the cross-validation.
+        backend: what counts neighbors, see `neighbor_counts`; changes no result and is not saved.
 
     Raises:
         ValueError: if an argument is not one of those above.
@@ -65,6 +66,7 @@ class Lawdr:
         density_dim: int = 16,
         bandwidth: float | None = None,
         seed: int = 0,
+        backend: str = "auto",
     ):
         if rank is not None and rank < 1:
             raise ValueError(f"rank must be at least 1, or None for no debiasing; got {rank}")
@@ -73,6 +75,7 @@ class Lawdr:
         for name, value, known in (
             ("weighting", weighting, WEIGHTINGS),
             ("density_on", density_on, DENSITY_INPUTS),
+            ("backend", backend, BACKENDS),
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
@@ -87,6 +90,7 @@ class Lawdr:
         self.density_dim = density_dim
         self.bandwidth = bandwidth
         self.seed = seed
+        self.backend = backend
         self.dim: int | None = None
         self.num_sentences = 0
         self.mean: np.ndarray | None = None
@@ -95,7 +99,7 @@ class Lawdr:
 
     @property
     def settings(self) -> dict[str, bool | int | float | str | None]:
-        """The constructor's arguments."""
+        """The constructor's arguments that results depend on."""
         names = "rank", "center", "weighting", "density_on", "density_dim", "bandwidth", "seed"
         return {name: getattr(self, name) for name in names}
 
@@ -131,6 +135,7 @@ class Lawdr:
                 self.bandwidth,
                 self.seed,
                 report,
+                self.backend,
             )
         # All at once, at the end: a fit that fails changes nothing.
         self.components = None if components is None else components.astype(np.float32)
@@ -186,7 +191,8 @@ class Lawdr:
         vectors = self._checked(vectors)
         if self.density is None:
             return np.ones(len(vectors))
-        return sentence_weights(self.density.counts(vectors), self.density.mean_count)
+        counts = self.density.counts(vectors, backend=self.backend)
+        return sentence_weights(counts, self.density.mean_count)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one safetensors file with the settings as JSON in its header.

@@ -1,0 +1,112 @@
+"""Exact neighbor counts on the devices of JAX; see `neighbor_counts` for what it promises.
+
+The queries are split over the devices. Squared differences are added up in float32, whose error is
+relative to their sum. Where a tile of points holds one too close to the radius for that to tell,
+the tile is counted on the host in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+_AXIS = "queries"
+_QUERIES_PER_DEVICE = 4096
+# What is counted again on the host is a tile, and each costs a byte a query of results.
+_TILE = 256
+# Tiles counted on the host at a time, a few MB of differences.
+_TILES_AT_ONCE = 256
+
+
+def count(
+    queries: np.ndarray,
+    points: np.ndarray,
+    radius: float,
+    report: Callable[[int, int], None] | None = None,
+) -> np.ndarray:
+    """Counts, for every query, the points at most `radius` away.
+
+    Args:
+        queries: [n, d] float32, n at least 1, coordinates far from the limits of float32.
+        points: [m, d] float32, m at least 1, the same.
+        radius: above 0, not tiny beside the coordinates.
+        report: called with the numbers of queries done and of all.
+
+    Returns:
+        [n] int64.
+    """
+    (n, dim), devices = queries.shape, jax.local_devices()
+    mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
+    split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((_AXIS,), ()))
+    # Powers of two: scaling is exact, and the radius comes near 1.
+    scale = np.float32(2.0 ** -np.ceil(np.log2(radius)))
+    tiles = _padded(points, -len(points) % _TILE, np.inf).reshape(-1, _TILE, dim)
+    device_tiles = jax.device_put(tiles * scale, whole)
+    square = (radius * float(scale)) ** 2
+    # d differences, squares and sums, the rounding of the bounds, and some to spare.
+    doubt = 2 * (dim + 6) * np.finfo(np.float32).eps / 2
+    bounds = np.float32(square * (1 - doubt)), np.float32(square * (1 + doubt))
+    size = min(_QUERIES_PER_DEVICE * len(devices), n + -n % len(devices))
+
+    def start(first: int) -> tuple[jax.Array, jax.Array]:
+        block = queries[first : first + size]
+        block = _padded(block * scale, size - len(block), 0)
+        return _count_tiles(jax.device_put(block, split), device_tiles, *bounds)
+
+    counts = np.empty(n, np.int64)
+    ahead = start(0)
+    for first in range(0, n, size):
+        sure, unclear = ahead
+        if first + size < n:
+            ahead = start(first + size)  # The devices work while the host does.
+        block = queries[first : first + size]
+        counts[first : first + size] = np.asarray(sure)[: len(block)]
+        found = np.nonzero(np.asarray(unclear)[:, : len(block)])
+        _count_on_host(block, tiles, *found, radius, counts[first : first + size])
+        if report is not None:
+            report(min(first + size, n), n)
+    return counts
+
+
+@jax.jit
+def _count_tiles(
+    queries: jax.Array, tiles: jax.Array, sure_square: jax.Array, near_square: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """[n] int32, points within in all tiles that are clear, and [tiles, n], which are not."""
+
+    def step(total: jax.Array, tile: jax.Array) -> tuple[jax.Array, jax.Array]:
+        squares = 0.0
+        for axis in range(queries.shape[1]):
+            # One axis at a time: the compiler makes one loop of all, and nothing is stored.
+            squares += jnp.square(queries[:, axis, None] - tile[None, :, axis])
+        sure = jnp.sum(squares <= sure_square, axis=1, dtype=jnp.int32)
+        unclear = jnp.sum(squares <= near_square, axis=1, dtype=jnp.int32) != sure
+        return total + jnp.where(unclear, 0, sure), unclear
+
+    return lax.scan(step, jnp.zeros(len(queries), jnp.int32), tiles)
+
+
+def _padded(rows: np.ndarray, missing: int, value: float) -> np.ndarray:
+    return np.pad(rows, ((0, missing), (0, 0)), constant_values=value)
+
+
+def _count_on_host(
+    queries: np.ndarray,
+    tiles: np.ndarray,
+    which_tiles: np.ndarray,
+    which_queries: np.ndarray,
+    radius: float,
+    counts: np.ndarray,
+) -> None:
+    """Adds to `counts` those of pairs of a tile and a query, in float64."""
+    for first in range(0, len(which_tiles), _TILES_AT_ONCE):
+        part = slice(first, first + _TILES_AT_ONCE)
+        differences = tiles[which_tiles[part]].astype(np.float64)
+        differences -= queries[which_queries[part], None]
+        squares = np.einsum("ntd,ntd->nt", differences, differences)
+        np.add.at(counts, which_queries[part], np.count_nonzero(squares <= radius**2, axis=1))
