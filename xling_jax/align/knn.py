@@ -5,6 +5,11 @@ about models, languages or texts. One function, several backends: NumPy's BLAS, 
 accelerators there are, faiss where it is installed.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from xling_jax.align.knn_numpy import Report, ScoreTile, top_k_by_blocks
@@ -16,6 +21,9 @@ from xling_jax.align.rows import (
     finite_block,
     normalize,
 )
+
+if TYPE_CHECKING:
+    import jax
 
 __all__ = [
     "BACKENDS",
@@ -43,6 +51,7 @@ def top_k(
     score_tile: ScoreTile | None = None,
     backend: str = "numpy",
     report: Report | None = None,
+    devices: Sequence[jax.Device] | None = None,
 ) -> Neighbors:
     """Finds, for every query, the k keys with the largest inner product.
 
@@ -58,10 +67,12 @@ def top_k(
             each device. One query against one key is always computed, however small the bound.
         score_tile: turns inner products into the scores to rank, elementwise; None ranks the
             inner products themselves. May change its argument in place. "numpy" only.
-        backend: "numpy"; "jax", with the keys split over this process' devices; "faiss", a flat
-            index, which breaks ties in its own way; or "auto", JAX where it has an accelerator
-            and NumPy, which is the fastest on CPUs, elsewhere.
+        backend: "numpy"; "jax", with the keys split over devices; "faiss", a flat index, which
+            breaks ties in its own way; or "auto", JAX where it has an accelerator and NumPy,
+            which is the fastest on CPUs, elsewhere.
         report: called with the numbers of queries done and of all as it goes.
+        devices: those of "jax", by default all of this process. If they are of several processes,
+            all of these make the same call and get the same result.
 
     Returns:
         scores [n, min(k, m)] float32, best first, and key indices [n, min(k, m)] int64.
@@ -82,7 +93,7 @@ def top_k(
     elif backend == "jax":
         from xling_jax.align import knn_jax
 
-        found = knn_jax.top_k(queries, keys, k, memory_mb=memory_mb, report=report)
+        found = knn_jax.top_k(queries, keys, k, memory_mb=memory_mb, report=report, devices=devices)
     else:
         found = _top_k_by_faiss(queries, keys, k, memory_mb, report)
     return _finite(found, "queries")
@@ -96,6 +107,7 @@ def top_k_both_ways(
     memory_mb: float = 256,
     backend: str = "numpy",
     report: Report | None = None,
+    devices: Sequence[jax.Device] | None = None,
 ) -> tuple[Neighbors, Neighbors]:
     """Finds the k best rows of y for every row of x, and of x for every row of y.
 
@@ -109,6 +121,7 @@ def top_k_both_ways(
         memory_mb: see `top_k`.
         backend: see `top_k`.
         report: called with the numbers of rows of x done and of all, once or twice over.
+        devices: see `top_k`.
 
     Returns:
         Scores and indices [n, min(k, m)] of the neighbors of x in y, and the same
@@ -127,7 +140,7 @@ def top_k_both_ways(
         )
         return _finite(forward, "x"), _finite(backward, "y")
     forward, backward = (
-        top_k(*sides, k, memory_mb=memory_mb, backend=backend, report=report)
+        top_k(*sides, k, memory_mb=memory_mb, backend=backend, report=report, devices=devices)
         for sides in ((x, y), (y, x))
     )
     return forward, backward

@@ -7,6 +7,7 @@ keeps its best; the few that are left are gathered and merged with what earlier 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,13 @@ _BYTES_PER_TILE_ENTRY = 12
 
 
 def top_k(
-    queries: AnyRows, keys: AnyRows, k: int, *, memory_mb: float, report: Report | None = None
+    queries: AnyRows,
+    keys: AnyRows,
+    k: int,
+    *,
+    memory_mb: float,
+    report: Report | None = None,
+    devices: Sequence[jax.Device] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the k best keys of every query; see `knn.top_k`.
 
@@ -36,6 +43,7 @@ def top_k(
         k: at least 1.
         memory_mb: bound on the working memory of each device, in MiB.
         report: called with the numbers of queries done and of all, in proportion.
+        devices: see `knn.top_k`. A process reads those keys only that its devices get.
 
     Returns:
         Scores [n, min(k, m)] float32 and indices int64; where scores are not finite in float32,
@@ -43,7 +51,7 @@ def top_k(
     """
     (n, dim), m = queries.shape, len(keys)
     k = min(k, m)
-    devices = jax.local_devices()
+    devices = devices or jax.local_devices()
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
     rows_per_block, keys_per_device, tile_keys = _block_shape(n, m, dim, len(devices), memory_mb)
     keys_per_block = keys_per_device * len(devices)
@@ -54,8 +62,7 @@ def top_k(
     best_scores = np.full((n, k), -np.inf, np.float32)
     best_indices = np.full((n, k), -1, np.int64)
     for first in range(0, m, keys_per_block):
-        block = _padded(keys, first, keys_per_block, "keys")
-        key_block = jax.device_put(block, split)
+        key_block = _put(keys, first, (keys_per_block, dim), split, "keys")
         for start in range(0, n, rows_per_block):
             rows = slice(start, min(start + rows_per_block, n))
             size = rows.stop - start
@@ -63,7 +70,7 @@ def top_k(
             scores, indices = step(
                 np.pad(best_scores[rows], padding),
                 np.pad(best_indices[rows].astype(np.int32), padding),
-                jax.device_put(_padded(queries, start, rows_per_block, "queries"), replicated),
+                _put(queries, start, (rows_per_block, dim), replicated, "queries"),
                 key_block,
                 np.int32(first),
                 np.int32(min(m, first + keys_per_block)),
@@ -96,9 +103,28 @@ def _even(total: int, largest: int) -> int:
     return -(-total // -(-total // largest))
 
 
+def _put(
+    array: AnyRows, start: int, shape: tuple[int, int], sharding: NamedSharding, name: str
+) -> jax.Array:
+    """[rows, dim] float32 from row `start` on, on the devices; zeros behind the array's last row.
+
+    Reads the rows of this process' devices only, each once.
+    """
+    blocks: dict[int, np.ndarray] = {}
+
+    def rows_of(index: tuple[slice, ...]) -> np.ndarray:
+        first, stop, _ = index[0].indices(shape[0])
+        if first not in blocks:
+            blocks[first] = _padded(array, start + first, stop - first, name)
+        return blocks[first]
+
+    return jax.make_array_from_callback(shape, sharding, rows_of)
+
+
 def _padded(array: AnyRows, start: int, size: int, name: str) -> np.ndarray:
     """`size` float32 rows from `start` on; zeros behind the last row of the array."""
-    block = finite_block(array, slice(start, min(start + size, len(array))), name)
+    stop = min(start + size, len(array))
+    block = finite_block(array, slice(min(start, stop), stop), name)
     if len(block) == size:
         return block
     return np.concatenate([block, np.zeros((size - len(block), block.shape[1]), np.float32)])
@@ -144,7 +170,8 @@ def _make_step(mesh: Mesh, k: int, tile_keys: int):
         out_specs=PartitionSpec(None, _AXIS),
     )
 
-    @jax.jit
+    # The same on every device, so that each process can read it.
+    @functools.partial(jax.jit, out_shardings=NamedSharding(mesh, everywhere))
     def step(best_scores, best_indices, queries, keys, first, end):
         # [rows, devices * k], in the order of the devices and so of the indices.
         found = over_devices(queries, keys, first, end)

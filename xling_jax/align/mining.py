@@ -7,13 +7,17 @@ choosing pairs, ranking candidates and scoring given pairs all start from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.margin import MARGINS
+
+if TYPE_CHECKING:
+    import jax
 
 MARGIN_NEIGHBORS = 4  # Artetxe and Schwenk (2019a), section 3.
 RETRIEVALS = ("max", "intersect", "fwd", "bwd")
@@ -148,6 +152,7 @@ def find_candidates(
     memory_mb: float = 256,
     backend: str = "numpy",
     report: knn.Report | None = None,
+    devices: Sequence[jax.Device] | None = None,
 ) -> Candidates:
     """Finds the k nearest rows by cosine, both ways.
 
@@ -159,6 +164,7 @@ def find_candidates(
         memory_mb: see `knn.top_k`; the normalized copies come on top.
         backend: see `knn.top_k`.
         report: see `knn.top_k`.
+        devices: see `knn.top_k`.
 
     Returns:
         The candidates; empty arrays if a side is empty.
@@ -172,7 +178,7 @@ def find_candidates(
         shapes = [(len(source), 0), (len(target), 0)]
         return Candidates(*(a.reshape(shape) for shape in shapes for a in (scores, indices)))
     forward, backward = knn.top_k_both_ways(
-        source, target, k, memory_mb=memory_mb, backend=backend, report=report
+        source, target, k, memory_mb=memory_mb, backend=backend, report=report, devices=devices
     )
     return Candidates(*forward, *backward)
 

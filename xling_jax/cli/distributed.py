@@ -1,5 +1,7 @@
 """One command as several processes: how each finds the others, and how all leave."""
 
+from __future__ import annotations
+
 import argparse
 import atexit
 import contextlib
@@ -8,8 +10,12 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from xling_jax.cli import common
+
+if TYPE_CHECKING:
+    from xling_jax.encode.process_shares import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def joined(args: argparse.Namespace) -> Iterator[None]:
+def joined(args: argparse.Namespace) -> Iterator[Processes]:
     """Joins the other processes of a command, if there are any, for the time of a block.
 
     All leave the block together, except after an error: the others wait for this process
@@ -45,13 +51,18 @@ def joined(args: argparse.Namespace) -> Iterator[None]:
     Args:
         args: with the arguments of `add_arguments`.
 
+    Yields:
+        The processes, or this one alone.
+
     Raises:
         common.UsageError: if they do not fit each other, or there is no cluster to be found.
         OSError: if the others do not answer.
     """
+    from xling_jax.encode.process_shares import Processes
+
     arguments = _initialize_arguments(args)
     if arguments is None:
-        yield
+        yield Processes(0, 1, lambda name: None)
         return
     import jax
 
@@ -70,7 +81,7 @@ def joined(args: argparse.Namespace) -> Iterator[None]:
             *(jax.process_index(), jax.process_count()),
             *(jax.local_device_count(), jax.device_count()),
         )
-        yield
+        yield Processes(jax.process_index(), jax.process_count(), meet)
     except BaseException as error:
         # JAX waits for all processes at exit. What is registered last is called first.
         atexit.register(_leave, _exit_status(error))
@@ -81,6 +92,24 @@ def joined(args: argparse.Namespace) -> Iterator[None]:
         timer.start()
         raise
     jax.distributed.shutdown()
+
+
+def check_shared_paths(**paths: str | None) -> None:
+    """Refuses pipes where several processes read and write together.
+
+    Args:
+        **paths: of arguments, by their names; None for those not given.
+
+    Raises:
+        common.UsageError: naming the argument.
+    """
+    for name, path in paths.items():
+        option = f"--{name.replace('_', '-')}"
+        if path == "-" or (path and os.path.exists(path) and not os.path.isfile(path)):
+            raise common.UsageError(
+                f"{option} {path}: with several processes must be a file, on a file system that "
+                "all see"
+            )
 
 
 def meet(name: str) -> None:

@@ -5,9 +5,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from xling_jax.cli import distributed
 from xling_jax.cli.common import (
     PlainProgress,
     UsageError,
@@ -20,10 +21,16 @@ from xling_jax.data.readers.lines import BrokenLine, read_line_blocks
 from xling_jax.data.readers.rows import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE
 from xling_jax.encode.sentence_splitting import SPLITTERS, check_splitter, split_sentences
 
+if TYPE_CHECKING:
+    from xling_jax.encode.process_shares import Processes
+
 logger = logging.getLogger(__name__)
 
 # Repeated here because the parser of `xling` must not load NumPy; a test compares them.
 DOCUMENT_MODES = ("sentences", "packed", "sequence")
+
+# About. Processes take turns by windows of so many documents fewer than sentences.
+_SENTENCES_OF_A_DOCUMENT = 16
 
 _EXAMPLE = """example:
   xling embed --model runs/quickstart --input europarl.de.gz --output europarl.de.npy
@@ -85,6 +92,7 @@ def add_parser(subparsers: Any) -> None:
         "--batch-size", type=int, help="sentences in a full batch; smaller needs less memory"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    distributed.add_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -95,49 +103,72 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if the input is missing, the output exists or an option is out of range.
         ValueError, OSError: if the model or a line of the input is broken, or writing fails.
     """
-    _check_arguments(args)
+    with distributed.joined(args) as processes:
+        _check_arguments(args)
+        if processes.count > 1:
+            distributed.check_shared_paths(input=args.input, output=args.output)
+        _embed(args, processes)
+
+
+def _embed(args: argparse.Namespace, processes: "Processes") -> None:
     import xling_jax
     from xling_jax.encode.embeddings_io import write_embeddings
     from xling_jax.encode.encoder import EncodeStats
+    from xling_jax.encode.process_shares import share_of, write_embeddings_together
 
     keep_compiled_programs()
     encoder = xling_jax.load(args.model)
+    window = encoder.window_sentences
+    if args.documents:
+        window = max(1, window // _SENTENCES_OF_A_DOCUMENT)
+
+    def texts() -> Iterator[Any]:
+        return _read_texts(args.input, args.documents, args.splitter)
+
     # Reading the file once more costs little beside encoding it; a broken line is found before
     # hours of work, and the time left is known. A pipe can be read only once.
     total = None
     if os.path.isfile(args.input):
-        total = sum(1 for _ in _read_texts(args.input, args.documents, args.splitter))
+        total = sum(1 for _ in share_of(texts(), window, processes))
     stats = EncodeStats()
-    texts = _read_texts(args.input, args.documents, args.splitter)
-    encode = encoder.encode_stream
-    if args.documents:
-        texts = encoder.document_inputs(texts, args.document_mode or "sentences")
-        encode = encoder.encode_document_stream
-    chunks = encode(texts, batch_size=args.batch_size, normalize=args.normalize, stats=stats)
-    unit = "document" if args.documents else "sentence"
     start = time.perf_counter()
 
-    def shown() -> Iterator[Any]:
-        plain = PlainProgress("embed", unit)
-        with progress(total, "embed", unit) as bar:
-            for chunk in chunks:
-                yield chunk
-                bar.update(len(chunk))
-                if total is not None:
-                    plain(bar.n, total)
+    def encode(own: Iterable[Any]) -> Iterator[Any]:
+        settings = {"batch_size": args.batch_size, "normalize": args.normalize, "stats": stats}
+        if args.documents:
+            own = encoder.document_inputs(own, args.document_mode or "sentences")
+            return _with_progress(
+                encoder.encode_document_stream(own, **settings), total, "document"
+            )
+        return _with_progress(encoder.encode_stream(own, **settings), total, "sentence")
 
-    rows = write_embeddings(
-        args.output, shown(), dim=encoder.dim, format=args.format, overwrite=args.overwrite
-    )
+    file = {"dim": encoder.dim, "format": args.format, "overwrite": args.overwrite}
+    if processes.count > 1:
+        rows = write_embeddings_together(
+            args.output, texts(), encode, window=window, processes=processes, **file
+        )
+    else:
+        rows = write_embeddings(args.output, encode(texts()), **file)
     seconds = time.perf_counter() - start
     logger.info(
-        "%s: %d rows of %d; %d sentences, %d without text, %d cut at %d tokens; "
+        "%s: %d rows of %d; %s%d sentences, %d without text, %d cut at %d tokens; "
         "%.1f s, %.0f sentences/s, %.0f%% padding",
-        *(args.output, rows, encoder.dim, stats.num_sentences, stats.num_empty),
+        *(args.output, rows, encoder.dim, "" if processes.count == 1 else "of them here "),
+        *(stats.num_sentences, stats.num_empty),
         *(stats.num_truncated, encoder.max_length_tokens, seconds),
         stats.num_sentences / max(seconds, 1e-9),
         100 * (1 - stats.num_tokens / max(stats.num_padded_tokens, 1)),
     )
+
+
+def _with_progress(chunks: Iterable[Any], total: int | None, unit: str) -> Iterator[Any]:
+    plain = PlainProgress("embed", unit)
+    with progress(total, "embed", unit) as bar:
+        for chunk in chunks:
+            yield chunk
+            bar.update(len(chunk))
+            if total is not None:
+                plain(bar.n, total)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.cli import mine_files
+from xling_jax.cli import distributed, mine_files
 from xling_jax.cli.common import (
     PlainProgress,
     UsageError,
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from xling_jax.align.mining import Candidates
     from xling_jax.cli.mine_files import Side
     from xling_jax.encode.encoder import Encoder
+    from xling_jax.encode.process_shares import Processes
 
 logger = logging.getLogger(__name__)
+
+_SIDES = ("source", "target")
 
 _EXAMPLE = """examples:
   xling mine --model M --source news.de.gz --target news.en.gz --output pairs.tsv --threshold 1.06
@@ -50,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--model", help="model directory, workdir, or name of a shipped encoder")
-    for side in ("source", "target"):
+    for side in _SIDES:
         parser.add_argument(
             f"--{side}", metavar="FILE", help="text, one sentence a line; may be .gz .xz .zst; -"
         )
@@ -93,6 +97,7 @@ def add_parser(subparsers: Any) -> None:
         help="what searches; auto: JAX where it has an accelerator, else NumPy",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+    distributed.add_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -103,7 +108,20 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if arguments do not fit together, an input is missing or an output exists.
         ValueError, OSError: if the model, vectors or text are broken, or writing fails.
     """
-    _check_arguments(args)
+    with distributed.joined(args) as processes:
+        _check_arguments(args)
+        if processes.count > 1:
+            _check_arguments_of_several(args)
+        try:
+            _mine(args, processes)
+            processes.meet("the pairs are written")
+        finally:
+            if processes.index == 0:
+                for side in _SIDES:
+                    _shared_vectors(args, side).unlink(missing_ok=True)
+
+
+def _mine(args: argparse.Namespace, processes: Processes) -> None:
     seconds: dict[str, float] = {}
     started = time.perf_counter()
 
@@ -115,15 +133,18 @@ def run(args: argparse.Namespace) -> None:
     sides = _read_sides(args, pairs)
     split("read")
     encoder = _load_encoder(args)
-    rows = [_embed(args, encoder, side) for side in sides]
+    files = [_shared_vectors(args, side) for side in _SIDES]
+    rows = [_embed(encoder, side, args.dim, processes, file) for side, file in zip(sides, files)]
     if rows[0].shape[1] != rows[1].shape[1]:
         raise ValueError(
             f"the vectors of both sides must have the same size; {sides[0].vectors or 'source'} "
             f"has {rows[0].shape[1]}, {sides[1].vectors or 'target'} {rows[1].shape[1]}"
         )
     split("embed")
-    candidates = _find_candidates(args, rows)
+    candidates = _find_candidates(args, rows, processes)
     split("search")
+    if processes.index > 0:
+        return  # the first process has found the same, and writes it
     if pairs is None:
         count = _write_mined(args, sides, candidates)
     else:
@@ -139,7 +160,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_arguments(args: argparse.Namespace) -> None:
     """Refuses what costs nothing to refuse."""
-    given = [side for side in ("source", "target") if getattr(args, side)]
+    given = [side for side in _SIDES if getattr(args, side)]
     if len(given) == 1 or not (given or args.pairs):
         raise UsageError("--source and --target are needed, or --pairs alone")
     if args.source == args.target == "-":
@@ -172,10 +193,21 @@ def _check_arguments(args: argparse.Namespace) -> None:
             raise UsageError(f"{path}: its directory does not exist; make it first")
 
 
+def _check_arguments_of_several(args: argparse.Namespace) -> None:
+    """Refuses what several processes cannot do together."""
+    names = ("source", "target", "source_embeddings", "target_embeddings", "pairs")
+    names += ("output", "n_best")
+    distributed.check_shared_paths(**{name: getattr(args, name) for name in names})
+    if args.backend not in ("auto", "jax"):
+        raise UsageError(
+            f"--backend {args.backend}: several processes search together with jax; leave it out"
+        )
+
+
 def _read_sides(args: argparse.Namespace, pairs: mine_files.Pairs | None) -> list[Side]:
     """Both texts, duplicates unified, with the texts of given pairs among them."""
     sides = []
-    for column, name in enumerate(("source", "target")):
+    for column, name in enumerate(_SIDES):
         path, vectors = getattr(args, name), getattr(args, f"{name}_embeddings")
         texts = pairs.columns[column] if pairs else None
         if path:
@@ -198,16 +230,24 @@ def _load_encoder(args: argparse.Namespace) -> Encoder | None:
     return xling_jax.load(args.model)
 
 
-def _embed(args: argparse.Namespace, encoder: Encoder | None, side: Side) -> Any:
+def _shared_vectors(args: argparse.Namespace, side: str) -> Path:
+    """Where several processes put the vectors of a side."""
+    output = Path(args.output)
+    return output.with_name(f".{output.name}.{side}.npy")
+
+
+def _embed(
+    encoder: Encoder | None, side: Side, dim: int | None, processes: Processes, shared: Path
+) -> Any:
     """Unit vectors of a side's distinct texts, encoded or read."""
     import numpy as np
 
     from xling_jax.align import knn
     from xling_jax.encode.embeddings_io import read_embeddings
+    from xling_jax.encode.process_shares import share_of, write_embeddings_together
 
     if side.vectors:
-        dim = args.dim or (encoder.dim if encoder else None)
-        array = read_embeddings(side.vectors, dim=dim)
+        array = read_embeddings(side.vectors, dim=dim or (encoder.dim if encoder else None))
         if len(array) != side.num_lines:
             raise ValueError(
                 f"{side.vectors}: must have one row for each of the {side.num_lines} lines of "
@@ -216,21 +256,46 @@ def _embed(args: argparse.Namespace, encoder: Encoder | None, side: Side) -> Any
         # Without gaps the rows need not be gathered.
         lines = None if len(side.texts) == side.num_lines else side.lines
         return knn.UnitRows(array, lines, name=side.vectors)
-    vectors = np.empty((len(side.texts), encoder.dim), np.float32)
-    done = 0
-    plain = PlainProgress(f"embed {side.name}", "sentence")
-    with progress(len(vectors), f"embed {side.name}", "sentence") as bar:
-        for chunk in encoder.encode_stream(iter(side.texts), normalize=True):
+    if processes.count == 1:
+        vectors, done = np.empty((len(side.texts), encoder.dim), np.float32), 0
+        for chunk in _encode(encoder, side.texts, len(vectors), side.name):
             vectors[done : done + len(chunk)] = chunk
             done += len(chunk)
+        return vectors
+    window = encoder.window_sentences
+    total = sum(1 for _ in share_of(side.texts, window, processes))
+    write_embeddings_together(
+        shared,
+        side.texts,
+        lambda own: _encode(encoder, own, total, side.name),
+        window=window,
+        processes=processes,
+        dim=encoder.dim,
+        overwrite=True,
+    )
+    return read_embeddings(shared)
+
+
+def _encode(encoder: Encoder, texts: Iterable[str], total: int, name: str) -> Iterator[np.ndarray]:
+    """Yields unit vectors, chunk by chunk."""
+    done = 0
+    plain = PlainProgress(f"embed {name}", "sentence")
+    with progress(total, f"embed {name}", "sentence") as bar:
+        for chunk in encoder.encode_stream(iter(texts), normalize=True):
+            yield chunk
+            done += len(chunk)
             bar.update(len(chunk))
-            plain(done, len(vectors))
-    return vectors
+            plain(done, total)
 
 
-def _find_candidates(args: argparse.Namespace, rows: list[Any]) -> Candidates:
+def _find_candidates(args: argparse.Namespace, rows: list[Any], processes: Processes) -> Candidates:
     from xling_jax.align import mining
 
+    where = {"backend": args.backend}
+    if processes.count > 1:
+        import jax
+
+        where = {"backend": "jax", "devices": jax.devices()}
     plain = PlainProgress("search", "sentence")
     with progress(len(rows[0]), "search", "sentence") as bar:
 
@@ -240,7 +305,7 @@ def _find_candidates(args: argparse.Namespace, rows: list[Any]) -> Candidates:
             plain(done, total)
 
         return mining.find_candidates(
-            *rows, args.k, memory_mb=args.memory_mb, backend=args.backend, report=report
+            *rows, args.k, memory_mb=args.memory_mb, report=report, **where
         )
 
 

@@ -208,9 +208,7 @@ class Encoder:
     ) -> Iterator[np.ndarray]:
         """Yields the rows of window after window; views of `out` where that is given."""
         shapes = self.batch_shapes(batch_size)
-        windows = text_windows(
-            sentences, _CPU_WINDOW_SENTENCES if _on_cpu() else _ACCELERATOR_WINDOW_SENTENCES
-        )
+        windows = text_windows(sentences, self.window_sentences)
 
         def tokenize_next() -> tuple[TokenWindow, EncodeStats] | None:
             texts = next(windows, None)
@@ -327,6 +325,11 @@ class Encoder:
         chunks = self.encode_stream(texts(), batch_size=batch_size, stats=stats)
         for means in document_means(chunks, counts):
             yield l2_normalize(means) if normalize else means
+
+    @property
+    def window_sentences(self) -> int:
+        """Most sentences that are tokenised, sorted and encoded together."""
+        return _CPU_WINDOW_SENTENCES if _on_cpu() else _ACCELERATOR_WINDOW_SENTENCES
 
     def batch_shapes(self, batch_size: int | None = None) -> BatchShapes:
         """Returns the shapes that may be compiled; `.all()` lists them."""

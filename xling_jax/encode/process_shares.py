@@ -1,0 +1,133 @@
+"""One text encoded by several processes: each takes every Nth window, the first joins the parts.
+
+The windows are those that one process alone would take, so a sentence shares its batches with the
+same neighbours and gets the same vector to the last bit. Parts are files of their own, beside the
+output: what several machines write into one file, a network file system may mix up.
+"""
+
+import dataclasses
+import glob
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xling_jax.encode.embeddings_io import read_embeddings, write_embeddings
+from xling_jax.encode.texts import text_windows
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """The processes that work together, seen from one of them.
+
+    Attributes:
+        index: number of this one.
+        count: how many there are.
+        meet: returns when all have called it with one name, which none uses twice.
+    """
+
+    index: int
+    count: int
+    meet: Callable[[str], None]
+
+
+def share_of(
+    items: Iterable[Any], window: int, processes: Processes, sizes: list[int] | None = None
+) -> Iterator[Any]:
+    """Yields the items of this process' windows.
+
+    Args:
+        items: texts, or documents: texts or lists of sentences. The same in all processes.
+        window: most items of a window.
+        processes: who shares.
+        sizes: gets the number of items of every window, those of the others included.
+    """
+    for number, texts in enumerate(text_windows(items, window)):
+        if sizes is not None:
+            sizes.append(len(texts))
+        if number % processes.count == processes.index:
+            yield from texts
+
+
+def write_embeddings_together(
+    path: str | os.PathLike[str],
+    items: Iterable[Any],
+    encode: Callable[[Iterator[Any]], Iterable[np.ndarray]],
+    *,
+    window: int,
+    processes: Processes,
+    dim: int,
+    format: str = "npy",
+    overwrite: bool = False,
+) -> int:
+    """Writes the embeddings of all items, each process encoding its share.
+
+    All processes call it with the same arguments and see the same files. Next to the output its
+    parts take as much room again for the time of joining them.
+
+    Args:
+        path: the output file, which appears whole or not at all.
+        items: see `share_of`.
+        encode: turns a stream of items into chunks [any, dim], the rows in the order of the items.
+        window: see `share_of`.
+        processes: who shares.
+        dim: see `write_embeddings`.
+        format: see `write_embeddings`.
+        overwrite: see `write_embeddings`.
+
+    Returns:
+        The number of rows of the output; it is there when any process returns.
+
+    Raises:
+        ValueError: as `write_embeddings`, or if a part has not the rows that it should.
+        OSError: if writing fails, or the first process does not see a part.
+    """
+    path = Path(path)
+    part = _part(path, processes.index)
+    if processes.index == 0:  # what killed processes left
+        for pattern in (f".{path.name}.part-", f"..{path.name}.part-"):
+            for left in path.parent.glob(f"{glob.escape(pattern)}*"):
+                left.unlink(missing_ok=True)
+    processes.meet(f"{path}: before its parts")
+    sizes: list[int] = []
+    try:
+        own = share_of(items, window, processes, sizes)
+        write_embeddings(part, encode(own), dim=dim, format="laser", overwrite=True)
+        processes.meet(f"{path}: its parts")
+        if processes.index == 0:
+            chunks = _joined(path, sizes, processes.count, dim)
+            write_embeddings(path, chunks, dim=dim, format=format, overwrite=overwrite)
+        processes.meet(f"{path}: whole")
+    finally:
+        part.unlink(missing_ok=True)
+    return sum(sizes)
+
+
+def _part(path: Path, index: int) -> Path:
+    return path.with_name(f".{path.name}.part-{index}")
+
+
+def _joined(path: Path, sizes: list[int], count: int, dim: int) -> Iterator[np.ndarray]:
+    """Yields window after window, each from the part that has it."""
+    parts = []
+    for index in range(count):
+        part, rows = _part(path, index), sum(sizes[index::count])
+        try:
+            parts.append(read_embeddings(part, dim=dim))
+        except FileNotFoundError as error:
+            raise OSError(
+                f"{part}: process 0 does not see this part of process {index}; choose an output "
+                "on a file system that all processes share"
+            ) from error
+        if len(parts[-1]) != rows:
+            raise ValueError(
+                f"{part}: must have {rows} rows; found {len(parts[-1])}; do all processes read "
+                "the same input?"
+            )
+    taken = [0] * count
+    for number, size in enumerate(sizes):
+        owner = number % count
+        yield parts[owner][taken[owner] : taken[owner] + size]
+        taken[owner] += size
