@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import xling_jax
 from xling_jax.cli.common import UsageError
+from xling_jax.cli.remote_arguments import local_arguments
 
 COMMANDS = (
     "prepare_data",
@@ -30,6 +31,9 @@ example:
   xling train --config configs/ct_laser.py:small --workdir runs/ct_laser \\
       --config.data.corpora="('tsv:corpora/*.tsv.gz',)"
   xling embed --model runs/ct_laser --input text.de --output text.de.npy
+
+Inputs, outputs and the workdirs of prepare and train may be at gs://BUCKET/PATH
+(pip install 'xling_jax[gcs]'); copies are kept in $XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax.
 """
 
 
@@ -61,15 +65,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
     )
-    for noisy in ("jax", "orbax", "tensorflow"):
+    for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # orbax logs tracebacks of errors that it also raises, and warns of checkpoints without metrics.
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Checkpoints at URLs go through etils, which takes TensorFlow wherever that is installed, and
+    # decides when it is first asked for any path.
+    os.environ.setdefault("EPATH_USE_TF", "0")
     # A compiled program that is not kept, on a full disk say, costs time at the next start only.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache")
     try:
-        return args.run(args) or 0
+        with local_arguments(args):
+            return args.run(args) or 0
     except KeyboardInterrupt:
         print(f"xling {args.command}: interrupted", file=sys.stderr)
         return 130

@@ -11,6 +11,8 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from xling_jax.cli import common
+from xling_jax.cli.remote_arguments import local_config
+from xling_jax.cli.remote_workdir import Workdir
 from xling_jax.data.cleaning import REASONS
 from xling_jax.data.prepare import PreparedData, prepare
 from xling_jax.data.prepare_settings import PrepareSettings
@@ -53,8 +55,33 @@ def run(args: argparse.Namespace) -> None:
     if args.num_workers is not None and args.num_workers < 1:
         raise common.UsageError(f"--num-workers must be at least 1; found {args.num_workers}")
     config = common.load_config(args.config, args.config_overrides)
-    prepared = prepare_from_config(config, args.workdir, num_workers=args.num_workers)
+    workdir = Workdir(args.workdir)
+    prepared = prepare_workdir(config, workdir, anew=True, num_workers=args.num_workers)
     print(format_counts(prepared.counts))
+
+
+def prepare_workdir(
+    config: ConfigDict, workdir: Workdir, *, anew: bool = False, **how: Any
+) -> PreparedData:
+    """As `prepare_from_config`, also for workdirs and corpora at URLs.
+
+    Args:
+        config: whose data and vocabulary may be at URLs; not yet copied.
+        workdir: of the run.
+        anew: whether data that lie at the workdir's URL are compared with the corpora.
+        **how: `num_workers`.
+
+    Raises:
+        common.UsageError: if the config is wrong, or there is nothing at a URL.
+        ValueError, OSError: as `prepare`, or if copying fails.
+    """
+    return workdir.prepared(
+        prepare_settings(config),
+        lambda: prepare_from_config(
+            local_config(config, "data", "vocab"), str(workdir.path), **how
+        ),
+        anew=anew,
+    )
 
 
 def prepare_from_config(
@@ -71,9 +98,26 @@ def prepare_from_config(
         common.UsageError: if the config is wrong.
         ValueError, OSError: as `prepare`.
     """
+    settings = prepare_settings(config)
+    try:
+        PrepareSettings.make(**settings)
+    except ValueError as error:
+        raise common.UsageError(str(error)) from error
+    started = time.monotonic()
+    prepared = prepare(workdir=workdir, num_workers=num_workers, progress=_progress, **settings)
+    rows = sum(pair["rows"] for pair in prepared.counts["pairs"].values())
+    logger.info(
+        "%d rows of %d pairs in %s, %.0f s",
+        *(rows, len(prepared.pairs), prepared.directory, time.monotonic() - started),
+    )
+    return prepared
+
+
+def prepare_settings(config: ConfigDict) -> dict[str, Any]:
+    """The arguments of `PrepareSettings.make` that a config gives."""
     from xling_jax.models.registry import vocab_layout
 
-    settings = {
+    return {
         "languages": tuple(config.languages),
         "corpora": tuple(config.data.corpora),
         "exclude": tuple(config.data.get("exclude", ())),
@@ -87,18 +131,6 @@ def prepare_from_config(
         ),
         "seed": config.seed,
     }
-    try:
-        PrepareSettings.make(**settings)
-    except ValueError as error:
-        raise common.UsageError(str(error)) from error
-    started = time.monotonic()
-    prepared = prepare(workdir=workdir, num_workers=num_workers, progress=_progress, **settings)
-    rows = sum(pair["rows"] for pair in prepared.counts["pairs"].values())
-    logger.info(
-        "%d rows of %d pairs in %s, %.0f s",
-        *(rows, len(prepared.pairs), prepared.directory, time.monotonic() - started),
-    )
-    return prepared
 
 
 def format_counts(counts: Mapping[str, Any]) -> str:

@@ -7,12 +7,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from xling_jax.cli import common, distributed, prepare_data, training_evaluation
+from xling_jax.cli.remote_arguments import local_config
+from xling_jax.cli.remote_workdir import Workdir
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,10 @@ def run(args: argparse.Namespace) -> int:
 def train_from_config(config: ConfigDict, workdir: str) -> int:
     """Prepares, trains and exports.
 
+    Args:
+        config: files it names may be at URLs.
+        workdir: a directory, or `gs://BUCKET/PATH`, see `remote_workdir`.
+
     Returns:
         0 when the last step is done, 143 when SIGTERM ended the run before.
     """
@@ -71,6 +76,8 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
         check_config(config)
     except ValueError as error:
         raise common.UsageError(str(error)) from error
+    run = Workdir(workdir, jax.process_index())
+    original, config = config, local_config(config, "train", "evaluation")
     training_evaluation.check_evaluation(config)
     if config.train.word_vectors:
         common.require_file(config.train.word_vectors, "--config.train.word_vectors")
@@ -81,15 +88,15 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
             find_model_directory(config.train.model_init)
         except ValueError as error:
             raise common.UsageError(f"--config.train.model_init: {error}") from error
-    _refuse_other_run(config, Path(workdir))
-    prepared = prepare_data.prepare_from_config(config, workdir)
+    _refuse_other_run(config, run)
+    prepared = prepare_data.prepare_workdir(config, run)
 
     from xling_jax.data.vocab import Vocab
     from xling_jax.encode.model_directory import save_model
     from xling_jax.train.loop import Corpus, train
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        cache = Path(workdir).absolute() / "xla_cache"
+        cache = run.path.absolute() / "xla_cache"
         jax.config.update("jax_compilation_cache_dir", str(cache))
     vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase)
     corpus = Corpus(
@@ -119,13 +126,15 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
             plain(step, total)
 
         result = train(
-            config,
-            workdir,
+            original,
+            str(run.path),
             corpus,
             evaluators=_evaluators(config, vocab),
             begin_with=_begin_with(config, vocab),
             should_stop=sigterm,
             on_step=on_step,
+            checkpoint_directory=run.checkpoints,
+            publish=run.publish,
         )
     if result.step < result.total_steps:
         logger.info(
@@ -137,7 +146,7 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
     if jax.process_index() == 0:
         family, sizes = _encoder_arguments(config)
         save_model(
-            Path(workdir) / "encoder",
+            run.path / "encoder",
             family=family,
             encoder_args={"vocab_size": vocab.size, **sizes},
             params=result.encoder_params,
@@ -154,23 +163,24 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
             results=result.metrics,
             overwrite=True,
         )
-        logger.info("encoder of step %d in %s", result.exported_step, Path(workdir) / "encoder")
+        run.publish_encoder()
+        logger.info("encoder of step %d in %s/encoder", result.exported_step, workdir)
     return 0
 
 
-def _refuse_other_run(config: ConfigDict, workdir: Path) -> None:
+def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
     """Raises before anything of a run is replaced, if its checkpoints are of another config."""
-    from xling_jax.train.checkpoint import first_difference
+    from xling_jax.train.checkpoint import first_difference, has_checkpoints
     from xling_jax.train.loop import config_identity
 
-    saved = workdir / "config.json"
-    if not saved.is_file() or not any((workdir / "checkpoints").glob("[0-9]*")):
+    saved = workdir.path / "config.json"
+    if not saved.is_file() or not has_checkpoints(workdir.checkpoints):
         return
     parts = [config_identity(c) for c in (json.loads(saved.read_text()), config.to_dict())]
     difference = first_difference(*json.loads(json.dumps(parts)))
     if difference:
         raise ValueError(
-            f"{workdir}: its checkpoints are of another run: {difference}; take another "
+            f"{workdir.name}: its checkpoints are of another run: {difference}; take another "
             "--workdir or set it back"
         )
 

@@ -3,13 +3,12 @@
 import json
 import logging
 import os
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
@@ -42,10 +41,11 @@ def first_difference(saved: Any, current: Any, path: str = "config") -> str | No
 
 
 class Checkpoints:
-    """Saves and restores `TrainState`s in `W/checkpoints`.
+    """Saves and restores `TrainState`s.
 
     Args:
-        workdir: the run's directory.
+        directory: made if needed; also at `gs://BUCKET/PATH`, where a checkpoint counts once orbax
+            has put `commit_success.txt` into it, because a store has no rename.
         identity: what must agree for a checkpoint to be continued: the config's relevant sections,
             fingerprints of vocabulary and data. JSON-like.
         keep_last: newest checkpoints kept.
@@ -55,14 +55,14 @@ class Checkpoints:
 
     def __init__(
         self,
-        workdir: str | os.PathLike,
+        directory: str | os.PathLike,
         identity: Mapping[str, Any],
         *,
         keep_last: int = 2,
         keep_best: int = 1,
         best_metric: str = "",
     ):
-        self._directory = Path(workdir).absolute() / "checkpoints"
+        self._directory = _absolute(directory)
         self._identity = json.loads(json.dumps(identity))
         policies, metric = [LatestN(keep_last)], None
         if best_metric and keep_best:
@@ -172,7 +172,7 @@ class Checkpoints:
         if jax.process_index() == 0:
             for step in steps:
                 target = self._directory / f"broken-{step:08d}"
-                shutil.rmtree(target, ignore_errors=True)
+                target.rmtree(missing_ok=True)
                 (self._directory / f"{step:08d}").rename(target)
         multihost_utils.sync_global_devices("broken checkpoints are set aside")
         self._manager.reload()
@@ -230,15 +230,29 @@ class Checkpoints:
 
     def _failed(self, error: Exception) -> Exception:
         """An OSError that names the directory and what is still good, if the disk is at fault."""
-        text = str(error)
+        text = str(error).partition(" [tensorstore_spec")[0]
         reason = next((known for known in _DISK_ERRORS if known in text), None)
-        if reason is None and not isinstance(error, OSError):
+        # What a store does not grant or answer comes as many kinds of exceptions.
+        is_remote = "://" in str(self._directory)
+        if reason is None and not isinstance(error, OSError) and not is_remote:
             return error
         good = self._manager.latest_step()
         return OSError(
-            f"{self._directory}: writing a checkpoint failed: {reason or text[:200]}; the last "
-            f"good checkpoint is {good}; make room and start the same command again"
+            f"{self._directory}: writing a checkpoint failed: {reason or text[-200:]}; the last "
+            f"good checkpoint is {good}; {'see why' if is_remote else 'make room'} and start the "
+            "same command again"
         )
+
+
+def has_checkpoints(directory: str | os.PathLike) -> bool:
+    """Whether there is a checkpoint, or one that is being written."""
+    return any(_absolute(directory).glob("[0-9]*"))
+
+
+def _absolute(directory: str | os.PathLike) -> epath.Path:
+    """The path, which for orbax must not be relative; URLs are not."""
+    path = os.fspath(directory)
+    return epath.Path(path if "://" in path else os.path.abspath(path))
 
 
 class _OtherRun(ValueError):

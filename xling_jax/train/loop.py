@@ -210,6 +210,8 @@ def train(
     begin_with: Callable[[Any], Any] = lambda params: params,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, int], None] = lambda step, total: None,
+    checkpoint_directory: str = "",
+    publish: Callable[[], None] = lambda: None,
 ) -> Result:
     """Trains, or continues what `workdir` holds.
 
@@ -217,10 +219,14 @@ def train(
         config: from `xling_jax.config.default_config`.
         workdir: gets `checkpoints/`, `metrics.jsonl`, `tensorboard/`.
         corpus: prepared data.
-        evaluators: callables of (encoder parameters, step) that return named dev metrics.
+        evaluators: callables of (encoder parameters, step) that return named dev metrics; called
+            by all processes at once, with parameters on all their devices.
         begin_with: maps the fresh parameters of a new run to those it begins with.
         should_stop: asked after every update; True saves and returns.
         on_step: called with (updates done, updates in all).
+        checkpoint_directory: in place of `workdir/checkpoints`; may be at `gs://BUCKET/PATH`.
+        publish: called when `workdir` holds new evaluations, or all metrics of a checkpoint that
+            is about to be saved.
 
     Raises:
         ValueError: for settings that do not fit each other or the checkpoint.
@@ -238,7 +244,7 @@ def train(
     init, shapes = abstract_state(init_params(model), optimizer, config.seed)
     targets = sharded_shapes(mesh, shapes)
     checkpoints = Checkpoints(
-        workdir,
+        checkpoint_directory or Path(workdir, "checkpoints"),
         identity(config, corpus),
         keep_last=config.train.keep_last,
         keep_best=config.train.keep_best,
@@ -262,7 +268,7 @@ def train(
         steps = make_steps(loss_fn, optimizer, mesh, shapes, config.seed)
         run = _Run(config, checkpoints, steps, batches, evaluators, should_stop, on_step)
         run.flops = _FlopsByShape(_without_remat(config, corpus), shapes.params)
-        run.progress, run.dev = progress, progress.get("dev", {})
+        run.progress, run.dev, run.publish = progress, progress.get("dev", {}), publish
         run.writer = MetricsWriter(workdir, start, enabled=jax.process_index() == 0)
         try:
             state, step = run.loop(state, start, total, mesh)
@@ -297,6 +303,7 @@ class _Run:
     on_step: Callable[[int, int], None]
     flops: Any = None
     writer: Any = None
+    publish: Callable[[], None] = lambda: None
     progress: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dev: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -336,6 +343,7 @@ class _Run:
                     )
                 progress = {"interval": interval.progress(), "dev": self.dev}
                 progress["evaluation_due"] = due and not evaluated
+                self.publish()
                 self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
             interval.paused += time.perf_counter() - paused
             if stopping:
@@ -368,15 +376,12 @@ class _Run:
         logger.info("step %d %s", step, line)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        """Measures on the first process and tells the others, which rank checkpoints too."""
+        """Measures on all devices; all processes rank checkpoints by what the first found."""
         self.dev = {}
         if not self.evaluators:
             return
-        params = state.params["encoder"]
-        params = _to_host(params) if jax.process_count() > 1 else params
-        if jax.process_index() == 0:
-            for evaluator in self.evaluators:
-                self.dev |= evaluator(params, step)
+        for evaluator in self.evaluators:
+            self.dev |= evaluator(state.params["encoder"], step)
         self.dev = _from_first_process(self.dev)
         best = self.config.train.best_metric
         if best and best not in self.dev:
@@ -384,4 +389,5 @@ class _Run:
                 f"train.best_metric={best!r} is not measured; choose from {', '.join(self.dev)}"
             )
         self.writer.write(step, self.dev)
+        self.publish()
         logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in self.dev.items()))

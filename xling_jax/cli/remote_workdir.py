@@ -1,0 +1,124 @@
+"""The workdir of a command: a directory, or one at `gs://BUCKET/PATH` with a copy on this machine.
+
+At a URL, each process works in a copy and orbax writes checkpoints to the store. Process 0 alone
+copies back: prepared data once they are whole, metrics before each checkpoint that holds them, so
+that a run continued on a fresh machine has all lines up to it; the encoder at the end.
+
+    gs://BUCKET/PATH/data, vocab     prepared data; they count if data/manifest.json is there
+    gs://BUCKET/PATH/checkpoints     written and removed by orbax
+    gs://BUCKET/PATH/...             config.json, metrics.jsonl, tensorboard, encoder, results
+
+Not copied are `data/text`, which only preparing again would use, and compiled programs.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from xling_jax.cli.common import UsageError
+from xling_jax.cli.remote_files import Mirror, is_remote
+from xling_jax.data.atomic_files import write_json
+from xling_jax.data.prepare import FORMAT_VERSION, PreparedData, load_prepared
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 5.0
+
+_DATA = ("vocab", "data")
+_DATA_SEAL = "data/manifest.json"
+_DATA_SETTINGS = "data/settings.json"
+_DATA_KEPT = ("data/text", "data/input_hashes.json")
+_WRITTEN = ("config.json", "metrics.jsonl", "tensorboard", "results")
+
+
+class Workdir:
+    """A run's directory.
+
+    Args:
+        path: a directory, or `gs://BUCKET/PATH`.
+        process_index: of this process.
+
+    Attributes:
+        name: as given.
+        path: the directory on this machine.
+        checkpoints: directory of the checkpoints, for orbax.
+
+    Raises:
+        UsageError: if it is a URL of a store that cannot be used.
+        OSError: if the store cannot be read.
+    """
+
+    def __init__(self, path: str, process_index: int = 0):
+        self.name, self._mirror = path, None
+        self._first = process_index == 0
+        if not is_remote(path):
+            self.path, self.checkpoints = Path(path), str(Path(path).absolute() / "checkpoints")
+            return
+        if not path.startswith("gs://"):
+            raise UsageError(f"--workdir {path}: must be a directory or at gs://BUCKET/PATH")
+        self._mirror = Mirror(path, "workdirs")
+        self.path, self.checkpoints = self._mirror.directory, f"{self._mirror.url}/checkpoints"
+        logger.info("%s: copy in %s", self._mirror.url, self.path)
+        self._mirror.fetch_exactly(*_WRITTEN)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it lies in an object store."""
+        return self._mirror is not None
+
+    def prepared(
+        self, settings: Mapping[str, Any], prepare: Callable[[], PreparedData], anew: bool = False
+    ) -> PreparedData:
+        """The prepared data, which process 0 makes if need be while the others wait.
+
+        Data at a URL are taken without a look at the corpora, which a machine that takes over a
+        run may not have; `xling prepare` does look.
+
+        Args:
+            settings: what data are prepared with, as the config has it; JSON-like.
+            prepare: does it in `path`.
+            anew: whether to do so even if there are data of the same settings.
+
+        Raises:
+            ValueError, OSError: as `prepare`, or if copying fails.
+        """
+        if self._mirror is None:
+            return prepare()
+        settings = json.loads(json.dumps({"format_version": FORMAT_VERSION, **settings}))
+        is_there = not anew and self._has_data(settings)
+        if not is_there and self._first:
+            # What an earlier start prepared here is worth more: it may be for these settings.
+            if not (self.path / "data").exists() and self._mirror.read(_DATA_SEAL) is not None:
+                self._mirror.fetch_exactly(*_DATA, keep=_DATA_KEPT)
+            prepare()
+            write_json(self.path / _DATA_SETTINGS, settings)
+            self._mirror.put_whole(*_DATA, seal=_DATA_SEAL, keep=_DATA_KEPT)
+        elif not is_there:
+            logger.info("%s: waiting until process 0 has prepared the data", self._mirror.url)
+            while not self._has_data(settings):  # if process 0 fails, JAX ends this one too
+                time.sleep(_POLL_S)
+        self._mirror.fetch_exactly(*_DATA, keep=_DATA_KEPT)
+        return load_prepared(self.path)
+
+    def _has_data(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the store holds whole data of these settings."""
+        saved = self._mirror.read(_DATA_SETTINGS)
+        if saved is None or self._mirror.read(_DATA_SEAL) is None:
+            return False
+        try:
+            return json.loads(saved) == settings
+        except ValueError:
+            return False
+
+    def publish(self) -> None:
+        """Copies back what is new of config, metrics, event files and results."""
+        if self._mirror is not None and self._first:
+            self._mirror.put(self._mirror.local(*_WRITTEN))
+
+    def publish_encoder(self) -> None:
+        """Copies back the encoder."""
+        if self._mirror is not None and self._first:
+            self._mirror.put_whole("encoder", seal="encoder/config.json")
