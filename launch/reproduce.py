@@ -238,7 +238,9 @@ class Runner:
         if self.dry_run:
             print(shlex.join(["xling", *words]))
         elif not done.exists():
-            subprocess.run([sys.executable, "-m", "xling_jax.cli.main", *words], check=True)
+            # Stdout is for the table.
+            command = [sys.executable, "-m", "xling_jax.cli.main", *words]
+            subprocess.run(command, check=True, stdout=sys.stderr)
 
     def measure(self, table: Table, row: Row) -> Path:
         """Trains and evaluates a row; returns its workdir."""
