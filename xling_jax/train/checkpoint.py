@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,6 +79,7 @@ class Checkpoints:
                 best_fn=metric,  # without it orbax writes no metrics
                 cleanup_tmp_directories=True,
                 step_format_fixed_length=8,
+                async_options=ocp.AsyncOptions(barrier_sync_fn=_meet_unless_failed),
             ),
             item_names=("state", "identity"),
         )
@@ -253,6 +255,18 @@ def _absolute(directory: str | os.PathLike) -> epath.Path:
     """The path, which for orbax must not be relative; URLs are not."""
     path = os.fspath(directory)
     return epath.Path(path if "://" in path else os.path.abspath(path))
+
+
+def _meet_unless_failed(*, key: str, timeout_ms: int) -> None:
+    """Waits for the other processes, but not where an error is on its way out.
+
+    orbax would also wait in a `finally`: for those that wait for what has failed here, for as long
+    as a checkpoint may take.
+    """
+    error = sys.exc_info()[1]
+    if error is not None and jax.process_count() > 1:
+        raise error
+    ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
 
 
 class _OtherRun(ValueError):
