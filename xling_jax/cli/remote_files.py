@@ -264,6 +264,8 @@ class Mirror:
 
 def _version(info: Mapping[str, Any]) -> str:
     found = next((info[key] for key in _VERSION_KEYS if info.get(key)), "")
+    # Some file systems give a time as a number in one place and as a date in another.
+    found = found.timestamp() if hasattr(found, "timestamp") else found
     return f"{found} {info.get('size')}"
 
 
