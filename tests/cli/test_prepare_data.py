@@ -44,6 +44,8 @@ def arguments(config: str, workdir, *overrides: str, num_workers=1) -> argparse.
         workdir=str(workdir),
         config_overrides=list(overrides),
         num_workers=num_workers,
+        runner=None,
+        beam_options="",
     )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ from tqdm import tqdm
 from xling_jax.cli import common
 from xling_jax.cli.remote_arguments import local_config
 from xling_jax.cli.remote_workdir import Workdir
+from xling_jax.data.beam import BeamRunner
 from xling_jax.data.cleaning import REASONS
 from xling_jax.data.prepare import PreparedData, prepare
 from xling_jax.data.prepare_settings import PrepareSettings
@@ -26,6 +28,9 @@ example:
   xling prepare --config configs/ct_laser.py:small --workdir runs/ct_laser \\
       --config.data.corpora="('tsv:corpora/*.tsv.gz', 'moses:europarl-v7.de-en')" \\
       --config.data.exclude="('dev/*.tsv.gz',)"
+
+  xling prepare --config configs/ct_laser.py --workdir /shared/runs/ct_laser \\
+      --runner flink --beam-options="--flink_master=master:8081 --parallelism=64"
 
 Started again, it does only what is missing. The counts are also in WORKDIR/data/counts.json.
 """
@@ -47,6 +52,18 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         type=int,
         help="processes; one a core unless given; the output does not depend on it",
     )
+    parser.add_argument(
+        "--runner",
+        metavar="NAME",
+        help="have Apache Beam clean and tokenise: direct, dataflow, flink, spark or another of "
+        "its runners; the output does not depend on it",
+    )
+    parser.add_argument(
+        "--beam-options",
+        metavar="'--NAME=VALUE ...'",
+        default="",
+        help="options of the runner, joined to this word by an equals sign",
+    )
     parser.set_defaults(run=run)
 
 
@@ -55,9 +72,38 @@ def run(args: argparse.Namespace) -> None:
     if args.num_workers is not None and args.num_workers < 1:
         raise common.UsageError(f"--num-workers must be at least 1; found {args.num_workers}")
     config = common.load_config(args.config, args.config_overrides)
-    workdir = Workdir(args.workdir)
-    prepared = prepare_workdir(config, workdir, anew=True, num_workers=args.num_workers)
+    runner, workdir = _make_runner(args), Workdir(args.workdir)
+    if runner and not runner.is_here:
+        corpora = [f"data.corpora: {spec}" for spec in config.data.corpora if "://" in spec]
+        for name in [f"--workdir {args.workdir}"] * workdir.is_remote + corpora:
+            raise common.UsageError(
+                f"{name}: is copied to this machine, where workers of --runner {args.runner} do "
+                "not see it; take a directory that they share"
+            )
+    prepared = prepare_workdir(
+        config, workdir, anew=True, num_workers=args.num_workers, runner=runner
+    )
     print(format_counts(prepared.counts))
+
+
+def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
+    """The runner of the command line, checked before data is touched."""
+    if not args.runner:
+        if args.beam_options:
+            raise common.UsageError("--beam-options are for a runner; name it by --runner")
+        return None
+    if args.num_workers is not None:
+        raise common.UsageError(
+            "--num-workers is for processes of this machine; say in --beam-options how many "
+            f"workers --runner {args.runner} may use"
+        )
+    # Beam tells of every step; what becomes of a job elsewhere is worth a line.
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)
+    try:
+        return BeamRunner(args.runner, tuple(shlex.split(args.beam_options)))
+    except ValueError as error:
+        raise common.UsageError(str(error)) from error
 
 
 def prepare_workdir(
@@ -69,7 +115,7 @@ def prepare_workdir(
         config: whose data and vocabulary may be at URLs; not yet copied.
         workdir: of the run.
         anew: whether data that lie at the workdir's URL are compared with the corpora.
-        **how: `num_workers`.
+        **how: `num_workers` and `runner`.
 
     Raises:
         common.UsageError: if the config is wrong, or there is nothing at a URL.
@@ -85,7 +131,11 @@ def prepare_workdir(
 
 
 def prepare_from_config(
-    config: ConfigDict, workdir: str, *, num_workers: int | None = None
+    config: ConfigDict,
+    workdir: str,
+    *,
+    num_workers: int | None = None,
+    runner: BeamRunner | None = None,
 ) -> PreparedData:
     """Prepares the data of a config, as `xling prepare` and `xling train` do.
 
@@ -93,6 +143,7 @@ def prepare_from_config(
         config: with `languages`, `data`, `cleaning`, `vocab`, `encoder.family` and `seed`.
         workdir: directory of the run.
         num_workers: processes; None for one a core.
+        runner: has Apache Beam do the work instead.
 
     Raises:
         common.UsageError: if the config is wrong.
@@ -104,7 +155,9 @@ def prepare_from_config(
     except ValueError as error:
         raise common.UsageError(str(error)) from error
     started = time.monotonic()
-    prepared = prepare(workdir=workdir, num_workers=num_workers, progress=_progress, **settings)
+    prepared = prepare(
+        workdir=workdir, num_workers=num_workers, progress=_progress, runner=runner, **settings
+    )
     rows = sum(pair["rows"] for pair in prepared.counts["pairs"].values())
     logger.info(
         "%d rows of %d pairs in %s, %.0f s",

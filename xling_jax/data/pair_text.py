@@ -114,20 +114,38 @@ def write_pair_text(
         ValueError: if nothing is left, with the reasons and their counts.
         OSError: from reading or writing.
     """
-    reader = _RowCounter(rows, where)
+    counter = RowCounter(where)
+    chunks = map_in_order(ChunkCleaner(cleaner), counter.chunks(rows), num_workers)
+    join_chunks(chunks, directory, counter)
+
+
+def join_chunks(
+    chunks: Iterable[Mapping[str, "ChunkPart"]], directory: Path, counter: "RowCounter"
+) -> None:
+    """Writes cleaned chunks as the text of one corpus, whole or not at all.
+
+    Args:
+        chunks: what `ChunkCleaner` made of each chunk, in the order of the corpus.
+        directory: where to write.
+        counter: has counted the rows once the chunks are used up.
+
+    Raises:
+        ValueError: if nothing is left, with the reasons and their counts.
+        OSError: from writing.
+    """
     members: dict[str, list[list[int]]] = collections.defaultdict(list)
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     with atomic_directory(directory) as temporary:
-        for chunk in map_in_order(ChunkCleaner(cleaner), reader.chunks(), num_workers):
+        for chunk in chunks:
             for pair, result in chunk.items():
                 counts[pair].update(result.counts)
                 if result.num_rows:
                     members[pair].append([len(result.text), result.num_rows])
                     _append(temporary / f"{pair}.tsv.gz", result.text)
                     _append(temporary / f"{pair}.hashes", result.hashes)
-        totals = {pair: reader.total(pair, counts[pair]) for pair in sorted(counts)}
+        totals = {pair: counter.total(pair, counts[pair]) for pair in sorted(counts)}
         if not any(total["kept"] for total in totals.values()):
-            raise ValueError(reader.explain_nothing(totals))
+            raise ValueError(counter.explain_nothing(totals))
         write_json(temporary / "text.json", {"counts": totals, "members": members})
 
 
@@ -137,7 +155,7 @@ def _append(path: Path, content: bytes) -> None:
 
 
 @dataclasses.dataclass
-class _ChunkPart:
+class ChunkPart:
     """What one chunk gives for one pair: a gzip member, hashes, and counts."""
 
     text: bytes
@@ -152,7 +170,7 @@ class ChunkCleaner:
     def __init__(self, cleaner: RowCleaner):
         self._cleaner = cleaner
 
-    def __call__(self, chunk: Sequence[Mapping[str, str]]) -> dict[str, _ChunkPart]:
+    def __call__(self, chunk: Sequence[Mapping[str, str]]) -> dict[str, ChunkPart]:
         """Returns the parts by pair, of `chunk`, a list of language -> text."""
         lines: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
         hashes: dict[tuple[str, str], list[bytes]] = collections.defaultdict(list)
@@ -171,7 +189,7 @@ class ChunkCleaner:
                     if first.had_invisible or second.had_invisible:
                         counts[pair]["invisible_characters"] += 1
         return {
-            "-".join(pair): _ChunkPart(
+            "-".join(pair): ChunkPart(
                 # mtime=0: the time of day must not get into the bytes.
                 gzip.compress("".join(lines[pair]).encode(), _COMPRESSION_LEVEL, mtime=0),
                 b"".join(hashes[pair]),
@@ -189,18 +207,22 @@ class _FileCount:
     problems: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
 
-class _RowCounter:
-    """Counts the rows of a corpus by file, on their way to the cleaner."""
+class RowCounter:
+    """Counts the rows of a corpus by file, on their way to the cleaner.
 
-    def __init__(self, rows: Iterable[Row], where: str):
-        self._rows, self._where = rows, where
+    Args:
+        where: what the user calls the corpus, for messages.
+    """
+
+    def __init__(self, where: str):
+        self._where = where
         self._files: dict[str, _FileCount] = collections.defaultdict(_FileCount)
         self._num_problems = 0
 
-    def chunks(self) -> Iterator[list[Mapping[str, str]]]:
+    def chunks(self, rows: Iterable[Row]) -> Iterator[list[Mapping[str, str]]]:
         """Groups the texts of usable rows; where a chunk ends depends on the rows alone."""
         chunk, num_chars = [], 0
-        for texts, file, line, problem in self._rows:
+        for texts, file, line, problem in rows:
             count = self._files[file]
             count.num_rows += 1
             if problem:

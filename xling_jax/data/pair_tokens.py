@@ -87,17 +87,31 @@ class PairPlan:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shard:
-    """Members of one corpus that become one shard, with the rows to keep of each."""
+class Shard:
+    """Members of one corpus that become one shard.
 
-    plan: PairPlan
+    Attributes:
+        directory: where the pair is built.
+        pair: the pair's name.
+        number: of the shard, from 0.
+        corpus: name of the corpus.
+        parts: the members, with the rows to keep of each, [rows] bool.
+    """
+
+    directory: Path
+    pair: str
     number: int
     corpus: str
     parts: tuple[tuple[Member, np.ndarray], ...]
 
     @property
-    def counts_name(self) -> str:
-        return f"{self.number:05d}.json"
+    def name(self) -> str:
+        """Name of the shard's directory."""
+        return f"{self.number:05d}"
+
+    def counts(self) -> dict | None:
+        """Counts of a whole shard, None while there is none."""
+        return read_json(self.directory / f"{self.name}.json")
 
 
 class MemberTokenizer:
@@ -111,7 +125,7 @@ class MemberTokenizer:
     def __init__(self, vocab: Vocab, max_tokens: int):
         self._vocab, self._max_tokens = vocab, max_tokens
 
-    def __call__(self, part: tuple[Member, np.ndarray]) -> "_Tokens":
+    def __call__(self, part: tuple[Member, np.ndarray]) -> "Tokens":
         """Returns the tokens of the rows to keep that are short enough on both sides."""
         member, keep = part
         rows = [row for row, kept in zip(member.read(), keep, strict=True) if kept]
@@ -132,11 +146,11 @@ class MemberTokenizer:
             ).astype(dtype)
             for side in sides
         )
-        return _Tokens(flat, lengths[:, fits], int(len(rows) - fits.sum()))
+        return Tokens(flat, lengths[:, fits], int(len(rows) - fits.sum()))
 
 
 @dataclasses.dataclass
-class _Tokens:
+class Tokens:
     """Tokens of both sides: flat ids, [2, rows] lengths, and the number of rows left out."""
 
     flat: tuple[np.ndarray, np.ndarray]
@@ -173,16 +187,11 @@ def write_pair_tokens(
         OSError: from the file system, with a path.
         ValueError: if a pair has no rows.
     """
-    plans = [p for p in plans if not pair_summary(directory / p.pair, p.fingerprint)]
-    shards = {plan.pair: list(_plan_shards(plan)) for plan in plans}
+    shards = unfinished_shards(directory, plans)
+    plans = [plan for plan in plans if plan.pair in shards]
     for plan in plans:
         _remove_partial_builds(directory, plan)
-    missing = [
-        shard
-        for plan in plans
-        for shard in shards[plan.pair]
-        if read_json(_partial(directory, plan) / shard.counts_name) is None
-    ]
+    missing = [s for plan in plans for s in shards[plan.pair] if s.counts() is None]
     results = map_in_order(
         MemberTokenizer(vocab, max_tokens),
         (part for shard in missing for part in shard.parts),
@@ -192,31 +201,40 @@ def write_pair_tokens(
     for plan in plans:
         partial = _partial(directory, plan)
         partial.mkdir(parents=True, exist_ok=True)
-        for _ in range(sum(shard.plan is plan for shard in missing)):
+        for _ in range(sum(shard.pair == plan.pair for shard in missing)):
             shard = next(pending)
-            _write(partial, shard, list(itertools.islice(results, len(shard.parts))))
+            write_tokens(partial, shard, list(itertools.islice(results, len(shard.parts))))
         _finish(directory, plan, shards[plan.pair])
     # Lets the wrapper and the processes end.
     for _ in itertools.chain(pending, results):
         pass
 
 
-def _plan_shards(plan: PairPlan) -> Iterator[_Shard]:
+def unfinished_shards(directory: Path, plans: Sequence[PairPlan]) -> dict[str, list[Shard]]:
+    """Plans the shards of the pairs that are not finished; pair -> all its shards."""
+    return {
+        plan.pair: list(_plan_shards(directory, plan))
+        for plan in plans
+        if not pair_summary(directory / plan.pair, plan.fingerprint)
+    }
+
+
+def _plan_shards(directory: Path, plan: PairPlan) -> Iterator[Shard]:
     """Groups consecutive members of a corpus until about `SHARD_ROWS` rows are kept."""
-    number = 0
+    partial, number = _partial(directory, plan), 0
     for (corpus, text), keep in zip(plan.corpora, plan.keep(), strict=True):
         parts, num_rows = [], 0
         for member in text.members(plan.pair):
             part = keep[member.first_row : member.first_row + member.num_rows]
             num_kept = int(part.sum())
             if parts and num_rows + num_kept > SHARD_ROWS:
-                yield _Shard(plan, number, corpus, tuple(parts))
+                yield Shard(partial, plan.pair, number, corpus, tuple(parts))
                 parts, num_rows, number = [], 0, number + 1
             if num_kept:
                 parts.append((member, part))
                 num_rows += num_kept
         if parts:
-            yield _Shard(plan, number, corpus, tuple(parts))
+            yield Shard(partial, plan.pair, number, corpus, tuple(parts))
             number += 1
 
 
@@ -231,30 +249,39 @@ def _remove_partial_builds(directory: Path, plan: PairPlan) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _write(partial: Path, shard: _Shard, tokens: Sequence[_Tokens]) -> None:
-    """Writes one shard, then its counts, whose presence says that the shard is whole."""
+def write_tokens(directory: Path, shard: Shard, tokens: Sequence[Tokens]) -> None:
+    """Writes one shard, then its counts, whose presence says that the shard is whole.
+
+    Args:
+        directory: where to write.
+        shard: the shard.
+        tokens: what `MemberTokenizer` made of each of its parts.
+
+    Raises:
+        OSError: from the file system, with a path.
+    """
     lengths = np.concatenate([part.lengths for part in tokens], axis=1)
     offsets = np.zeros((2, lengths.shape[1] + 1), np.int64)
     np.cumsum(lengths, axis=1, out=offsets[:, 1:])
-    languages = shard.plan.pair.split("-")
+    languages = shard.pair.split("-")
     if lengths.shape[1]:
-        directory = partial / f"{shard.number:05d}"
+        shard_directory = directory / shard.name
         columns = {
             language: (np.concatenate([part.flat[side] for part in tokens]), offsets[side])
             for side, language in enumerate(languages)
         }
-        with naming_errors(directory):
-            write_shard(directory, columns)
-            sync_tree(directory)
+        with naming_errors(shard_directory):
+            write_shard(shard_directory, columns)
+            sync_tree(shard_directory)
     counts = {
         "rows": lengths.shape[1],
         "too_many_tokens": sum(part.num_too_many for part in tokens),
         "tokens": dict(zip(languages, lengths.sum(axis=1).tolist(), strict=True)),
     }
-    write_json(partial / shard.counts_name, counts)
+    write_json(directory / f"{shard.name}.json", counts)
 
 
-def _finish(directory: Path, plan: PairPlan, shards: Sequence[_Shard]) -> None:
+def _finish(directory: Path, plan: PairPlan, shards: Sequence[Shard]) -> None:
     """Sums the counts of a pair's shards and gives the pair its name."""
     partial = _partial(directory, plan)
     tokens = dict.fromkeys(plan.pair.split("-"), 0)
@@ -263,7 +290,7 @@ def _finish(directory: Path, plan: PairPlan, shards: Sequence[_Shard]) -> None:
         duplicates = text.num_rows.get(plan.pair, 0) - int(keep.sum())
         corpora[name] = {"duplicate": duplicates, "too_many_tokens": 0, "rows": 0}
     for shard in shards:
-        counts = read_json(partial / shard.counts_name)
+        counts = shard.counts()
         for language, number in counts["tokens"].items():
             tokens[language] += number
         for key in ("too_many_tokens", "rows"):

@@ -31,10 +31,12 @@ import sentencepiece
 from xling_jax.data import corpora as corpora_lib
 from xling_jax.data import held_out, pair_text, pair_tokens
 from xling_jax.data.atomic_files import fingerprint, lock_directory, read_json, write_json
+from xling_jax.data.beam import BeamRunner
 from xling_jax.data.cleaning import REASONS, RowCleaner
 from xling_jax.data.file_hashes import FileHashes
 from xling_jax.data.pair_text import PairText
 from xling_jax.data.pair_tokens import PairPlan
+from xling_jax.data.prepare_beam import clean_corpora, write_shards
 from xling_jax.data.prepare_settings import PrepareSettings
 from xling_jax.data.vocab import Vocab, check_layout, train_vocab
 
@@ -71,6 +73,7 @@ def prepare(
     workdir: str | os.PathLike[str],
     num_workers: int | None = None,
     progress: Callable[..., Iterable] | None = None,
+    runner: BeamRunner | None = None,
     **settings,
 ) -> PreparedData:
     """Reads, cleans, deduplicates and tokenises parallel corpora; does only what is missing.
@@ -79,6 +82,8 @@ def prepare(
         workdir: directory of the run, made if needed.
         num_workers: processes; None for one a core. The output does not depend on it.
         progress: wraps an iterable for display, called as `progress(items, desc, total)`.
+        runner: where rows are cleaned and shards written instead of in processes of this machine;
+            the output does not depend on it.
         **settings: keyword arguments of `PrepareSettings.make`: `languages`, `corpora` (each
             `KIND:WHERE`, see `corpora.py`), `pairs` (`source-target`), `exclude` (evaluation files
             whose texts no training row may hold), the sections `cleaning` and `vocab`, `layout`
@@ -93,10 +98,11 @@ def prepare(
         OSError: from reading or writing, with the path.
     """
     checked = PrepareSettings.make(**settings)
-    workdir = Path(workdir)
+    # Workers of a runner have another working directory.
+    workdir = Path(workdir).absolute() if runner else Path(workdir)
     (workdir / "data").mkdir(parents=True, exist_ok=True)
     with lock_directory(workdir / "data"):
-        return _Preparation(workdir, checked, num_workers or num_cores(), progress).run()
+        return _Preparation(workdir, checked, num_workers or num_cores(), progress, runner).run()
 
 
 def load_prepared(workdir: str | os.PathLike[str]) -> PreparedData:
@@ -136,8 +142,9 @@ class _Preparation:
         settings: PrepareSettings,
         num_workers: int,
         progress: Callable[..., Iterable] | None,
+        runner: BeamRunner | None,
     ):
-        self._settings, self._num_workers = settings, num_workers
+        self._settings, self._num_workers, self._runner = settings, num_workers, runner
         self._progress = progress or (lambda items, desc, total=None: items)
         self._data, self._vocab_directory = workdir / "data", workdir / "vocab"
         self._pair_codes = [tuple(pair.split("-")) for pair in settings.pairs]
@@ -161,11 +168,14 @@ class _Preparation:
         )
         vocab = self._make_vocab(texts, masks)
         plans = [self._plan(pair, texts, masks, vocab) for pair in self._settings.pairs]
+        max_tokens = self._settings.cleaning.max_tokens_per_sentence
+        if self._runner:
+            write_shards(self._runner, self._data, plans, vocab, max_tokens=max_tokens)
         pair_tokens.write_pair_tokens(
             self._data,
             plans,
             vocab,
-            max_tokens=self._settings.cleaning.max_tokens_per_sentence,
+            max_tokens=max_tokens,
             num_workers=self._num_workers,
             progress=self._progress,
         )
@@ -201,7 +211,24 @@ class _Preparation:
             for spec, directory in directories.items()
             if not pair_text.is_finished(directory)
         }
-        for spec, rows in missing.items():
+        self._write_texts(missing, directories, cleaner)
+        texts = {spec: (keys[spec], PairText(path)) for spec, path in directories.items()}
+        for spec in missing:
+            self._log_counts(spec, texts[spec][1])
+        return texts
+
+    def _write_texts(
+        self,
+        corpora: Mapping[str, Iterable[corpora_lib.Row]],
+        directories: Mapping[str, Path],
+        cleaner: Callable[[], RowCleaner],
+    ) -> None:
+        """Cleans corpora, given by their rows."""
+        if corpora and self._runner:
+            targets = {spec: directories[spec] for spec in corpora}
+            clean_corpora(self._runner, self._data, targets, cleaner(), self._codes, self._progress)
+            return
+        for spec, rows in corpora.items():
             pair_text.write_pair_text(
                 self._progress(rows, f"clean {spec}", None),
                 directories[spec],
@@ -209,10 +236,6 @@ class _Preparation:
                 where=spec,
                 num_workers=self._num_workers,
             )
-        texts = {spec: (keys[spec], PairText(path)) for spec, path in directories.items()}
-        for spec in missing:
-            self._log_counts(spec, texts[spec][1])
-        return texts
 
     def _corpus_identity(self, spec: str) -> list:
         """What a corpus is: its kind, and names and content of its files or its name."""

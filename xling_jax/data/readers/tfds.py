@@ -44,14 +44,35 @@ def read_tfds(where: str, languages: Sequence[str]) -> Iterator[Row]:
             languages.
         ImportError: without `tensorflow_datasets`.
     """
+    match = _parse(where)
+    builder = _make_builder(match["name"], match["version"], match["data_dir"])
+    return _read_rows(builder, match["name"], match["split"] or "train", languages)
+
+
+def prepare_dataset(where: str, beam_options: Any) -> None:
+    """Prepares a dataset, unless that is done, before anything reads it.
+
+    Args:
+        where: as `read_tfds`.
+        beam_options: Apache Beam's `PipelineOptions`, for datasets whose examples Beam makes.
+
+    Raises:
+        ValueError, OSError, ImportError: as `read_tfds`.
+    """
+    match = _parse(where)
+    builder = _make_builder(match["name"], match["version"], match["data_dir"])
+    if not builder.is_prepared():
+        _prepare(builder, match["name"], beam_options)
+
+
+def _parse(where: str) -> re.Match[str]:
     match = _WHERE.fullmatch(where)
     if not match:
         raise ValueError(
             f"tfds:{where}: must be tfds:NAME[/CONFIG][:VERSION][:SPLIT][?data_dir=DIR], such as "
             "tfds:para_crawl/enfr."
         )
-    builder = _make_builder(match["name"], match["version"], match["data_dir"])
-    return _read_rows(builder, match["name"], match["split"] or "train", languages)
+    return match
 
 
 def _make_builder(
@@ -120,12 +141,15 @@ def _read_rows(
         )
 
 
-def _prepare(builder: "tfds.core.DatasetBuilder", name: str) -> None:
+def _prepare(builder: "tfds.core.DatasetBuilder", name: str, beam_options: Any = None) -> None:
     """Downloads and prepares a dataset, with errors of one line."""
+    import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download import download_manager, extractor, util
 
     try:
-        builder.download_and_prepare()
+        builder.download_and_prepare(
+            download_config=tfds.download.DownloadConfig(beam_options=beam_options)
+        )
     except (
         util.DownloadError,
         download_manager.NonMatchingChecksumError,

@@ -1,0 +1,232 @@
+"""Preparation on a cluster: Apache Beam spreads the cleaning of rows and the writing of shards.
+
+Workers run what runs on one machine, `pair_text.ChunkCleaner` and `pair_tokens.MemberTokenizer`, on
+the same chunks of rows, and the driver puts the results together in the order of the corpora. So
+the bytes are those of the local path.
+
+Beam itself carries rows on their way to the cleaner, and numbers. All else is in the workdir. There
+for one run only:
+
+    DIR/data/.clean.partial/KEY/00000000     a cleaned chunk of a corpus
+    DIR/data/.clean.partial/KEY/rows         its counted rows, and how many chunks there are
+    DIR/data/.tokenise.partial/00000000      what a shard is made of
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xling_jax.data import corpora as corpora_lib
+from xling_jax.data.beam import (
+    BeamRunner,
+    check_is_there,
+    forget_errors,
+    keeping_error,
+    load,
+    load_function,
+    save,
+    save_function,
+)
+from xling_jax.data.cleaning import RowCleaner
+from xling_jax.data.pair_text import ChunkCleaner, RowCounter, join_chunks
+from xling_jax.data.pair_tokens import MemberTokenizer, PairPlan, unfinished_shards, write_tokens
+from xling_jax.data.vocab import Vocab
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+_ROWS = "rows"
+
+
+def clean_corpora(
+    runner: BeamRunner,
+    directory: Path,
+    corpora: Mapping[str, Path],
+    cleaner: RowCleaner,
+    languages: Sequence[str],
+    progress: Callable[..., Iterable],
+) -> None:
+    """Cleans corpora as `pair_text.write_pair_text` does, all in one pipeline.
+
+    A corpus is read by one worker as a stream, and its chunks are cleaned by all of them.
+
+    Args:
+        runner: where.
+        directory: `WORKDIR/data`.
+        corpora: spec -> where to write.
+        cleaner: the rules.
+        languages: the languages wanted.
+        progress: wraps an iterable: `progress(items, desc, total)`.
+
+    Raises:
+        ValueError: for a broken corpus, or one of which nothing is left. The others are finished,
+            or their chunks kept for the next run.
+        OSError: from reading or writing, or if the pipeline failed.
+    """
+    scratch = directory / ".clean.partial"
+    forget_errors(scratch)
+    for text in corpora.values():
+        (scratch / text.name).mkdir(parents=True, exist_ok=True)
+    function = save_function(scratch, ChunkCleaner(cleaner))
+    readings = [
+        (spec, _absolute(spec), tuple(languages), str(scratch / text.name), function)
+        for spec, text in corpora.items()
+        if not _is_cleaned(scratch / text.name)
+    ]
+
+    def build(pipeline: "beam.Pipeline") -> None:
+        import apache_beam as beam
+
+        (
+            pipeline
+            | "Corpora" >> beam.Create(readings)
+            | "Spread corpora" >> beam.Reshuffle()
+            | "Read" >> beam.FlatMapTuple(_read_chunks)
+            | "Spread chunks" >> beam.Reshuffle()
+            | "Clean" >> beam.MapTuple(_clean_chunk)
+        )
+
+    _prepare_datasets(runner, corpora)
+    if readings:
+        runner.run(f"cleaning {len(readings)} corpora", build, scratch)
+    for spec, text in corpora.items():
+        check_is_there(scratch / text.name / _ROWS, scratch)
+        counter, num_chunks = load(scratch / text.name / _ROWS)
+        paths = _numbered(scratch / text.name, num_chunks)
+        for path in paths:
+            check_is_there(path, scratch)
+        join_chunks(map(load, progress(paths, f"join {spec}", num_chunks)), text, counter)
+    shutil.rmtree(scratch)
+
+
+def write_shards(
+    runner: BeamRunner, directory: Path, plans: Sequence[PairPlan], vocab: Vocab, *, max_tokens: int
+) -> None:
+    """Writes the shards that `pair_tokens.write_pair_tokens` would, for it to find them done.
+
+    Args:
+        runner: where.
+        directory: `WORKDIR/data`.
+        plans: the pairs.
+        vocab: the vocabulary.
+        max_tokens: most pieces of a side; longer rows are left out and counted; 0 for any.
+
+    Raises:
+        OSError: from reading or writing, or if the pipeline failed.
+    """
+    shards = [s for pair in unfinished_shards(directory, plans).values() for s in pair]
+    shards = [shard for shard in shards if shard.counts() is None]
+    if not shards:
+        return
+    scratch = directory / ".tokenise.partial"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    function = save_function(scratch, MemberTokenizer(vocab, max_tokens))
+    tasks = _numbered(scratch, len(shards))
+    for shard, task in zip(shards, tasks, strict=True):
+        # Without its counts it may not be whole.
+        shutil.rmtree(shard.directory / shard.name, ignore_errors=True)
+        shard.directory.mkdir(exist_ok=True)
+        save(task, shard)
+
+    def build(pipeline: "beam.Pipeline") -> None:
+        import apache_beam as beam
+
+        (
+            pipeline
+            | "Shards" >> beam.Create(range(len(tasks)))
+            | "Spread shards" >> beam.Reshuffle()
+            | "Tokenise" >> beam.Map(_write_shard, str(scratch), function)
+        )
+
+    runner.run(f"tokenising {len(shards)} shards", build, scratch)
+    for shard in shards:
+        check_is_there(shard.directory / f"{shard.name}.json", scratch)
+    shutil.rmtree(scratch)
+
+
+def _prepare_datasets(runner: BeamRunner, corpora: Iterable[str]) -> None:
+    """Prepares datasets of TFDS, with Beam where they are made by it, before workers read them."""
+    datasets = [spec.removeprefix("tfds:") for spec in corpora if spec.startswith("tfds:")]
+    if datasets:
+        from xling_jax.data.readers.tfds import prepare_dataset
+
+        for where in datasets:
+            try:
+                prepare_dataset(where, runner.make_options())
+            except RuntimeError as error:
+                raise runner.failure(error) from error
+
+
+def _read_chunks(
+    spec: str, where: str, languages: Sequence[str], directory: str, function: str
+) -> Iterator[tuple[str, str, list[Mapping[str, str]]]]:
+    """Reads a corpus; yields the chunks that are not cleaned yet. Runs on a worker."""
+    counter, num_chunks = RowCounter(spec), 0
+    rows = Path(directory, _ROWS)
+    with keeping_error(rows):
+        for chunk in counter.chunks(corpora_lib.read_corpus(where, languages)):
+            path = _numbered_path(Path(directory), num_chunks)
+            num_chunks += 1
+            if not path.exists():
+                yield str(path), function, chunk
+        save(rows, (counter, num_chunks))
+
+
+def _clean_chunk(path: str, function: str, chunk: list[Mapping[str, str]]) -> None:
+    """Cleans a chunk into a file. Runs on a worker."""
+    with keeping_error(Path(path)):
+        save(Path(path), load_function(function)(chunk))
+
+
+def _write_shard(number: int, scratch: str, function: str) -> None:
+    """Tokenises and writes a shard. Runs on a worker."""
+    task = _numbered_path(Path(scratch), number)
+    with keeping_error(task):
+        shard = load(task)
+        tokenizer = load_function(function)
+        if shard.counts() is not None:
+            return
+        with tempfile.TemporaryDirectory(dir=scratch) as own:
+            write_tokens(Path(own), shard, [tokenizer(part) for part in shard.parts])
+            # The directory comes before its counts.
+            for path in sorted(Path(own).iterdir()):
+                _publish(path, shard.directory / path.name)
+
+
+def _publish(path: Path, final: Path) -> None:
+    """Renames a file or directory, unless another worker was faster with the same."""
+    try:
+        os.rename(path, final)
+    except OSError:
+        if not final.exists():
+            raise
+
+
+def _is_cleaned(directory: Path) -> bool:
+    """Whether all chunks of a corpus are there."""
+    if not (directory / _ROWS).exists():
+        return False
+    _, num_chunks = load(directory / _ROWS)
+    return all(path.exists() for path in _numbered(directory, num_chunks))
+
+
+def _numbered(directory: Path, count: int) -> list[Path]:
+    return [_numbered_path(directory, number) for number in range(count)]
+
+
+def _numbered_path(directory: Path, number: int) -> Path:
+    return directory / f"{number:08d}"
+
+
+def _absolute(spec: str) -> str:
+    """Returns the name of a corpus for processes that run in another directory."""
+    kind, colon, where = spec.partition(":")
+    if not (colon and kind in corpora_lib.KINDS):
+        kind, colon, where = "", "", spec
+    if kind == "tfds" or "://" in where:
+        return spec
+    return kind + colon + os.path.abspath(os.path.expanduser(where))
