@@ -4,14 +4,17 @@ Processes are forked from a server that has imported everything but started no d
 seconds of imports in each.
 """
 
+import argparse
+import functools
 import json
 import logging
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,8 @@ def start(
     cache: Path,
     num_devices: int = 1,
     distributed: Sequence[Any] | None = None,
+    at_step: Callable[[int, int], None] | None = None,
+    heartbeat_timeout_s: int = 60,
 ) -> multiprocessing.process.BaseProcess:
     """Starts a training run.
 
@@ -53,31 +58,58 @@ def start(
         cache: directory of compiled programs.
         num_devices: CPU devices of the process.
         distributed: address, number of processes and number of this one.
+        at_step: called with the number of the process and that of each step when it is under way;
+            a function of a module.
+        heartbeat_timeout_s: after which a process that is not heard of is taken for dead.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["tests.train.processes", "xling_jax.train.loop", "tensorboardX"]
+        [
+            "tests.train.processes",
+            "xling_jax.train.loop",
+            "xling_jax.cli.distributed",
+            "tensorboardX",
+        ]
     )
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
     )
-    process = context.Process(
-        target=_run,
-        args=(str(workdir), str(corpus), dict(settings), str(cache), num_devices, distributed),
-        daemon=True,
+    run = functools.partial(
+        _run,
+        *(str(workdir), str(corpus), dict(settings), str(cache), num_devices, distributed),
+        *(at_step, heartbeat_timeout_s),
     )
+    process = context.Process(target=run, daemon=True)
     process.start()
     return process
 
 
-def _run(workdir, corpus, settings, cache, num_devices, distributed) -> None:
+def start_several(
+    count: int, *arguments: Any, **settings: Any
+) -> list[multiprocessing.process.BaseProcess]:
+    """Starts a training run in several processes; arguments as for `start`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    return [
+        start(*arguments, **settings, distributed=(address, count, number))
+        for number in range(count)
+    ]
+
+
+def _run(
+    workdir, corpus, settings, cache, num_devices, distributed, at_step, heartbeat_timeout_s
+) -> None:
     Path(workdir).mkdir(parents=True, exist_ok=True)
-    number = distributed[2] if distributed else 0
-    log = os.open(f"{workdir}/log{number}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    address, count, number = distributed or (None, None, None)
+    log = os.open(f"{workdir}/log{number or 0}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     import jax
 
+    from xling_jax.cli import distributed as cli_distributed
+
+    cli_distributed.HEARTBEAT_TIMEOUT_S = heartbeat_timeout_s
     jax.config.update("jax_num_cpu_devices", num_devices)
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -85,35 +117,42 @@ def _run(workdir, corpus, settings, cache, num_devices, distributed) -> None:
     for noisy in ("jax", "orbax", "absl"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     stopped = []
-    if distributed:
-        address, count, number = distributed
-        jax.distributed.initialize(address, count, number)
-    else:
+    if not distributed:
         signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
-    from xling_jax.train.loop import Corpus, train
-
-    def evaluator(params, step):
-        return {"dev/score": float(sum(np.sum(leaf) for leaf in jax.tree.leaves(params)))}
-
-    ids = {"bos": 0, "pad": 1, "eos": 2}
-    result = train(
-        tiny_config(settings),
-        workdir,
-        Corpus(corpus, "data", "vocab", VOCAB_SIZE, ids),
-        evaluators=[evaluator],
-        should_stop=lambda: bool(stopped),
+    options = argparse.Namespace(
+        distributed=False, coordinator=address, num_processes=count, process_id=number
     )
-    if distributed:
-        jax.distributed.shutdown()
+    with cli_distributed.joined(options):
+        result = _train(workdir, corpus, settings, stopped, at_step, number or 0)
     if result.step < result.total_steps:
         sys.exit(143)
     leaves = jax.tree_util.tree_leaves_with_path(result.encoder_params)
-    if number == 0:
+    if not number:
         summary = {"exported_step": result.exported_step, "metrics": result.metrics}
         Path(workdir, "result.json").write_text(json.dumps(summary))
         np.savez(
             f"{workdir}/final.npz", **{jax.tree_util.keystr(path): leaf for path, leaf in leaves}
         )
+
+
+def _train(workdir, corpus, settings, stopped, at_step, number):
+    import jax
+    import jax.numpy as jnp
+
+    from xling_jax.train.loop import Corpus, train
+
+    @jax.jit
+    def sum_of_all(params):
+        return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(params))
+
+    return train(
+        tiny_config(settings),
+        workdir,
+        Corpus(corpus, "data", "vocab", VOCAB_SIZE, {"bos": 0, "pad": 1, "eos": 2}),
+        evaluators=[lambda params, step: {"dev/score": float(sum_of_all(params))}],
+        should_stop=lambda: bool(stopped),
+        on_step=lambda step, total: at_step(number, step) if at_step else None,
+    )
 
 
 def finish(process: multiprocessing.process.BaseProcess, timeout_s: float = 120.0) -> int:
@@ -128,6 +167,20 @@ def finish(process: multiprocessing.process.BaseProcess, timeout_s: float = 120.
 def log_text(workdir: Path, number: int = 0) -> str:
     """What a run printed."""
     return (workdir / f"log{number}.txt").read_text()
+
+
+def log_texts(workdir: Path) -> str:
+    """What the processes of a run printed, one after the other."""
+    return "\n".join(path.read_text() for path in sorted(workdir.glob("log*.txt")))
+
+
+def check_same_training(workdir: Path, reference: Path) -> None:
+    """Compares metrics and the exported encoders of two runs that sum in another order."""
+    check_metrics_close(workdir, reference)
+    with np.load(workdir / "final.npz") as a, np.load(reference / "final.npz") as b:
+        # Softmax does not see the bias of the keys: its gradient is rounding, which Adam enlarges.
+        for name in (name for name in b if "['key']['bias']" not in name):
+            np.testing.assert_allclose(a[name], b[name], rtol=1e-3, atol=2e-4, err_msg=name)
 
 
 def metrics_without_timing(workdir: Path) -> list[dict[str, float]]:

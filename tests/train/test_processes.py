@@ -1,9 +1,7 @@
 """One device, eight devices and two processes train the same: real processes, same batches."""
 
-import socket
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.train import processes
@@ -38,32 +36,10 @@ def one_device(corpus, cache, tmp_path_factory) -> Path:
 
 def start_pair(workdir: Path, corpus: Path, settings, cache: Path):
     """Two processes of four devices each."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    return [
-        processes.start(
-            workdir,
-            corpus,
-            settings,
-            cache=cache,
-            num_devices=4,
-            distributed=(address, 2, number),
-        )
-        for number in range(2)
-    ]
+    return processes.start_several(2, workdir, corpus, settings, cache=cache, num_devices=4)
 
 
-def logs(workdir: Path) -> str:
-    return "\n".join(processes.log_text(workdir, number) for number in range(2))
-
-
-def check_same_training(workdir: Path, reference: Path) -> None:
-    processes.check_metrics_close(workdir, reference)
-    with np.load(workdir / "final.npz") as a, np.load(reference / "final.npz") as b:
-        # Softmax does not see the bias of the keys: its gradient is rounding, which Adam enlarges.
-        for name in (name for name in b if "['key']['bias']" not in name):
-            np.testing.assert_allclose(a[name], b[name], rtol=1e-3, atol=2e-4, err_msg=name)
+logs, check_same_training = processes.log_texts, processes.check_same_training
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
