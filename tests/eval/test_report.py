@@ -282,11 +282,23 @@ def test_the_comparison_has_our_scores_the_best_and_the_published():
     ]
     page = report_tables.comparison(runs)
     rows = cells(page)
-    assert ["weak", "25.0", "50.0", "cosine"] in rows
-    assert ["strong", "50.0", "50.0", "cosine"] in rows
+    assert ["weak", "25.0", "50.0", "cosine, 2 languages"] in rows
+    assert ["strong", "50.0", "50.0", "cosine, 2 languages"] in rows
     assert '<td class="number best">50.0</td>' in page and 'best">25.0' not in page
     assert ["strong", "85.0", "65.0", "75.0", "65.0", "zero-shot"] in rows
     assert ["cT-LASER", "89.2", "75.2", "78.0", "", "Li and Mak (2020), Table 4"] in rows
+
+
+def test_measurements_of_one_data_set_stand_together_and_once():
+    targeted, twice = classification_results(), classification_results()
+    matrix = targeted["matrices"].pop("news")
+    name = "news_leave_one_out_mlp"
+    targeted["matrices"][name] = matrix | {"protocol": "leave-one-out", "classifier": "mlp"}
+    run = Run("one", None, results=[targeted, twice, classification_results()])
+    rows = cells(report_tables.comparison([run]))
+    assert rows.index(["news"]) == 1
+    assert [row[-1] for row in rows[2:4]] == ["mlp, leave-one-out", "zero-shot"]
+    assert rows[4][0].startswith("MLDoc")
 
 
 def test_scores_while_training_stand_in_until_there_are_results(workdir):

@@ -157,14 +157,16 @@ def _rows(run: Run, task: str, columns: Sequence[str]) -> list[Row]:
             continue
         matrices = results.get("matrices") or {}
         settings = results.get("settings") or {}
-        how = settings.get("similarity") or ""
         if task in ("retrieval", "classification"):
             for data, matrix in matrices.items():
                 if scores := _matrix_scores(task, matrix):
-                    words = [how, matrix.get("classifier"), matrix.get("protocol")]
-                    rows.append((run.name, data, scores, ", ".join(filter(None, words))))
+                    how = _how(settings, matrix)
+                    rows.append((run.name, _data_name(data, matrix), scores, how))
         else:
-            rows += _flat_rows(run.name, results["metrics"], columns, str(how))
+            how = str(settings.get("similarity") or "")
+            rows += _flat_rows(run.name, results["metrics"], columns, how)
+    # What was measured twice, in the workdir and elsewhere, is one row.
+    rows = [row for place, row in enumerate(rows) if row not in rows[:place]]
     measured = {data for _, data, _, _ in rows}
     logged: dict[str, dict[str, float]] = {}
     step = 0
@@ -179,6 +181,29 @@ def _rows(run: Run, task: str, columns: Sequence[str]) -> list[Row]:
         (run.name, data, scores, f"while training, step {step:,}")
         for data, scores in logged.items()
     ]
+
+
+def _how(settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+    """The settings that a score depends on, in words."""
+    languages = matrix.get("test_languages") or matrix.get("languages") or ()
+    documents = settings.get("documents")
+    words = [
+        settings.get("similarity"),
+        matrix.get("classifier"),
+        matrix.get("protocol"),
+        documents if documents != "sequence" else None,
+        f"{len(languages)} languages" if languages else None,
+        "distractors" if settings.get("distractors") else None,
+        "XSR" if settings.get("xsr") else None,
+    ]
+    return ", ".join(filter(None, words))
+
+
+def _data_name(name: str, matrix: Mapping[str, Any]) -> str:
+    """The data set of a measurement that is named by its protocol and classifier as well."""
+    for part in (matrix.get("classifier"), matrix.get("protocol")):
+        name = name.removesuffix(f"_{str(part).replace('-', '_')}")
+    return name
 
 
 def _matrix_scores(task: str, matrix: Mapping[str, Any]) -> dict[str, float]:
