@@ -47,6 +47,9 @@ def train(corpus: str, workdir: object, *overrides: str) -> list[str]:
     return arguments("train", corpus, workdir, *SETTINGS, *overrides)
 
 
+KILLED = train("tsv:gs://bucket/text/*.tsv.gz", "gs://bucket/runs/killed")
+
+
 def finish(process: subprocess.Popen, status: int = 0) -> str:
     """Waits for a command; returns what it logged."""
     _, errors = process.communicate(timeout=240)
@@ -68,42 +71,41 @@ def download(store: ObjectStore, directory: str, target: Path) -> Path:
     return target
 
 
-def test_killed_and_continued_on_a_fresh_machine_it_equals_a_local_run(
-    store, local, programs, tmp_path
-):
+@pytest.fixture(scope="module")
+def continued(store, local, programs, tmp_path_factory) -> Path:
+    """What `gs://bucket/runs/killed` holds after a kill and a new start on a fresh machine."""
+    tmp_path = tmp_path_factory.mktemp("killed")
     corpus = gzip.compress((local.parent / "corpus.tsv").read_bytes())
     store.write("text/corpus.tsv.gz", corpus)
-    command = train("tsv:gs://bucket/text/*.tsv.gz", "gs://bucket/runs/killed")
-
-    process = store.start(*command, cache=tmp_path / "first", **programs)
+    process = store.start(*KILLED, cache=tmp_path / "first", **programs)
     seen = lambda: whole_checkpoints(store, "runs/killed")
     assert wait_for(lambda: seen() or process.poll() is not None, 120, interval_s=0.05)
     process.kill()
     _, errors = process.communicate()
     assert process.returncode == -signal.SIGKILL, errors
     saved = seen()[-1]
+    assert saved < STEPS, "the run ended before it could be killed"
     lines = [json.loads(line) for line in store.read("runs/killed/metrics.jsonl").splitlines()]
     assert {line["step"] for line in lines} >= set(range(1, saved + 1))
 
     # Another machine takes over: it has neither the copy nor the corpus.
     shutil.rmtree(tmp_path / "first")
     store.files.rm("bucket/text/corpus.tsv.gz")
-    errors = finish(store.start(*command, cache=tmp_path / "second", **programs))
+    errors = finish(store.start(*KILLED, cache=tmp_path / "second", **programs))
     assert f"continuing from checkpoint {saved}" in errors
+    return download(store, "runs/killed", tmp_path / "found")
 
-    assert whole_checkpoints(store, "runs/killed") == [STEPS - 3, STEPS]
-    found = download(store, "runs/killed", tmp_path / "found")
-    assert metrics_without_timing(found) == metrics_without_timing(local)
+
+def test_killed_and_continued_on_a_fresh_machine_it_equals_a_local_run(local, continued):
+    assert metrics_without_timing(continued) == metrics_without_timing(local)
     for name in ("encoder/encoder.safetensors", "vocab/sentencepiece.model"):
-        assert (found / name).read_bytes() == (local / name).read_bytes(), name
-    assert json.loads((found / "config.json").read_text())["data"]["corpora"] == [
-        "tsv:gs://bucket/text/*.tsv.gz"
-    ]
-    assert sorted(path.name for path in (found / "checkpoints").iterdir()) == [
-        f"{STEPS - 3:08d}",
-        f"{STEPS:08d}",
-    ]
-    assert not (found / "data/text").exists()
+        assert (continued / name).read_bytes() == (local / name).read_bytes(), name
+    config = json.loads((continued / "config.json").read_text())
+    assert config["data"]["corpora"] == ["tsv:gs://bucket/text/*.tsv.gz"]
+    kept = sorted(path.name for path in (continued / "checkpoints").iterdir())
+    assert kept == [f"{STEPS - 3:08d}", f"{STEPS:08d}"]
+    assert all((continued / "checkpoints" / name / "commit_success.txt").exists() for name in kept)
+    assert not (continued / "data/text").exists()
 
 
 def test_embed_reads_model_and_text_and_writes_vectors_there(store, local, programs, tmp_path):
@@ -147,3 +149,31 @@ def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, t
         "ocdbt.process_0",
         "ocdbt.process_1",
     }
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
+    store, continued, programs, tmp_path
+):
+    newest = f"runs/killed/checkpoints/{STEPS:08d}"
+    for name in store.names(f"{newest}/state"):
+        if "/d/" in f"/{name}":
+            content = store.read(f"{newest}/state/{name}")
+            store.write(f"{newest}/state/{name}", content[: len(content) // 2])
+    errors = finish(store.start(*KILLED, cache=tmp_path, **programs))
+    assert f"checkpoint {STEPS} in gs://bucket/runs/killed/checkpoints does not read" in errors
+    assert f"continuing from checkpoint {STEPS - 3}" in errors
+    kept = {name.split("/")[0] for name in store.names("runs/killed/checkpoints")}
+    assert kept == {f"{STEPS - 3:08d}", f"{STEPS:08d}", f"broken-{STEPS:08d}"}
+    encoder = "encoder/encoder.safetensors"
+    assert store.read(f"runs/killed/{encoder}") == (continued / encoder).read_bytes()
+
+
+def test_a_store_that_cannot_be_used_is_one_line(store, programs, tmp_path):
+    command = train("tsv:corpus.tsv", "gs://another/run")
+    errors = finish(store.start(*command, cache=tmp_path, **programs), status=2)
+    assert "gs://another/run: no such bucket, or it may not be seen" in errors.splitlines()[-1], (
+        errors
+    )
+    command = train("tsv:corpus.tsv", "s3://another/run")
+    errors = finish(store.start(*command, cache=tmp_path, **programs), status=2)
+    assert "must be a directory or at gs://BUCKET/PATH" in errors.splitlines()[-1]

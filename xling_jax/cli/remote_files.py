@@ -105,6 +105,12 @@ class Mirror:
         with naming_errors(self.url):
             self._root = self._files._strip_protocol(self.url)
 
+    def has_bucket(self) -> bool:
+        """Whether the bucket is there and this account may see it."""
+        bucket = self._root.strip("/").partition("/")[0]
+        with naming_errors(self.url):
+            return self._files.exists(bucket)
+
     def objects(self, *prefixes: str) -> dict[str, str]:
         """Names and versions of the objects of the given names or below them; of all by default."""
         found: dict[str, str] = {}

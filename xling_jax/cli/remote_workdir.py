@@ -60,6 +60,8 @@ class Workdir:
         if not path.startswith("gs://"):
             raise UsageError(f"--workdir {path}: must be a directory or at gs://BUCKET/PATH")
         self._mirror = Mirror(path, "workdirs")
+        if not self._mirror.has_bucket():  # orbax asks for it as well, after the data are prepared
+            raise UsageError(f"--workdir {path}: no such bucket, or it may not be seen")
         self.path, self.checkpoints = self._mirror.directory, f"{self._mirror.url}/checkpoints"
         logger.info("%s: copy in %s", self._mirror.url, self.path)
         self._mirror.fetch_exactly(*_WRITTEN)
