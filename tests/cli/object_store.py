@@ -98,6 +98,8 @@ def handle_if(router, method):
             status = 412
         elif handler.query.get("ifGenerationNotMatch") == handler.told != None:
             status = 304
+        elif "/moveTo/" in handler.path:
+            status = 400  # as from older stores; the emulator's own answer is tried again for long
         else:
             return handle(router, method)
         handler.rfile.read(int(handler.headers.get("Content-Length") or 0))

@@ -108,6 +108,22 @@ def test_killed_and_continued_on_a_fresh_machine_it_equals_a_local_run(local, co
     assert not (continued / "data/text").exists()
 
 
+def test_prepare_copies_shards_and_looks_at_the_corpus_again(store, local, programs, tmp_path):
+    lines = (local.parent / "corpus.tsv").read_text().splitlines(keepends=True)
+    for rows in (200, 250):
+        store.write("text/growing.tsv", "".join(lines[: rows + 1]).encode())
+        corpus = "tsv:gs://bucket/text/growing.tsv"
+        command = arguments(
+            "prepare", corpus, "gs://bucket/runs/prepared", "--config.vocab.size=90"
+        )
+        finish(store.start(*command, "--num-workers", 1, cache=tmp_path, **programs))
+        counts = json.loads(store.read("runs/prepared/data/counts.json"))
+        assert counts["pairs"]["de-en"]["rows"] == rows
+    names = store.names("runs/prepared")
+    assert "data/manifest.json" in names and "vocab/sentencepiece.model" in names
+    assert not any(name.startswith("data/text") or "/." in name for name in names)
+
+
 def test_embed_reads_model_and_text_and_writes_vectors_there(store, local, programs, tmp_path):
     for path in (local / "encoder").iterdir():
         store.write(f"runs/done/encoder/{path.name}", path.read_bytes())
