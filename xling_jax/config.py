@@ -86,7 +86,7 @@ def default_config() -> ConfigDict:
     config.objective.translation.weight = 1.0
     config.objective.translation.label_smoothing = 0.1
     config.objective.translation.decoder_bos = False
-    config.objective.translation.max_logits = 1 << 26
+    config.objective.translation.max_logits = 1 << 26  # alive at a time, of each device
     config.objective.distance = ConfigDict()
     config.objective.distance.weight = 0.0
     config.objective.distance.margin = 0.5

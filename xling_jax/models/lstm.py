@@ -83,8 +83,14 @@ def _of_kernel(inputs: jax.Array, gradient: jax.Array) -> jax.Array:
     """Gradient [in, out] of a kernel, float32, from [..., in] and that of the output, [..., out].
 
     As two matrices: a product that sums over two axes, as differentiation forms it, first turns
-    the larger operand on a CPU.
+    the larger operand on a CPU. But over several devices [length, batch] stays two axes: made one,
+    it no longer tells which device has which rows, and each would fetch all of them.
     """
+    if jax.device_count() > 1:
+        axes = tuple(range(inputs.ndim - 1))
+        return jax.lax.dot_general(
+            inputs, gradient, ((axes, axes), ((), ())), preferred_element_type=jnp.float32
+        )
     rows = lambda array: array.reshape(-1, array.shape[-1])
     return jnp.matmul(rows(inputs).T, rows(gradient), preferred_element_type=jnp.float32)
 

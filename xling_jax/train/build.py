@@ -28,6 +28,7 @@ def build(
     vocab_size: int,
     special_ids: Mapping[str, int],
     never_masked: Sequence[int] = (),
+    num_devices: int = 1,
 ) -> tuple[CrossLingualModel, LossFn]:
     """Model and objective of a config; a decoder or head exists only if a term reads it.
 
@@ -36,6 +37,9 @@ def build(
         vocab_size: V.
         special_ids: `pad`, and `bos`, `eos`, `mask` where the vocabulary has them -> id.
         never_masked: ids that are not hidden from the encoder, such as punctuation.
+        num_devices: that share a batch; each may have `max_logits` logits at a time. Cut into more
+            pieces than that, the batch would have its devices add up the output table's gradient
+            once a piece.
 
     Raises:
         ValueError: for settings that do not fit each other.
@@ -43,6 +47,9 @@ def build(
     terms = config.objective.to_dict()
     shared = {name: terms.pop(name) for name in ("reduction", "encode_chunks")}
     decoder_bos = terms["translation"].pop("decoder_bos")
+    for options in terms.values():
+        if "max_logits" in options:
+            options["max_logits"] *= num_devices
     prefix, suffix = encoder_specials(config.encoder.family)
     if decoder_bos and "bos" not in prefix:
         raise ValueError(

@@ -237,7 +237,9 @@ def train(
     mesh = make_mesh(**config.mesh)
     batches = open_corpus(config, corpus)
     total = total_steps(config, batches)
-    model, loss_fn = build(config, corpus.vocab_size, corpus.special_ids, corpus.never_masked)
+    model, loss_fn = build(
+        config, corpus.vocab_size, corpus.special_ids, corpus.never_masked, mesh.size
+    )
     optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
 
     # 2. Shapes, then either the newest checkpoint or arrays born on their devices.

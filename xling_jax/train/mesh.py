@@ -1,5 +1,6 @@
 """The device mesh and where arrays live on it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,19 +11,22 @@ AXES = ("data", "fsdp")
 _SMALLEST_SHARDED = 1 << 14  # elements; smaller parameters are copied to every device
 
 
-def make_mesh(data: int = -1, fsdp: int = 1) -> Mesh:
-    """A mesh over all devices of all processes.
+def make_mesh(
+    data: int = -1, fsdp: int = 1, *, devices: Sequence[jax.Device] | None = None
+) -> Mesh:
+    """A mesh over all devices of all processes, or over others that programs are compiled for.
 
     The batch is split over both axes, parameters and optimizer state over `fsdp`.
 
     Args:
         data: devices along the data axis; -1 takes what `fsdp` leaves.
         fsdp: devices that share one copy of the parameters.
+        devices: None for those there are.
 
     Raises:
         ValueError: if the axes do not multiply to the number of devices.
     """
-    count = jax.device_count()
+    count = jax.device_count() if devices is None else len(devices)
     if data == -1 and fsdp > 0:
         data = count // fsdp
     if data * fsdp != count or fsdp < 1:
@@ -31,7 +35,7 @@ def make_mesh(data: int = -1, fsdp: int = 1) -> Mesh:
             "use mesh.data=-1 and an fsdp that divides them"
         )
     # Linen's lookups fail on the Explicit axes that make_mesh gives by default.
-    return jax.make_mesh((data, fsdp), AXES, axis_types=(AxisType.Auto,) * 2)
+    return jax.make_mesh((data, fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=devices)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -52,9 +52,14 @@ def make_steps(
     everywhere, rows = replicated(mesh), batch_sharding(mesh)
     accumulator_shardings = (state_shardings.params, everywhere)
 
+    def loss_of_whole(params: Any, *arguments: Any):
+        # Devices exchange parameters and gradients, never activations: left to itself the compiler
+        # computes on parts of some arrays, and gathers the batch's states and logits instead.
+        return loss_fn(jax.lax.with_sharding_constraint(params, everywhere), *arguments)
+
     def gradients(params: Any, batch: Mapping[str, jax.Array], index: jax.Array):
         key = jax.random.fold_in(jax.random.key(seed), index)
-        loss = lambda params: loss_fn(params, batch, key, True)
+        loss = lambda params: loss_of_whole(params, batch, key, True)
         (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         return gradient, sums
 

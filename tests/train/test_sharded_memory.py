@@ -1,0 +1,120 @@
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh
+
+from xling_jax.train.memory import share_bytes, state_memory, whole_bytes
+from xling_jax.train.mesh import AXES
+from xling_jax.train.state import TrainState
+
+
+@pytest.fixture(scope="module")
+def facts(request):
+    """What compiled updates need and exchange on eight devices."""
+    out = subprocess.run(
+        [sys.executable, "-m", "tests.train.sharded_memory"],
+        cwd=request.config.rootpath,
+        capture_output=True,
+        text=True,
+    )
+    assert out.returncode == 0, out.stderr
+    return json.loads(out.stdout)
+
+
+def total(update, kind):
+    return sum(e["size"] * e["count"] for e in update["exchanges"] if e["kind"] == kind)
+
+
+def test_the_share_of_a_device_falls_with_fsdp_in_the_compiled_program(facts):
+    batch = 2 * 64 * 16 * 4 / 8 + 64 * 4 / 8 + 4  # tokens of both sides, languages, index
+    for layout in ("data_parallel", "fsdp"):
+        update = facts[layout]
+        state = update["parameters"] + update["optimizer_state"]
+        assert update["arguments"] == pytest.approx(state + batch, rel=2e-3), layout
+        assert update["share"] == state + 4  # the number of the step
+    assert facts["data_parallel"]["parameters"] == facts["data_parallel"]["all_parameters"]
+    for name in ("parameters", "optimizer_state", "gradients", "arguments"):
+        fall = facts["data_parallel"][name] / facts["fsdp"][name]
+        assert fall == pytest.approx(8, rel=0.03), name
+
+
+def test_data_parallel_devices_exchange_gradients_once_and_little_else(facts):
+    update = facts["data_parallel"]
+    # Once although all logits of the batch are more than are allowed at a time: of one device.
+    assert total(update, "all-reduce") == pytest.approx(update["all_parameters"], rel=0.01)
+    assert total(update, "all-gather") == total(update, "reduce-scatter") == 0
+
+
+@pytest.mark.parametrize("layout", ["fsdp", "recurrent"])
+def test_fsdp_devices_exchange_parameters_and_gradients_not_activations(layout, facts):
+    update = facts[layout]
+    assert total(update, "all-gather") == pytest.approx(update["all_parameters"], rel=0.02)
+    # On a TPU a reduce-scatter; the CPU's compiler has none.
+    reduced = total(update, "all-reduce") + total(update, "reduce-scatter")
+    assert reduced == pytest.approx(update["all_parameters"], rel=0.02)
+
+
+def test_nothing_is_exchanged_at_every_step_of_a_recurrence(facts):
+    assert not [e for e in facts["recurrent"]["exchanges"] if e["looped"]]
+
+
+def test_the_accumulator_counts_as_gradients_not_as_temporaries(facts):
+    update = facts["recurrent"]
+    arguments = update["parameters"] + update["gradients"]
+    assert update["arguments"] == pytest.approx(arguments, rel=0.01)
+
+
+def test_the_share_of_a_device_by_hand():
+    shapes = {
+        "table": jax.ShapeDtypeStruct((1024, 64), jnp.float32),  # split
+        "odd": jax.ShapeDtypeStruct((129, 1023), jnp.float32),  # has no axis to split
+        "bias": jax.ShapeDtypeStruct((512,), jnp.bfloat16),  # too small to split
+    }
+    mesh = AbstractMesh((2, 4), AXES)
+    assert share_bytes(mesh, shapes) == 256 * 64 * 4 + 129 * 1023 * 4 + 1024
+    assert whole_bytes(mesh, shapes) == 129 * 1023 * 4 + 1024
+    assert share_bytes(AbstractMesh((8, 1), AXES), shapes) == 1024 * 64 * 4 + 129 * 1023 * 4 + 1024
+    step = jax.ShapeDtypeStruct((), jnp.int32)
+    memory = state_memory(mesh, TrainState(step, shapes, (step, shapes, shapes)))
+    share = share_bytes(mesh, shapes)
+    assert memory == (share, 2 * share + 4, share, 0)
+
+
+DRY_RUN = """
+import jax
+from tests.train.sharded_memory import tlaser
+from xling_jax.cli.dry_run import describe
+jax.config.update("jax_num_cpu_devices", 2)
+print(describe(tlaser(**{"mesh.data": 2, "mesh.fsdp": 4})))
+"""
+
+
+def test_a_dry_run_needs_no_devices_for_the_mesh_it_describes(request):
+    out = subprocess.run(
+        [sys.executable, "-c", DRY_RUN],
+        cwd=request.config.rootpath,
+        capture_output=True,
+        text=True,
+    )
+    assert out.returncode == 0, out.stderr
+    text = out.stdout
+    assert "devices           8 (data=2, fsdp=4), not those of this machine" in text
+    (line,) = (line for line in text.splitlines() if "all but the temporaries" in line)
+    sizes = [float(part.split(" at ")[0]) for part in line.split(": ")[1].split(", ")]
+    assert sizes[0] / sizes[3] == pytest.approx(8, rel=0.25)  # three digits of a GiB
+    parts = ("parameters", "optimizer state", "gradients", "temporaries")
+    shown = [
+        float(line[len("  optimizer state") :].split()[0])
+        for part in parts
+        for line in text.splitlines()
+        if line.startswith(f"  {part} ") or line.startswith(f"  {part:15}")
+    ]
+    (all_of_it,) = (line for line in text.splitlines() if line.startswith("memory per device"))
+    assert len(shown) == 4
+    assert float(all_of_it.split()[3]) == pytest.approx(sum(shown), abs=0.003)
+    for kind in ("all-gather", "all-reduce"):
+        assert any(line.startswith(kind) for line in text.splitlines())
