@@ -4,6 +4,7 @@ Processes are forked from a server that has imported everything but started no d
 seconds of imports in each.
 """
 
+import atexit
 import logging
 import multiprocessing
 import os
@@ -92,4 +93,6 @@ def _run(log: str, words: list[str], setup: Callable[[int], None] | None, number
     logging.getLogger().handlers.clear()  # of what the server has imported
     if setup is not None:
         setup(number)
-    sys.exit(main(words))
+    status = main(words)
+    atexit._run_exitfuncs()  # which a process of multiprocessing leaves out
+    sys.exit(status)

@@ -19,7 +19,6 @@ WRONG = {
     "--coordinator localhost:1 --num-processes 2 --process-id 2": "must be from 0 to",
     "--coordinator localhost:1 --num-processes 0 --process-id 0": "must be from 0 to",
     "--distributed --coordinator localhost:1": "give one",
-    "--distributed": "no TPU pod, GKE, Slurm or Open MPI job found",
 }
 
 
@@ -28,6 +27,19 @@ def test_wrong_use_is_one_line(options, capsys):
     assert main([*TRAIN, *options.split()]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("xling")]
     assert len(lines) == 1 and WRONG[options] in lines[0]
+
+
+def test_no_cluster_is_one_line():
+    """In a process of its own: JAX looks for a cluster before it has computed anything only."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "xling_jax.cli.main", *TRAIN, "--distributed"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 2
+    (line,) = (line for line in ran.stderr.splitlines() if line.startswith("xling"))
+    assert "no TPU pod, GKE, Slurm or Open MPI job found" in line
 
 
 # Joins, meets the other, then ends as told, while the other waits to meet again.

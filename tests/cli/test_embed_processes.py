@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli import processes_for_cli as processes
 from tests.cli.encoder_for_cli import made_up_sentences, write_encoder
+from tests.train.processes import wait_for
 
 WINDOW = 16
 
@@ -138,6 +139,27 @@ def test_what_ends_one_ends_both_and_leaves_no_output(
     assert time.monotonic() - begun < 40
     assert complaint in (tmp_path / f"logs/{number}.txt").read_text()
     assert not (tmp_path / "out/e.npy").exists()
+
+
+def encode_for_ever(number):
+    from xling_jax.encode.encoder import Encoder
+
+    def encode_stream(*_, **__):
+        print("encoding", flush=True)
+        time.sleep(100)
+
+    Encoder.encode_stream = encode_stream
+
+
+def test_sigterm_ends_them_as_it_ends_one(model, tmp_path):
+    text = write_lines(tmp_path / "text", ["a"])
+    arguments = embed(model, text, tmp_path / "e.npy")
+    started = processes.start(tmp_path / "logs", 2, arguments, encode_for_ever)
+    assert wait_for(lambda: processes.said(tmp_path / "logs").count("encoding") == 2)
+    for process in started:
+        process.terminate()
+    assert set(processes.finish(started, 20)) <= {-signal.SIGTERM, -signal.SIGABRT}
+    assert not (tmp_path / "e.npy").exists()
 
 
 @pytest.mark.parametrize("option, other", [("--input", "--output"), ("--output", "--input")])

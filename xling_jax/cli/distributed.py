@@ -7,8 +7,10 @@ import atexit
 import contextlib
 import logging
 import os
+import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,8 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_TIMEOUT_S = 60
 # What a process may still do after an error: say what it was, write buffers.
 _LEAVE_WITHIN_S = 10
+# The first process ends the others by its end; they may be about to say what it has said.
+_LINGER_S = 5
 _WEEK_MS = 7 * 24 * 3600 * 1000
 
 
@@ -42,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def joined(args: argparse.Namespace) -> Iterator[Processes]:
+def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterator[Processes]:
     """Joins the other processes of a command, if there are any, for the time of a block.
 
     All leave the block together, except after an error: the others wait for this process
@@ -50,6 +54,8 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
 
     Args:
         args: with the arguments of `add_arguments`.
+        ends_by_sigterm: the process dies of SIGTERM, as it would alone. Else JAX takes it for the
+            notice of preemption, which training asks for.
 
     Yields:
         The processes, or this one alone.
@@ -75,6 +81,8 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
         ) from error
     except RuntimeError as error:
         raise OSError(f"the other processes do not answer: {str(error).splitlines()[0]}") from error
+    if ends_by_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         logger.info(
             "process %d of %d, %d of %d devices",
@@ -84,7 +92,7 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
         yield Processes(jax.process_index(), jax.process_count(), meet)
     except BaseException as error:
         # JAX waits for all processes at exit. What is registered last is called first.
-        atexit.register(_leave, _exit_status(error))
+        atexit.register(_leave, _exit_status(error), _LINGER_S if jax.process_index() == 0 else 0)
         # Python waits for threads even before that, and those that write checkpoints wait for
         # other processes.
         timer = threading.Timer(_LEAVE_WITHIN_S, _leave, [_exit_status(error)])
@@ -176,7 +184,8 @@ def _exit_status(error: BaseException) -> int:
     return 2 if isinstance(error, common.UsageError) else 1
 
 
-def _leave(status: int) -> None:
+def _leave(status: int, linger_s: float = 0) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
+    time.sleep(linger_s)
     os._exit(status)

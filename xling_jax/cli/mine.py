@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if arguments do not fit together, an input is missing or an output exists.
         ValueError, OSError: if the model, vectors or text are broken, or writing fails.
     """
-    with distributed.joined(args) as processes:
+    with distributed.joined(args, ends_by_sigterm=True) as processes:
         _check_arguments(args)
         if processes.count > 1:
             _check_arguments_of_several(args)
