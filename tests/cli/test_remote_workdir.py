@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -148,7 +149,10 @@ def test_embed_reads_model_and_text_and_writes_vectors_there(store, local, progr
 def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, tmp_path):
     store.write("text/corpus.tsv", (local.parent / "corpus.tsv").read_bytes())
     command = train("tsv:gs://bucket/text/corpus.tsv", "gs://bucket/runs/two")
-    command += ["--coordinator", "127.0.0.1:29517", "--num-processes", "2", "--process-id"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command += ["--coordinator", address, "--num-processes", "2", "--process-id"]
     pair = [
         store.start(*command, number, cache=tmp_path / f"{number}", **programs)
         for number in range(2)
