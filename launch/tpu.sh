@@ -76,7 +76,7 @@ install() {
     on_workers all 'mkdir -p xling_jax && tar -xzf xling_jax.tar.gz -C xling_jax && cd xling_jax &&
         curl -LsSf https://astral.sh/uv/install.sh | sh &&
         ~/.local/bin/uv venv --python 3.12 --allow-existing .venv &&
-        ~/.local/bin/uv pip install --python .venv -e ".[tpu]"'
+        ~/.local/bin/uv pip install --python .venv -e ".[tpu,gcs]"'
     # Each worker should print the number of devices of the whole slice.
     on_workers all 'xling_jax/.venv/bin/python -c "import jax; jax.distributed.initialize();
 print(f\"worker {jax.process_index()} of {jax.process_count()}, {jax.device_count()} devices\")"'
