@@ -113,6 +113,8 @@ def test_an_error_in_one_ends_both(number):
     )
     assert statuses[number] == 1 and "bad luck" in errors[number]
     assert statuses[1 - number] != 0
+    # Unless JAX was the first to know and ended it.
+    assert statuses[1 - number] < 0 or "another process has ended" in errors[1 - number]
 
 
 def test_wrong_use_found_late_has_its_status():

@@ -98,6 +98,9 @@ def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterat
         timer = threading.Timer(_LEAVE_WITHIN_S, _leave, [_exit_status(error)])
         timer.daemon = True
         timer.start()
+        if isinstance(error, (ValueError, RuntimeError)) and _tells_of_another(error):
+            reason = str(error).splitlines()[0]
+            raise OSError(f"another process has ended, see its log ({reason})") from error
         raise
     jax.distributed.shutdown()
 
@@ -182,6 +185,11 @@ def _exit_status(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 130
     return 2 if isinstance(error, common.UsageError) else 1
+
+
+def _tells_of_another(error: Exception) -> bool:
+    """Whether an error is that of a collective in which another process is missing."""
+    return any(sign in str(error) for sign in ("Gloo", "Connection reset by peer", "Socket closed"))
 
 
 def _leave(status: int, linger_s: float = 0) -> None:
