@@ -10,7 +10,6 @@ import pytest
 import xling_jax
 from xling_jax.cli import evaluate_classification as command
 from xling_jax.cli import main
-from xling_jax.cli.common import UsageError
 from xling_jax.data.vocab import train_vocab
 from xling_jax.encode.model_directory import save_model
 from xling_jax.encode.texts import document_sentences
@@ -346,11 +345,9 @@ def test_sequences_are_cut_at_the_tokens_asked_for(tmp_path):
         training={},
     )
     encoder = xling_jax.load(tmp_path / "m")
-    args = types.SimpleNamespace(model=str(tmp_path / "m"), max_tokens=6)
-    shortened = command._shortened(encoder, args)
+    shortened = encoder.with_max_length(6).encode
     assert not np.allclose(shortened([long]), encoder.encode([long]))
     np.testing.assert_allclose(shortened([short]), encoder.encode([short]), atol=1e-6)
     np.testing.assert_allclose(shortened([long]), shortened([long + " op qr"]), atol=1e-6)
-    args.max_tokens = 41
-    with pytest.raises(UsageError, match="--max-tokens 41: the model takes at most 40"):
-        command._shortened(encoder, args)
+    with pytest.raises(ValueError, match="max_length_tokens=41 must be from 3 to 40"):
+        encoder.with_max_length(41)
