@@ -67,10 +67,15 @@ def execute(name, checkout):
     write_wheels(wheels, checkout / "configs/quickstart_wheels.txt")
     notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
     nbformat.validate(notebook)
-    nbclient.NotebookClient(
+    client = nbclient.NotebookClient(
         notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": directory}}
-    ).execute()
-    return {cell["id"]: cell["outputs"] for cell in notebook.cells if cell.cell_type == "code"}
+    )
+    try:
+        client.execute()
+    finally:
+        outputs = {c["id"]: c["outputs"] for c in notebook.cells if c.cell_type == "code"}
+        print("".join(map(printed, outputs.values())))  # for the reader of a failure
+    return outputs
 
 
 def printed(outputs):
