@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -79,6 +80,53 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
     run = Workdir(workdir, jax.process_index())
     original, config = config, local_config(config, "train", "evaluation")
     training_evaluation.check_evaluation(config)
+    _check_beginning(config)
+    _refuse_other_run(config, run)
+    prepared = prepare_data.prepare_workdir(config, run)
+
+    from xling_jax.data.vocab import Vocab
+    from xling_jax.train.loop import train
+
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        cache = run.path.absolute() / "xla_cache"
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+    vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase)
+    started = time.time()
+    with _Sigterm() as sigterm, common.progress(config.train.total_steps, "train") as bar:
+        plain = common.PlainProgress("train", "step")
+
+        def on_step(step: int, total: int) -> None:
+            bar.total = total
+            bar.update(step - bar.n)
+            plain(step, total)
+
+        result = train(
+            original,
+            str(run.path),
+            _corpus(prepared, vocab),
+            evaluators=_evaluators(config, vocab),
+            begin_with=_begin_with(config, vocab),
+            should_stop=sigterm,
+            on_step=on_step,
+            checkpoint_directory=run.checkpoints,
+            publish=run.publish,
+        )
+    if result.step < result.total_steps:
+        logger.info(
+            "stopped at step %d of %d, checkpoint saved; the same command continues",
+            result.step,
+            result.total_steps,
+        )
+        return 143
+    if jax.process_index() == 0:
+        _export(config, vocab, result, run.path / "encoder", time.time() - started)
+        run.publish_encoder()
+        logger.info("encoder of step %d in %s/encoder", result.exported_step, workdir)
+    return 0
+
+
+def _check_beginning(config: ConfigDict) -> None:
+    """Refuses word vectors or a model to begin with that are not there."""
     if config.train.word_vectors:
         common.require_file(config.train.word_vectors, "--config.train.word_vectors")
     if config.train.model_init:
@@ -88,18 +136,13 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
             find_model_directory(config.train.model_init)
         except ValueError as error:
             raise common.UsageError(f"--config.train.model_init: {error}") from error
-    _refuse_other_run(config, run)
-    prepared = prepare_data.prepare_workdir(config, run)
 
-    from xling_jax.data.vocab import Vocab
-    from xling_jax.encode.model_directory import save_model
-    from xling_jax.train.loop import Corpus, train
 
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        cache = run.path.absolute() / "xla_cache"
-        jax.config.update("jax_compilation_cache_dir", str(cache))
-    vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase)
-    corpus = Corpus(
+def _corpus(prepared: Any, vocab: Any) -> Any:
+    """What the loop is told of the prepared text."""
+    from xling_jax.train.loop import Corpus
+
+    return Corpus(
         directory=str(prepared.directory),
         fingerprint=prepared.fingerprint,
         vocab_fingerprint=vocab.fingerprint,
@@ -116,56 +159,31 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
             if not any(character.isalnum() for character in piece)
         ),
     )
-    started = time.time()
-    with _Sigterm() as sigterm, common.progress(config.train.total_steps, "train") as bar:
-        plain = common.PlainProgress("train", "step")
 
-        def on_step(step: int, total: int) -> None:
-            bar.total = total
-            bar.update(step - bar.n)
-            plain(step, total)
 
-        result = train(
-            original,
-            str(run.path),
-            corpus,
-            evaluators=_evaluators(config, vocab),
-            begin_with=_begin_with(config, vocab),
-            should_stop=sigterm,
-            on_step=on_step,
-            checkpoint_directory=run.checkpoints,
-            publish=run.publish,
-        )
-    if result.step < result.total_steps:
-        logger.info(
-            "stopped at step %d of %d, checkpoint saved; the same command continues",
-            result.step,
-            result.total_steps,
-        )
-        return 143
-    if jax.process_index() == 0:
-        family, sizes = _encoder_arguments(config)
-        save_model(
-            run.path / "encoder",
-            family=family,
-            encoder_args={"vocab_size": vocab.size, **sizes},
-            params=result.encoder_params,
-            vocab=vocab,
-            languages=config.languages,
-            max_length_tokens=_max_length_tokens(config),
-            training={
-                "steps": result.step,
-                "exported_step": result.exported_step,
-                "pairs": list(config.data.pairs),
-                "objective": config.objective.to_dict(),
-                "seconds_of_last_run": round(time.time() - started),
-            },
-            results=result.metrics,
-            overwrite=True,
-        )
-        run.publish_encoder()
-        logger.info("encoder of step %d in %s/encoder", result.exported_step, workdir)
-    return 0
+def _export(config: ConfigDict, vocab: Any, result: Any, directory: Path, seconds: float) -> None:
+    """Writes the trained encoder as a model directory."""
+    from xling_jax.encode.model_directory import save_model
+
+    family, sizes = _encoder_arguments(config)
+    save_model(
+        directory,
+        family=family,
+        encoder_args={"vocab_size": vocab.size, **sizes},
+        params=result.encoder_params,
+        vocab=vocab,
+        languages=config.languages,
+        max_length_tokens=_max_length_tokens(config),
+        training={
+            "steps": result.step,
+            "exported_step": result.exported_step,
+            "pairs": list(config.data.pairs),
+            "objective": config.objective.to_dict(),
+            "seconds_of_last_run": round(seconds),
+        },
+        results=result.metrics,
+        overwrite=True,
+    )
 
 
 def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
