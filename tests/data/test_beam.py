@@ -12,9 +12,9 @@ import sys
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from tests.data.test_prepare import WORDS, write_corpus
 from xling_jax.data import pair_text, pair_tokens, prepare_beam
 from xling_jax.data.beam import BeamRunner
 from xling_jax.data.prepare import prepare
@@ -24,22 +24,6 @@ needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
 )
 _ROOT = Path(__file__).parents[2]
-_WORDS = {
-    "de": ["Haus", "Baum", "Straße", "Wasser", "Brot", "Himmel", "Licht", "Vogel", "Stein"],
-    "en": ["house", "tree", "street", "water", "bread", "sky", "light", "bird", "stone"],
-    "fr": ["maison", "arbre", "rue", "eau", "pain", "ciel", "lumière", "oiseau", "pierre"],
-}
-
-
-def write_tsv(path: Path, num_rows: int, languages=("de", "en", "fr"), seed=0) -> str:
-    """Writes rows whose i-th words translate one another; returns the corpus's name."""
-    rng = np.random.default_rng(seed)
-    lines = ["\t".join(languages)]
-    for _ in range(num_rows):
-        ids = rng.integers(0, 9, rng.integers(4, 12))
-        lines.append("\t".join(" ".join(_WORDS[code][i] for i in ids) for code in languages))
-    path.write_text("\n".join(lines) + "\n")
-    return f"tsv:{path}"
 
 
 def settings(*specs: str, **changes) -> dict:
@@ -77,7 +61,7 @@ def direct() -> BeamRunner:
 @pytest.fixture
 def corpora(tmp_path) -> tuple[str, ...]:
     """Two corpora with duplicates, broken rows and text that is held out."""
-    first = write_tsv(tmp_path / "first.tsv", 300)
+    first = write_corpus(tmp_path / "first.tsv", 300)
     with open(tmp_path / "first.tsv", "ab") as file:
         file.write(b"kaputt\xff\tbroken\tcasse\nOK\tOK\tOK\n\t\t\nnur Deutsch\t\t\n")
     lines = (tmp_path / "first.tsv").read_bytes().splitlines()[1:120]
@@ -112,7 +96,7 @@ def test_bytes_are_those_of_the_local_path(corpora, tmp_path, small_chunks, opti
 @needs_beam
 def test_processes_of_the_command_write_the_same_bytes(tmp_path):
     """The command, with paths from where it was started, on two processes of Beam's."""
-    write_tsv(tmp_path / "corpus.tsv", 10_500, ("de", "en"))
+    write_corpus(tmp_path / "corpus.tsv", 10_500, ("de", "en"))
     (tmp_path / "config.py").write_text(CONFIG)
     command = [sys.executable, "-m", "xling_jax.cli.main", "prepare", "--config", "config.py"]
     beam = [
@@ -158,7 +142,7 @@ def get_config(arg=""):
 def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(
     corpora, tmp_path, direct, small_chunks, monkeypatch
 ):
-    broken = write_tsv(tmp_path / "broken.tsv", 100, seed=1)
+    broken = write_corpus(tmp_path / "broken.tsv", 100, seed=1)
     text = (tmp_path / "broken.tsv").read_text()
     (tmp_path / "broken.tsv").write_text(text + "one cell\n")
     specs = (broken, *corpora)
@@ -337,5 +321,5 @@ def test_a_dataset_that_beam_makes_is_made_by_the_runner(tmp_path, monkeypatch, 
 
 
 def _make_example(number):
-    words = [letters[number % 9 :] for letters in (_WORDS["de"], _WORDS["en"])]
+    words = [letters[number % 9 :] for letters in (WORDS["de"], WORDS["en"])]
     return number, dict(zip(("de", "en"), (f"{' '.join(w)} {number} {w[0]}" for w in words)))

@@ -17,7 +17,7 @@ from xling_jax.data.shards import PairTokens
 from xling_jax.data.vocab import Vocab
 from xling_jax.data.workers import map_in_order
 
-_WORDS = {
+WORDS = {
     "de": ["Haus", "Baum", "Straße", "Wasser", "Brot", "Himmel", "Licht", "Vogel", "Stein"],
     "en": ["house", "tree", "street", "water", "bread", "sky", "light", "bird", "stone"],
     "fr": ["maison", "arbre", "rue", "eau", "pain", "ciel", "lumière", "oiseau", "pierre"],
@@ -30,7 +30,7 @@ def write_corpus(path: Path, num_rows: int, languages=("de", "en", "fr"), seed=0
     lines = ["\t".join(languages)]
     for _ in range(num_rows):
         ids = rng.integers(0, 9, rng.integers(4, 12))
-        lines.append("\t".join(" ".join(_WORDS[code][i] for i in ids) for code in languages))
+        lines.append("\t".join(" ".join(WORDS[code][i] for i in ids) for code in languages))
     path.write_text("\n".join(lines) + "\n")
     return f"tsv:{path}"
 

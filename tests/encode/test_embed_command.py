@@ -156,7 +156,7 @@ def test_a_broken_line_is_named_and_nothing_is_written(run, tmp_path, data, mess
     ("line", "message"),
     [
         ("{", "d.jsonl:2: a document must be a JSON object"),
-        ('["la"]', "d.jsonl:2: a document must have 'text'"),
+        ('["la"]', "d.jsonl:2: a document must be a JSON object; found"),
         ('{"id": "1"}', "d.jsonl:2: a document must have 'text'"),
         ('{"sentences": [1]}', "d.jsonl:2: a document must have 'text'"),
     ],

@@ -1,7 +1,6 @@
 """`xling embed`: a text file to an embedding file, row i for line i, in bounded memory."""
 
 import argparse
-import json
 import logging
 import os
 import time
@@ -205,31 +204,23 @@ def _read_texts(path: str, documents: bool, splitter: str | None) -> Iterator[An
         if records is None:
             records = ".jsonl" in os.path.basename(path) or line.startswith("{")
         if records and line.strip():
-            yield _parse_record(line, f"{name}:{number}", splitter)
+            yield _split_record(line, f"{name}:{number}", splitter)
         elif line.strip() and splitter == "sentencex":
             raise ValueError(f"{name}:{number}: {_NO_LANGUAGE}")
         else:
             yield line
 
 
-def _parse_record(line: str, where: str, splitter: str | None) -> str | list[str]:
-    try:
-        record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{where}: a document must be a JSON object: {error}") from error
-    if isinstance(record, dict):
-        text, sentences = record.get("text"), record.get("sentences")
-        if isinstance(text, str):
-            if splitter != "sentencex":
-                return text
-            if not isinstance(language := record.get("lang"), str):
-                raise ValueError(f"{where}: {_NO_LANGUAGE}")
-            return split_sentences(text, splitter=splitter, language=to_iso639_1(language))
-        if isinstance(sentences, list) and all(isinstance(item, str) for item in sentences):
-            return sentences
-    raise ValueError(
-        f"{where}: a document must have 'text' (a string) or 'sentences' (a list of strings)"
-    )
+def _split_record(line: str, where: str, splitter: str | None) -> str | list[str]:
+    """The document of a line; its text is split here where that takes its language."""
+    from xling_jax.eval.document_data import parse_record
+
+    record, text = parse_record(line, where)
+    if splitter != "sentencex" or not isinstance(text, str):
+        return text
+    if not isinstance(language := record.get("lang"), str):
+        raise ValueError(f"{where}: {_NO_LANGUAGE}")
+    return split_sentences(text, splitter=splitter, language=to_iso639_1(language))
 
 
 def _file(path: str) -> str:

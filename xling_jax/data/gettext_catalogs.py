@@ -311,7 +311,7 @@ def _join(
             yield Message({lang: texts[lang] for lang in languages if lang in texts}, *at)
         else:
             dropped += 1
-    logger.info(
+    logger.debug(
         "%s: %d messages in %s; %d without text in two languages",
         name, len(keys) - dropped, ", ".join(order), dropped,
     )  # fmt: skip

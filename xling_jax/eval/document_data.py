@@ -328,7 +328,19 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
     return frozenset(pairs)
 
 
-def _parse(line: str, where: str, number: int, domain: str | None, splitter: str) -> Document:
+def parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
+    """Reads one line of a file of documents.
+
+    Args:
+        line: JSON.
+        where: file and line, for messages.
+
+    Returns:
+        The object, and its `text` or else its `sentences`.
+
+    Raises:
+        ValueError: if it is no JSON object or has neither.
+    """
     try:
         record = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -336,13 +348,17 @@ def _parse(line: str, where: str, number: int, domain: str | None, splitter: str
     if not isinstance(record, dict):
         raise ValueError(f"{where}: a document must be a JSON object; found {line!r:.40}")
     text, sentences = record.get("text"), record.get("sentences")
-    if not isinstance(text, str):
-        if not isinstance(sentences, list) or not all(isinstance(item, str) for item in sentences):
-            raise ValueError(
-                f"{where}: a document must have 'text' (a string) or 'sentences' (a list of "
-                "strings)"
-            )
-        text = sentences
+    if isinstance(text, str):
+        return record, text
+    if isinstance(sentences, list) and all(isinstance(item, str) for item in sentences):
+        return record, sentences
+    raise ValueError(
+        f"{where}: a document must have 'text' (a string) or 'sentences' (a list of strings)"
+    )
+
+
+def _parse(line: str, where: str, number: int, domain: str | None, splitter: str) -> Document:
+    record, text = parse_record(line, where)
     language, url = _name_field(record, "lang", where), record.get("url")
     code = languages_lib.to_iso639_1(language)
     split = document_sentences(text, splitter=splitter, language=code)
