@@ -8,19 +8,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "xling_jax"
 EVERYTHING = {"align", "cli", "config", "config_models", "data", "documents", "encode", "eval"}
-EVERYTHING |= {"losses", "models", "train"}
+EVERYTHING |= {"losses", "models", "processes", "train"}
 ALLOWED = {
     "align": {"align"},
     "losses": {"losses"},
     "models": {"models"},
     "documents": {"documents"},
-    "data": {"data"},
-    "encode": {"encode", "data.vocab", "models"},
+    "data": {"data", "processes"},
+    "encode": {"encode", "data.vocab", "models", "processes"},
     "train": {"train", "data", "models", "losses"},
     "eval": {"eval", "encode", "documents", "align", "data"},
     "cli": EVERYTHING,
     "config": {"config_models"},
     "config_models": set(),
+    "processes": set(),
     "sklearn": {"encode"},
     "mteb": {"encode"},
     "__init__": {"align", "encode"},

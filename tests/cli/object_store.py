@@ -43,17 +43,22 @@ class ObjectStore:
         self.files.pipe_file(f"{BUCKET}/{name}", content)
 
     def start(self, *words: object, cache: Path, **environment: str) -> subprocess.Popen:
-        """Starts `xling` with its copies below a directory of its own."""
+        """Starts `xling` with its copies below a directory of its own.
+
+        That it sees under a name that is the same for all directories, as machines would.
+        """
+        cache.mkdir(parents=True, exist_ok=True)
         return subprocess.Popen(
             [sys.executable, "-m", "xling_jax.cli.main", *map(str, words)],
             env={
                 **os.environ,
                 **self.environment,
                 "PYTHONPATH": str(ROOT),
-                "XDG_CACHE_HOME": str(cache),
+                "XDG_CACHE_HOME": "/proc/self/cwd",
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                 **environment,
             },
+            cwd=cache,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -46,6 +46,10 @@ def arguments(config: str, workdir, *overrides: str, num_workers=1) -> argparse.
         num_workers=num_workers,
         runner=None,
         beam_options="",
+        distributed=False,
+        coordinator=None,
+        num_processes=None,
+        process_id=None,
     )
 
 

@@ -146,20 +146,58 @@ def test_embed_reads_model_and_text_and_writes_vectors_there(store, local, progr
     assert expected.shape == (3, 16)
 
 
-def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, tmp_path):
-    store.write("text/corpus.tsv", (local.parent / "corpus.tsv").read_bytes())
-    command = train("tsv:gs://bucket/text/corpus.tsv", "gs://bucket/runs/two")
+def run_on_two_machines(store, command, directory, programs) -> list[str]:
+    """Runs two processes, each with copies of its own; returns what they logged."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    command += ["--coordinator", address, "--num-processes", "2", "--process-id"]
+    command = [*command, "--coordinator", address, "--num-processes", "2", "--process-id"]
     pair = [
-        store.start(*command, number, cache=tmp_path / f"{number}", **programs)
+        store.start(*command, number, cache=directory / f"{number}", **programs)
         for number in range(2)
     ]
-    for process in pair:
-        finish(process)
-    assert not list((tmp_path / "1").rglob("corpus.tsv")), "only process 0 needs the corpus"
+    said = [process.communicate(timeout=240)[1] for process in pair]
+    assert [process.returncode for process in pair] == [0, 0], "\n".join(reversed(said))
+    return said
+
+
+def test_two_machines_share_the_preparation_through_the_store(store, programs, tmp_path):
+    """They hand each other chunks, text and shards, of which nothing stays there."""
+    names = []
+    for number, rows in enumerate((21_000, 500)):
+        text = write_tsv(tmp_path / f"{number}.tsv", rows).read_text()
+        if number:
+            text = text.replace("a", "z")
+            (tmp_path / f"{number}.tsv").write_text(text)
+        store.write(f"text/{number}.tsv", text.encode())
+        names.append(f"tsv:gs://bucket/text/{number}.tsv")
+
+    def prepare(corpora: list[str], workdir: object) -> list[str]:
+        corpora = f"--config.data.corpora={tuple(corpora)}"
+        return arguments("prepare", "", workdir, corpora)
+
+    local = [name.replace("gs://bucket/text", str(tmp_path)) for name in names]
+    finish(store.start(*prepare(local, tmp_path / "w"), cache=tmp_path, **programs))
+    command = prepare(names, "gs://bucket/runs/shared")
+    for shares in ([3, 1], [None, None]):  # the second time nothing is left to be done
+        said = run_on_two_machines(store, command, tmp_path, programs)
+        for index in range(2):
+            found = re.search(rf"corpora, share of process {index} of 2: (\d+) p", said[index])
+            assert (int(found[1]) if found else None) == shares[index], said[index]
+        found = download(store, "runs/shared", tmp_path / "found")
+        for path in (tmp_path / "w").rglob("*.npy"):
+            name = path.relative_to(tmp_path / "w")
+            assert (found / name).read_bytes() == path.read_bytes(), name
+        assert not any(n.startswith(("data/text", ".exchange")) for n in store.names("runs/shared"))
+        for index in range(2):
+            copy = tmp_path / f"{index}/xling_jax/workdirs/gs/bucket/runs/shared"
+            assert not [*copy.glob("data/.*.partial"), *copy.glob(".exchange/data")]
+
+
+def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, tmp_path):
+    store.write("text/corpus.tsv", (local.parent / "corpus.tsv").read_bytes())
+    command = train("tsv:gs://bucket/text/corpus.tsv", "gs://bucket/runs/two")
+    run_on_two_machines(store, command, tmp_path, programs)
     found = download(store, "runs/two", tmp_path / "found")
     for a, b in zip(metrics_without_timing(found), metrics_without_timing(local), strict=True):
         assert a.keys() == b.keys()

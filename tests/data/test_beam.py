@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.data.test_prepare import WORDS, write_corpus
-from xling_jax.data import pair_text, pair_tokens, prepare_beam
+from xling_jax.data import jobs, pair_text, pair_tokens, prepare_jobs
 from xling_jax.data.beam import BeamRunner
 from xling_jax.data.prepare import prepare
 from xling_jax.data.shards import PairTokens
+from xling_jax.processes import Processes
 
 needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
@@ -179,12 +180,12 @@ def test_a_failed_worker_is_one_line_and_finished_work_is_kept(
         written.append((shard.pair, shard.number))
         write(directory, shard, tokens)
 
-    monkeypatch.setattr(prepare_beam, "write_tokens", write_until_the_disk_is_full)
+    monkeypatch.setattr(prepare_jobs, "write_tokens", write_until_the_disk_is_full)
     with pytest.raises(OSError, match="^/mnt/00000: No space left on device$"):
         prepare(workdir=tmp_path / "w", runner=direct, **settings(*corpora))
     assert len(written) == 3
     full_from[0] = -1
-    monkeypatch.setattr(prepare_beam, "clean_corpora", None)  # The text is not cleaned again.
+    monkeypatch.setattr(prepare_jobs, "clean_corpora", None)  # The text is not cleaned again.
     prepare(workdir=tmp_path / "w", runner=direct, **settings(*corpora))
     assert len(written) == len(set(written)) > 6
     prepare(workdir=tmp_path / "local", **settings(*corpora))
@@ -200,7 +201,7 @@ def test_of_an_interrupted_run_only_missing_chunks_are_cleaned(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare_beam, "join_chunks", interrupted)
+        patch.setattr(prepare_jobs, "join_chunks", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare(workdir=tmp_path / "w", runner=direct, **settings(*corpora))
     chunks = sorted((tmp_path / "w/data/.clean.partial").glob("*/0*"))
@@ -235,14 +236,15 @@ def test_of_an_interrupted_run_only_missing_chunks_are_cleaned(
 def test_workers_in_another_directory_find_the_corpora(monkeypatch, spec, expected):
     monkeypatch.setattr(os, "getcwd", lambda: "/here")
     monkeypatch.setenv("HOME", "/home")
-    assert prepare_beam._absolute(spec) == expected
+    assert prepare_jobs._absolute(spec) == expected
 
 
 @needs_beam
 def test_results_that_only_the_workers_see_are_an_error(
     corpora, tmp_path, direct, small_chunks, monkeypatch
 ):
-    monkeypatch.setattr(prepare_beam, "_clean_chunk", _do_nothing)
+    monkeypatch.setattr(prepare_jobs, "_clean_chunk", _do_nothing)
+    monkeypatch.setattr(jobs, "_SEEN_WITHIN_S", 0)
     with pytest.raises(FileNotFoundError, match="workers must see --workdir under the path"):
         prepare(workdir=tmp_path / "w", runner=direct, **settings(*corpora))
 
@@ -254,12 +256,11 @@ def _do_nothing(path, function, chunk):
 class _TwoWorkersForEachShard:
     """Stands for a runner that gives each shard to two workers at once."""
 
-    def run(self, job, build, scratch):
-        (function,) = scratch.glob("function-*")
+    def run(self, job):
+        write, numbers = job.share(Processes())
         with concurrent.futures.ThreadPoolExecutor(2) as workers:
-            for number in range(len(list(scratch.glob("0*")))):
-                arguments = (number, str(scratch), str(function))
-                both = [workers.submit(prepare_beam._write_shard, *arguments) for _ in range(2)]
+            for number in numbers:
+                both = [workers.submit(write, number) for _ in range(2)]
                 for one in both:
                     one.result()
 
@@ -279,7 +280,7 @@ def test_two_workers_with_the_same_shard_do_not_disturb_each_other(
         write(directory, shard, tokens)
         num_written.append(both_have_written.wait())
 
-    monkeypatch.setattr(prepare_beam, "write_tokens", write_together)
+    monkeypatch.setattr(prepare_jobs, "write_tokens", write_together)
     prepare(workdir=tmp_path / "w", runner=_TwoWorkersForEachShard(), **settings(*corpora))
     assert tree(tmp_path / "w") == expected
     assert num_written.count(0) == num_written.count(1) > 6

@@ -10,13 +10,24 @@ import pytest
 from tests.data.test_beam import CONFIG
 from xling_jax.cli import prepare_data
 from xling_jax.cli.main import main
-from xling_jax.data import beam as beam_lib
 from xling_jax.data.beam import BeamRunner
 
 needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
 )
 _ROOT = Path(__file__).parents[2]
+
+
+class _Work:
+    """A job without steps."""
+
+    name = "cleaning"
+
+    def __init__(self, scratch):
+        self.scratch = scratch
+
+    def build(self, pipeline):
+        pass
 
 
 class _Job:
@@ -60,7 +71,7 @@ def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, mess
     job = _Job(ending)
     monkeypatch.setattr(BeamRunner, "_make_pipeline", lambda self: job)
     with pytest.raises(kind, match=message) as error:
-        BeamRunner("flink").run("cleaning", lambda pipeline: None, tmp_path)
+        BeamRunner("flink").run(_Work(tmp_path))
     assert "\n" not in str(error.value)
     assert job.is_cancelled is is_cancelled
 
@@ -128,20 +139,5 @@ def test_copies_of_urls_are_not_for_workers_elsewhere(
 class _AnyWorkdir:
     """A workdir, looked at by its name alone."""
 
-    def __init__(self, path):
+    def __init__(self, path, processes):
         self.is_remote = "://" in path
-
-
-def test_an_error_that_is_not_of_the_input_is_raised_for_the_runner_to_try_again(tmp_path):
-    for error, is_raised in [(ValueError("no"), False), (OSError("no"), True), (KeyError(), True)]:
-        raised = False
-        try:
-            with beam_lib.keeping_error(tmp_path / "part"):
-                raise error
-        except Exception as again:
-            raised = again is error
-        assert raised is is_raised
-        assert (tmp_path / "part.error").exists()
-    with beam_lib.keeping_error(tmp_path / "part"):
-        pass
-    assert not (tmp_path / "part.error").exists()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from xling_jax.cli import common
 
 if TYPE_CHECKING:
-    from xling_jax.encode.process_shares import Processes
+    from xling_jax.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +64,11 @@ def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterat
         common.UsageError: if they do not fit each other, or there is no cluster to be found.
         OSError: if the others do not answer.
     """
-    from xling_jax.encode.process_shares import Processes
+    from xling_jax.processes import Processes
 
     arguments = _initialize_arguments(args)
     if arguments is None:
-        yield Processes(0, 1, lambda name: None)
+        yield Processes()
         return
     import jax
 
@@ -89,7 +89,10 @@ def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterat
             *(jax.process_index(), jax.process_count()),
             *(jax.local_device_count(), jax.device_count()),
         )
-        yield Processes(jax.process_index(), jax.process_count(), meet)
+        count = jax.process_count()
+        # As launch/local.sh starts them; elsewhere a machine has one, or the scheduler divides it.
+        all_here = (args.coordinator or "").startswith(("127.0.0.1:", "localhost:"))
+        yield Processes(jax.process_index(), count, meet, count if all_here else 1)
     except BaseException as error:
         # JAX waits for all processes at exit. What is registered last is called first.
         atexit.register(_leave, _exit_status(error), _LINGER_S if jax.process_index() == 0 else 0)

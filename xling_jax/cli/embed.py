@@ -21,7 +21,7 @@ from xling_jax.data.readers.rows import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYT
 from xling_jax.encode.sentence_splitting import SPLITTERS, check_splitter, split_sentences
 
 if TYPE_CHECKING:
-    from xling_jax.encode.process_shares import Processes
+    from xling_jax.processes import Processes
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xling_jax.align.mining import Candidates
     from xling_jax.cli.mine_files import Side
     from xling_jax.encode.encoder import Encoder
-    from xling_jax.encode.process_shares import Processes
+    from xling_jax.processes import Processes
 
 logger = logging.getLogger(__name__)
 

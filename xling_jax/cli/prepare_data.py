@@ -11,13 +11,15 @@ from typing import Any
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from xling_jax.cli import common
+from xling_jax.cli import common, distributed
 from xling_jax.cli.remote_arguments import local_config
 from xling_jax.cli.remote_workdir import Workdir
 from xling_jax.data.beam import BeamRunner
 from xling_jax.data.cleaning import REASONS
-from xling_jax.data.prepare import PreparedData, prepare
+from xling_jax.data.jobs import Runner
+from xling_jax.data.prepare import PreparedData, num_cores, prepare
 from xling_jax.data.prepare_settings import PrepareSettings
+from xling_jax.data.process_runner import ProcessRunner
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +49,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     common.add_config_arguments(parser)
+    distributed.add_arguments(parser)
     parser.add_argument(
         "--num-workers",
         type=int,
-        help="processes; one a core unless given; the output does not depend on it",
+        help="processes on each machine; one a core unless given; the output does not depend on it",
     )
     parser.add_argument(
         "--runner",
@@ -68,22 +71,25 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command and prints the counts."""
+    """Runs the command; the first process prints the counts."""
     if args.num_workers is not None and args.num_workers < 1:
         raise common.UsageError(f"--num-workers must be at least 1; found {args.num_workers}")
     config = common.load_config(args.config, args.config_overrides)
-    runner, workdir = _make_runner(args), Workdir(args.workdir)
-    if runner and not runner.is_here:
-        corpora = [f"data.corpora: {spec}" for spec in config.data.corpora if "://" in spec]
-        for name in [f"--workdir {args.workdir}"] * workdir.is_remote + corpora:
-            raise common.UsageError(
-                f"{name}: is copied to this machine, where workers of --runner {args.runner} do "
-                "not see it; take a directory that they share"
-            )
-    prepared = prepare_workdir(
-        config, workdir, anew=True, num_workers=args.num_workers, runner=runner
-    )
-    print(format_counts(prepared.counts))
+    runner = _make_runner(args)
+    with distributed.joined(args, ends_by_sigterm=True) as processes:
+        workdir = Workdir(args.workdir, processes)
+        if runner and not runner.is_here:
+            corpora = [f"data.corpora: {spec}" for spec in config.data.corpora if "://" in spec]
+            for name in [f"--workdir {args.workdir}"] * workdir.is_remote + corpora:
+                raise common.UsageError(
+                    f"{name}: is copied to this machine, where workers of --runner {args.runner} "
+                    "do not see it; take a directory that they share"
+                )
+        prepared = prepare_workdir(
+            config, workdir, anew=True, num_workers=args.num_workers, runner=runner
+        )
+        if processes.index == 0:
+            print(format_counts(prepared.counts))
 
 
 def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
@@ -97,6 +103,11 @@ def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
             "--num-workers is for processes of this machine; say in --beam-options how many "
             f"workers --runner {args.runner} may use"
         )
+    if args.distributed or args.coordinator:
+        raise common.UsageError(
+            f"--runner {args.runner} spreads the work itself; start one process, without "
+            "--distributed and --coordinator"
+        )
     # Beam tells of every step; what becomes of a job elsewhere is worth a line.
     logging.getLogger("apache_beam").setLevel(logging.WARNING)
     logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)
@@ -107,27 +118,51 @@ def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
 
 
 def prepare_workdir(
-    config: ConfigDict, workdir: Workdir, *, anew: bool = False, **how: Any
+    config: ConfigDict,
+    workdir: Workdir,
+    *,
+    anew: bool = False,
+    num_workers: int | None = None,
+    runner: Runner | None = None,
 ) -> PreparedData:
-    """As `prepare_from_config`, also for workdirs and corpora at URLs.
+    """As `prepare_from_config`, also for workdirs and corpora at URLs, by all processes together.
 
     Args:
         config: whose data and vocabulary may be at URLs; not yet copied.
         workdir: of the run.
         anew: whether data that lie at the workdir's URL are compared with the corpora.
-        **how: `num_workers` and `runner`.
+        num_workers: processes that each process of the command starts; None for one a core.
+        runner: has Apache Beam do the work instead.
 
     Raises:
         common.UsageError: if the config is wrong, or there is nothing at a URL.
-        ValueError, OSError: as `prepare`, or if copying fails.
+        ValueError, OSError: as `prepare`, or if copying fails, or another process has ended.
     """
-    return workdir.prepared(
-        prepare_settings(config),
-        lambda: prepare_from_config(
-            local_config(config, "data", "vocab"), str(workdir.path), **how
-        ),
-        anew=anew,
-    )
+    settings = _checked_settings(config)
+    if workdir.processes.count > 1:
+        runner = ProcessRunner(
+            workdir.path / "data",
+            workdir.processes,
+            num_workers=num_workers or max(1, num_cores() // workdir.processes.num_here),
+            progress=_progress,
+            send=workdir.send,
+            receive=workdir.receive,
+        )
+        if workdir.processes.index:
+            runner.help_first(lambda: local_config(config, "data"))
+            return workdir.copy_prepared()
+        workdir.clear_exchange()  # what killed processes left
+
+    def prepare_here() -> PreparedData:
+        local = local_config(config, "data", "vocab")
+        how = {"num_workers": num_workers, "runner": runner}
+        return prepare_from_config(local, str(workdir.path), **how)
+
+    prepared = workdir.prepared(settings, prepare_here, anew)
+    if isinstance(runner, ProcessRunner):
+        runner.finish()
+        workdir.clear_exchange()
+    return prepared
 
 
 def prepare_from_config(
@@ -135,7 +170,7 @@ def prepare_from_config(
     workdir: str,
     *,
     num_workers: int | None = None,
-    runner: BeamRunner | None = None,
+    runner: Runner | None = None,
 ) -> PreparedData:
     """Prepares the data of a config, as `xling prepare` and `xling train` do.
 
@@ -143,17 +178,13 @@ def prepare_from_config(
         config: with `languages`, `data`, `cleaning`, `vocab`, `encoder.family` and `seed`.
         workdir: directory of the run.
         num_workers: processes; None for one a core.
-        runner: has Apache Beam do the work instead.
+        runner: does the work instead.
 
     Raises:
         common.UsageError: if the config is wrong.
         ValueError, OSError: as `prepare`.
     """
-    settings = prepare_settings(config)
-    try:
-        PrepareSettings.make(**settings)
-    except ValueError as error:
-        raise common.UsageError(str(error)) from error
+    settings = _checked_settings(config)
     started = time.monotonic()
     prepared = prepare(
         workdir=workdir, num_workers=num_workers, progress=_progress, runner=runner, **settings
@@ -184,6 +215,15 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
         ),
         "seed": config.seed,
     }
+
+
+def _checked_settings(config: ConfigDict) -> dict[str, Any]:
+    settings = prepare_settings(config)
+    try:
+        PrepareSettings.make(**settings)
+    except ValueError as error:
+        raise common.UsageError(str(error)) from error
+    return settings
 
 
 def format_counts(counts: Mapping[str, Any]) -> str:

@@ -96,11 +96,13 @@ class Mirror:
     Args:
         url: of the directory.
         kind: see `cache_directory`.
+        directory: of the copy; by default, and for the versions, that of `cache_directory`.
     """
 
-    def __init__(self, url: str, kind: str):
+    def __init__(self, url: str, kind: str, directory: Path | None = None):
         self.url = url.rstrip("/")
-        self.directory = cache_directory(kind, self.url)
+        self._notes = cache_directory(kind, self.url)
+        self.directory = directory or self._notes
         self._files = file_system(self.url)
         with naming_errors(self.url):
             self._root = self._files._strip_protocol(self.url)
@@ -157,12 +159,12 @@ class Mirror:
             wanted = {
                 name: version
                 for name, version in objects.items()
-                if versions.get(name) != [version, *_stamp(self.directory / name)]
+                if versions.get(name) != [version, *self._stamp(name)]
             }
             if not wanted:
                 return
             # Whole before they have their names; emptied of what was left by a kill.
-            incoming = self.directory / ".incoming"
+            incoming = self._notes / ".incoming"
             shutil.rmtree(incoming, ignore_errors=True)
             for name in wanted:
                 (incoming / name).parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +174,7 @@ class Mirror:
                 self._files.get(remote, [str(incoming / name) for name in wanted])
             for name, version in wanted.items():
                 os.replace(incoming / name, self.directory / name)
-                versions[name] = [version, *_stamp(self.directory / name)]
+                versions[name] = [version, *self._stamp(name)]
             shutil.rmtree(incoming, ignore_errors=True)
         logger.info("%s: %d files copied to %s", self.url, len(wanted), self.directory)
 
@@ -212,7 +214,7 @@ class Mirror:
         """
         with self._versions() as versions:
             # Taken before: what is written meanwhile counts as changed the next time.
-            stamps = {name: _stamp(self.directory / name) for name in names}
+            stamps = {name: self._stamp(name) for name in names}
             changed = [n for n in names if versions.get(n, [None])[1:] != stamps[n]]
             if not changed:
                 return
@@ -233,17 +235,9 @@ class Mirror:
         """
         names = [name for name in self.local(*prefixes) if not _is_below(name, keep)]
         found = self.objects(*prefixes)
+        if self._forget_other(names, found, prefixes) == set(names) == set(found):
+            return
         with self._versions() as versions:
-            current = {
-                name
-                for name in names
-                if versions.get(name) == [found.get(name), *_stamp(self.directory / name)]
-            }
-            if current == set(names) == set(found):
-                return
-            for name in set(versions) - current:
-                if _is_below(name, prefixes):
-                    del versions[name]
             versions.pop(seal, None)
         with naming_errors(self.url):
             for name in [seal, *sorted(set(found) - set(names) - {seal})]:
@@ -253,12 +247,51 @@ class Mirror:
         self.put([seal])
         logger.info("%s: %d files of %s", self.url, len(names), ", ".join(prefixes))
 
+    def send(self) -> None:
+        """Copies to the store what it lacks, or has in another version."""
+        names = self.local("")
+        self._forget_other(names, self.objects(), ("",))
+        self.put(names)
+
+    def remove(self) -> None:
+        """Removes the directory from the store, also what begins with a dot."""
+        with naming_errors(self.url), contextlib.suppress(FileNotFoundError):
+            for path in self._files.find(self._root):
+                self._files.rm_file(path)
+
+    def _forget_other(
+        self, names: Collection[str], found: Mapping[str, str], prefixes: Collection[str]
+    ) -> set[str]:
+        """Forgets versions below the prefixes that are not those of the store and the copy.
+
+        Returns:
+            The names that are.
+        """
+        with self._versions() as versions:
+            current = {
+                name
+                for name in names
+                if name in found and versions.get(name) == [found[name], *self._stamp(name)]
+            }
+            for name in set(versions) - current:
+                if _is_below(name, prefixes):
+                    del versions[name]
+        return current
+
+    def _stamp(self, name: str) -> list[int]:
+        """Size and time of change of a file of the copy; empty if there is none."""
+        try:
+            status = (self.directory / name).stat()
+        except FileNotFoundError:
+            return []
+        return [status.st_size, status.st_mtime_ns]
+
     @contextlib.contextmanager
     def _versions(self) -> Iterator[dict[str, list]]:
         """What was copied: name to version there, size and time of change here."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with lock_directory(self.directory):
-            path = self.directory / ".versions.json"
+        self._notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with lock_directory(self._notes):
+            path = self._notes / ".versions.json"
             before = read_json(path) or {}
             versions = dict(before)
             try:
@@ -275,17 +308,8 @@ def _version(info: Mapping[str, Any]) -> str:
     return f"{found} {info.get('size')}"
 
 
-def _stamp(path: Path) -> list[int]:
-    """Size and time of change; empty if there is no file."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return []
-    return [status.st_size, status.st_mtime_ns]
-
-
 def _is_below(name: str, prefixes: Collection[str]) -> bool:
-    return any(name == prefix or name.startswith(f"{prefix}/") for prefix in prefixes)
+    return any(prefix in ("", name) or name.startswith(f"{prefix}/") for prefix in prefixes)
 
 
 def _is_copied(name: str) -> bool:

@@ -8,12 +8,14 @@ that a run continued on a fresh machine has all lines up to it; the encoder at t
     gs://BUCKET/PATH/checkpoints     written and removed by orbax
     gs://BUCKET/PATH/...             config.json, metrics.jsonl, tensorboard, encoder, results
 
-Not copied are `data/text`, which only preparing again would use, and compiled programs.
+Not copied are `data/text`, which only preparing again would use, and compiled programs. While
+several processes prepare together, what they hand each other passes through the store as well, in
+`.exchange`.
 """
 
 import json
 import logging
-import time
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,15 +24,15 @@ from xling_jax.cli.common import UsageError
 from xling_jax.cli.remote_files import Mirror, is_remote
 from xling_jax.data.atomic_files import write_json
 from xling_jax.data.prepare import FORMAT_VERSION, PreparedData, load_prepared
+from xling_jax.processes import Processes
 
 logger = logging.getLogger(__name__)
-
-_POLL_S = 5.0
 
 _DATA = ("vocab", "data")
 _DATA_SEAL = "data/manifest.json"
 _DATA_SETTINGS = "data/settings.json"
 _DATA_KEPT = ("data/text", "data/input_hashes.json")
+_EXCHANGE = ".exchange"
 _WRITTEN = ("config.json", "metrics.jsonl", "tensorboard", "results")
 
 
@@ -39,10 +41,11 @@ class Workdir:
 
     Args:
         path: a directory, or `gs://BUCKET/PATH`.
-        process_index: of this process.
+        processes: who works here.
 
     Attributes:
         name: as given.
+        processes: who works here.
         path: the directory on this machine.
         checkpoints: directory of the checkpoints, for orbax.
 
@@ -51,9 +54,10 @@ class Workdir:
         OSError: if the store cannot be read.
     """
 
-    def __init__(self, path: str, process_index: int = 0):
+    def __init__(self, path: str, processes: Processes | None = None):
         self.name, self._mirror = path, None
-        self._first = process_index == 0
+        self.processes = processes or Processes()
+        self._first = self.processes.index == 0
         if not is_remote(path):
             self.path, self.checkpoints = Path(path), str(Path(path).absolute() / "checkpoints")
             return
@@ -74,7 +78,7 @@ class Workdir:
     def prepared(
         self, settings: Mapping[str, Any], prepare: Callable[[], PreparedData], anew: bool = False
     ) -> PreparedData:
-        """The prepared data, which process 0 makes if need be while the others wait.
+        """The prepared data, which process 0 makes if need be; not for the others.
 
         Data at a URL are taken without a look at the corpora, which a machine that takes over a
         run may not have; `xling prepare` does look.
@@ -90,20 +94,49 @@ class Workdir:
         if self._mirror is None:
             return prepare()
         settings = json.loads(json.dumps({"format_version": FORMAT_VERSION, **settings}))
-        is_there = not anew and self._has_data(settings)
-        if not is_there and self._first:
+        if anew or not self._has_data(settings):
             # What an earlier start prepared here is worth more: it may be for these settings.
             if not (self.path / "data").exists() and self._mirror.read(_DATA_SEAL) is not None:
                 self._mirror.fetch_exactly(*_DATA, keep=_DATA_KEPT)
             prepare()
             write_json(self.path / _DATA_SETTINGS, settings)
             self._mirror.put_whole(*_DATA, seal=_DATA_SEAL, keep=_DATA_KEPT)
-        elif not is_there:
-            logger.info("%s: waiting until process 0 has prepared the data", self._mirror.url)
-            while not self._has_data(settings):  # if process 0 fails, JAX ends this one too
-                time.sleep(_POLL_S)
-        self._mirror.fetch_exactly(*_DATA, keep=_DATA_KEPT)
+        return self.copy_prepared()
+
+    def copy_prepared(self) -> PreparedData:
+        """The prepared data when process 0 has them.
+
+        Raises:
+            ValueError, OSError: if there are none, or copying fails.
+        """
+        if self._mirror is not None:
+            self._mirror.fetch_exactly(*_DATA, keep=_DATA_KEPT)
+            if not self._first:
+                for left in (self.path / _EXCHANGE, *(self.path / "data").glob(".*.partial")):
+                    shutil.rmtree(left, ignore_errors=True)
         return load_prepared(self.path)
+
+    def send(self, directory: Path) -> None:
+        """Makes what is below a directory of `path` available to the other processes."""
+        if self._mirror is not None:
+            self._exchange(directory).send()
+
+    def receive(self, directory: Path) -> None:
+        """Takes over what other processes have sent of a directory of `path`."""
+        if self._mirror is not None:
+            mirror = self._exchange(directory)
+            mirror.fetch(mirror.objects())
+
+    def clear_exchange(self) -> None:
+        """Removes from the store what processes have sent; in process 0, while none works."""
+        if self._mirror is not None:
+            self._exchange().remove()
+            shutil.rmtree(self.path / _EXCHANGE, ignore_errors=True)
+
+    def _exchange(self, directory: Path | None = None) -> Mirror:
+        """Where processes hand each other files, all or those of a directory."""
+        below = directory.relative_to(self.path.absolute()).as_posix() if directory else ""
+        return Mirror(f"{self._mirror.url}/{_EXCHANGE}/{below}", "workdirs", directory)
 
     def _has_data(self, settings: Mapping[str, Any]) -> bool:
         """Whether the store holds whole data of these settings."""

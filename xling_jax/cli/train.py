@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from xling_jax.cli import common, distributed, prepare_data, training_evaluation
 from xling_jax.cli.remote_arguments import local_config
 from xling_jax.cli.remote_workdir import Workdir
+from xling_jax.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -55,16 +56,17 @@ def run(args: argparse.Namespace) -> int:
 
         print(describe(config))
         return 0
-    with distributed.joined(args):
-        return train_from_config(config, args.workdir)
+    with distributed.joined(args) as processes:
+        return train_from_config(config, args.workdir, processes)
 
 
-def train_from_config(config: ConfigDict, workdir: str) -> int:
+def train_from_config(config: ConfigDict, workdir: str, processes: Processes | None = None) -> int:
     """Prepares, trains and exports.
 
     Args:
         config: files it names may be at URLs.
         workdir: a directory, or `gs://BUCKET/PATH`, see `remote_workdir`.
+        processes: who trains together; None for this one alone.
 
     Returns:
         0 when the last step is done, 143 when SIGTERM ended the run before.
@@ -77,7 +79,7 @@ def train_from_config(config: ConfigDict, workdir: str) -> int:
         check_config(config)
     except ValueError as error:
         raise common.UsageError(str(error)) from error
-    run = Workdir(workdir, jax.process_index())
+    run = Workdir(workdir, processes)
     original, config = config, local_config(config, "train", "evaluation")
     training_evaluation.check_evaluation(config)
     _check_beginning(config)

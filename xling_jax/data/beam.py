@@ -1,33 +1,16 @@
-"""A runner of Apache Beam, and what its workers and the process that waits for them share.
-
-The process that starts a pipeline, the driver, and the workers meet in a directory that all see
-under one path: there lie the function that does the work, its results, and the errors it met.
-A runner may give one piece of work to two workers, so files appear whole, whoever writes them.
-
-Apache Beam is imported in functions only: it is an extra.
-"""
+"""Runs jobs on Apache Beam, which is imported in functions only: it is an extra."""
 
 import contextlib
 import dataclasses
-import functools
-import hashlib
 import io
-import json
 import logging
-import os
-import pickle
-import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from xling_jax.data.atomic_files import naming_errors
+from xling_jax.data.jobs import Job, raise_error_of_worker
 
 if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
-
-_ERROR = ".error"
 
 _logger = logging.getLogger(__name__)
 
@@ -56,36 +39,47 @@ class BeamRunner:
         """Whether its workers are on this machine."""
         return self.name.lower().removesuffix("runner") == "direct"
 
-    def run(self, job: str, build: Callable[["beam.Pipeline"], Any], scratch: Path) -> None:
-        """Runs a pipeline and waits for its end.
-
-        Args:
-            job: what it does, for the log.
-            build: adds the steps.
-            scratch: where its workers leave errors.
+    def run(self, job: Job) -> None:
+        """Runs a job as a pipeline and waits for its end.
 
         Raises:
             ValueError: for wrong input that a worker met, with its message.
             OSError: if the pipeline failed otherwise, with the reason.
         """
         pipeline, result = self._make_pipeline(), None
-        build(pipeline)
-        _logger.info("%s on %s", job, self.name)
+        job.build(pipeline)
+        _logger.info("%s on %s", job.name, self.name)
         try:
             result = pipeline.run()
             state = result.wait_until_finish()
         except Exception as error:
-            _raise_error_of_worker(scratch)
-            raise self.failure(error) from error
+            raise_error_of_worker(job.scratch)
+            raise self._failure(error) from error
         except BaseException:
             # Interrupted: a job on a cluster would go on without its driver.
             with contextlib.suppress(Exception):
                 result.cancel()
             raise
         if state != "DONE":
-            raise self.failure(RuntimeError(f"it ended as {state}"))
+            raise self._failure(RuntimeError(f"it ended as {state}"))
 
-    def failure(self, error: Exception) -> OSError:
+    def prepare_dataset(self, where: str) -> None:
+        """Prepares a dataset of TFDS here, unless that is done; by Beam if it is made so.
+
+        Args:
+            where: see `readers.tfds.read_tfds`.
+
+        Raises:
+            ValueError, OSError, ImportError: as `readers.tfds.read_tfds`.
+        """
+        from xling_jax.data.readers.tfds import prepare_dataset
+
+        try:
+            prepare_dataset(where, self._make_options())
+        except RuntimeError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> OSError:
         """What to raise for an error of Beam, whose last line gives the reason."""
         lines = str(error).strip().splitlines()
         return ChildProcessError(
@@ -93,7 +87,7 @@ class BeamRunner:
             "start the same command again: what is finished is kept"
         )
 
-    def make_options(self) -> "PipelineOptions":
+    def _make_options(self) -> "PipelineOptions":
         """The options as Beam reads them, the runner among them."""
         from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -115,112 +109,9 @@ class BeamRunner:
         try:
             import apache_beam as beam
 
-            return beam.Pipeline(options=self.make_options())
+            return beam.Pipeline(options=self._make_options())
         except ImportError as error:
             hint = "pip install 'xling_jax[beam]', for Dataflow also 'apache-beam[gcp]'"
             raise ImportError(f"--runner {self.name}: {error}; {hint}") from error
         except (ValueError, AttributeError) as error:
             raise ValueError(f"--runner {self.name}: {error}") from error
-
-
-@contextlib.contextmanager
-def keeping_error(path: Path) -> Iterator[None]:
-    """Keeps the error of a piece of work beside its result, for the driver to raise.
-
-    What is wrong with the input is wrong each time, so the pipeline goes on with the rest; other
-    errors are raised, and the runner tries again.
-    """
-    record = path.with_name(path.name + _ERROR)
-    try:
-        yield
-        record.unlink(missing_ok=True)
-    except Exception as error:
-        text = str(error)
-        if isinstance(error, OSError) and error.filename is not None and error.strerror:
-            text = f"{error.filename}: {error.strerror}"
-        elif not isinstance(error, ValueError | OSError | ImportError):
-            text = f"{type(error).__name__}: {text}"
-        is_input_wrong = isinstance(error, ValueError)
-        with contextlib.suppress(OSError):
-            _write_whole(record, json.dumps([is_input_wrong, text]).encode())
-        if not is_input_wrong:
-            raise
-
-
-def forget_errors(scratch: Path) -> None:
-    """Removes what `keeping_error` kept in an earlier run."""
-    for record in scratch.rglob(f"*{_ERROR}"):
-        record.unlink()
-
-
-def _raise_error_of_worker(scratch: Path) -> None:
-    """Raises what the first piece of work that failed for good has kept, if any."""
-    for record in sorted(scratch.rglob(f"*{_ERROR}")):
-        is_input_wrong, text = json.loads(record.read_bytes())
-        raise (ValueError if is_input_wrong else OSError)(text)
-
-
-def check_is_there(path: Path, scratch: Path) -> None:
-    """Raises the reason why a result is missing although the pipeline is done.
-
-    Args:
-        path: of the result.
-        scratch: where the workers left errors.
-
-    Raises:
-        ValueError, OSError: if it is missing.
-    """
-    if not path.exists():
-        _raise_error_of_worker(scratch)
-        raise FileNotFoundError(
-            f"{path}: the pipeline is done, but this is not here; workers must see --workdir under "
-            "the path that this process sees, on a file system they share"
-        )
-
-
-def save(path: Path, value: object) -> None:
-    """Pickles a value into a file."""
-    _write_whole(path, pickle.dumps(value))
-
-
-def load(path: Path) -> Any:
-    """Returns what `save` saved."""
-    return pickle.loads(path.read_bytes())
-
-
-def save_function(directory: Path, function: object) -> str:
-    """Saves the function of a pipeline, with its state, under a name of its content.
-
-    A vocabulary and the hashes of held-out text are more than some runners take in a pipeline.
-
-    Args:
-        directory: where.
-        function: picklable; an instance with `__call__` may carry state.
-
-    Returns:
-        The path, for `load_function`.
-    """
-    content = pickle.dumps(function)
-    path = directory / f"function-{hashlib.sha256(content).hexdigest()[:16]}"
-    _write_whole(path, content)
-    return str(path)
-
-
-@functools.lru_cache(maxsize=1)
-def load_function(path: str) -> Callable[[Any], Any]:
-    """Loads a function once for all the work of a process."""
-    return load(Path(path))
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that appears whole; several processes may write the same."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with naming_errors(path), open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

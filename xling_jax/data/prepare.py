@@ -31,12 +31,12 @@ import sentencepiece
 from xling_jax.data import corpora as corpora_lib
 from xling_jax.data import held_out, pair_text, pair_tokens
 from xling_jax.data.atomic_files import fingerprint, lock_directory, read_json, write_json
-from xling_jax.data.beam import BeamRunner
 from xling_jax.data.cleaning import REASONS, RowCleaner
 from xling_jax.data.file_hashes import FileHashes
+from xling_jax.data.jobs import Runner
 from xling_jax.data.pair_text import PairText
 from xling_jax.data.pair_tokens import PairPlan
-from xling_jax.data.prepare_beam import clean_corpora, write_shards
+from xling_jax.data.prepare_jobs import clean_corpora, write_shards
 from xling_jax.data.prepare_settings import PrepareSettings
 from xling_jax.data.vocab import Vocab, check_layout, train_vocab
 
@@ -73,7 +73,7 @@ def prepare(
     workdir: str | os.PathLike[str],
     num_workers: int | None = None,
     progress: Callable[..., Iterable] | None = None,
-    runner: BeamRunner | None = None,
+    runner: Runner | None = None,
     **settings,
 ) -> PreparedData:
     """Reads, cleans, deduplicates and tokenises parallel corpora; does only what is missing.
@@ -82,8 +82,8 @@ def prepare(
         workdir: directory of the run, made if needed.
         num_workers: processes; None for one a core. The output does not depend on it.
         progress: wraps an iterable for display, called as `progress(items, desc, total)`.
-        runner: where rows are cleaned and shards written instead of in processes of this machine;
-            the output does not depend on it.
+        runner: where rows are cleaned and shards written instead of in processes of this machine,
+            a `BeamRunner` or `ProcessRunner`; the output does not depend on it.
         **settings: keyword arguments of `PrepareSettings.make`: `languages`, `corpora` (each
             `KIND:WHERE`, see `corpora.py`), `pairs` (`source-target`), `exclude` (evaluation files
             whose texts no training row may hold), the sections `cleaning` and `vocab`, `layout`
@@ -142,7 +142,7 @@ class _Preparation:
         settings: PrepareSettings,
         num_workers: int,
         progress: Callable[..., Iterable] | None,
-        runner: BeamRunner | None,
+        runner: Runner | None,
     ):
         self._settings, self._num_workers, self._runner = settings, num_workers, runner
         self._progress = progress or (lambda items, desc, total=None: items)

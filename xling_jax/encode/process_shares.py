@@ -5,7 +5,6 @@ same neighbours and gets the same vector to the last bit. Parts are files of the
 output: what several machines write into one file, a network file system may mix up.
 """
 
-import dataclasses
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -16,21 +15,7 @@ import numpy as np
 
 from xling_jax.encode.embeddings_io import read_embeddings, write_embeddings
 from xling_jax.encode.texts import text_windows
-
-
-@dataclasses.dataclass(frozen=True)
-class Processes:
-    """The processes that work together, seen from one of them.
-
-    Attributes:
-        index: number of this one.
-        count: how many there are.
-        meet: returns when all have called it with one name, which none uses twice.
-    """
-
-    index: int
-    count: int
-    meet: Callable[[str], None]
+from xling_jax.processes import Processes
 
 
 def share_of(

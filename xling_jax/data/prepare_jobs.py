@@ -1,27 +1,30 @@
-"""Preparation on a cluster: Apache Beam spreads the cleaning of rows and the writing of shards.
+"""Preparation by many: the cleaning of rows and the writing of shards as jobs.
 
 Workers run what runs on one machine, `pair_text.ChunkCleaner` and `pair_tokens.MemberTokenizer`, on
 the same chunks of rows, and the driver puts the results together in the order of the corpora. So
 the bytes are those of the local path.
 
-Beam itself carries rows on their way to the cleaner, and numbers. All else is in the workdir. There
-for one run only:
+Beam itself carries rows on their way to the cleaner, and numbers; of several processes each reads
+all rows and cleans its chunks. All else is in the workdir. There for one run only:
 
     DIR/data/.clean.partial/KEY/00000000     a cleaned chunk of a corpus
     DIR/data/.clean.partial/KEY/rows         its counted rows, and how many chunks there are
     DIR/data/.tokenise.partial/00000000      what a shard is made of
 """
 
+import dataclasses
+import functools
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xling_jax.data import corpora as corpora_lib
-from xling_jax.data.beam import (
-    BeamRunner,
+from xling_jax.data.cleaning import RowCleaner
+from xling_jax.data.jobs import (
+    Runner,
     check_is_there,
     forget_errors,
     keeping_error,
@@ -30,10 +33,10 @@ from xling_jax.data.beam import (
     save,
     save_function,
 )
-from xling_jax.data.cleaning import RowCleaner
 from xling_jax.data.pair_text import ChunkCleaner, RowCounter, join_chunks
 from xling_jax.data.pair_tokens import MemberTokenizer, PairPlan, unfinished_shards, write_tokens
 from xling_jax.data.vocab import Vocab
+from xling_jax.processes import Processes
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -42,16 +45,14 @@ _ROWS = "rows"
 
 
 def clean_corpora(
-    runner: BeamRunner,
+    runner: Runner,
     directory: Path,
     corpora: Mapping[str, Path],
     cleaner: RowCleaner,
     languages: Sequence[str],
     progress: Callable[..., Iterable],
 ) -> None:
-    """Cleans corpora as `pair_text.write_pair_text` does, all in one pipeline.
-
-    A corpus is read by one worker as a stream, and its chunks are cleaned by all of them.
+    """Cleans corpora as `pair_text.write_pair_text` does, all in one job.
 
     Args:
         runner: where.
@@ -64,34 +65,21 @@ def clean_corpora(
     Raises:
         ValueError: for a broken corpus, or one of which nothing is left. The others are finished,
             or their chunks kept for the next run.
-        OSError: from reading or writing, or if the pipeline failed.
+        OSError: from reading or writing, or if the job failed.
     """
     scratch = directory / ".clean.partial"
     forget_errors(scratch)
-    for text in corpora.values():
-        (scratch / text.name).mkdir(parents=True, exist_ok=True)
     function = save_function(scratch, ChunkCleaner(cleaner))
-    readings = [
+    readings = tuple(
         (spec, _absolute(spec), tuple(languages), str(scratch / text.name), function)
         for spec, text in corpora.items()
         if not _is_cleaned(scratch / text.name)
-    ]
-
-    def build(pipeline: "beam.Pipeline") -> None:
-        import apache_beam as beam
-
-        (
-            pipeline
-            | "Corpora" >> beam.Create(readings)
-            | "Spread corpora" >> beam.Reshuffle()
-            | "Read" >> beam.FlatMapTuple(_read_chunks)
-            | "Spread chunks" >> beam.Reshuffle()
-            | "Clean" >> beam.MapTuple(_clean_chunk)
-        )
-
-    _prepare_datasets(runner, corpora)
+    )
+    for spec in corpora:
+        if spec.startswith("tfds:"):
+            runner.prepare_dataset(spec.removeprefix("tfds:"))
     if readings:
-        runner.run(f"cleaning {len(readings)} corpora", build, scratch)
+        runner.run(_CleanCorpora(f"cleaning {len(readings)} corpora", scratch, readings))
     for spec, text in corpora.items():
         check_is_there(scratch / text.name / _ROWS, scratch)
         counter, num_chunks = load(scratch / text.name / _ROWS)
@@ -103,7 +91,7 @@ def clean_corpora(
 
 
 def write_shards(
-    runner: BeamRunner, directory: Path, plans: Sequence[PairPlan], vocab: Vocab, *, max_tokens: int
+    runner: Runner, directory: Path, plans: Sequence[PairPlan], vocab: Vocab, *, max_tokens: int
 ) -> None:
     """Writes the shards that `pair_tokens.write_pair_tokens` would, for it to find them done.
 
@@ -115,7 +103,7 @@ def write_shards(
         max_tokens: most pieces of a side; longer rows are left out and counted; 0 for any.
 
     Raises:
-        OSError: from reading or writing, or if the pipeline failed.
+        OSError: from reading or writing, or if the job failed.
     """
     shards = [s for pair in unfinished_shards(directory, plans).values() for s in pair]
     shards = [shard for shard in shards if shard.counts() is None]
@@ -123,7 +111,6 @@ def write_shards(
         return
     scratch = directory / ".tokenise.partial"
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
     function = save_function(scratch, MemberTokenizer(vocab, max_tokens))
     tasks = _numbered(scratch, len(shards))
     for shard, task in zip(shards, tasks, strict=True):
@@ -131,55 +118,116 @@ def write_shards(
         shutil.rmtree(shard.directory / shard.name, ignore_errors=True)
         shard.directory.mkdir(exist_ok=True)
         save(task, shard)
-
-    def build(pipeline: "beam.Pipeline") -> None:
-        import apache_beam as beam
-
-        (
-            pipeline
-            | "Shards" >> beam.Create(range(len(tasks)))
-            | "Spread shards" >> beam.Reshuffle()
-            | "Tokenise" >> beam.Map(_write_shard, str(scratch), function)
+    runner.run(
+        _WriteShards(
+            f"tokenising {len(shards)} shards",
+            scratch,
+            inputs=tuple({Path(member.path).parent for s in shards for member, _ in s.parts}),
+            outputs=tuple({shard.directory for shard in shards}),
+            num_shards=len(shards),
+            function=function,
         )
-
-    runner.run(f"tokenising {len(shards)} shards", build, scratch)
+    )
     for shard in shards:
         check_is_there(shard.directory / f"{shard.name}.json", scratch)
     shutil.rmtree(scratch)
 
 
-def _prepare_datasets(runner: BeamRunner, corpora: Iterable[str]) -> None:
-    """Prepares datasets of TFDS, with Beam where they are made by it, before workers read them."""
-    datasets = [spec.removeprefix("tfds:") for spec in corpora if spec.startswith("tfds:")]
-    if datasets:
-        from xling_jax.data.readers.tfds import prepare_dataset
+@dataclasses.dataclass(frozen=True)
+class _CleanCorpora:
+    """A `jobs.Job`: cleans chunks of corpora into files.
 
-        for where in datasets:
-            try:
-                prepare_dataset(where, runner.make_options())
-            except RuntimeError as error:
-                raise runner.failure(error) from error
+    On Beam a corpus is read by one worker as a stream, and its chunks are cleaned by all of them.
+    """
+
+    name: str
+    scratch: Path
+    readings: tuple[tuple, ...]
+    inputs: tuple[Path, ...] = ()
+    outputs: tuple[Path, ...] = ()
+
+    def build(self, pipeline: "beam.Pipeline") -> None:
+        import apache_beam as beam
+
+        (
+            pipeline
+            | "Corpora" >> beam.Create(self.readings)
+            | "Spread corpora" >> beam.Reshuffle()
+            | "Read" >> beam.FlatMapTuple(_read_chunks)
+            | "Spread chunks" >> beam.Reshuffle()
+            | "Clean" >> beam.MapTuple(_clean_chunk)
+        )
+
+    def share(self, processes: Processes) -> tuple[Callable[[Any], Any], Iterator[Any]]:
+        return _call_clean_chunk, (
+            chunk
+            for reading in self.readings
+            for chunk in _read_chunks(*reading, turn=processes.index, turns=processes.count)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _WriteShards:
+    """A `jobs.Job`: tokenises what shards are made of, and writes them."""
+
+    name: str
+    scratch: Path
+    inputs: tuple[Path, ...]
+    outputs: tuple[Path, ...]
+    num_shards: int
+    function: str
+
+    def build(self, pipeline: "beam.Pipeline") -> None:
+        import apache_beam as beam
+
+        (
+            pipeline
+            | "Shards" >> beam.Create(range(self.num_shards))
+            | "Spread shards" >> beam.Reshuffle()
+            | "Tokenise" >> beam.Map(_write_shard, str(self.scratch), self.function)
+        )
+
+    def share(self, processes: Processes) -> tuple[Callable[[Any], Any], Iterator[Any]]:
+        function = functools.partial(
+            _write_shard, scratch=str(self.scratch), function=self.function
+        )
+        return function, iter(range(processes.index, self.num_shards, processes.count))
 
 
 def _read_chunks(
-    spec: str, where: str, languages: Sequence[str], directory: str, function: str
+    spec: str,
+    where: str,
+    languages: Sequence[str],
+    directory: str,
+    function: str,
+    *,
+    turn: int = 0,
+    turns: int = 1,
 ) -> Iterator[tuple[str, str, list[Mapping[str, str]]]]:
-    """Reads a corpus; yields the chunks that are not cleaned yet. Runs on a worker."""
+    """Reads a corpus; yields the chunks that are not cleaned yet. Runs on a worker.
+
+    Of several workers that take turns each gets its own.
+    """
     counter, num_chunks = RowCounter(spec), 0
     rows = Path(directory, _ROWS)
     with keeping_error(rows):
         for chunk in counter.chunks(corpora_lib.read_corpus(where, languages)):
             path = _numbered_path(Path(directory), num_chunks)
-            num_chunks += 1
-            if not path.exists():
+            if num_chunks % turns == turn and not path.exists():
                 yield str(path), function, chunk
-        save(rows, (counter, num_chunks))
+            num_chunks += 1
+        if turn == 0:
+            save(rows, (counter, num_chunks))
 
 
 def _clean_chunk(path: str, function: str, chunk: list[Mapping[str, str]]) -> None:
     """Cleans a chunk into a file. Runs on a worker."""
     with keeping_error(Path(path)):
         save(Path(path), load_function(function)(chunk))
+
+
+def _call_clean_chunk(piece: tuple[str, str, list[Mapping[str, str]]]) -> None:
+    _clean_chunk(*piece)
 
 
 def _write_shard(number: int, scratch: str, function: str) -> None:

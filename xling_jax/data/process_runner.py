@@ -1,0 +1,151 @@
+"""Runs jobs on the processes of one command, each of which does its share.
+
+The first process drives: it runs `prepare` and announces each job by a file, which the others are
+waiting for. They need no settings and look at no corpus before there is work.
+
+    DIR/data/.jobs/00000000     the first job, and so on; None: there are no more
+"""
+
+import logging
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from xling_jax.data.jobs import Job, appears, load, save
+from xling_jax.data.workers import map_in_order
+from xling_jax.processes import Processes
+
+_logger = logging.getLogger(__name__)
+
+
+def _same_file_system(directory: Path) -> None:
+    """Nothing is to be done for others to see a directory."""
+
+
+class ProcessRunner:
+    """The processes of one command as a runner.
+
+    The first process gives it to `prepare` and calls `finish`, the others call `help_first`.
+
+    Args:
+        directory: `WORKDIR/data`, under one path in all processes.
+        processes: who shares the work.
+        num_workers: processes that each of them starts for its share.
+        progress: wraps an iterable for display, called as `progress(items, desc, total)`.
+        send: makes what is below a directory available to the others, where they do not see it.
+        receive: takes over what the others have sent.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        processes: Processes,
+        *,
+        num_workers: int,
+        progress: Callable[..., Iterable],
+        send: Callable[[Path], None] = _same_file_system,
+        receive: Callable[[Path], None] = _same_file_system,
+    ):
+        # Absolute paths of the first process are in the jobs.
+        self._directory, self._processes = directory.absolute(), processes
+        self._num_workers, self._progress = num_workers, progress
+        self._send, self._receive = send, receive
+        self._jobs, self._num_jobs = self._directory / ".jobs", 0
+
+    def run(self, job: Job) -> None:
+        """Does a job together with the others; called by the first process.
+
+        Raises:
+            ValueError, OSError: as the job, or if another process has ended.
+        """
+        self._announce(job)
+        self._do(job)
+
+    def prepare_dataset(self, where: str) -> None:
+        """Prepares a dataset of TFDS, unless that is done.
+
+        Args:
+            where: see `readers.tfds.read_tfds`.
+
+        Raises:
+            ValueError, OSError, ImportError: as `readers.tfds.read_tfds`.
+        """
+        from xling_jax.data.readers.tfds import prepare_dataset
+
+        prepare_dataset(where, None)
+
+    def finish(self) -> None:
+        """Tells the others that no more jobs come; called by the first process."""
+        self._announce(None)
+        self._meet("leave")
+        shutil.rmtree(self._jobs, ignore_errors=True)
+
+    def help_first(self, get_ready: Callable[[], Any] | None = None) -> None:
+        """Does this process' share of jobs until there are no more.
+
+        Args:
+            get_ready: called before the first job.
+
+        Raises:
+            ValueError, OSError: as the jobs, or if another process has ended.
+        """
+        while job := self._next():
+            if get_ready:
+                get_ready()
+                get_ready = None
+            for path in (job.scratch, *job.inputs):
+                self._receive(path)
+            for path in (job.scratch, *job.outputs):
+                path.mkdir(parents=True, exist_ok=True)
+            self._do(job)
+        self._meet("leave")
+
+    def _announce(self, job: Job | None) -> None:
+        if not self._num_jobs:
+            shutil.rmtree(self._jobs, ignore_errors=True)
+            self._jobs.mkdir(parents=True)
+        save(self._next_path(), (str(self._directory), job))
+        self._send(self._jobs)
+        for path in (job.scratch, *job.inputs) if job else ():
+            self._send(path)
+        self._meet("announced")
+
+    def _next(self) -> Job | None:
+        self._meet("announced")
+        self._receive(self._jobs)
+        path = self._next_path()
+        if not appears(path):
+            raise FileNotFoundError(
+                f"{path}: process 0 has put this there, where process {self._processes.index} does "
+                "not see it; choose a --workdir on a file system that all processes share"
+            )
+        directory, job = load(path)
+        if directory != str(self._directory):
+            raise ValueError(
+                f"process 0 prepares data in {directory}, process {self._processes.index} in "
+                f"{self._directory}; all must have the workdir under one path"
+            )
+        return job
+
+    def _do(self, job: Job) -> None:
+        own = f"share of process {self._processes.index} of {self._processes.count}"
+        function, pieces = job.share(self._processes)
+        results = map_in_order(function, pieces, self._num_workers)
+        num_pieces = sum(1 for _ in self._progress(results, f"{job.name}, {own}", None))
+        _logger.info("%s, %s: %d pieces", job.name, own, num_pieces)
+        if self._processes.index:
+            for path in (job.scratch, *job.outputs):
+                self._send(path)
+        self._meet("done")
+        if not self._processes.index:
+            for path in (job.scratch, *job.outputs):
+                self._receive(path)
+        self._num_jobs += 1
+
+    def _next_path(self) -> Path:
+        return self._jobs / f"{self._num_jobs:08d}"
+
+    def _meet(self, what: str) -> None:
+        # Without the directory, which one of them may see under another path.
+        self._processes.meet(f"prepare: job {self._num_jobs} {what}")
