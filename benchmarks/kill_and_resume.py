@@ -27,8 +27,9 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).parents[1]
 EVERY_STEPS = 5
 MOMENTS = ("start", "step", "save")
-# Of xling_jax.cli.distributed, and time to leave on a busy machine.
-NOTICED_WITHIN_S = 60 + 30
+# Of xling_jax.cli.distributed: 60 s without a sign of life, or 300 s if one was killed before it
+# had found the other; and time to leave on a busy machine.
+NOTICED_WITHIN_S = 300 + 30
 # Softmax does not see the bias of the keys: its gradient is rounding, which Adam enlarges.
 ARBITRARY = "key.bias"
 LOSS_TOLERANCE, ENCODER_TOLERANCE = 1e-3, 2e-3

@@ -44,11 +44,14 @@ def test_no_cluster_is_one_line():
 
 # Joins, meets the other, then ends as told, while the other waits to meet again.
 _PROCESS = """
-import argparse, os, signal, sys
+import argparse, logging, os, signal, sys
 from jax.experimental import multihost_utils
 from xling_jax.cli import common, distributed
 
 distributed.HEARTBEAT_TIMEOUT_S = 5
+if os.environ.get("JOIN_WITHIN_S"):
+    distributed.JOIN_WITHIN_S = int(os.environ["JOIN_WITHIN_S"])
+logging.basicConfig(level=logging.INFO)
 parser = argparse.ArgumentParser()
 distributed.add_arguments(parser)
 parser.add_argument("--end")
@@ -104,6 +107,18 @@ def finish(pair: list[subprocess.Popen]) -> tuple[list[int], list[str]]:
 
 def test_processes_that_succeed_leave_together():
     assert finish(start_pair("well", "well"))[0] == [0, 0]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_process_that_waits_for_one_that_never_starts_ends(number, monkeypatch):
+    monkeypatch.setenv("JOIN_WITHIN_S", "2")
+    pair = start_pair("well", "well")
+    pair[1 - number].kill()
+    started = time.monotonic()
+    _, errors = pair[number].communicate(timeout=60)
+    pair[1 - number].communicate()
+    assert pair[number].returncode != 0 and time.monotonic() - started < 40
+    assert "waiting for all processes to start, at most 2 s" in errors
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 # A process that is not heard of for so long is taken for dead, and the others end.
 HEARTBEAT_TIMEOUT_S = 60
+# How long the first of them waits for the last: machines are not ready at the same time.
+JOIN_WITHIN_S = 300
 # What a process may still do after an error: say what it was, write buffers.
 _LEAVE_WITHIN_S = 10
 # The first process ends the others by its end; they may be about to say what it has said.
@@ -72,8 +74,14 @@ def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterat
         return
     import jax
 
+    # JAX ends the process if one does not come, with nothing but the state of its protocol.
+    logger.info("waiting for all processes to start, at most %d s", JOIN_WITHIN_S)
     try:
-        jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S, **arguments)
+        jax.distributed.initialize(
+            initialization_timeout=JOIN_WITHIN_S,
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
+            **arguments,
+        )
     except ValueError as error:
         raise common.UsageError(
             f"--distributed: no TPU pod, GKE, Slurm or Open MPI job found ({error}); give "
