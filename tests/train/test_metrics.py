@@ -46,6 +46,17 @@ def test_a_resumed_run_drops_later_steps_and_a_torn_last_line(tmp_path):
     assert found == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 50)]
 
 
+def test_an_evaluation_that_is_done_again_is_not_there_twice(tmp_path):
+    """Step 2 was saved by SIGTERM before its evaluation; the run that made up for it was killed."""
+    dev = {"dev/accuracy": 0.5}
+    write(tmp_path, 0, (1, {"train/loss": 1.0}), (1, dev), (2, {"train/loss": 2.0}), (2, dev))
+    for due, evaluations in ((False, [1, 2]), (True, [1])):
+        MetricsWriter(tmp_path, 2, evaluation_due=due).close()
+        found = read_metrics(tmp_path)
+        assert [r["step"] for r in found if "dev/accuracy" in r] == evaluations
+        assert [r["step"] for r in found if "train/loss" in r] == [1, 2]
+
+
 def test_every_line_is_on_disk_when_written(tmp_path):
     writer = MetricsWriter(tmp_path, 0)
     writer.write(1, {"train/loss": 1.5})

@@ -271,7 +271,12 @@ def train(
         run = _Run(config, checkpoints, steps, batches, evaluators, should_stop, on_step)
         run.flops = _FlopsByShape(_without_remat(config, corpus), shapes.params)
         run.progress, run.dev, run.publish = progress, progress.get("dev", {}), publish
-        run.writer = MetricsWriter(workdir, start, enabled=jax.process_index() == 0)
+        run.writer = MetricsWriter(
+            workdir,
+            start,
+            enabled=jax.process_index() == 0,
+            evaluation_due=bool(progress.get("evaluation_due")),
+        )
         try:
             state, step = run.loop(state, start, total, mesh)
         except FloatingPointError as error:

@@ -41,18 +41,30 @@ class MetricsWriter:
         workdir: the run's directory.
         resume_step: last step that stays.
         enabled: False on all processes but the first.
+        evaluation_due: step n is evaluated after it was saved, so what was measured then is
+            dropped as well.
     """
 
-    def __init__(self, workdir: str | os.PathLike, resume_step: int, enabled: bool = True):
+    def __init__(
+        self,
+        workdir: str | os.PathLike,
+        resume_step: int,
+        enabled: bool = True,
+        evaluation_due: bool = False,
+    ):
         self._file = self._board = None
         if not enabled:
             return
         from xling_jax.train.tensorboard import ScalarBoard
 
         self._path = Path(workdir) / "metrics.jsonl"
-        kept = [
-            line for line in _whole_lines(self._path) if json.loads(line)["step"] <= resume_step
-        ]
+
+        def stays(record: Mapping[str, float]) -> bool:
+            if evaluation_due and record["step"] == resume_step:
+                return "train/loss" in record
+            return record["step"] <= resume_step
+
+        kept = [line for line in _whole_lines(self._path) if stays(json.loads(line))]
         with naming_errors(self._path):
             temporary = self._path.with_suffix(".tmp")
             temporary.write_text("".join(kept), encoding="utf-8")
