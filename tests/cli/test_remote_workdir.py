@@ -179,7 +179,7 @@ def test_two_machines_share_the_preparation_through_the_store(store, programs, t
     local = [name.replace("gs://bucket/text", str(tmp_path)) for name in names]
     finish(store.start(*prepare(local, tmp_path / "w"), cache=tmp_path, **programs))
     command = prepare(names, "gs://bucket/runs/shared")
-    for shares in ([3, 1], [None, None]):  # the second time nothing is left to be done
+    for shares in ([2, 2], [None, None]):  # the second time nothing is left to be done
         said = run_on_two_machines(store, command, tmp_path, programs)
         for index in range(2):
             found = re.search(rf"corpora, share of process {index} of 2: (\d+) p", said[index])

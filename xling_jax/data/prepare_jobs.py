@@ -5,7 +5,7 @@ the same chunks of rows, and the driver puts the results together in the order o
 the bytes are those of the local path.
 
 Beam itself carries rows on their way to the cleaner, and numbers; of several processes each reads
-all rows and cleans its chunks. All else is in the workdir. There for one run only:
+the corpora of which it cleans chunks. All else is in the workdir. There for one run only:
 
     DIR/data/.clean.partial/KEY/00000000     a cleaned chunk of a corpus
     DIR/data/.clean.partial/KEY/rows         its counted rows, and how many chunks there are
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
 _ROWS = "rows"
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
+# Of a dataset of TFDS, in bytes.
+_UNKNOWN_SIZE = 1 << 28
 
 
 def clean_corpora(
@@ -70,16 +73,17 @@ def clean_corpora(
     scratch = directory / ".clean.partial"
     forget_errors(scratch)
     function = save_function(scratch, ChunkCleaner(cleaner))
+    todo = {s: scratch / t.name for s, t in corpora.items() if not _is_cleaned(scratch / t.name)}
     readings = tuple(
-        (spec, _absolute(spec), tuple(languages), str(scratch / text.name), function)
-        for spec, text in corpora.items()
-        if not _is_cleaned(scratch / text.name)
+        (spec, _absolute(spec), tuple(languages), str(chunks), function)
+        for spec, chunks in todo.items()
     )
     for spec in corpora:
         if spec.startswith("tfds:"):
             runner.prepare_dataset(spec.removeprefix("tfds:"))
     if readings:
-        runner.run(_CleanCorpora(f"cleaning {len(readings)} corpora", scratch, readings))
+        sizes = tuple(_size(spec, languages) for spec in todo)
+        runner.run(_CleanCorpora(f"cleaning {len(readings)} corpora", scratch, readings, sizes))
     for spec, text in corpora.items():
         check_is_there(scratch / text.name / _ROWS, scratch)
         counter, num_chunks = load(scratch / text.name / _ROWS)
@@ -143,6 +147,7 @@ class _CleanCorpora:
     name: str
     scratch: Path
     readings: tuple[tuple, ...]
+    sizes: tuple[int, ...]
     inputs: tuple[Path, ...] = ()
     outputs: tuple[Path, ...] = ()
 
@@ -159,10 +164,11 @@ class _CleanCorpora:
         )
 
     def share(self, processes: Processes) -> tuple[Callable[[Any], Any], Iterator[Any]]:
+        shares = shares_of(self.sizes, processes.index, processes.count)
         return _call_clean_chunk, (
             chunk
-            for reading in self.readings
-            for chunk in _read_chunks(*reading, turn=processes.index, turns=processes.count)
+            for reading, share in zip(self.readings, shares, strict=True)
+            for chunk in _read_chunks(*reading, share=share)
         )
 
 
@@ -194,6 +200,40 @@ class _WriteShards:
         return function, iter(range(processes.index, self.num_shards, processes.count))
 
 
+def shares_of(sizes: Sequence[int], index: int, count: int) -> list[tuple[float, float]]:
+    """The parts of corpora that one of several processes cleans.
+
+    Laid end to end, the corpora are cut into pieces of one length, so that few processes read the
+    same one: to read a corpus is a tenth of the work of cleaning it, and each reads it whole.
+
+    Args:
+        sizes: of the corpora, in bytes.
+        index: of the process.
+        count: of the processes.
+
+    Returns:
+        Where the part of each corpus begins and ends, between 0 and 1; equal for none.
+    """
+    total, start, shares = sum(sizes), 0, []
+    for size in sizes:
+        # In integers: what one process leaves out, its neighbour must take.
+        cuts = [(edge * total - start * count) / (size * count) for edge in (index, index + 1)]
+        shares.append(tuple(min(1.0, max(0.0, cut)) for cut in cuts))
+        start += size
+    return shares
+
+
+def is_in(number: int, share: tuple[float, float]) -> bool:
+    """Whether a chunk is of a part; neighbours in the corpus are spread over all parts."""
+    return share[0] <= number * _GOLDEN_RATIO % 1.0 < share[1]
+
+
+def _size(spec: str, languages: Sequence[str]) -> int:
+    """About how much there is to clean in a corpus."""
+    files = corpora_lib.corpus_files(spec, languages)
+    return max(1, sum(map(os.path.getsize, files))) if files else _UNKNOWN_SIZE
+
+
 def _read_chunks(
     spec: str,
     where: str,
@@ -201,22 +241,20 @@ def _read_chunks(
     directory: str,
     function: str,
     *,
-    turn: int = 0,
-    turns: int = 1,
+    share: tuple[float, float] = (0.0, 1.0),
 ) -> Iterator[tuple[str, str, list[Mapping[str, str]]]]:
-    """Reads a corpus; yields the chunks that are not cleaned yet. Runs on a worker.
-
-    Of several workers that take turns each gets its own.
-    """
+    """Reads a corpus; yields the chunks of a share that are not cleaned yet. Runs on a worker."""
+    if share[0] == share[1]:
+        return
     counter, num_chunks = RowCounter(spec), 0
     rows = Path(directory, _ROWS)
     with keeping_error(rows):
         for chunk in counter.chunks(corpora_lib.read_corpus(where, languages)):
             path = _numbered_path(Path(directory), num_chunks)
-            if num_chunks % turns == turn and not path.exists():
+            if is_in(num_chunks, share) and not path.exists():
                 yield str(path), function, chunk
             num_chunks += 1
-        if turn == 0:
+        if share[0] == 0:
             save(rows, (counter, num_chunks))
 
 
