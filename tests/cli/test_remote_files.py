@@ -145,12 +145,28 @@ def test_a_command_that_fails_leaves_no_output(files):
     assert there(files) == {}
 
 
+def test_of_several_processes_the_first_copies_the_output(files):
+    args = arguments(output=f"{URL}/out")
+    with local_arguments(args):
+        args.process_index = 1
+    assert there(files) == {}
+    with local_arguments(args := arguments(output=f"{URL}/out")):
+        put(files, **{"out.exchange__left": "by one that was killed"})
+        with args.exchange.cleared(True):
+            Path(args.output).write_text("1")
+            args.exchange.send(Path(args.output))
+            assert there(files) == {"out.exchange/out": "1"}
+            Path(args.output).write_text("own")
+            args.exchange.receive(Path(args.output))
+        args.process_index = 0
+    assert there(files) == {"out": "1"}
+
+
 def test_wrong_use_is_found_before_any_work(files):
     put(files, **{"out": "1"})
     wrong = {
         "exists; choose another --output": arguments(output=f"{URL}/out"),
         "no such file or directory": arguments(source=f"{URL}/missing"),
-        "several processes": arguments(output=f"{URL}/new", coordinator="host:1"),
         "needs a local directory": arguments(workdir="gs://bucket/run"),
         "nonsense:// cannot be read here": arguments(source="nonsense://bucket/x"),
     }

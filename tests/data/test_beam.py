@@ -264,6 +264,9 @@ class _TwoWorkersForEachShard:
                 for one in both:
                     one.result()
 
+    def finish(self):
+        pass
+
 
 def test_two_workers_with_the_same_shard_do_not_disturb_each_other(
     corpora, tmp_path, small_chunks, monkeypatch

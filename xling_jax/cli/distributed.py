@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -55,7 +56,8 @@ def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterat
     somewhere inside, and to wait for them would be for ever.
 
     Args:
-        args: with the arguments of `add_arguments`.
+        args: with the arguments of `add_arguments`; gets `process_index`. If it has `exchange`, the
+            processes hand each other files there, see `remote_arguments`.
         ends_by_sigterm: the process dies of SIGTERM, as it would alone. Else JAX takes it for the
             notice of preemption, which training asks for.
 
@@ -100,7 +102,14 @@ def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterat
         count = jax.process_count()
         # As launch/local.sh starts them; elsewhere a machine has one, or the scheduler divides it.
         all_here = (args.coordinator or "").startswith(("127.0.0.1:", "localhost:"))
-        yield Processes(jax.process_index(), count, meet, count if all_here else 1)
+        args.process_index = jax.process_index()
+        processes = Processes(args.process_index, count, meet, count if all_here else 1)
+        exchange = getattr(args, "exchange", None)
+        if exchange is None:
+            yield processes
+        else:
+            with exchange.cleared(processes.index == 0):
+                yield dataclasses.replace(processes, send=exchange.send, receive=exchange.receive)
     except BaseException as error:
         # JAX waits for all processes at exit. What is registered last is called first.
         atexit.register(_leave, _exit_status(error), _LINGER_S if jax.process_index() == 0 else 0)

@@ -273,6 +273,11 @@ def _embed(
         dim=encoder.dim,
         overwrite=True,
     )
+    if processes.index == 0:
+        processes.send(shared)
+    processes.meet(f"{shared.name}: sent")
+    if processes.index > 0:
+        processes.receive(shared)
     return read_embeddings(shared)
 
 

@@ -145,11 +145,10 @@ def prepare_workdir(
             workdir.processes,
             num_workers=num_workers or max(1, num_cores() // workdir.processes.num_here),
             progress=_progress,
-            send=workdir.send,
-            receive=workdir.receive,
         )
         if workdir.processes.index:
             runner.help_first(lambda: local_config(config, "data"))
+            workdir.processes.meet("prepared data are where all see them")
             return workdir.copy_prepared()
         workdir.clear_exchange()  # what killed processes left
 
@@ -160,8 +159,9 @@ def prepare_workdir(
 
     prepared = workdir.prepared(settings, prepare_here, anew)
     if isinstance(runner, ProcessRunner):
-        runner.finish()
+        runner.finish()  # if there was nothing to be done
         workdir.clear_exchange()
+        workdir.processes.meet("prepared data are where all see them")
     return prepared
 
 

@@ -1,4 +1,8 @@
-"""Inputs and outputs of commands at URLs: inputs are copied here first, outputs at the end."""
+"""Inputs and outputs of commands at URLs: inputs are copied here first, outputs at the end.
+
+Of several processes the first writes the output; until then they hand each other files in
+`OUTPUT.exchange`.
+"""
 
 import argparse
 import contextlib
@@ -42,10 +46,12 @@ _SEALS = ("config.json", "results.json")
 def local_arguments(args: argparse.Namespace) -> Iterator[None]:
     """Gives a command paths on this machine for the URLs among its arguments, for a block.
 
-    Outputs are copied to their URLs when the block ends without an error.
+    Outputs are copied to their URLs when the block ends without an error, of several processes
+    by the first.
 
     Args:
-        args: of any command; changed.
+        args: of any command; changed. With `exchange`, a `FileExchange`, if several processes have
+            an output at a URL; `process_index` is asked for at the end, see `distributed.joined`.
 
     Raises:
         UsageError: if an input is not there, an output is, or a store cannot be used.
@@ -56,9 +62,9 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
     outputs = {name: getattr(args, name, None) for name in _OUTPUTS}
     outputs = {name: url for name, url in outputs.items() if is_remote(url)}
     for url in outputs.values():
-        if getattr(args, "distributed", False) or getattr(args, "coordinator", None):
-            raise UsageError(f"{url}: several processes need an output in a directory they share")
         _refuse_existing(url, getattr(args, "overwrite", False))
+    if "output" in outputs:
+        args.exchange = FileExchange(f"{outputs['output'].rstrip('/')}.exchange")
     for name, value in vars(args).items():
         if name in (*_OUTPUTS, "workdir", "config", "config_overrides"):
             continue
@@ -72,8 +78,49 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
             copies[url] = Path(scratch, url.rstrip("/").rpartition("/")[2])
             setattr(args, name, str(copies[url]))
         yield
-        for url, copy in copies.items():
-            _put(copy, url)
+        if getattr(args, "process_index", 0) == 0:
+            for url, copy in copies.items():
+                _put(copy, url)
+
+
+class FileExchange:
+    """Where processes without a common file system hand each other files.
+
+    Args:
+        url: of a directory for these files alone.
+    """
+
+    def __init__(self, url: str):
+        self._url = url
+
+    @contextlib.contextmanager
+    def cleared(self, does_it: bool) -> Iterator[None]:
+        """The directory is empty before a block, and after one that succeeds.
+
+        Args:
+            does_it: whether it is this process that removes what is there.
+        """
+        if does_it:
+            self._clear()
+        yield
+        if does_it:
+            self._clear()
+
+    def _clear(self) -> None:
+        files = file_system(self._url)
+        with naming_errors(self._url), contextlib.suppress(FileNotFoundError):
+            for path in files.find(self._url):
+                files.rm_file(path)
+
+    def send(self, path: Path) -> None:
+        """Copies a file there."""
+        with naming_errors(self._url):
+            file_system(self._url).put_file(str(path), f"{self._url}/{path.name}")
+
+    def receive(self, path: Path) -> None:
+        """Copies a file of the same name here."""
+        with naming_errors(self._url):
+            file_system(self._url).get_file(f"{self._url}/{path.name}", str(path))
 
 
 def local_config(config: ConfigDict, *sections: str) -> ConfigDict:

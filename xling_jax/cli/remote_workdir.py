@@ -13,6 +13,7 @@ several processes prepare together, what they hand each other passes through the
 `.exchange`.
 """
 
+import dataclasses
 import json
 import logging
 import shutil
@@ -45,7 +46,7 @@ class Workdir:
 
     Attributes:
         name: as given.
-        processes: who works here.
+        processes: who works here; they send what is below `path`, and receive it.
         path: the directory on this machine.
         checkpoints: directory of the checkpoints, for orbax.
 
@@ -67,6 +68,10 @@ class Workdir:
         if not self._mirror.has_bucket():  # orbax asks for it as well, after the data are prepared
             raise UsageError(f"--workdir {path}: no such bucket, or it may not be seen")
         self.path, self.checkpoints = self._mirror.directory, f"{self._mirror.url}/checkpoints"
+        if self.processes.count > 1:
+            self.processes = dataclasses.replace(
+                self.processes, send=self._send, receive=self._receive
+            )
         logger.info("%s: copy in %s", self._mirror.url, self.path)
         self._mirror.fetch_exactly(*_WRITTEN)
 
@@ -116,16 +121,12 @@ class Workdir:
                     shutil.rmtree(left, ignore_errors=True)
         return load_prepared(self.path)
 
-    def send(self, directory: Path) -> None:
-        """Makes what is below a directory of `path` available to the other processes."""
-        if self._mirror is not None:
-            self._exchange(directory).send()
+    def _send(self, directory: Path) -> None:
+        self._exchange(directory).send()
 
-    def receive(self, directory: Path) -> None:
-        """Takes over what other processes have sent of a directory of `path`."""
-        if self._mirror is not None:
-            mirror = self._exchange(directory)
-            mirror.fetch(mirror.objects())
+    def _receive(self, directory: Path) -> None:
+        mirror = self._exchange(directory)
+        mirror.fetch(mirror.objects())
 
     def clear_exchange(self) -> None:
         """Removes from the store what processes have sent; in process 0, while none works."""

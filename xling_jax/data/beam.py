@@ -79,6 +79,9 @@ class BeamRunner:
         except RuntimeError as error:
             raise self._failure(error) from error
 
+    def finish(self) -> None:
+        """Nothing: the workers end with each pipeline."""
+
     def _failure(self, error: Exception) -> OSError:
         """What to raise for an error of Beam, whose last line gives the reason."""
         lines = str(error).strip().splitlines()

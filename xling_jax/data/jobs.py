@@ -64,6 +64,9 @@ class Runner(Protocol):
     def prepare_dataset(self, where: str) -> None:
         """Prepares a dataset of TFDS, unless that is done, before workers read it."""
 
+    def finish(self) -> None:
+        """Lets the workers go."""
+
 
 @contextlib.contextmanager
 def keeping_error(path: Path) -> Iterator[None]:

@@ -102,7 +102,11 @@ def prepare(
     workdir = Path(workdir).absolute() if runner else Path(workdir)
     (workdir / "data").mkdir(parents=True, exist_ok=True)
     with lock_directory(workdir / "data"):
-        return _Preparation(workdir, checked, num_workers or num_cores(), progress, runner).run()
+        workers = num_workers or num_cores()
+        prepared = _Preparation(workdir, checked, workers, progress, runner).run()
+        if runner:
+            runner.finish()
+        return prepared
 
 
 def load_prepared(workdir: str | os.PathLike[str]) -> PreparedData:

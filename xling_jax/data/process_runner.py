@@ -19,22 +19,16 @@ from xling_jax.processes import Processes
 _logger = logging.getLogger(__name__)
 
 
-def _same_file_system(directory: Path) -> None:
-    """Nothing is to be done for others to see a directory."""
-
-
 class ProcessRunner:
     """The processes of one command as a runner.
 
-    The first process gives it to `prepare` and calls `finish`, the others call `help_first`.
+    The first process gives it to `prepare`, the others call `help_first`.
 
     Args:
         directory: `WORKDIR/data`, under one path in all processes.
         processes: who shares the work.
         num_workers: processes that each of them starts for its share.
         progress: wraps an iterable for display, called as `progress(items, desc, total)`.
-        send: makes what is below a directory available to the others, where they do not see it.
-        receive: takes over what the others have sent.
     """
 
     def __init__(
@@ -44,14 +38,12 @@ class ProcessRunner:
         *,
         num_workers: int,
         progress: Callable[..., Iterable],
-        send: Callable[[Path], None] = _same_file_system,
-        receive: Callable[[Path], None] = _same_file_system,
     ):
         # Absolute paths of the first process are in the jobs.
         self._directory, self._processes = directory.absolute(), processes
         self._num_workers, self._progress = num_workers, progress
-        self._send, self._receive = send, receive
         self._jobs, self._num_jobs = self._directory / ".jobs", 0
+        self._is_finished = False
 
     def run(self, job: Job) -> None:
         """Does a job together with the others; called by the first process.
@@ -76,7 +68,10 @@ class ProcessRunner:
         prepare_dataset(where, None)
 
     def finish(self) -> None:
-        """Tells the others that no more jobs come; called by the first process."""
+        """Tells the others, once, that no more jobs come; called by the first process."""
+        if self._is_finished:
+            return
+        self._is_finished = True
         self._announce(None)
         self._meet("leave")
         shutil.rmtree(self._jobs, ignore_errors=True)
@@ -95,7 +90,7 @@ class ProcessRunner:
                 get_ready()
                 get_ready = None
             for path in (job.scratch, *job.inputs):
-                self._receive(path)
+                self._processes.receive(path)
             for path in (job.scratch, *job.outputs):
                 path.mkdir(parents=True, exist_ok=True)
             self._do(job)
@@ -104,16 +99,16 @@ class ProcessRunner:
     def _announce(self, job: Job | None) -> None:
         if not self._num_jobs:
             shutil.rmtree(self._jobs, ignore_errors=True)
-            self._jobs.mkdir(parents=True)
+            self._jobs.mkdir(parents=True, exist_ok=True)
         save(self._next_path(), (str(self._directory), job))
-        self._send(self._jobs)
+        self._processes.send(self._jobs)
         for path in (job.scratch, *job.inputs) if job else ():
-            self._send(path)
+            self._processes.send(path)
         self._meet("announced")
 
     def _next(self) -> Job | None:
         self._meet("announced")
-        self._receive(self._jobs)
+        self._processes.receive(self._jobs)
         path = self._next_path()
         if not appears(path):
             raise FileNotFoundError(
@@ -136,11 +131,11 @@ class ProcessRunner:
         _logger.info("%s, %s: %d pieces", job.name, own, num_pieces)
         if self._processes.index:
             for path in (job.scratch, *job.outputs):
-                self._send(path)
+                self._processes.send(path)
         self._meet("done")
         if not self._processes.index:
             for path in (job.scratch, *job.outputs):
-                self._receive(path)
+                self._processes.receive(path)
         self._num_jobs += 1
 
     def _next_path(self) -> Path:

@@ -63,7 +63,8 @@ def write_embeddings_together(
         overwrite: see `write_embeddings`.
 
     Returns:
-        The number of rows of the output; it is there when any process returns.
+        The number of rows of the output; it is there when any process returns, on the machine of
+        the first process at least.
 
     Raises:
         ValueError: as `write_embeddings`, or if a part has not the rows that it should.
@@ -75,16 +76,20 @@ def write_embeddings_together(
         for pattern in (f".{path.name}.part-", f"..{path.name}.part-"):
             for left in path.parent.glob(f"{glob.escape(pattern)}*"):
                 left.unlink(missing_ok=True)
-    processes.meet(f"{path}: before its parts")
+    processes.meet(f"{path.name}: before its parts")
     sizes: list[int] = []
     try:
         own = share_of(items, window, processes, sizes)
         write_embeddings(part, encode(own), dim=dim, format="laser", overwrite=True)
-        processes.meet(f"{path}: its parts")
+        if processes.index > 0:
+            processes.send(part)
+        processes.meet(f"{path.name}: its parts")
         if processes.index == 0:
+            for index in range(1, processes.count):
+                processes.receive(_part(path, index))
             chunks = _joined(path, sizes, processes.count, dim)
             write_embeddings(path, chunks, dim=dim, format=format, overwrite=overwrite)
-        processes.meet(f"{path}: whole")
+        processes.meet(f"{path.name}: whole")
     finally:
         part.unlink(missing_ok=True)
     return sum(sizes)
