@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test unit lint clean
 
 quickstart: $(VENV)/installed
 	$(BIN)/xling quickstart --workdir runs/quickstart
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n auto
+
+unit: $(VENV)/installed-test
+	$(BIN)/python -m pytest -n auto -m "not slow"
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .

@@ -11,6 +11,8 @@ import pytest
 from tests.cli.corpora_for_cli import ROOT
 from xling_jax.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 TRAIN = ["train", "--config", f"{ROOT}/configs/ct_laser.py:smoke", "--workdir", "w"]
 WRONG = {
     "--coordinator localhost:1": "--num-processes is missing",

@@ -12,6 +12,8 @@ from tests.cli import processes_for_cli as processes
 from tests.cli.encoder_for_cli import made_up_sentences, write_encoder
 from tests.train.processes import wait_for
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 16
 
 

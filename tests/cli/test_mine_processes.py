@@ -8,6 +8,8 @@ import pytest
 from tests.cli import processes_for_cli as processes
 from tests.cli.encoder_for_cli import made_up_sentences, write_encoder
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 16
 NUM_SOURCE, NUM_TARGET = 75, 67  # divisible by no number of processes or devices here
 

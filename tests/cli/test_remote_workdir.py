@@ -16,6 +16,8 @@ from tests.cli.corpora_for_cli import arguments, write_tsv
 from tests.cli.object_store import ObjectStore, object_store
 from tests.train.processes import metrics_without_timing, wait_for
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("gcsfs")
 pytest.importorskip("gcp_storage_emulator")
 

@@ -15,6 +15,8 @@ import xling_jax
 from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
 from tests.train.processes import metrics_without_timing, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> str:

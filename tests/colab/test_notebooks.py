@@ -17,6 +17,8 @@ from matplotlib import image
 
 from tests.colab.small_wheels import write_wheels
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "colab").glob("*.ipynb"))}
 # Where each has its wheels fetched to.

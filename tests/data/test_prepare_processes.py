@@ -13,6 +13,8 @@ import pytest
 
 from xling_jax.data.shards import PairTokens
 
+pytestmark = pytest.mark.slow
+
 # Small chunks, so that a small corpus has many moments to be killed at.
 _SCRIPT = """
 import resource, sys

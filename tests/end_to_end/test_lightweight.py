@@ -8,6 +8,8 @@ import pytest
 import xling_jax
 from tests.cli.corpora_for_cli import ROOT, write_tsv, xling
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = {
     "lightweight.py:pair=de-en,smoke": {"objective.encode_chunks": 4},
     "static.py:smoke": {"data.pairs": "('de-en',)", "train.total_steps": 60},

@@ -9,6 +9,8 @@ from safetensors.numpy import load_file
 import xling_jax
 from tests.cli.corpora_for_cli import ROOT, write_tsv, xling
 
+pytestmark = pytest.mark.slow
+
 COMMON = {
     "languages": "('de','en')",
     "data.pairs": "('de-en','en-de')",

@@ -18,6 +18,8 @@ from tests.cli.corpora_for_cli import arguments, write_tsv
 from tests.launch.scripts import ROOT, write_program
 from tests.train.processes import wait_for
 
+pytestmark = pytest.mark.slow
+
 LOCAL = str(ROOT / "launch/local.sh")
 
 # In place of xling: BEHAVIOR_I says what process I does.

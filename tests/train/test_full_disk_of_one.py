@@ -15,6 +15,8 @@ from tests.train.two_processes import (
     whole,
 )
 
+pytestmark = pytest.mark.slow
+
 # The largest files of either process have more, the log less.
 ROOM_BYTES = 65_000
 

@@ -17,6 +17,8 @@ from tests.train.two_processes import (
     whole,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory) -> Path:

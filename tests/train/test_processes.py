@@ -6,6 +6,8 @@ import pytest
 
 from tests.train import processes
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "train.total_steps": 6,
     "train.checkpoint_every_steps": 3,

@@ -13,6 +13,8 @@ from jax import tree_util
 
 from tests.train import processes
 
+pytestmark = pytest.mark.slow
+
 TOTAL = 24
 SETTINGS = {
     "train.total_steps": TOTAL,

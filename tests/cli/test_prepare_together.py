@@ -11,6 +11,8 @@ import pytest
 from tests.cli import processes_for_cli as processes
 from tests.cli.corpora_for_cli import arguments, write_tsv
 
+pytestmark = pytest.mark.slow
+
 ROWS, CHUNK, SHARD = 1000, 100, 200
 CHUNKS = 10 + 5  # of the first and of the second corpus
 
