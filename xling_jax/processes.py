@@ -10,7 +10,8 @@ class Processes:
     """The processes that work together.
 
     Those that share a file system meet, and then see what the others have written. Those that do
-    not also send a file or directory before they meet, and receive it afterwards.
+    not also send it before they meet, and receive it afterwards: `prepare` directories, `embed` and
+    `mine` files.
 
     Attributes:
         index: number of this one.
@@ -18,7 +19,7 @@ class Processes:
         meet: returns when all have called it with one name, which none uses twice.
         num_here: how many of them share this machine's cores, as far as is known.
         send: makes a file, or what is below a directory, available to the others.
-        receive: takes over what another has sent of a file or directory.
+        receive: takes over what others have sent of it.
     """
 
     index: int = 0

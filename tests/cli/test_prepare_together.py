@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli import processes_for_cli as processes
 from tests.cli.corpora_for_cli import arguments, write_tsv
+from tests.train.processes import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -167,6 +168,46 @@ def test_a_broken_corpus_is_one_line_of_the_first_process(corpora, tmp_path):
     assert 0 not in statuses and None not in statuses
     first, second = ((tmp_path / f"logs/{i}.txt").read_text() for i in range(2))
     assert f"broken.tsv:{ROWS + 2}" in first and "broken.tsv:" not in second
+
+
+def another_corpus_in_the_second(number):
+    from xling_jax.data import prepare_jobs
+
+    small_chunks(number)
+    if number == 1:
+        prepare_jobs.hash_file = lambda path: "of another file"
+
+
+def test_a_corpus_that_is_another_for_one_of_them_is_an_error(corpora, tmp_path):
+    command = prepare(corpora, tmp_path / "w")
+    started = processes.start(tmp_path / "logs", 2, command, another_corpus_in_the_second)
+    statuses = processes.finish(started, 60)
+    assert 0 not in statuses and None not in statuses
+    first = (tmp_path / "logs/0.txt").read_text()
+    assert "has another content than where the work was begun" in first
+    assert not list((tmp_path / "w/data").glob("text/*"))
+
+
+def endless_cleaning(number):
+    from xling_jax.data import prepare_jobs
+
+    small_chunks(number)
+
+    def clean(*_):
+        print("cleaning now", flush=True)
+        time.sleep(100)
+
+    prepare_jobs._clean_chunk = clean
+
+
+@pytest.mark.parametrize("command", ["prepare", "train"])
+def test_sigterm_ends_them_before_they_train(command, corpora, tmp_path):
+    words = arguments(command, f"tsv:{corpora}/first.tsv", tmp_path / "w")
+    started = processes.start(tmp_path / "logs", 2, words, endless_cleaning)
+    assert wait_for(lambda: processes.said(tmp_path / "logs").count("cleaning now") == 2)
+    for process in started:
+        process.terminate()
+    assert set(processes.finish(started, 20)) <= {-signal.SIGTERM, -signal.SIGABRT}
 
 
 def own_directory(number):

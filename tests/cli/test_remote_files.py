@@ -1,6 +1,7 @@
 """Copies of files at URLs, with a store in memory: what is copied when, and what never counts."""
 
 import argparse
+import os
 from pathlib import Path
 
 import fsspec
@@ -73,6 +74,21 @@ def test_only_what_differs_is_copied(files, copied):
     mirror.put(["a"])
     mirror.fetch_exactly("a")
     assert len(copied) == 4
+
+
+def test_json_takes_its_name_last(files, monkeypatch):
+    """By it a reader sees that shards are whole, also of a copy that was interrupted."""
+    put(files, **{"a.json": "1", "b__x.npy": "1", "c.npy": "1"})
+    mirror, named = Mirror(URL, "workdirs"), []
+    replace = os.replace
+
+    def note(source, target):
+        named.append(Path(target).name)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", note)
+    mirror.fetch(mirror.objects())
+    assert named[:3] == ["x.npy", "c.npy", "a.json"]
 
 
 def test_what_the_store_lacks_is_removed_here_but_for_what_is_kept(files):

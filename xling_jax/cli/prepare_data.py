@@ -53,7 +53,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--num-workers",
         type=int,
-        help="processes on each machine; one a core unless given; the output does not depend on it",
+        help="processes that work for this one, or for each of several; one a core unless given; "
+        "the output does not depend on it",
     )
     parser.add_argument(
         "--runner",
@@ -138,31 +139,28 @@ def prepare_workdir(
         common.UsageError: if the config is wrong, or there is nothing at a URL.
         ValueError, OSError: as `prepare`, or if copying fails, or another process has ended.
     """
-    settings = _checked_settings(config)
-    if workdir.processes.count > 1:
+    settings, processes = _checked_settings(config), workdir.processes
+    if processes.count > 1:
+        workers = num_workers or max(1, num_cores() // processes.num_here)
         runner = ProcessRunner(
-            workdir.path / "data",
-            workdir.processes,
-            num_workers=num_workers or max(1, num_cores() // workdir.processes.num_here),
-            progress=_progress,
+            workdir.path / "data", processes, num_workers=workers, progress=_progress
         )
-        if workdir.processes.index:
-            runner.help_first(lambda: local_config(config, "data"))
-            workdir.processes.meet("prepared data are where all see them")
-            return workdir.copy_prepared()
-        workdir.clear_exchange()  # what killed processes left
 
     def prepare_here() -> PreparedData:
         local = local_config(config, "data", "vocab")
         how = {"num_workers": num_workers, "runner": runner}
         return prepare_from_config(local, str(workdir.path), **how)
 
-    prepared = workdir.prepared(settings, prepare_here, anew)
-    if isinstance(runner, ProcessRunner):
-        runner.finish()  # if there was nothing to be done
-        workdir.clear_exchange()
-        workdir.processes.meet("prepared data are where all see them")
-    return prepared
+    if processes.index == 0:
+        workdir.clear_exchange()  # what killed processes left
+        workdir.ensure_prepared(settings, prepare_here, anew)
+        if runner:
+            runner.finish()  # even if there was nothing to be done
+            workdir.clear_exchange()
+    else:
+        runner.help_first(lambda: local_config(config, "data"))
+    processes.meet("data are prepared")
+    return workdir.prepared()
 
 
 def prepare_from_config(
@@ -264,9 +262,6 @@ def _progress(items: Iterable[Any], desc: str, total: int | None = None) -> Iter
     started = last = time.monotonic()
     for number, item in enumerate(items, start=1):
         yield item
-        # The clock is not asked for each of millions of rows.
-        if total is None and number % 1000:
-            continue
         now = time.monotonic()
         if now - last >= _PLAIN_INTERVAL_S:
             last, rate = now, number / (now - started)

@@ -23,6 +23,7 @@ from xling_jax.cli.remote_files import (
     file_system,
     is_remote,
     naming_errors,
+    remove_below,
 )
 
 logger = logging.getLogger(__name__)
@@ -101,16 +102,10 @@ class FileExchange:
             does_it: whether it is this process that removes what is there.
         """
         if does_it:
-            self._clear()
+            remove_below(self._url)
         yield
         if does_it:
-            self._clear()
-
-    def _clear(self) -> None:
-        files = file_system(self._url)
-        with naming_errors(self._url), contextlib.suppress(FileNotFoundError):
-            for path in files.find(self._url):
-                files.rm_file(path)
+            remove_below(self._url)
 
     def send(self, path: Path) -> None:
         """Copies a file there."""

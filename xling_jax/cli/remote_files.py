@@ -86,6 +86,18 @@ def naming_errors(url: str) -> Iterator[None]:
         raise OSError(f"{url}: {type(error).__name__}: {text}") from error
 
 
+def remove_below(url: str) -> None:
+    """Removes all objects below a URL, if there are any.
+
+    Raises:
+        OSError: naming the URL.
+    """
+    files = file_system(url)
+    with naming_errors(url), contextlib.suppress(FileNotFoundError):
+        if found := files.find(url):
+            files.rm(found)
+
+
 class Mirror:
     """A directory of a store and its copy on this machine.
 
@@ -172,7 +184,8 @@ class Mirror:
             with naming_errors(self.url):
                 remote = [f"{self._root}/{name}" for name in wanted]
                 self._files.get(remote, [str(incoming / name) for name in wanted])
-            for name, version in wanted.items():
+            # JSON last: by it a reader sees that the files it counts are there.
+            for name, version in sorted(wanted.items(), key=lambda item: item[0].endswith(".json")):
                 os.replace(incoming / name, self.directory / name)
                 versions[name] = [version, *self._stamp(name)]
             shutil.rmtree(incoming, ignore_errors=True)
@@ -206,8 +219,12 @@ class Mirror:
                     names.append(name)
         return sorted(names)
 
-    def put(self, names: Collection[str]) -> None:
+    def put(self, names: Collection[str], below: str | None = None) -> None:
         """Copies what changed of some files to the store.
+
+        Args:
+            names: of the files.
+            below: where all are, to ask for the versions of many with one request.
 
         Raises:
             OSError: naming the URL, if writing fails.
@@ -221,8 +238,10 @@ class Mirror:
             remote = [f"{self._root}/{name}" for name in changed]
             with naming_errors(self.url):
                 self._files.put([str(self.directory / name) for name in changed], remote)
+                found = self.objects(below) if below is not None else {}
                 for name, path in zip(changed, remote, strict=True):
-                    versions[name] = [_version(self._files.info(path)), *stamps[name]]
+                    version = found.get(name) or _version(self._files.info(path))
+                    versions[name] = [version, *stamps[name]]
 
     def put_whole(self, *prefixes: str, seal: str, keep: Collection[str] = ()) -> None:
         """Makes names or what is below them equal to the copy's.
@@ -239,10 +258,12 @@ class Mirror:
             return
         with self._versions() as versions:
             versions.pop(seal, None)
+        other = [f"{self._root}/{name}" for name in sorted(set(found) - set(names) - {seal})]
         with naming_errors(self.url):
-            for name in [seal, *sorted(set(found) - set(names) - {seal})]:
-                if name in found:
-                    self._files.rm_file(f"{self._root}/{name}")
+            if seal in found:
+                self._files.rm_file(f"{self._root}/{seal}")
+            if other:
+                self._files.rm(other)
         self.put([name for name in names if name != seal])
         self.put([seal])
         logger.info("%s: %d files of %s", self.url, len(names), ", ".join(prefixes))
@@ -251,13 +272,7 @@ class Mirror:
         """Copies to the store what it lacks, or has in another version."""
         names = self.local("")
         self._forget_other(names, self.objects(), ("",))
-        self.put(names)
-
-    def remove(self) -> None:
-        """Removes the directory from the store, also what begins with a dot."""
-        with naming_errors(self.url), contextlib.suppress(FileNotFoundError):
-            for path in self._files.find(self._root):
-                self._files.rm_file(path)
+        self.put(names, below="")
 
     def _forget_other(
         self, names: Collection[str], found: Mapping[str, str], prefixes: Collection[str]

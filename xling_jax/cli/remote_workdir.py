@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.cli.common import UsageError
-from xling_jax.cli.remote_files import Mirror, is_remote
+from xling_jax.cli.remote_files import Mirror, is_remote, remove_below
 from xling_jax.data.atomic_files import write_json
 from xling_jax.data.prepare import FORMAT_VERSION, PreparedData, load_prepared
 from xling_jax.processes import Processes
@@ -80,10 +80,10 @@ class Workdir:
         """Whether it lies in an object store."""
         return self._mirror is not None
 
-    def prepared(
+    def ensure_prepared(
         self, settings: Mapping[str, Any], prepare: Callable[[], PreparedData], anew: bool = False
-    ) -> PreparedData:
-        """The prepared data, which process 0 makes if need be; not for the others.
+    ) -> None:
+        """Makes the prepared data if need be; in process 0.
 
         Data at a URL are taken without a look at the corpora, which a machine that takes over a
         run may not have; `xling prepare` does look.
@@ -97,19 +97,20 @@ class Workdir:
             ValueError, OSError: as `prepare`, or if copying fails.
         """
         if self._mirror is None:
-            return prepare()
-        settings = json.loads(json.dumps({"format_version": FORMAT_VERSION, **settings}))
-        if anew or not self._has_data(settings):
-            # What an earlier start prepared here is worth more: it may be for these settings.
-            if not (self.path / "data").exists() and self._mirror.read(_DATA_SEAL) is not None:
-                self._mirror.fetch_exactly(*_DATA, keep=_DATA_KEPT)
             prepare()
-            write_json(self.path / _DATA_SETTINGS, settings)
-            self._mirror.put_whole(*_DATA, seal=_DATA_SEAL, keep=_DATA_KEPT)
-        return self.copy_prepared()
+            return
+        settings = json.loads(json.dumps({"format_version": FORMAT_VERSION, **settings}))
+        if not anew and self._has_data(settings):
+            return
+        # What an earlier start prepared here is worth more: it may be for these settings.
+        if not (self.path / "data").exists() and self._mirror.read(_DATA_SEAL) is not None:
+            self._mirror.fetch_exactly(*_DATA, keep=_DATA_KEPT)
+        prepare()
+        write_json(self.path / _DATA_SETTINGS, settings)
+        self._mirror.put_whole(*_DATA, seal=_DATA_SEAL, keep=_DATA_KEPT)
 
-    def copy_prepared(self) -> PreparedData:
-        """The prepared data when process 0 has them.
+    def prepared(self) -> PreparedData:
+        """The prepared data when process 0 has ensured that they are there.
 
         Raises:
             ValueError, OSError: if there are none, or copying fails.
@@ -117,9 +118,16 @@ class Workdir:
         if self._mirror is not None:
             self._mirror.fetch_exactly(*_DATA, keep=_DATA_KEPT)
             if not self._first:
-                for left in (self.path / _EXCHANGE, *(self.path / "data").glob(".*.partial")):
-                    shutil.rmtree(left, ignore_errors=True)
+                self._remove_received()
         return load_prepared(self.path)
+
+    def _remove_received(self) -> None:
+        """Removes what was needed to prepare, but for what process 0 may need again."""
+        received = [self.path / _EXCHANGE, *(self.path / "data").glob(".*.partial")]
+        if self.processes.num_here == 1:
+            received.append(self.path / "data/text")
+        for path in received:
+            shutil.rmtree(path, ignore_errors=True)
 
     def _send(self, directory: Path) -> None:
         self._exchange(directory).send()
@@ -131,12 +139,12 @@ class Workdir:
     def clear_exchange(self) -> None:
         """Removes from the store what processes have sent; in process 0, while none works."""
         if self._mirror is not None:
-            self._exchange().remove()
+            remove_below(f"{self._mirror.url}/{_EXCHANGE}")
             shutil.rmtree(self.path / _EXCHANGE, ignore_errors=True)
 
-    def _exchange(self, directory: Path | None = None) -> Mirror:
-        """Where processes hand each other files, all or those of a directory."""
-        below = directory.relative_to(self.path.absolute()).as_posix() if directory else ""
+    def _exchange(self, directory: Path) -> Mirror:
+        """Where processes hand each other the files of a directory."""
+        below = directory.relative_to(self.path.absolute()).as_posix()
         return Mirror(f"{self._mirror.url}/{_EXCHANGE}/{below}", "workdirs", directory)
 
     def _has_data(self, settings: Mapping[str, Any]) -> bool:

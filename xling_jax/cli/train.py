@@ -84,7 +84,8 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     training_evaluation.check_evaluation(config)
     _check_beginning(config)
     _refuse_other_run(config, run)
-    prepared = prepare_data.prepare_workdir(config, run)
+    with distributed.dying_of_sigterm():
+        prepared = prepare_data.prepare_workdir(config, run)
 
     from xling_jax.data.vocab import Vocab
     from xling_jax.train.loop import train

@@ -11,7 +11,7 @@ Files may be compressed (.gz .xz .zst .bz2). Reading streams; nothing is cleaned
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from xling_jax.data import languages as languages_lib
 from xling_jax.data.readers.lines import COMPRESSED_SUFFIXES
@@ -19,7 +19,15 @@ from xling_jax.data.readers.moses import find_moses_files, read_moses
 from xling_jax.data.readers.rows import MAX_LINE_BYTES, PROBLEMS, Row
 from xling_jax.data.readers.tsv import read_tsv
 
-__all__ = ["KINDS", "MAX_LINE_BYTES", "PROBLEMS", "Row", "corpus_files", "read_corpus"]
+__all__ = [
+    "KINDS",
+    "MAX_LINE_BYTES",
+    "PROBLEMS",
+    "Row",
+    "corpus_files",
+    "hashed_files",
+    "read_corpus",
+]
 
 KINDS = ("tsv", "moses", "tmx", "gettext", "tfds")
 
@@ -89,6 +97,29 @@ def corpus_files(spec: str, languages: Sequence[str] | None = None) -> list[str]
 
         return sorted(gettext_files(where))
     return []
+
+
+def hashed_files(
+    spec: str, languages: Sequence[str], hash_file: Callable[[str], str]
+) -> list[tuple[str, str]]:
+    """Lists what the files of a corpus are called, below the directory of all, and hold.
+
+    Args:
+        spec: as `read_corpus`.
+        languages: the languages wanted.
+        hash_file: gives a hash of the content of a path.
+
+    Returns:
+        (name, hash) of each; none for a TFDS dataset.
+
+    Raises:
+        ValueError, OSError: as `corpus_files`.
+    """
+    paths = [os.path.abspath(path) for path in corpus_files(spec, languages)]
+    if not paths:
+        return []
+    top = os.path.commonpath([os.path.dirname(path) for path in paths])
+    return [(os.path.relpath(path, top), hash_file(path)) for path in paths]
 
 
 def _parse(spec: str) -> tuple[str, str]:

@@ -7,6 +7,12 @@ from pathlib import Path
 from xling_jax.data.atomic_files import read_json, write_json
 
 
+def hash_file(path: str) -> str:
+    """Returns the SHA-256 of a file's content in hex digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 class FileHashes:
     """SHA-256 of input files, remembered by size and time of change.
 
@@ -28,8 +34,7 @@ class FileHashes:
         state = [status.st_size, status.st_mtime_ns]
         known = self._known.get(os.path.abspath(path), [])
         if known[:2] != state:
-            with open(path, "rb") as file:
-                known = [*state, hashlib.file_digest(file, "sha256").hexdigest()]
+            known = [*state, hash_file(path)]
             self._known[os.path.abspath(path)] = known
             write_json(self._path, self._known)
         self.used[path] = known[2]

@@ -13,7 +13,7 @@ import os
 import pickle
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,17 +36,19 @@ class Job(Protocol):
         scratch: directory of what only this job needs, the errors of its workers among it.
         inputs: directories that it reads.
         outputs: directories that it writes; all but `scratch` may exist before.
+        reads_corpora: whether it needs the corpora, too.
     """
 
     name: str
     scratch: Path
     inputs: tuple[Path, ...]
     outputs: tuple[Path, ...]
+    reads_corpora: bool
 
     def build(self, pipeline: "beam.Pipeline") -> None:
         """Adds the steps that do all pieces to a pipeline of Apache Beam."""
 
-    def share(self, processes: Processes) -> tuple[Callable[[Any], Any], Iterator[Any]]:
+    def share(self, processes: Processes) -> tuple[Callable[[Any], Any], Iterable[Any]]:
         """The pieces of one of several processes, and the function that does one."""
 
 
@@ -95,7 +97,7 @@ def keeping_error(path: Path) -> Iterator[None]:
 def forget_errors(scratch: Path) -> None:
     """Removes what `keeping_error` kept in an earlier run."""
     for record in scratch.rglob(f"*{_ERROR}"):
-        record.unlink()
+        record.unlink(missing_ok=True)
 
 
 def raise_error_of_worker(scratch: Path) -> None:

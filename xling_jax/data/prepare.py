@@ -229,7 +229,7 @@ class _Preparation:
     ) -> None:
         """Cleans corpora, given by their rows."""
         if corpora and self._runner:
-            targets = {spec: directories[spec] for spec in corpora}
+            targets = {spec: (directories[spec], self._hashed_files(spec)) for spec in corpora}
             clean_corpora(self._runner, self._data, targets, cleaner(), self._codes, self._progress)
             return
         for spec, rows in corpora.items():
@@ -243,15 +243,11 @@ class _Preparation:
 
     def _corpus_identity(self, spec: str) -> list:
         """What a corpus is: its kind, and names and content of its files or its name."""
-        files = corpora_lib.corpus_files(spec, self._codes)
-        if not files:
-            return [spec]
-        top = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in files])
-        return [
-            spec.partition(":")[0],
-            spec.partition("?")[2],
-            [[os.path.relpath(os.path.abspath(f), top), self._hashes.get(f)] for f in files],
-        ]
+        files = self._hashed_files(spec)
+        return [spec.partition(":")[0], spec.partition("?")[2], files] if files else [spec]
+
+    def _hashed_files(self, spec: str) -> list[tuple[str, str]]:
+        return corpora_lib.hashed_files(spec, self._codes, self._hashes.get)
 
     def _make_vocab(self, texts: Mapping, masks: Callable[[str], list[np.ndarray]]) -> Vocab:
         """Loads the finished vocabulary, or trains or copies it."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.data import corpora as corpora_lib
 from xling_jax.data.cleaning import RowCleaner
+from xling_jax.data.file_hashes import hash_file
 from xling_jax.data.jobs import (
     Runner,
     check_is_there,
@@ -50,7 +51,7 @@ _UNKNOWN_SIZE = 1 << 28
 def clean_corpora(
     runner: Runner,
     directory: Path,
-    corpora: Mapping[str, Path],
+    corpora: Mapping[str, tuple[Path, Sequence[tuple[str, str]]]],
     cleaner: RowCleaner,
     languages: Sequence[str],
     progress: Callable[..., Iterable],
@@ -60,7 +61,7 @@ def clean_corpora(
     Args:
         runner: where.
         directory: `WORKDIR/data`.
-        corpora: spec -> where to write.
+        corpora: spec -> where to write, and `corpora.hashed_files` as the driver sees them.
         cleaner: the rules.
         languages: the languages wanted.
         progress: wraps an iterable: `progress(items, desc, total)`.
@@ -73,10 +74,14 @@ def clean_corpora(
     scratch = directory / ".clean.partial"
     forget_errors(scratch)
     function = save_function(scratch, ChunkCleaner(cleaner))
-    todo = {s: scratch / t.name for s, t in corpora.items() if not _is_cleaned(scratch / t.name)}
+    todo = {
+        spec: (scratch / text.name, tuple(files))
+        for spec, (text, files) in corpora.items()
+        if not _is_cleaned(scratch / text.name)
+    }
     readings = tuple(
-        (spec, _absolute(spec), tuple(languages), str(chunks), function)
-        for spec, chunks in todo.items()
+        (spec, _absolute(spec), tuple(languages), files, str(chunks), function)
+        for spec, (chunks, files) in todo.items()
     )
     for spec in corpora:
         if spec.startswith("tfds:"):
@@ -84,7 +89,7 @@ def clean_corpora(
     if readings:
         sizes = tuple(_size(spec, languages) for spec in todo)
         runner.run(_CleanCorpora(f"cleaning {len(readings)} corpora", scratch, readings, sizes))
-    for spec, text in corpora.items():
+    for spec, (text, _) in corpora.items():
         check_is_there(scratch / text.name / _ROWS, scratch)
         counter, num_chunks = load(scratch / text.name / _ROWS)
         paths = _numbered(scratch / text.name, num_chunks)
@@ -148,6 +153,7 @@ class _CleanCorpora:
     scratch: Path
     readings: tuple[tuple, ...]
     sizes: tuple[int, ...]
+    reads_corpora: bool = True
     inputs: tuple[Path, ...] = ()
     outputs: tuple[Path, ...] = ()
 
@@ -163,7 +169,7 @@ class _CleanCorpora:
             | "Clean" >> beam.MapTuple(_clean_chunk)
         )
 
-    def share(self, processes: Processes) -> tuple[Callable[[Any], Any], Iterator[Any]]:
+    def share(self, processes: Processes) -> tuple[Callable[[Any], Any], Iterable[Any]]:
         shares = shares_of(self.sizes, processes.index, processes.count)
         return _call_clean_chunk, (
             chunk
@@ -182,6 +188,7 @@ class _WriteShards:
     outputs: tuple[Path, ...]
     num_shards: int
     function: str
+    reads_corpora: bool = False
 
     def build(self, pipeline: "beam.Pipeline") -> None:
         import apache_beam as beam
@@ -193,11 +200,11 @@ class _WriteShards:
             | "Tokenise" >> beam.Map(_write_shard, str(self.scratch), self.function)
         )
 
-    def share(self, processes: Processes) -> tuple[Callable[[Any], Any], Iterator[Any]]:
+    def share(self, processes: Processes) -> tuple[Callable[[Any], Any], Iterable[Any]]:
         function = functools.partial(
             _write_shard, scratch=str(self.scratch), function=self.function
         )
-        return function, iter(range(processes.index, self.num_shards, processes.count))
+        return function, range(processes.index, self.num_shards, processes.count)
 
 
 def shares_of(sizes: Sequence[int], index: int, count: int) -> list[tuple[float, float]]:
@@ -238,6 +245,7 @@ def _read_chunks(
     spec: str,
     where: str,
     languages: Sequence[str],
+    files: Sequence[tuple[str, str]],
     directory: str,
     function: str,
     *,
@@ -247,15 +255,20 @@ def _read_chunks(
     if share[0] == share[1]:
         return
     counter, num_chunks = RowCounter(spec), 0
-    rows = Path(directory, _ROWS)
-    with keeping_error(rows):
+    # An error record for each reader: that one succeeds does not mean that another has.
+    with keeping_error(Path(directory, f"{_ROWS}-{share[0]:.9f}")):
+        if list(files) != corpora_lib.hashed_files(where, languages, hash_file):
+            raise ValueError(
+                f"{where}: has another content than where the work was begun; let all see the same "
+                "files, which do not change meanwhile"
+            )
         for chunk in counter.chunks(corpora_lib.read_corpus(where, languages)):
             path = _numbered_path(Path(directory), num_chunks)
             if is_in(num_chunks, share) and not path.exists():
                 yield str(path), function, chunk
             num_chunks += 1
         if share[0] == 0:
-            save(rows, (counter, num_chunks))
+            save(Path(directory, _ROWS), (counter, num_chunks))
 
 
 def _clean_chunk(path: str, function: str, chunk: list[Mapping[str, str]]) -> None:
@@ -276,7 +289,7 @@ def _write_shard(number: int, scratch: str, function: str) -> None:
         tokenizer = load_function(function)
         if shard.counts() is not None:
             return
-        with tempfile.TemporaryDirectory(dir=scratch) as own:
+        with tempfile.TemporaryDirectory(dir=scratch, prefix=".") as own:
             write_tokens(Path(own), shard, [tokenizer(part) for part in shard.parts])
             # The directory comes before its counts.
             for path in sorted(Path(own).iterdir()):

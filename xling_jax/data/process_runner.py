@@ -3,16 +3,17 @@
 The first process drives: it runs `prepare` and announces each job by a file, which the others are
 waiting for. They need no settings and look at no corpus before there is work.
 
-    DIR/data/.jobs/00000000     the first job, and so on; None: there are no more
+    DIR/data/.jobs.partial/00000000     the first job, and so on; None: there are no more
 """
 
+import contextlib
 import logging
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
 from typing import Any
 
-from xling_jax.data.jobs import Job, appears, load, save
+from xling_jax.data.jobs import Job, appears, forget_errors, load, save
 from xling_jax.data.workers import map_in_order
 from xling_jax.processes import Processes
 
@@ -42,7 +43,7 @@ class ProcessRunner:
         # Absolute paths of the first process are in the jobs.
         self._directory, self._processes = directory.absolute(), processes
         self._num_workers, self._progress = num_workers, progress
-        self._jobs, self._num_jobs = self._directory / ".jobs", 0
+        self._jobs, self._num_jobs = self._directory / ".jobs.partial", 0
         self._is_finished = False
 
     def run(self, job: Job) -> None:
@@ -76,19 +77,22 @@ class ProcessRunner:
         self._meet("leave")
         shutil.rmtree(self._jobs, ignore_errors=True)
 
-    def help_first(self, get_ready: Callable[[], Any] | None = None) -> None:
+    def help_first(self, get_ready: Callable[[], Any] = lambda: None) -> None:
         """Does this process' share of jobs until there are no more.
 
         Args:
-            get_ready: called before the first job.
+            get_ready: called before a job that reads corpora.
 
         Raises:
             ValueError, OSError: as the jobs, or if another process has ended.
         """
+        # Process 0 would take what earlier runs left here for errors of now. It may just be removing
+        # them, where both see one directory.
+        with contextlib.suppress(FileNotFoundError):
+            forget_errors(self._directory)
         while job := self._next():
-            if get_ready:
+            if job.reads_corpora:
                 get_ready()
-                get_ready = None
             for path in (job.scratch, *job.inputs):
                 self._processes.receive(path)
             for path in (job.scratch, *job.outputs):
@@ -99,7 +103,6 @@ class ProcessRunner:
     def _announce(self, job: Job | None) -> None:
         if not self._num_jobs:
             shutil.rmtree(self._jobs, ignore_errors=True)
-            self._jobs.mkdir(parents=True, exist_ok=True)
         save(self._next_path(), (str(self._directory), job))
         self._processes.send(self._jobs)
         for path in (job.scratch, *job.inputs) if job else ():
@@ -116,18 +119,21 @@ class ProcessRunner:
                 "not see it; choose a --workdir on a file system that all processes share"
             )
         directory, job = load(path)
-        if directory != str(self._directory):
+        if job and directory != str(self._directory):
             raise ValueError(
                 f"process 0 prepares data in {directory}, process {self._processes.index} in "
-                f"{self._directory}; all must have the workdir under one path"
+                f"{self._directory}; let all have the workdir under one path, or, if it is at "
+                "gs://, the same $XDG_CACHE_HOME or home"
             )
         return job
 
     def _do(self, job: Job) -> None:
         own = f"share of process {self._processes.index} of {self._processes.count}"
+        _logger.info("%s, %s", job.name, own)
         function, pieces = job.share(self._processes)
+        total = len(pieces) if isinstance(pieces, Sized) else None
         results = map_in_order(function, pieces, self._num_workers)
-        num_pieces = sum(1 for _ in self._progress(results, f"{job.name}, {own}", None))
+        num_pieces = sum(1 for _ in self._progress(results, job.name, total))
         _logger.info("%s, %s: %d pieces", job.name, own, num_pieces)
         if self._processes.index:
             for path in (job.scratch, *job.outputs):
