@@ -86,8 +86,8 @@ class ProcessRunner:
         Raises:
             ValueError, OSError: as the jobs, or if another process has ended.
         """
-        # Process 0 would take what earlier runs left here for errors of now. It may just be removing
-        # them, where both see one directory.
+        # Process 0 would take what earlier runs left here for errors of now. Where both see one
+        # directory, it may just be removing them.
         with contextlib.suppress(FileNotFoundError):
             forget_errors(self._directory)
         while job := self._next():
