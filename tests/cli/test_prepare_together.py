@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli import processes_for_cli as processes
 from tests.cli.corpora_for_cli import arguments, write_tsv
+from tests.data.small_corpus import tree
 from tests.train.processes import wait_for
 
 pytestmark = pytest.mark.slow
@@ -44,14 +45,6 @@ def prepare(corpora: Path, workdir: Path, *overrides: str) -> list[str]:
 
 def names(corpora: Path) -> str:
     return f"('tsv:{corpora}/first.tsv','tsv:{corpora}/second.tsv')"
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.test_prepare import WORDS, write_corpus
+from tests.data.small_corpus import WORDS, tree, write_corpus
 from xling_jax.data import jobs, pair_text, pair_tokens, prepare_jobs
 from xling_jax.data.beam import BeamRunner
 from xling_jax.data.prepare import prepare
@@ -36,15 +36,6 @@ def settings(*specs: str, **changes) -> dict:
         "vocab": {"size": 80, "sample_sentences": 300},
         "num_workers": 1,
         **changes,
-    }
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    """Content of all files but the lock."""
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != ".lock"
     }
 
 

@@ -3,58 +3,17 @@
 import gzip
 import json
 import os
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.data.small_corpus import settings, tree, write_corpus
 from xling_jax.data import corpora, pair_text, pair_tokens
 from xling_jax.data import prepare as prepare_lib
 from xling_jax.data.cleaning import REASONS
 from xling_jax.data.prepare import load_prepared, prepare
 from xling_jax.data.shards import PairTokens
 from xling_jax.data.vocab import Vocab
-from xling_jax.data.workers import map_in_order
-
-WORDS = {
-    "de": ["Haus", "Baum", "Straße", "Wasser", "Brot", "Himmel", "Licht", "Vogel", "Stein"],
-    "en": ["house", "tree", "street", "water", "bread", "sky", "light", "bird", "stone"],
-    "fr": ["maison", "arbre", "rue", "eau", "pain", "ciel", "lumière", "oiseau", "pierre"],
-}
-
-
-def write_corpus(path: Path, num_rows: int, languages=("de", "en", "fr"), seed=0) -> str:
-    """Writes rows whose i-th words translate one another; returns the corpus's name."""
-    rng = np.random.default_rng(seed)
-    lines = ["\t".join(languages)]
-    for _ in range(num_rows):
-        ids = rng.integers(0, 9, rng.integers(4, 12))
-        lines.append("\t".join(" ".join(WORDS[code][i] for i in ids) for code in languages))
-    path.write_text("\n".join(lines) + "\n")
-    return f"tsv:{path}"
-
-
-def settings(*specs: str, **changes) -> dict:
-    """Keyword arguments for `prepare` that suit a tiny corpus."""
-    return {
-        "languages": ("de", "en", "fr"),
-        "corpora": specs,
-        "pairs": ("de-en", "en-de", "fr-en"),
-        "vocab": {"size": 80, "sample_sentences": 300},
-        "seed": 3,
-        "num_workers": 1,
-        **changes,
-    }
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    """Content of all files but the lock."""
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
 
 
 @pytest.fixture(autouse=True)
@@ -327,129 +286,3 @@ def test_sample_of_the_vocabulary_has_the_size_asked_for(corpus, tmp_path, monke
     monkeypatch.setattr(prepare_lib, "train_vocab", counted)
     prepare(workdir=tmp_path / "w", **settings(corpus))
     assert abs(sizes[0] - 300) <= 4
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ("de\ten\n\t\n \t \n", "no line below the header holds text in de or en"),
-        ("de\ten\n", "no line below the header holds text in de or en"),
-        ("", "empty"),
-        (
-            "de\ten\nJa\t\n\tYes\n",
-            r"cleaning dropped every row \(2 empty\)|none of 2 rows holds both",
-        ),
-        ("de\ten\nOK\tOK\n", r"cleaning dropped every row \(1 identical\)"),
-    ],
-)
-def test_a_corpus_without_usable_rows_is_named(tmp_path, content, message):
-    path = tmp_path / "corpus.tsv"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=message) as error:
-        prepare(workdir=tmp_path / "w", **settings(f"tsv:{path}", pairs=("de-en",)))
-    assert "corpus.tsv" in str(error.value)
-    assert not list((tmp_path / "w/data").glob("text/*"))
-
-
-def test_wrong_arguments_are_explained_before_data_is_touched(corpus, tmp_path):
-    for changes, message in [
-        ({"pairs": ("de-xx",)}, "data.pairs: unknown language 'xx'; known: de, en, fr"),
-        ({"pairs": "de-en"}, "data.pairs must be a list"),
-        ({"pairs": ()}, "data.pairs must be a list of at least one"),
-        ({"corpora": ()}, "data.corpora must be a list of at least one"),
-        ({"corpora": (corpus, corpus)}, "names tsv:.*corpus.tsv twice"),
-        ({"vocab": {"sizes": 3}}, "vocab.sizes: no such setting; did you mean size"),
-        ({"vocab": {"model_type": "char"}}, "model_type must be one of bpe, unigram, word"),
-        ({"cleaning": {"max_wordz": 3}}, "cleaning.max_wordz: no such setting"),
-        ({"layout": "bert"}, "layout must be one of laser, dual, masked"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            prepare(workdir=tmp_path / "w", **settings(corpus, **changes))
-    assert not (tmp_path / "w").exists()
-
-
-def test_a_pair_no_corpus_has_is_an_error(tmp_path):
-    spec = write_corpus(tmp_path / "a.tsv", 50, ("de", "en"))
-    with pytest.raises(ValueError, match="no corpus has rows of en-fr"):
-        prepare(workdir=tmp_path / "w", **settings(spec))
-
-
-def test_a_missing_corpus_is_an_error_before_the_first_is_cleaned(corpus, tmp_path):
-    with pytest.raises((ValueError, OSError), match="no.tsv"):
-        prepare(workdir=tmp_path / "w", **settings(corpus, f"tsv:{tmp_path}/no.tsv"))
-    assert not (tmp_path / "w/data/text").exists()
-
-
-def test_a_vocabulary_of_another_family_is_refused(corpus, tmp_path):
-    dual = prepare(workdir=tmp_path / "a", **settings(corpus, layout="dual"))
-    vocab = {"model": str(dual.vocab_path)}
-    with pytest.raises(ValueError, match="the layout 'laser' needs"):
-        prepare(workdir=tmp_path / "w", **settings(corpus, vocab=vocab))
-
-
-def test_loading_unprepared_data_says_what_to_run(tmp_path):
-    with pytest.raises(ValueError, match="run `xling prepare` first"):
-        load_prepared(tmp_path)
-
-
-def test_a_workdir_that_cannot_be_made_is_named(corpus, tmp_path):
-    with pytest.raises(OSError, match="corpus.tsv"):
-        prepare(workdir=tmp_path / "corpus.tsv" / "w", **settings(corpus))
-
-
-@pytest.fixture
-def mounted(tmp_path):
-    """Mounts a small file system; skips where that is not allowed."""
-    directories = []
-
-    def mount(options: str) -> Path:
-        directory = tmp_path / f"mount{len(directories)}"
-        directory.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            pytest.skip("mounting needs root")
-        directories.append(directory)
-        return directory
-
-    yield mount
-    for directory in directories:
-        subprocess.run(["umount", str(directory)], check=False)
-
-
-def test_read_only_workdir_is_an_oserror_with_its_path(corpus, mounted):
-    with pytest.raises(OSError, match="Read-only file system.*mount0/w"):
-        prepare(workdir=mounted("ro,size=1m") / "w", **settings(corpus))
-
-
-@pytest.mark.parametrize("size_kb", [8, 24, 60, 120])
-def test_full_disk_is_an_oserror_with_its_path_and_leaves_nothing_half(corpus, mounted, size_kb):
-    workdir = mounted(f"size={size_kb}k") / "w"
-    with pytest.raises(OSError, match=f"{workdir}/"):
-        prepare(workdir=workdir, **settings(corpus))
-    assert not (workdir / "data/manifest.json").exists()
-    for pair in (workdir / "data").glob("??-??"):
-        assert len(PairTokens(pair)) == json.loads((pair / "pair.json").read_text())["rows"]
-
-
-def _square(value: int) -> int:
-    return value * value
-
-
-def _fail_at_three(value: int) -> int:
-    if value == 3:
-        raise ValueError("three")
-    return value
-
-
-def _exit(value: int) -> int:
-    os._exit(9)
-
-
-def test_map_in_order_keeps_order_and_errors_of_processes():
-    assert list(map_in_order(_square, range(20), 2)) == [i * i for i in range(20)]
-    with pytest.raises(ValueError, match="three"):
-        list(map_in_order(_fail_at_three, range(20), 2))
-    with pytest.raises(OSError, match="start again with num_workers=1"):
-        list(map_in_order(_exit, range(20), 2))

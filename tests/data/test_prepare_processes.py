@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.data.small_corpus import tree
 from xling_jax.data.shards import PairTokens
 
 pytestmark = pytest.mark.slow
@@ -58,14 +59,6 @@ def start(corpus: Path, workdir: Path, num_workers: int = 1, limit: int = 0) -> 
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
 
 
 @pytest.fixture(scope="module")

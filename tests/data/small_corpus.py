@@ -1,0 +1,44 @@
+"""A tiny parallel corpus, the arguments that prepare it, and what is left on disk."""
+
+from pathlib import Path
+
+import numpy as np
+
+WORDS = {
+    "de": ["Haus", "Baum", "Straße", "Wasser", "Brot", "Himmel", "Licht", "Vogel", "Stein"],
+    "en": ["house", "tree", "street", "water", "bread", "sky", "light", "bird", "stone"],
+    "fr": ["maison", "arbre", "rue", "eau", "pain", "ciel", "lumière", "oiseau", "pierre"],
+}
+
+
+def write_corpus(path: Path, num_rows: int, languages=("de", "en", "fr"), seed=0) -> str:
+    """Writes rows whose i-th words translate one another; returns the corpus's name."""
+    rng = np.random.default_rng(seed)
+    lines = ["\t".join(languages)]
+    for _ in range(num_rows):
+        ids = rng.integers(0, 9, rng.integers(4, 12))
+        lines.append("\t".join(" ".join(WORDS[code][i] for i in ids) for code in languages))
+    path.write_text("\n".join(lines) + "\n")
+    return f"tsv:{path}"
+
+
+def settings(*specs: str, **changes) -> dict:
+    """Keyword arguments for `prepare` that suit a tiny corpus."""
+    return {
+        "languages": ("de", "en", "fr"),
+        "corpora": specs,
+        "pairs": ("de-en", "en-de", "fr-en"),
+        "vocab": {"size": 80, "sample_sentences": 300},
+        "seed": 3,
+        "num_workers": 1,
+        **changes,
+    }
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Content of all files but the lock."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
