@@ -50,9 +50,8 @@ import argparse, logging, os, signal, sys
 from jax.experimental import multihost_utils
 from xling_jax.cli import common, distributed
 
-distributed.HEARTBEAT_TIMEOUT_S = 5
-if os.environ.get("JOIN_WITHIN_S"):
-    distributed.JOIN_WITHIN_S = int(os.environ["JOIN_WITHIN_S"])
+distributed.HEARTBEAT_TIMEOUT_S = int(os.environ.get("HEARTBEAT_S", 5))
+distributed.JOIN_WITHIN_S = int(os.environ.get("JOIN_WITHIN_S", 60))
 logging.basicConfig(level=logging.INFO)
 parser = argparse.ArgumentParser()
 distributed.add_arguments(parser)
@@ -134,7 +133,8 @@ def test_an_error_in_one_ends_both(number):
     assert statuses[1 - number] < 0 or "another process has ended" in errors[1 - number]
 
 
-def test_wrong_use_found_late_has_its_status():
+def test_wrong_use_found_late_has_its_status(monkeypatch):
+    monkeypatch.setenv("HEARTBEAT_S", "60")  # far from the time that the first lingers
     assert finish(start_pair("use", "use"))[0] == [2, 2]
 
 
