@@ -5,10 +5,11 @@
 #   launch/local.sh 2 train --config configs/ct_laser.py:small --workdir runs/two
 #
 # The log of process I is WORKDIR/logs/process-I.log; that of process 0 is also shown here.
-# Ctrl-C and SIGTERM go to all processes: they save a checkpoint of the same step and leave. When
+# Ctrl-C and SIGTERM go to all processes: in training they save a checkpoint of the same step and
+# leave; otherwise they just end, and prepare keeps what is finished. When
 # one ends with an error, the others are told to end. Whoever is left GRACE seconds later is
 # killed, as is everybody at a second Ctrl-C. The exit status is that of the first process that
-# did not end with 0; 143 means told to stop and saved: the same command continues.
+# did not end with 0; 143 means told to stop: the same command continues.
 #
 # variables
 #   DEVICES=1   make-believe CPU devices of each process

@@ -257,3 +257,9 @@ def test_a_key_that_is_not_there_cannot_be_set():
     apply_size(config, "small")
     with pytest.raises(AttributeError, match="warmup"):
         config.train.warmup = 3
+
+
+def test_of_an_override_given_twice_the_last_counts():
+    words = ["--config.languages=('en','de')", "--config.seed=3", "--config.languages=('en','fr')"]
+    config = load_config("configs/ct_laser.py:smoke", [*words, "--config.seed=4"])
+    assert (tuple(config.languages), config.seed) == (("en", "fr"), 4)

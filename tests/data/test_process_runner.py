@@ -27,14 +27,16 @@ class WriteNumbers:
         jobs.save(self.scratch / str(number), number)
 
 
-def helper(directory, announced, **how):
+def helper(directory, announced, settings="settings", **how):
     """Process 1 of 2, for which the first has announced everything already."""
     for number, job in enumerate(announced):
-        jobs.save(directory / f".jobs.partial/{number:08d}", job)
+        where, job = job
+        jobs.save(directory / f".jobs.partial/{number:08d}", (where, "settings", job))
     met = []
     processes = Processes(1, 2, met.append, **how)
     progress = lambda items, desc, total=None: items
-    return ProcessRunner(directory, processes, num_workers=1, progress=progress), met
+    how = {"settings": settings, "num_workers": 1, "progress": progress}
+    return ProcessRunner(directory, processes, **how), met
 
 
 def test_a_helper_does_its_share_of_each_job(tmp_path):
@@ -63,4 +65,10 @@ def test_a_workdir_under_another_path_is_refused_if_there_is_work(tmp_path):
     with pytest.raises(
         ValueError, match="process 0 prepares data in /elsewhere/data, process 1 in"
     ):
+        runner.help_first()
+
+
+def test_another_config_is_refused_even_without_work(tmp_path):
+    runner, _ = helper(tmp_path, [(str(tmp_path), None)], settings="other")
+    with pytest.raises(ValueError, match="process 1 was started with another config of the data"):
         runner.help_first()

@@ -100,7 +100,7 @@ def load_config(path: str, overrides: Sequence[str] = ()) -> ConfigDict:
 
     Args:
         path: a Python file with `get_config(arg)`; `FILE.py:ARG` passes ARG.
-        overrides: `--config.a.b=value`.
+        overrides: `--config.a.b=value`; of several for one key the last counts.
 
     Raises:
         UsageError: for a missing file, an unknown key or a value of the wrong type.
@@ -108,6 +108,8 @@ def load_config(path: str, overrides: Sequence[str] = ()) -> ConfigDict:
     file = path.split(":")[0]
     if not Path(file).is_file():
         raise UsageError(f"--config {file}: no such file; configs/ holds those of the papers")
+    # Given twice, a tuple would be joined to the one before.
+    overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())
     try:
         config = _parse_flags(config_flags.DEFINE_config_file, path, [f"--config={path}"])
         for word in overrides:

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from xling_jax.cli import common, distributed
 from xling_jax.cli.remote_arguments import local_config
 from xling_jax.cli.remote_workdir import Workdir
+from xling_jax.data.atomic_files import fingerprint
 from xling_jax.data.beam import BeamRunner
 from xling_jax.data.cleaning import REASONS
 from xling_jax.data.jobs import Runner
@@ -143,7 +144,11 @@ def prepare_workdir(
     if processes.count > 1:
         workers = num_workers or max(1, num_cores() // processes.num_here)
         runner = ProcessRunner(
-            workdir.path / "data", processes, num_workers=workers, progress=_progress
+            workdir.path / "data",
+            processes,
+            settings=fingerprint(settings),
+            num_workers=workers,
+            progress=_progress,
         )
 
     def prepare_here() -> PreparedData:

@@ -28,6 +28,7 @@ class ProcessRunner:
     Args:
         directory: `WORKDIR/data`, under one path in all processes.
         processes: who shares the work.
+        settings: a fingerprint of what data are prepared with, which must be that of all.
         num_workers: processes that each of them starts for its share.
         progress: wraps an iterable for display, called as `progress(items, desc, total)`.
     """
@@ -37,12 +38,13 @@ class ProcessRunner:
         directory: Path,
         processes: Processes,
         *,
+        settings: str,
         num_workers: int,
         progress: Callable[..., Iterable],
     ):
         # Absolute paths of the first process are in the jobs.
         self._directory, self._processes = directory.absolute(), processes
-        self._num_workers, self._progress = num_workers, progress
+        self._settings, self._num_workers, self._progress = settings, num_workers, progress
         self._jobs, self._num_jobs = self._directory / ".jobs.partial", 0
         self._is_finished = False
 
@@ -103,7 +105,7 @@ class ProcessRunner:
     def _announce(self, job: Job | None) -> None:
         if not self._num_jobs:
             shutil.rmtree(self._jobs, ignore_errors=True)
-        save(self._next_path(), (str(self._directory), job))
+        save(self._next_path(), (str(self._directory), self._settings, job))
         self._processes.send(self._jobs)
         for path in (job.scratch, *job.inputs) if job else ():
             self._processes.send(path)
@@ -118,7 +120,12 @@ class ProcessRunner:
                 f"{path}: process 0 has put this there, where process {self._processes.index} does "
                 "not see it; choose a --workdir on a file system that all processes share"
             )
-        directory, job = load(path)
+        directory, settings, job = load(path)
+        if settings != self._settings:
+            raise ValueError(
+                f"process {self._processes.index} was started with another config of the data than "
+                "process 0; start all with the same arguments"
+            )
         if job and directory != str(self._directory):
             raise ValueError(
                 f"process 0 prepares data in {directory}, process {self._processes.index} in "
