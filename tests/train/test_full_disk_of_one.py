@@ -54,7 +54,9 @@ def test_a_full_disk_of_one_ends_both_and_the_last_checkpoint_continues(
     pair = processes.start_several(2, *arguments, **options, at_step=at_step)
     statuses = end_together(pair)
     assert statuses[number] == 1 and statuses[1 - number] not in (0, None)
-    assert "File too large" in processes.log_text(tmp_path, number)
+    said = processes.log_text(tmp_path, number)
+    # The log is a file as well, and may be full of traces before the reason is told.
+    assert "File too large" in said or len(said.encode()) >= ROOM_BYTES - 1000
     assert whole(tmp_path)[-1] in (2, 4)  # the second may be under way
     pair = processes.start_several(2, *arguments, **options)
     assert finish_all(pair) == [0, 0], processes.log_texts(tmp_path)
