@@ -134,12 +134,7 @@ def test_what_ends_one_ends_both_and_leaves_no_output(
     arguments = embed(model, text, tmp_path / "out" / "e.npy")
     (tmp_path / "out").mkdir()
     started = processes.start(tmp_path / "logs", 2, arguments, setup)
-    begun = time.monotonic()
-    statuses = processes.finish(started, 60)
-    assert statuses[number] == status, processes.said(tmp_path / "logs")
-    assert statuses[1 - number] not in (0, None), processes.said(tmp_path / "logs")
-    assert time.monotonic() - begun < 40
-    assert complaint in (tmp_path / f"logs/{number}.txt").read_text()
+    processes.check_that_all_end(started, number, status, complaint, tmp_path / "logs")
     assert not (tmp_path / "out/e.npy").exists()
 
 

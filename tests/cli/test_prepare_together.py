@@ -132,12 +132,7 @@ def test_what_ends_one_ends_all_and_the_next_run_goes_on(
 ):
     command = prepare(corpora, tmp_path / "w")
     started = processes.start(tmp_path / "logs", 2, command, setup)
-    begun = time.monotonic()
-    statuses = processes.finish(started, 60)
-    assert statuses[number] == status, processes.said(tmp_path / "logs")
-    assert statuses[1 - number] not in (0, None), processes.said(tmp_path / "logs")
-    assert time.monotonic() - begun < 40
-    assert complaint in (tmp_path / f"logs/{number}.txt").read_text()
+    processes.check_that_all_end(started, number, status, complaint, tmp_path / "logs")
     assert not (tmp_path / "w/data/manifest.json").exists()
 
     processes.run(tmp_path / "again", 3, command, small_chunks)

@@ -39,12 +39,6 @@ def settings(*specs: str, **changes) -> dict:
     }
 
 
-@pytest.fixture
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(pair_text, "_CHUNK_ROWS", 40)
-    monkeypatch.setattr(pair_tokens, "SHARD_ROWS", 90)
-
-
 @pytest.fixture(scope="module")
 def direct() -> BeamRunner:
     return BeamRunner("direct")

@@ -8,18 +8,14 @@ import numpy as np
 import pytest
 
 from tests.data.small_corpus import settings, tree, write_corpus
-from xling_jax.data import corpora, pair_text, pair_tokens
+from xling_jax.data import corpora, pair_tokens
 from xling_jax.data import prepare as prepare_lib
 from xling_jax.data.cleaning import REASONS
 from xling_jax.data.prepare import load_prepared, prepare
 from xling_jax.data.shards import PairTokens
 from xling_jax.data.vocab import Vocab
 
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(pair_text, "_CHUNK_ROWS", 40)
-    monkeypatch.setattr(pair_tokens, "SHARD_ROWS", 90)
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 @pytest.fixture

@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.data.small_corpus import settings, write_corpus
-from xling_jax.data import pair_text, pair_tokens
 from xling_jax.data.prepare import load_prepared, prepare
 from xling_jax.data.shards import PairTokens
 
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(pair_text, "_CHUNK_ROWS", 40)
-    monkeypatch.setattr(pair_tokens, "SHARD_ROWS", 90)
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 @pytest.fixture

@@ -76,10 +76,24 @@ def sync_tree(directory: Path) -> None:
 def write_json(path: Path, value: object) -> None:
     """Writes JSON, sorted and indented, whole or not at all."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    temporary = path.with_name(f".{path.name}.tmp")
+    write_whole(path, text.encode())
+
+
+def write_whole(path: Path, content: bytes, writer: str = "tmp") -> None:
+    """Writes a file whole or not at all.
+
+    Args:
+        path: the file.
+        content: of it.
+        writer: part of the temporary name; of its own where several may write the same file.
+
+    Raises:
+        OSError: with the path; the file is as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{writer}")
     try:
-        with naming_errors(path), open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with naming_errors(path), open(temporary, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import pickle
 import time
 import uuid
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from xling_jax.data.atomic_files import naming_errors
+from xling_jax.data.atomic_files import write_whole
 from xling_jax.processes import Processes
 
 if TYPE_CHECKING:
@@ -172,14 +171,5 @@ def load_function(path: str) -> Callable[[Any], Any]:
 
 def _write_whole(path: Path, content: bytes) -> None:
     """Writes a file that appears whole; several processes may write the same."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with naming_errors(path), open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content, writer=uuid.uuid4().hex)

@@ -211,7 +211,7 @@ def shares_of(sizes: Sequence[int], index: int, count: int) -> list[tuple[float,
     """The parts of corpora that one of several processes cleans.
 
     Laid end to end, the corpora are cut into pieces of one length, so that few processes read the
-    same one: to read a corpus is a tenth of the work of cleaning it, and each reads it whole.
+    same one: each reads it whole, and to read is a twelfth of the work of cleaning.
 
     Args:
         sizes: of the corpora, in bytes.
