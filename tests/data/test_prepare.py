@@ -1,4 +1,4 @@
-"""Preparation: counts, determinism, doing only what is missing, and errors."""
+"""Preparation: counts, determinism, and doing only what is missing."""
 
 import gzip
 import json
