@@ -18,7 +18,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["xling_jax", "xling_jax.*"]),
-    package_data={"xling_jax": ["eval/report.css", "eval/report.js"]},
+    package_data={"xling_jax": ["report/report.css", "report/report.js"]},
     install_requires=[
         "absl-py",
         "flax>=0.12",

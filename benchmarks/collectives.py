@@ -29,7 +29,7 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int):
     """Compiles; returns exchanges, bytes of all parameters, memory of a device, seconds taken."""
     from xling_jax.cli import dry_run
     from xling_jax.cli.common import load_config
-    from xling_jax.data.batching import Bucket
+    from xling_jax.train.batching import Bucket
     from xling_jax.train.build import build, init_params
     from xling_jax.train.collectives import read_collectives
     from xling_jax.train.memory import update_memory

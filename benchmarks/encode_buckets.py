@@ -20,9 +20,9 @@ import jax
 import numpy as np
 
 import xling_jax
-from xling_jax.data.vocab import train_vocab
 from xling_jax.encode.encoder import Encoder, EncodeStats
 from xling_jax.models import registry
+from xling_jax.text.vocab import train_vocab
 
 
 def read_sentences(path: str, count: int, column: int) -> list[str]:

@@ -23,7 +23,7 @@ READERS = ("numpy", "tf.data")
 
 def write_corpus(directory: Path, rows: int, vocab_size: int) -> None:
     """One pair, `de-en`, of made-up sentences of about 30 tokens."""
-    from xling_jax.data.shards import token_dtype, write_shard
+    from xling_jax.corpora.shards import token_dtype, write_shard
 
     random = np.random.default_rng(0)
     size = random.lognormal(3.2, 0.6, rows)
@@ -38,7 +38,7 @@ def write_corpus(directory: Path, rows: int, vocab_size: int) -> None:
 
 def open_pairs(directory: str, config, pairs: list[str]):
     """The library's batches over a directory of token shards."""
-    from xling_jax.data.pairs import open_batches
+    from xling_jax.train.pairs import open_batches
 
     data = config.data
     return open_batches(
@@ -62,7 +62,7 @@ def count_tokens(batch) -> int:
 
 def serve_reader(batches, reader: str, num_batches: int) -> None:
     """Serves turns of `num_batches` batches each."""
-    from xling_jax.data.pairs import read_batches
+    from xling_jax.train.pairs import read_batches
 
     starts = itertools.count(0, num_batches)
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
-from xling_jax.data.languages import is_code, to_iso639_1
-from xling_jax.encode.sentence_splitting import split_sentences
+from xling_jax.text.languages import is_code, to_iso639_1
+from xling_jax.text.splitting import split_sentences
 
 ROWS_PER_DOCUMENT = 20
 

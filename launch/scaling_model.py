@@ -113,10 +113,10 @@ def make_update(name: str, rows: int) -> Update:
 
     from xling_jax.cli.common import load_config
     from xling_jax.cli.dry_run import abstract_batch
-    from xling_jax.data.batching import Bucket
-    from xling_jax.data.pairs import training_directions
     from xling_jax.train import flops
+    from xling_jax.train.batching import Bucket
     from xling_jax.train.build import build, init_params
+    from xling_jax.train.pairs import training_directions
     from xling_jax.train.state import count_parameters
 
     config = load_config(f"configs/{name}")

@@ -12,7 +12,8 @@ from xling_jax.cli import align
 from xling_jax.cli.common import UsageError, load_config
 from xling_jax.config import SIZES, apply_size, default_config
 from xling_jax.documents import lawdr
-from xling_jax.encode import document_inputs, sentence_splitting
+from xling_jax.encode import document_inputs
+from xling_jax.text import splitting as sentence_splitting
 from xling_jax.train import loop
 from xling_jax.train.build import put_encoder, put_word_vectors
 from xling_jax.train.check import check_config

@@ -14,10 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
 import xling_jax
-from xling_jax.data.vocab import train_vocab
 from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
 from xling_jax.sklearn import SentenceEmbedder
+from xling_jax.text.vocab import train_vocab
 
 SUNNY, RAINY = "sun shines on the warm sand", "rain falls on the cold street"
 TEXTS = [f"{weather} {i % 5}" for i in range(10) for weather in (SUNNY, RAINY)]

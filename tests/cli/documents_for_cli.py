@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from xling_jax.align.matching import align_documents
-from xling_jax.data.vocab import train_vocab
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.encode.encoder import Encoder
+from xling_jax.text.vocab import train_vocab
 
 DIM = 16
 NUM_DOCUMENTS = 30

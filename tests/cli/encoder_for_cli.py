@@ -5,9 +5,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from xling_jax.data.vocab import train_vocab
 from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
+from xling_jax.text.vocab import train_vocab
 
 _ARGUMENTS = {"width": 16, "layers": 1, "heads": 2, "ffn_width": 16}
 

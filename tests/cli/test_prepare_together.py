@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli import processes_for_cli as processes
 from tests.cli.corpora_for_cli import arguments, write_tsv
-from tests.data.small_corpus import tree
+from tests.corpora.small_corpus import tree
 from tests.train.processes import wait_for
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ CHUNKS = 10 + 5  # of the first and of the second corpus
 def small_chunks(number):
     """So that few rows are enough for all processes, and who dies is soon missed."""
     from xling_jax.cli import distributed
-    from xling_jax.data import jobs, pair_text, pair_tokens
+    from xling_jax.corpora import jobs, pair_text, pair_tokens
 
     distributed.HEARTBEAT_TIMEOUT_S, jobs._SEEN_WITHIN_S = 5, 1
     pair_text._CHUNK_ROWS, pair_tokens.SHARD_ROWS = CHUNK, SHARD
@@ -79,7 +79,7 @@ def test_several_processes_write_the_same_bytes_each_its_share(count, corpora, e
 
 
 def killed_while_it_cleans(number):
-    from xling_jax.data import prepare_jobs
+    from xling_jax.corpora import prepare_jobs
 
     small_chunks(number)
     clean = prepare_jobs._clean_chunk
@@ -96,7 +96,7 @@ def killed_while_it_cleans(number):
 
 
 def killed_while_it_tokenises(number):
-    from xling_jax.data import prepare_jobs
+    from xling_jax.corpora import prepare_jobs
 
     small_chunks(number)
     if number == 1:
@@ -104,7 +104,7 @@ def killed_while_it_tokenises(number):
 
 
 def first_killed_while_it_joins(number):
-    from xling_jax.data import prepare_jobs
+    from xling_jax.corpora import prepare_jobs
 
     small_chunks(number)
     prepare_jobs.join_chunks = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
@@ -159,7 +159,7 @@ def test_a_broken_corpus_is_one_line_of_the_first_process(corpora, tmp_path):
 
 
 def another_corpus_in_the_second(number):
-    from xling_jax.data import prepare_jobs
+    from xling_jax.corpora import prepare_jobs
 
     small_chunks(number)
     if number == 1:
@@ -177,7 +177,7 @@ def test_a_corpus_that_is_another_for_one_of_them_is_an_error(corpora, tmp_path)
 
 
 def endless_cleaning(number):
-    from xling_jax.data import prepare_jobs
+    from xling_jax.corpora import prepare_jobs
 
     small_chunks(number)
 

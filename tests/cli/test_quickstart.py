@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from xling_jax.cli import main, quickstart, train
-from xling_jax.data.quickstart_text import LANGUAGES, PRODUCTS, QuickstartText
-from xling_jax.data.vocab import train_vocab
+from xling_jax.corpora.quickstart_text import LANGUAGES, PRODUCTS, QuickstartText
 from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
+from xling_jax.text.vocab import train_vocab
 
 CONFIG = """
 from xling_jax.config import default_config

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polib
 
-from xling_jax.data.quickstart_text import PRODUCTS
+from xling_jax.corpora.quickstart_text import PRODUCTS
 
 _WORDS = Path(__file__).with_name("words.tsv")
 _VERB_LAST = ("de", "nl")

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xling_jax.data.vocab import train_vocab
 from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
+from xling_jax.text.vocab import train_vocab
 
 ENCODER_ARGS = {"width": 16, "layers": 1, "heads": 2, "ffn_width": 16}
 MAX_LENGTH_TOKENS = 40

@@ -12,8 +12,9 @@ import pytest
 import xling_jax
 from xling_jax.cli import embed
 from xling_jax.cli.common import UsageError
-from xling_jax.encode import document_inputs, sentence_splitting
-from xling_jax.encode.embeddings_io import read_embeddings
+from xling_jax.encode import document_inputs
+from xling_jax.files.embeddings import read_embeddings
+from xling_jax.text import splitting as sentence_splitting
 
 LINES = ["la mo ti", "", "ren su\u2028kel da", "  ", "\ufeffla", "né bor\r", "la mo ti"]
 

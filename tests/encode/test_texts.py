@@ -3,6 +3,7 @@ import itertools
 import pytest
 
 from xling_jax.encode import texts
+from xling_jax.text import splitting
 
 
 @pytest.mark.parametrize(
@@ -20,13 +21,13 @@ from xling_jax.encode import texts
     ],
 )
 def test_documents_are_cut_into_sentences(document, sentences):
-    assert texts.document_sentences(document) == sentences
+    assert splitting.document_sentences(document) == sentences
 
 
 @pytest.mark.parametrize("document", [None, 3, [1], ["a", None]])
 def test_other_documents_are_refused(document):
     with pytest.raises(ValueError, match="must be a"):
-        texts.document_sentences(document)
+        splitting.document_sentences(document)
 
 
 def test_windows_are_bounded_in_sentences_and_characters(monkeypatch):

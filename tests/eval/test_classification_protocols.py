@@ -10,12 +10,13 @@ import pytest
 import xling_jax
 from xling_jax.cli import evaluate_classification as command
 from xling_jax.cli import main
-from xling_jax.data.vocab import train_vocab
+from xling_jax.encode import document_modes
 from xling_jax.encode.model_directory import save_model
-from xling_jax.encode.texts import document_sentences
-from xling_jax.eval import classification, classification_tables, document_modes, protocols
+from xling_jax.eval import classification, classification_tables, protocols
 from xling_jax.eval.classification_data import ClassificationData, LabelledText
 from xling_jax.models import registry
+from xling_jax.text.splitting import document_sentences
+from xling_jax.text.vocab import train_vocab
 
 LABELS = ("cold", "hot")
 

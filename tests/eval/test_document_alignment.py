@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from xling_jax.align.matching import align_documents
+from xling_jax.documents import records as document_data
 from xling_jax.documents.lawdr import Lawdr
-from xling_jax.eval import document_alignment, document_data
+from xling_jax.eval import document_alignment
 from xling_jax.eval.document_alignment import CELLS, PairCounts, recall
 
 DIM = 24

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from xling_jax.eval import neighbors, pictures, results, retrieval
+from xling_jax.eval import neighbors, results, retrieval
+from xling_jax.report import pictures
 
 
 def test_results_are_written_whole_or_not_at_all(tmp_path):

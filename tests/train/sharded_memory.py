@@ -11,7 +11,7 @@ import jax
 from tests.train.synthetic import smoke_config
 from xling_jax.cli import dry_run
 from xling_jax.config import laser_config, set_width
-from xling_jax.data.batching import Bucket
+from xling_jax.train.batching import Bucket
 from xling_jax.train.build import build, init_params
 from xling_jax.train.collectives import read_collectives
 from xling_jax.train.memory import share_bytes, update_memory

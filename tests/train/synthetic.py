@@ -8,7 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax.config import apply_size, default_config
-from xling_jax.data.shards import pack_rows, pair_name, write_shard
+from xling_jax.corpora.shards import pack_rows, pair_name, write_shard
 from xling_jax.train.loop import Corpus
 
 VOCAB_SIZE = 60

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from xling_jax.align.mining import MinedPairs
-    from xling_jax.eval.document_data import Documents
+    from xling_jax.documents.records import Documents
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _read_sides(args: argparse.Namespace, paths: list[str]) -> list[Documents]:
     """Everything of the documents but their text, which is read again to encode it."""
-    from xling_jax.eval.document_data import choose_language, collect_documents
+    from xling_jax.documents.records import choose_language, collect_documents
 
     sides = []
     for path, given, language in zip(paths, (args.source, args.target), args.languages):
@@ -175,7 +175,7 @@ def _read_sides(args: argparse.Namespace, paths: list[str]) -> list[Documents]:
 
 
 def _read_gold(args: argparse.Namespace, sides: list[Documents]) -> Any:
-    from xling_jax.eval.document_data import read_gold
+    from xling_jax.documents.records import read_gold
 
     return read_gold(args.gold, *sides) if args.gold else None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from xling_jax.cli.common import UsageError, load_config
 from xling_jax.cli.embed import DOCUMENT_MODES
-from xling_jax.encode.sentence_splitting import SPLITTERS, check_splitter
+from xling_jax.text.splitting import SPLITTERS, check_splitter
 
 AUTO = "auto"
 _CHOICES: dict[str, tuple[str, ...]] = {

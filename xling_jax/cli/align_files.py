@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.common import PlainProgress, progress
-from xling_jax.data.atomic_files import naming_errors
+from xling_jax.files.whole import naming_errors
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from xling_jax.eval.document_data import Documents
+    from xling_jax.documents.records import Documents
 
 
 @contextlib.contextmanager
@@ -46,7 +46,7 @@ def read_inputs(
     Yields:
         The texts, in order; none for a document without text.
     """
-    from xling_jax.eval.document_data import read_documents
+    from xling_jax.documents.records import read_documents
 
     read = read_documents(path, splitter=splitter)
     documents = filter(None, (d.sentences for d in read if d.language == side.language))
@@ -103,7 +103,7 @@ def read_vectors(path: str, side: Documents, dim: int | None) -> np.ndarray:
     Raises:
         ValueError: if there are more or fewer than the side has sentences.
     """
-    from xling_jax.encode.embeddings_io import read_embeddings
+    from xling_jax.files.embeddings import read_embeddings
 
     vectors = read_embeddings(path, dim=dim)
     count = sum(side.lengths)

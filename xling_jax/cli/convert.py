@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from xling_jax.cli.common import UsageError, refuse_existing, require_file
-from xling_jax.data.languages import is_code, to_iso639_1
+from xling_jax.text.languages import is_code, to_iso639_1
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def _run_laser(args: argparse.Namespace) -> None:
         require_file(args.vocabulary, "--vocabulary")
     refuse_existing(args.output, args.overwrite)
 
-    from xling_jax.encode.laser_checkpoint import convert_laser
+    from xling_jax.convert.laser_checkpoint import convert_laser
 
     recorded = convert_laser(
         args.checkpoint,
@@ -177,7 +177,7 @@ def _run_huggingface(args: argparse.Namespace) -> None:
         )
     refuse_existing(args.output, args.overwrite)
 
-    from xling_jax.encode.huggingface import convert_huggingface
+    from xling_jax.convert.huggingface import convert_huggingface
 
     recorded = convert_huggingface(
         args.checkpoint,

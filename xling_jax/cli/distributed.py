@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from xling_jax.cli import common
 
 if TYPE_CHECKING:
-    from xling_jax.processes import Processes
+    from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterat
         common.UsageError: if they do not fit each other, or there is no cluster to be found.
         OSError: if the others do not answer.
     """
-    from xling_jax.processes import Processes
+    from xling_jax.files.processes import Processes
 
     arguments = _initialize_arguments(args)
     if arguments is None:

@@ -11,10 +11,9 @@ from jax.extend import backend
 from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
 
-from xling_jax.data.batching import Bucket, make_buckets
-from xling_jax.data.pairs import training_directions
 from xling_jax.models.layers import padded_vocab_size
 from xling_jax.train import flops
+from xling_jax.train.batching import Bucket, make_buckets
 from xling_jax.train.build import build, compute_dtype, init_params
 from xling_jax.train.check import check_batch_multiple
 from xling_jax.train.collectives import read_collectives, summary
@@ -22,6 +21,7 @@ from xling_jax.train.memory import Memory, state_memory, update_memory, whole_by
 from xling_jax.train.mesh import AXES, make_mesh
 from xling_jax.train.objective import LossFn
 from xling_jax.train.optimizer import make_optimizer, make_schedule
+from xling_jax.train.pairs import training_directions
 from xling_jax.train.state import TrainState, abstract_state, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 

@@ -15,13 +15,19 @@ from xling_jax.cli.common import (
     progress,
     refuse_existing,
 )
-from xling_jax.data.languages import to_iso639_1
-from xling_jax.data.readers.lines import BrokenLine, read_line_blocks
-from xling_jax.data.readers.rows import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE
-from xling_jax.encode.sentence_splitting import SPLITTERS, check_splitter, split_sentences
+from xling_jax.files.lines import (
+    BROKEN_UTF8,
+    LINE_TOO_LONG,
+    MAX_LINE_BYTES,
+    NUL_BYTE,
+    BrokenLine,
+    read_line_blocks,
+)
+from xling_jax.text.languages import to_iso639_1
+from xling_jax.text.splitting import SPLITTERS, check_splitter, split_sentences
 
 if TYPE_CHECKING:
-    from xling_jax.processes import Processes
+    from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -111,9 +117,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _embed(args: argparse.Namespace, processes: "Processes") -> None:
     import xling_jax
-    from xling_jax.encode.embeddings_io import write_embeddings
     from xling_jax.encode.encoder import EncodeStats
     from xling_jax.encode.process_shares import share_of, write_embeddings_together
+    from xling_jax.files.embeddings import write_embeddings
 
     keep_compiled_programs()
     encoder = xling_jax.load(args.model)
@@ -213,7 +219,7 @@ def _read_texts(path: str, documents: bool, splitter: str | None) -> Iterator[An
 
 def _split_record(line: str, where: str, splitter: str | None) -> str | list[str]:
     """The document of a line; its text is split here where that takes its language."""
-    from xling_jax.eval.document_data import parse_record
+    from xling_jax.documents.records import parse_record
 
     record, text = parse_record(line, where)
     if splitter != "sentencex" or not isinstance(text, str):

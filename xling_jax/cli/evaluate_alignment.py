@@ -23,8 +23,8 @@ from xling_jax.cli.evaluation import (
 )
 
 if TYPE_CHECKING:
+    from xling_jax.documents.records import AlignmentData
     from xling_jax.eval.document_alignment import AlignmentResult
-    from xling_jax.eval.document_data import AlignmentData
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def _cells(args: argparse.Namespace) -> Sequence[str]:
 
 
 def _load(args: argparse.Namespace) -> list[AlignmentData]:
-    from xling_jax.eval import document_data
+    from xling_jax.documents import records as document_data
 
     settings = {"domain": args.domain or None, "splitter": args.splitter}
     if args.gold is None:
@@ -280,8 +280,8 @@ def _draw(output: Path, data: AlignmentData, result: AlignmentResult) -> None:
     """The recall between all languages; nothing for two."""
     import numpy as np
 
-    from xling_jax.eval import pictures
     from xling_jax.eval.document_alignment import primary_cell
+    from xling_jax.report import pictures
 
     codes = list(data.documents)
     if len(codes) < 3:

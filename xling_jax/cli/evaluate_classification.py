@@ -161,7 +161,8 @@ def _measure(
     args: argparse.Namespace, encoder: Any, data: ClassificationData
 ) -> dict[str, ClassificationMatrix]:
     """The matrix of every protocol and classifier asked for, by name; texts are embedded once."""
-    from xling_jax.eval import classification, document_modes
+    from xling_jax.encode import document_modes
+    from xling_jax.eval import classification
 
     if args.max_tokens is not None:
         try:
@@ -224,7 +225,7 @@ def _count(text: str) -> int:
 
 
 def _draw(path: Path, name: str, matrix: ClassificationMatrix) -> None:
-    from xling_jax.eval import pictures
+    from xling_jax.report import pictures
 
     means = [
         f"{which} {100 * matrix.mean(which):.1f}"

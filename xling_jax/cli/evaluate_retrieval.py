@@ -202,7 +202,8 @@ def _draw_retrieval(
     k: int,
 ) -> None:
     """The heatmap, and the projections of the rows that all languages have."""
-    from xling_jax.eval import pictures, retrieval
+    from xling_jax.eval import retrieval
+    from xling_jax.report import pictures
 
     if len(matrix.languages) > _MAX_HEATMAP_LANGUAGES or len(data.parts) > 1:
         logger.info("%s: no pictures of many bilingual files; see results.md", data.name)

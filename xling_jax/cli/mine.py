@@ -18,7 +18,7 @@ from xling_jax.cli.common import (
     refuse_existing,
     require_file,
 )
-from xling_jax.data.readers.lines import BrokenLine
+from xling_jax.files.lines import BrokenLine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xling_jax.align.mining import Candidates
     from xling_jax.cli.mine_files import Side
     from xling_jax.encode.encoder import Encoder
-    from xling_jax.processes import Processes
+    from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -243,8 +243,8 @@ def _embed(
     import numpy as np
 
     from xling_jax.align import knn
-    from xling_jax.encode.embeddings_io import read_embeddings
     from xling_jax.encode.process_shares import share_of, write_embeddings_together
+    from xling_jax.files.embeddings import read_embeddings
 
     if side.vectors:
         array = read_embeddings(side.vectors, dim=dim or (encoder.dim if encoder else None))

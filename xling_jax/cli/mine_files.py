@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from xling_jax.data.atomic_files import naming_errors
-from xling_jax.data.readers.lines import BrokenLine, read_line_blocks
+from xling_jax.files.lines import BrokenLine, read_line_blocks
+from xling_jax.files.whole import naming_errors
 
 if TYPE_CHECKING:
     import numpy as np

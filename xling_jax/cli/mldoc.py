@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if an input is missing, an argument is unknown or the output exists.
         ValueError, OSError: if the corpora are broken or incomplete, or writing fails.
     """
-    from xling_jax.data import mldoc
+    from xling_jax.eval import mldoc
 
     refuse_existing(args.output, args.overwrite)
     for path in (*args.rcv, args.indices):

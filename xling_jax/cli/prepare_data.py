@@ -14,13 +14,13 @@ from tqdm import tqdm
 from xling_jax.cli import common, distributed
 from xling_jax.cli.remote_arguments import local_config
 from xling_jax.cli.remote_workdir import Workdir
-from xling_jax.data.atomic_files import fingerprint
-from xling_jax.data.beam import BeamRunner
-from xling_jax.data.cleaning import REASONS
-from xling_jax.data.jobs import Runner
-from xling_jax.data.prepare import PreparedData, num_cores, prepare
-from xling_jax.data.prepare_settings import PrepareSettings
-from xling_jax.data.process_runner import ProcessRunner
+from xling_jax.corpora.beam import BeamRunner
+from xling_jax.corpora.cleaning import REASONS
+from xling_jax.corpora.jobs import Runner
+from xling_jax.corpora.prepare import PreparedData, num_cores, prepare
+from xling_jax.corpora.process_runner import ProcessRunner
+from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.files.whole import fingerprint
 
 logger = logging.getLogger(__name__)
 

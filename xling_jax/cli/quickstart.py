@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.cli import common
-from xling_jax.data.quickstart_text import LANGUAGES, QuickstartText, fetch_wheels, write_text
+from xling_jax.corpora.quickstart_text import LANGUAGES, QuickstartText, fetch_wheels, write_text
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from xling_jax.cli.common import UsageError
-from xling_jax.cli.remote_files import (
+from xling_jax.files.urls import (
     Mirror,
     cache_directory,
     file_system,

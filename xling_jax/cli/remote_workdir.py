@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.cli.common import UsageError
-from xling_jax.cli.remote_files import Mirror, is_remote, remove_below
-from xling_jax.data.atomic_files import write_json
-from xling_jax.data.prepare import FORMAT_VERSION, PreparedData, load_prepared
-from xling_jax.processes import Processes
+from xling_jax.corpora.prepare import FORMAT_VERSION, PreparedData, load_prepared
+from xling_jax.files.processes import Processes
+from xling_jax.files.urls import Mirror, is_remote, remove_below
+from xling_jax.files.whole import write_json
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from xling_jax.cli.common import UsageError, keep_compiled_programs, refuse_exis
 from xling_jax.cli.evaluation import words
 
 if TYPE_CHECKING:
-    from xling_jax.eval.report import VectorSection
-    from xling_jax.eval.report_data import Run
+    from xling_jax.report.page import VectorSection
+    from xling_jax.report.runs import Run
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,9 @@ def run(args: argparse.Namespace) -> None:
         for path in getattr(args, "workdirs" if argument == "run" else argument):
             require_file(path, f"--{argument}")
 
-    from xling_jax.eval import report, report_data, results
+    from xling_jax.eval import results
+    from xling_jax.report import page as report
+    from xling_jax.report import runs as report_data
 
     runs = report_data.load_runs(args.workdirs, args.results)
     vectors = _vectors(runs, args.data, args.languages) if args.data else []
@@ -99,9 +101,9 @@ def run(args: argparse.Namespace) -> None:
 def _vectors(runs: list[Run], paths: list[str], languages: list[str] | None) -> list[VectorSection]:
     """Embeds the data with the encoder of each run that has one."""
     import xling_jax
-    from xling_jax.eval import report_vectors
     from xling_jax.eval.classification_data import ClassificationData
-    from xling_jax.eval.report import ErrorList, VectorSection
+    from xling_jax.report import vectors as report_vectors
+    from xling_jax.report.page import ErrorList, VectorSection
 
     sets = [_load_data(path, languages) for path in paths]
     sections = []

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from xling_jax.cli import common, distributed, prepare_data, training_evaluation
 from xling_jax.cli.remote_arguments import local_config
 from xling_jax.cli.remote_workdir import Workdir
-from xling_jax.processes import Processes
+from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     with distributed.dying_of_sigterm():
         prepared = prepare_data.prepare_workdir(config, run)
 
-    from xling_jax.data.vocab import Vocab
+    from xling_jax.text.vocab import Vocab
     from xling_jax.train.loop import train
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
@@ -218,7 +218,7 @@ def _begin_with(config: ConfigDict, vocab: Any) -> Callable[[Any], Any]:
 
 
 def _put_word_vectors(config: ConfigDict, vocab: Any, params: Any) -> Any:
-    from xling_jax.data.word_vectors import coverage, read_word_vectors
+    from xling_jax.text.word_vectors import coverage, read_word_vectors
     from xling_jax.train.build import put_word_vectors
 
     width = config.encoder.get("embedding_width", config.encoder.width)

@@ -11,8 +11,8 @@ from itertools import chain, islice
 
 import numpy as np
 
-from xling_jax.encode.texts import document_sentences
-from xling_jax.encode.vocabularies import AnyVocab
+from xling_jax.text.splitting import document_sentences
+from xling_jax.text.vocabularies import AnyVocab
 
 # "sequence" is the same in `eval.document_modes`, where "sentences" says how it pools, too.
 MODES = ("sentences", "packed", "sequence")

@@ -27,11 +27,11 @@ from xling_jax.encode.document_inputs import document_inputs, document_means
 from xling_jax.encode.texts import (
     EncodeStats,
     TokenWindow,
-    check_texts,
     text_windows,
     tokenize,
 )
-from xling_jax.encode.vocabularies import AnyVocab
+from xling_jax.text.splitting import check_texts
+from xling_jax.text.vocabularies import AnyVocab
 
 logger = logging.getLogger(__name__)
 

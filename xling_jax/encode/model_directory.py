@@ -31,8 +31,8 @@ import safetensors.numpy
 
 import xling_jax
 from xling_jax.encode.model_card import model_card
-from xling_jax.encode.vocabularies import AnyVocab, preprocessing, read_vocab, write_vocab
 from xling_jax.models import registry
+from xling_jax.text.vocabularies import AnyVocab, preprocessing, read_vocab, write_vocab
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"

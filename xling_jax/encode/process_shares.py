@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.embeddings_io import read_embeddings, write_embeddings
 from xling_jax.encode.texts import text_windows
-from xling_jax.processes import Processes
+from xling_jax.files.embeddings import read_embeddings, write_embeddings
+from xling_jax.files.processes import Processes
 
 
 def share_of(

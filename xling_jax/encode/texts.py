@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xling_jax.encode.sentence_splitting import split_sentences
-from xling_jax.encode.vocabularies import AnyVocab
+from xling_jax.text.vocabularies import AnyVocab
 
 # Bounds the memory of a window of long texts.
 _WINDOW_CHARACTERS = 8_000_000
@@ -45,22 +44,6 @@ class TokenWindow(NamedTuple):
     offsets: np.ndarray  # [sentences + 1] int64
 
 
-def check_texts(sentences: Sequence[str]) -> list[str]:
-    """Returns the sentences as a list.
-
-    Raises:
-        ValueError: if given one string, or an item is no string; names the item.
-    """
-    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
-        raise ValueError(f"sentences must be a list of strings, [{sentences!r:.40}] for one")
-    sentences = list(sentences)
-    for i, sentence in enumerate(sentences):
-        if not isinstance(sentence, str):
-            kind = type(sentence).__name__
-            raise ValueError(f"sentences[{i}] must be a string; found {kind} {sentence!r:.40}")
-    return sentences
-
-
 def text_windows(sentences: Iterable[str], num_sentences: int) -> Iterator[list[str]]:
     """Cuts a stream into lists of at most `num_sentences`, fewer when they are long, never none."""
     stream = iter(sentences)
@@ -75,26 +58,6 @@ def text_windows(sentences: Iterable[str], num_sentences: int) -> Iterator[list[
         if not window:
             return
         yield window
-
-
-def document_sentences(
-    document: str | Sequence[str], *, splitter: str = "rule", language: str | None = None
-) -> list[str]:
-    """Returns the sentences of a document, [""] if it has none.
-
-    Args:
-        document: a text, which is cut, or sentences, which are kept but for blank ones.
-        splitter: as for `split_sentences`.
-        language: as for `split_sentences`.
-
-    Raises:
-        ValueError: if the document is neither, or the splitter is unknown or not installed.
-    """
-    if isinstance(document, str):
-        sentences = split_sentences(document, splitter=splitter, language=language)
-    else:
-        sentences = [sentence for sentence in check_texts(document) if sentence.strip()]
-    return sentences or [""]
 
 
 def tokenize(

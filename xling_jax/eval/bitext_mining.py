@@ -15,7 +15,8 @@ import numpy as np
 
 from xling_jax.align import mining
 from xling_jax.eval.retrieval import Encode, encode_unique
-from xling_jax.eval.retrieval_data import COMPRESSED, hash_texts, read_lines
+from xling_jax.files.hashes import hash_texts
+from xling_jax.files.lines import COMPRESSED, read_lines
 
 _GOLD = re.compile(rf"(?P<name>.+)\.gold({COMPRESSED})?")
 # Where the threshold is tuned and where it is judged, the better place first.

@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from xling_jax.data import languages as languages_lib
-from xling_jax.eval import retrieval_data
+from xling_jax.files.hashes import hash_texts
+from xling_jax.files.lines import COMPRESSED, metric_name, read_lines
+from xling_jax.text import languages as languages_lib
 
 SPLITS = ("train", "dev", "test")
 
 _FILE = re.compile(
     rf"(?P<split>{'|'.join(SPLITS)})\.(?P<language>[A-Za-z0-9_]+)\.tsv"
-    rf"({retrieval_data.COMPRESSED})?"
+    rf"({COMPRESSED})?"
 )
 
 
@@ -51,7 +52,7 @@ class ClassificationData:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of splits, languages, texts and labels; not of file names or compression."""
-        return retrieval_data.hash_texts(
+        return hash_texts(
             (f"{split}.{code}.{kind}", column)
             for split, parts in sorted(self.splits.items())
             for code, part in sorted(parts.items())
@@ -98,7 +99,7 @@ def load_classification_data(
         split: {code: _read(files[code]) for code in wanted if code in files}
         for split, files in found.items()
     }
-    data = ClassificationData(retrieval_data.metric_name(directory.resolve()), splits)
+    data = ClassificationData(metric_name(directory.resolve()), splits)
     for split in ("train", data.test_split):
         if not data.splits[split]:
             raise ValueError(f"{directory}: none of {', '.join(wanted)} has a {split} file")
@@ -119,7 +120,7 @@ def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
 
 
 def _read(path: Path) -> LabelledText:
-    rows = [line.split("\t") for line in retrieval_data.read_lines(path)]
+    rows = [line.split("\t") for line in read_lines(path)]
     columns, width, first_line = (0, 1), 2, 1
     if rows and {"label", "text"} <= set(rows[0]):
         header = rows.pop(0)

@@ -16,11 +16,11 @@ import numpy as np
 from xling_jax.align import urls as urls_lib
 from xling_jax.align.matching import align_documents
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
-from xling_jax.data import languages as languages_lib
 from xling_jax.documents import debias, weighting
 from xling_jax.documents.density import TophatDensity
-from xling_jax.eval.document_data import AlignmentData, Documents, Gold
+from xling_jax.documents.records import AlignmentData, Documents, Gold
 from xling_jax.eval.retrieval import Encode
+from xling_jax.text import languages as languages_lib
 
 # Document vectors from sentence vectors, and how pairs are scored: the eight cells of LAWDR's
 # tables, the plainest first.

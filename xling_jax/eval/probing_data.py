@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xling_jax.eval.retrieval_data import hash_texts
+from xling_jax.files.hashes import hash_texts
 
 # Published names of the probing tasks; other files are called by their own.
 PROBING = {

@@ -4,18 +4,16 @@ A development set holds a few thousand rows and every one counts, so a broken li
 here, where preparing training text would count it and go on.
 """
 
-import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from xling_jax.data import corpora
-from xling_jax.data import languages as languages_lib
-from xling_jax.data.readers import lines as lines_lib
+from xling_jax.corpora import specs as corpora
+from xling_jax.files.hashes import hash_texts
+from xling_jax.files.lines import COMPRESSED, metric_name, read_lines
+from xling_jax.text import languages as languages_lib
 
-# Suffixes of compressed files, as the inside of a regular expression's group.
-COMPRESSED = "|".join(re.escape(suffix) for suffix in lines_lib.COMPRESSED_SUFFIXES)
 _TSV = re.compile(rf"(?P<name>.+)\.tsv({COMPRESSED})?")
 # The layout of LASER's Tatoeba test set: tatoeba.deu-eng.deu beside tatoeba.deu-eng.eng.
 _TATOEBA = re.compile(r"(?P<pair>.+\.(?P<first>[a-z_]+)-(?P<second>[a-z_]+))\.(?P=first)")
@@ -64,22 +62,6 @@ class RetrievalData:
     def fingerprint(self) -> str:
         """SHA-256 of languages and texts; not of file names or compression."""
         return hash_texts(item for part in self.parts for item in sorted(part.texts.items()))
-
-
-def hash_texts(named_texts: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Returns the SHA-256, in hex, of named lists of texts in the order given."""
-    digest = hashlib.sha256()
-    for name, texts in named_texts:
-        for item in (name, str(len(texts)), *texts):
-            encoded = item.encode("utf-8", "surrogatepass")
-            digest.update(b"%d:" % len(encoded) + encoded)
-    return digest.hexdigest()
-
-
-def metric_name(path: str | Path) -> str:
-    """Turns the name of a file or directory into the beginning of metric names."""
-    name = re.sub(rf"(\.tsv|\.tmx)?({COMPRESSED})?$", "", Path(path).name)
-    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "data"
 
 
 def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None) -> RetrievalData:
@@ -143,30 +125,6 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
             code = known.get(languages_lib.to_iso639_1(code), code)
         languages_lib.check_known(code, languages, str(path))
         texts.setdefault(code, []).extend(filter(None, read_lines(path)))
-    return texts
-
-
-def read_lines(path: str | Path) -> list[str]:
-    """Reads all lines of a UTF-8 file, maybe compressed.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its lines without their ends.
-
-    Raises:
-        ValueError: if a line is not UTF-8, holds a NUL byte or is too long; it is named.
-        OSError: if the file cannot be read.
-    """
-    texts: list[str] = []
-    for block in lines_lib.read_line_blocks(str(path)):
-        for line in block:
-            if isinstance(line, lines_lib.BrokenLine):
-                raise ValueError(
-                    f"{path}:{len(texts) + 1}: broken line ({line.problem}); mend the file"
-                )
-            texts.append(line)
     return texts
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from xling_jax.data import languages as languages_lib
-from xling_jax.encode.embeddings_io import read_embeddings
 from xling_jax.eval.classification_data import ClassificationData
-from xling_jax.eval.retrieval_data import COMPRESSED, RetrievalData, read_lines
+from xling_jax.eval.retrieval_data import RetrievalData
+from xling_jax.files.embeddings import read_embeddings
+from xling_jax.files.lines import COMPRESSED, read_lines
+from xling_jax.text import languages as languages_lib
 
 _logger = logging.getLogger(__name__)
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.data.atomic_files import read_json, write_json
 from xling_jax.eval.retrieval import Encode, RetrievalMatrix, encode_unique, retrieve
-from xling_jax.eval.retrieval_data import ParallelText, hash_texts
+from xling_jax.eval.retrieval_data import ParallelText
+from xling_jax.files.hashes import hash_texts
+from xling_jax.files.whole import read_json, write_json
 
 NUM_KEYS, NUM_QUERIES = 200_000, 2_000
 _SEED = 1234  # MUSE's, for the order of rows and for the queries alike.

@@ -3,11 +3,11 @@
 import jax
 from ml_collections import ConfigDict
 
-from xling_jax.data.batching import make_buckets
-from xling_jax.data.pairs import READERS, training_directions
+from xling_jax.train.batching import make_buckets
 from xling_jax.train.build import build, init_params
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_optimizer, make_schedule
+from xling_jax.train.pairs import READERS, training_directions
 
 _POSITIVE = ("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps", "keep_last")
 _IDS = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}

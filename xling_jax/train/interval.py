@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 
-from xling_jax.data.pairs import TranslationBatches
 from xling_jax.train import flops
 from xling_jax.train.metrics import means
+from xling_jax.train.pairs import TranslationBatches
 
 
 class Interval:

@@ -15,7 +15,6 @@ import numpy as np
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from xling_jax.data.pairs import TranslationBatches, open_batches, plan_summary, read_batches
 from xling_jax.models.registry import encoder_specials
 from xling_jax.train import flops
 from xling_jax.train.build import build, compute_dtype, init_params
@@ -26,6 +25,7 @@ from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import MetricsWriter
 from xling_jax.train.objective import LossFn
 from xling_jax.train.optimizer import make_optimizer, make_schedule
+from xling_jax.train.pairs import TranslationBatches, open_batches, plan_summary, read_batches
 from xling_jax.train.state import TrainState, abstract_state, count_parameters, sharded_shapes
 from xling_jax.train.step import Steps, make_steps
 from xling_jax.train.terms import TERM_METRICS

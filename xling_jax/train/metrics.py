@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xling_jax.data.atomic_files import naming_errors
+from xling_jax.files.whole import naming_errors
 
 _NOT_AVERAGED = ("normalizer", "rows", "sentences", "tokens", "gradient_norm")
 

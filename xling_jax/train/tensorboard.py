@@ -12,7 +12,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from xling_jax.data.atomic_files import naming_errors
+from xling_jax.files.whole import naming_errors
 
 
 class ScalarBoard:

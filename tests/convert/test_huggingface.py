@@ -1,0 +1,206 @@
+"""Converted encoders against transformers and sentence-transformers, with random weights."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.encode.model_directory import load_model
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("sentence_transformers")
+
+from tests.convert import huggingface_reference as reference  # noqa: E402
+
+published = reference.published  # a fixture
+
+TEXTS = reference.TEXTS
+LIMITS = {"bert": 34, "distilbert": 34, "roberta": 32, "xlm": 34, "xlm-roberta": 32}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_the_mean_of_token_states_is_that_of_transformers(published, tmp_path, kind):
+    convert_huggingface(published(kind), tmp_path / "m", languages=("de", "en"))
+    encoder = xling_jax.load(tmp_path / "m")
+    assert encoder.max_length_tokens == LIMITS[kind] and encoder.languages == ("de", "en")
+    states, mask = reference.token_states(published(kind), TEXTS, limit=LIMITS[kind])
+    np.testing.assert_allclose(encoder.encode(TEXTS), reference.mean(states, mask), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_ids_are_those_of_the_published_tokenizer(published, tmp_path, kind):
+    import transformers
+
+    convert_huggingface(published(kind), tmp_path / "m")
+    vocab = load_model(tmp_path / "m").vocab
+    tokenizer = transformers.AutoTokenizer.from_pretrained(published(kind))
+    for text, ids in zip(TEXTS, vocab.encode(TEXTS), strict=True):
+        assert [vocab.bos_id, *ids, vocab.eos_id] == tokenizer(text)["input_ids"]
+    assert vocab.pad_id == tokenizer.pad_token_id
+    flat, lengths = vocab.encode_flat(TEXTS)
+    np.testing.assert_array_equal(flat, np.concatenate(vocab.encode(TEXTS)))
+    assert list(lengths) == [len(ids) for ids in vocab.encode(TEXTS)] and flat.dtype == np.int32
+    copied = pickle.loads(pickle.dumps(vocab))
+    assert copied.fingerprint == vocab.fingerprint
+    np.testing.assert_array_equal(copied.encode_flat(TEXTS)[0], flat)
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("pooling", ["first", "max", "mean"])
+def test_any_layer_is_pooled(published, tmp_path, layer, pooling):
+    convert_huggingface(published("bert"), tmp_path / "m", layer=layer, pooling=pooling)
+    states, mask = reference.token_states(published("bert"), TEXTS[:4], layer, 34)
+    expected = {
+        "first": states[:, 0],
+        "max": np.where(mask[..., None], states, -np.inf).max(1),
+        "mean": reference.mean(states, mask),
+    }[pooling]
+    found = xling_jax.load(tmp_path / "m").encode(TEXTS[:4])
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_the_mean_without_special_tokens(published, tmp_path):
+    convert_huggingface(published("roberta"), tmp_path / "m", pool_specials=False)
+    states, mask = reference.token_states(published("roberta"), TEXTS, limit=32)
+    mask[np.arange(len(TEXTS)), mask.sum(1) - 1] = False
+    mask[:, 0] = False
+    found = xling_jax.load(tmp_path / "m").encode(TEXTS)
+    np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
+    np.testing.assert_array_equal(found[1], 0)
+
+
+def test_padding_is_what_the_tokenizer_says(tmp_path):
+    """MiniLM and e5 are BERT with XLM-R's tokenizer; their pad_token_id is its <s>."""
+    reference.save_model(tmp_path / "e5", "bert", tokenizer="xlm-roberta", pad_token_id=0)
+    convert_huggingface(tmp_path / "e5", tmp_path / "m")
+    vocab = load_model(tmp_path / "m").vocab
+    assert (vocab.bos_id, vocab.pad_id) == (0, 1)
+    states, mask = reference.token_states(tmp_path / "e5", TEXTS, limit=34)
+    found = xling_jax.load(tmp_path / "m").encode(TEXTS)
+    np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("bert", {"hidden_act": "gelu_new"}),
+        ("bert", {"hidden_act": "relu", "layer_norm_eps": 0.1, "type_vocab_size": 1}),
+        ("distilbert", {"activation": "relu"}),
+        ("xlm", {"gelu_activation": False, "use_lang_emb": True, "n_langs": 3}),
+        ("xlm", {"sinusoidal_embeddings": True}),
+    ],
+)
+def test_settings_of_the_config_count(tmp_path, kind, config):
+    reference.save_model(tmp_path / kind, kind, **config)
+    convert_huggingface(tmp_path / kind, tmp_path / "m")
+    states, mask = reference.token_states(tmp_path / kind, TEXTS[:4], limit=34)
+    found = xling_jax.load(tmp_path / "m").encode(TEXTS[:4])
+    np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
+
+
+def test_the_pooler_is_a_dense_layer_on_the_first_token(published, tmp_path):
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(published("bert"))
+    model = transformers.AutoModel.from_pretrained(published("bert")).eval()
+    with torch.inference_mode():
+        batch = tokenizer(TEXTS[:4], padding=True, return_tensors="pt")
+        expected = model(**batch).pooler_output.numpy()
+    convert_huggingface(published("bert"), tmp_path / "m", pooling="pooler")
+    found = xling_jax.load(tmp_path / "m").encode(TEXTS[:4])
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    with pytest.raises(ValueError, match="pooling='pooler': xlm has no such layer"):
+        convert_huggingface(published("xlm"), tmp_path / "x", pooling="pooler")
+
+
+@pytest.mark.parametrize(
+    ("pooling", "dense"), [("cls", True), ("mean", False), ("max", True), ("mean", True)]
+)
+def test_sentence_transformers_are_converted_whole(published, tmp_path, pooling, dense):
+    import sentence_transformers
+
+    path = tmp_path / "st"
+    reference.save_sentence_transformer(path, published("xlm-roberta"), pooling, dense)
+    recorded = convert_huggingface(path, tmp_path / "m")
+    assert recorded["pooling"].endswith("dense 16 tanh, normalized") == dense
+    encoder = xling_jax.load(tmp_path / "m")
+    assert encoder.max_length_tokens == 20 and encoder.dim == (16 if dense else 24)
+    expected = sentence_transformers.SentenceTransformer(str(path), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-4)
+    convert_huggingface(path, tmp_path / "m", pooling="mean", overwrite=True)
+    alone = xling_jax.load(tmp_path / "m")
+    assert alone.dim == 24 and alone.max_length_tokens == 20  # in tokenizer_config.json too
+
+
+def old_layout(path):
+    """A directory as sentence-transformers wrote it before 2022."""
+    transformer = path / "0_Transformer"
+    transformer.mkdir()
+    moved = [p for p in path.iterdir() if p.is_file() and "modules" not in p.name]
+    for file in moved:
+        file.rename(transformer / file.name)
+    modules = json.loads((path / "modules.json").read_text())
+    for row in modules:
+        row["type"] = "sentence_transformers.models." + row["type"].rsplit(".", 1)[-1]
+    modules[0]["path"] = transformer.name
+    (path / "modules.json").write_text(json.dumps(modules))
+    modes = dict.fromkeys(("cls_token", "max_tokens", "mean_sqrt_len_tokens"), False)
+    settings = {f"pooling_mode_{mode}": value for mode, value in modes.items()}
+    settings |= {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}
+    (path / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    dense = path / "2_Dense" / "model.safetensors"
+    from safetensors.torch import load_file
+
+    torch.save(load_file(dense), dense.with_name("pytorch_model.bin"))
+    dense.unlink()
+
+
+def test_the_old_layout_of_sentence_transformers_is_the_same(published, tmp_path):
+    path = tmp_path / "st"
+    reference.save_sentence_transformer(path, published("bert"), "mean", dense=True)
+    convert_huggingface(path, tmp_path / "new")
+    old_layout(path)
+    convert_huggingface(path, tmp_path / "old")
+    new, old = (load_model(tmp_path / name) for name in ("new", "old"))
+    assert new.fingerprint == old.fingerprint
+    convert_huggingface(path, tmp_path / "alone", pooling="first")
+    assert load_model(tmp_path / "alone").module.pooling == "first"
+
+
+def test_lower_case_asked_for_by_sentence_transformers(published, tmp_path):
+    import sentence_transformers
+
+    path = tmp_path / "st"
+    reference.save_sentence_transformer(path, published("xlm-roberta"), "mean", dense=False)
+    reference.edit_json(path / "sentence_bert_config.json", do_lower_case=True)
+    convert_huggingface(path, tmp_path / "m")
+    found = xling_jax.load(tmp_path / "m").encode(["KEL La", "kel la"])
+    expected = sentence_transformers.SentenceTransformer(str(path), device="cpu").encode(["KEL La"])
+    np.testing.assert_allclose(found, np.repeat(expected, 2, axis=0), atol=1e-4)
+
+
+def test_prefixes(published, tmp_path):
+    path = tmp_path / "st"
+    reference.save_sentence_transformer(path, published("xlm-roberta"), "mean", dense=False)
+    convert_huggingface(path, tmp_path / "plain")
+    expected = xling_jax.load(tmp_path / "plain").encode(["query: la mo", "mo ti: la mo"])
+    convert_huggingface(path, tmp_path / "query", prefix="query: ")
+    found = xling_jax.load(tmp_path / "query").encode(["la mo"])
+    np.testing.assert_allclose(found, expected[:1], atol=1e-5)
+    prompts = {"prompts": {"query": "mo ti: "}, "default_prompt_name": "query"}
+    reference.edit_json(path / "config_sentence_transformers.json", **prompts)
+    convert_huggingface(path, tmp_path / "prompt")
+    found = xling_jax.load(tmp_path / "prompt").encode(["la mo"])
+    np.testing.assert_allclose(found, expected[1:], atol=1e-5)
+
+
+def test_bfloat16_compute_stays_close(published, tmp_path):
+    convert_huggingface(published("bert"), tmp_path / "m")
+    convert_huggingface(published("bert"), tmp_path / "low", compute_dtype="bfloat16")
+    expected = xling_jax.load(tmp_path / "m").encode(TEXTS[:3])
+    found = xling_jax.load(tmp_path / "low").encode(TEXTS[:3])
+    assert 0 < np.abs(found - expected).max() < 0.1 * np.abs(expected).max()

@@ -1,0 +1,359 @@
+"""The files of Hugging Face directories: forms that are read, and what is refused in one line."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.cli.main import main
+from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.encode.model_directory import load_model
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("sentence_transformers")
+
+from tests.convert import huggingface_reference as reference  # noqa: E402
+
+published = reference.published  # a fixture
+
+TEXTS = reference.TEXTS
+
+
+@pytest.fixture
+def copied(published, tmp_path):
+    """A function from a kind to a copy of its directory, free to be damaged."""
+
+    def copy(kind):
+        target = tmp_path / kind
+        target.mkdir()
+        for path in published(kind).iterdir():
+            (target / path.name).write_bytes(path.read_bytes())
+        return target
+
+    return copy
+
+
+def test_every_form_of_the_weights_is_read(copied, tmp_path):
+    import transformers
+
+    path = copied("roberta")
+    convert_huggingface(path, tmp_path / "m")
+    expected = load_model(tmp_path / "m").fingerprint
+    model = transformers.AutoModel.from_pretrained(path)
+    state = model.state_dict()
+
+    def fingerprint():
+        convert_huggingface(path, tmp_path / "m", overwrite=True)
+        return load_model(tmp_path / "m").fingerprint
+
+    (path / "model.safetensors").unlink()
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): t for name, t in state.items()}
+    torch.save(old, path / "pytorch_model.bin")
+    assert fingerprint() == expected
+    model.save_pretrained(path, max_shard_size="20KB")
+    assert len(list(path.glob("model-*.safetensors"))) > 1
+    (path / "pytorch_model.bin").unlink()
+    assert fingerprint() == expected
+    next(path.glob("model-*.safetensors")).unlink()
+    with pytest.raises(ValueError, match="-of-.*missing; model.safetensors.index.json names it"):
+        fingerprint()
+    masked = transformers.RobertaForMaskedLM(model.config)
+    masked.roberta.load_state_dict(state, strict=False)
+    masked.save_pretrained(path)
+    assert fingerprint() == expected
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_weights_are_kept_as_float32(copied, tmp_path, dtype):
+    import transformers
+
+    path = copied("bert")
+    half = getattr(torch, dtype)
+    transformers.AutoModel.from_pretrained(path).to(half).save_pretrained(path)
+    convert_huggingface(path, tmp_path / "m")
+    params = load_model(tmp_path / "m").params
+    expected = transformers.AutoModel.from_pretrained(path, dtype=torch.float32).state_dict()
+    found = params["blocks_1"]["ffn_inner"]["kernel"]
+    name = "encoder.layer.1.intermediate.dense.weight"
+    np.testing.assert_array_equal(found, expected[name].numpy().T)
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_tokenizer_is_built_where_its_file_is_missing(tmp_path, kind, lowercase):
+    import transformers
+
+    path = tmp_path / kind
+    path.mkdir()
+    options = {"do_lower_case": lowercase} if kind == "bert" else {}
+    reference.save_tokenizer(kind, path, **options)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    vocab = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    model = transformers.AutoModel.from_config(
+        transformers.AutoConfig.for_model(kind, **reference.SIZES, vocab_size=len(vocab))
+    )
+    model.save_pretrained(path)
+    convert_huggingface(path, tmp_path / "with")
+    content = json.loads((path / "tokenizer.json").read_text())
+    (path / "tokenizer.json").unlink()
+    if kind == "bert":
+        (path / "vocab.txt").write_text("".join(f"{piece}\n" for piece, _ in vocab))
+    else:
+        (path / "vocab.json").write_text(json.dumps(dict(vocab)))
+        merges = (" ".join(pair) for pair in content["model"]["merges"])
+        (path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    convert_huggingface(path, tmp_path / "without")
+    built, given = (load_model(tmp_path / name).vocab for name in ("without", "with"))
+    assert built.text == given.text
+    for one, other in zip(built.encode(TEXTS), given.encode(TEXTS), strict=True):
+        assert list(one) == list(other)
+
+
+def test_the_length_is_cut_at_what_is_asked_for(published, tmp_path):
+    convert_huggingface(published("xlm-roberta"), tmp_path / "m", max_length_tokens=9)
+    states, mask = reference.token_states(published("xlm-roberta"), TEXTS, limit=9)
+    found = xling_jax.load(tmp_path / "m").encode(TEXTS)
+    np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
+    for wrong in (2, 33):
+        with pytest.raises(ValueError, match=f"max_length_tokens={wrong} must be from 3 to 32"):
+            convert_huggingface(published("xlm-roberta"), tmp_path / "x", max_length_tokens=wrong)
+
+
+def test_padding_and_truncation_of_the_tokenizer_file_are_not_used(copied, tmp_path):
+    import tokenizers
+
+    path = copied("bert")
+    convert_huggingface(path, tmp_path / "m")
+    tokenizer = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
+    pad_id = tokenizer.token_to_id("[PAD]")
+    tokenizer.enable_padding(length=12, pad_id=pad_id, pad_token="[PAD]")
+    tokenizer.enable_truncation(12)
+    tokenizer.save(str(path / "tokenizer.json"))
+    reference.edit_json(path / "tokenizer_config.json", pad_token=None)
+    convert_huggingface(path, tmp_path / "m2")
+    one, other = (load_model(tmp_path / name).vocab for name in ("m", "m2"))
+    assert one.text == other.text
+    assert [list(ids) for ids in one.encode(TEXTS)] == [list(ids) for ids in other.encode(TEXTS)]
+    tokenizer.no_padding()
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] [CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.save(str(path / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"one behind; found \[CLS\] \[CLS\] a \[SEP\] for 'a'"):
+        convert_huggingface(path, tmp_path / "x")
+
+
+def test_another_first_token(published, tmp_path):
+    convert_huggingface(published("xlm"), tmp_path / "m", first_token="</s>", pooling="first")
+    vocab = load_model(tmp_path / "m").vocab
+    assert vocab.bos_id == vocab.eos_id == 1
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(published("xlm")).eval()
+    ids = [1, *vocab.encode(TEXTS[:1])[0], 1]
+    with torch.inference_mode():
+        expected = model(torch.tensor([ids])).last_hidden_state[0, 0].numpy()
+    found = xling_jax.load(tmp_path / "m").encode(TEXTS[:1])
+    np.testing.assert_allclose(found[0], expected, atol=1e-4)
+    with pytest.raises(ValueError, match="first_token '<cls>' is not in the vocabulary"):
+        convert_huggingface(published("bert"), tmp_path / "x", first_token="<cls>")
+
+
+def test_special_tokens_in_a_text(published, tmp_path):
+    convert_huggingface(published("bert"), tmp_path / "m")
+    vocab = load_model(tmp_path / "m").vocab
+    ids = vocab.encode(["la [SEP] mo", "la [PAD] mo", "la mo"])
+    assert list(ids[0]) == [ids[2][0], vocab.eos_id, *ids[2][1:]]
+    assert list(ids[1]) == list(ids[2])  # padding inside would hide what comes after it
+    assert len(vocab.encode(["la \udcff mo"])[0]) > 1  # half a character, of broken input
+
+
+def test_convert_embed_and_evaluate_from_the_command_line(published, tmp_path, capsys):
+    source, model = str(published("xlm-roberta")), str(tmp_path / "m")
+    command = ["convert", "--from", "huggingface", source, "--output", model]
+    assert main([*command, "--languages", "de,en", "--layer", "2", "--pooling", "mean"]) == 0
+    (tmp_path / "text").write_text("\n".join(TEXTS) + "\n")
+    embed = ["embed", "--model", model, "--input", str(tmp_path / "text")]
+    assert main([*embed, "--output", str(tmp_path / "e.npy")]) == 0
+    states, mask = reference.token_states(published("xlm-roberta"), TEXTS, 2, 32)
+    found = np.load(tmp_path / "e.npy")
+    np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "| layer | 2 of 3 |" in card and "lower-cased input | as its tokenizer does" in card
+    (tmp_path / "pairs.tsv").write_text("de\ten\n" + "".join(f"{t}\t{t}\n" for t in TEXTS[2:]))
+    evaluate = ["evaluate", "retrieval", "--model", model, "--data", str(tmp_path / "pairs.tsv")]
+    assert main([*evaluate, "--languages", "de,en", "--output", str(tmp_path / "r")]) == 0
+    assert "100" in capsys.readouterr().out
+    assert main(command) == 2
+    assert "exists; choose another --output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a/b"], "PATH a/b: no such directory; nothing is downloaded here: get the model with"),
+        (["."], "config.json: missing; give a model directory as Hugging Face publishes it"),
+        ([".", "--vocabulary", "x"], "--vocabulary goes with --from laser alone"),
+        ([".", "--language", "?"], "--language '\\?' must be a language code such as de"),
+    ],
+)
+def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", "--from", "huggingface", *words, "--output", "m"]) in (1, 2)
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(message, error)
+
+
+CONFIG_CHANGES = {
+    "t5": ({"model_type": "t5"}, "'t5' is not supported.*bert, distilbert, roberta, xlm, xlm-rob"),
+    "none": ({"model_type": None}, "model_type None is not supported"),
+    "decoder": ({"is_decoder": True}, "is_decoder must be False; found True"),
+    "relative": ({"position_embedding_type": "relative_key"}, "must be 'absolute'; found 'relati"),
+    "size": ({"hidden_size": "24"}, "hidden_size must be a whole number above 0; found '24'"),
+    "missing": ({"num_hidden_layers": None}, "num_hidden_layers must be .* found nothing"),
+    "heads": ({"num_attention_heads": 5}, "num_attention_heads=5 must divide hidden_size=24"),
+    "activation": ({"hidden_act": "elu"}, "hidden_act must be one of gelu, .*found 'elu'"),
+    "shape": (
+        {"intermediate_size": 41},
+        r"model.safetensors: tensor encoder.layer.0.intermediate.dense.weight must be \[41, 24\]; "
+        r"found \[40, 24\]",
+    ),
+    "layers": (
+        {"num_hidden_layers": 4},
+        r"model.safetensors: tensor encoder.layer.3.attention.self.query.weight \[24, 24\] is "
+        "missing; it holds",
+    ),
+    "tokens": ({"vocab_size": 20}, "the tokenizer has 1.. tokens, the model's table 20 rows"),
+}
+
+
+@pytest.mark.parametrize("change", CONFIG_CHANGES)
+def test_another_config_is_refused_in_one_line(copied, tmp_path, change):
+    changes, message = CONFIG_CHANGES[change]
+    path = copied("bert")
+    reference.edit_json(path / "config.json", **changes)
+    with pytest.raises(ValueError, match=message) as error:
+        convert_huggingface(path, tmp_path / "m")
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    assert not (tmp_path / "m").exists()
+
+
+def damage(path, content):
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content", "message"),
+    [
+        ("bert", "config.json", None, "config.json: missing; give a model directory"),
+        ("bert", "config.json", b"{", "config.json: is not valid JSON"),
+        ("bert", "config.json", b"[]", "config.json: must hold a JSON object; found list"),
+        ("bert", "model.safetensors", None, "must hold model.safetensors, .*found config.json, "),
+        ("bert", "model.safetensors", b"12345678", "model.safetensors: is cut or damaged"),
+        ("bert", "tokenizer.json", None, "tokenizer.json: missing; where transformers is installe"),
+        ("bert", "tokenizer.json", b"{}", "tokenizer.json: is no tokenizer of the tokenizers"),
+        ("xlm", "merges.txt", None, "merges.txt: missing; XLM's tokenizer is vocab.json and merg"),
+        ("xlm", "merges.txt", b"a b\nc\n", r"merges.txt, line 2: must hold two pieces; found"),
+        ("xlm", "vocab.json", b"{}", "vocab.json: first_token '<s>' is not in the vocabulary"),
+    ],
+)
+def test_a_broken_file_is_named_in_one_line(copied, tmp_path, kind, name, content, message):
+    path = copied(kind)
+    damage(path / name, content)
+    with pytest.raises(ValueError, match=message) as error:
+        convert_huggingface(path, tmp_path / "m")
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+def test_pickles_are_not_run_and_quantized_weights_not_read(copied, tmp_path):
+    path = copied("bert")
+    state = {"embeddings": print}
+    (path / "model.safetensors").unlink()
+    torch.save(state, path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="is no PyTorch file of tensors alone, and nothing else"):
+        convert_huggingface(path, tmp_path / "m")
+    from safetensors.torch import save_file
+
+    name = "embeddings.position_embeddings.weight"
+    save_file({name: torch.zeros(3, dtype=torch.int8)}, path / "model.safetensors")
+    with pytest.raises(ValueError, match="embeddings.* must be one of F64, .*found I8"):
+        convert_huggingface(path, tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "message"),
+    [
+        (
+            "1_Pooling",
+            {"pooling_mode": "lasttoken"},
+            "pooling must be one of cls, mean, max; found l",
+        ),
+        ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, "found cls, mean; with --pooling"),
+        (
+            "2_Dense",
+            {"activation_function": "mine.Act"},
+            "activation_function must be .*'mine.Act'",
+        ),
+        ("2_Dense", {"use_residual": True}, "use_residual must be False; found True"),
+        (
+            "2_Dense",
+            {"in_features": 12},
+            r"tensor linear.weight must be \[16, 12\]; found \[16, 24",
+        ),
+    ],
+)
+def test_other_modules_are_refused(published, tmp_path, file, changes, message):
+    path = tmp_path / "st"
+    reference.save_sentence_transformer(path, published("bert"), "mean", dense=True)
+    reference.edit_json(path / file / "config.json", **changes)
+    with pytest.raises(ValueError, match=message):
+        convert_huggingface(path, tmp_path / "m")
+    modules = json.loads((path / "modules.json").read_text())
+    (path / "modules.json").write_text(json.dumps(modules[::-1]))
+    with pytest.raises(
+        ValueError, match="modules must be Transformer, .*; found Normalize, Dense,"
+    ):
+        convert_huggingface(path, tmp_path / "m")
+
+
+def test_without_the_libraries_the_way_out_is_told(copied, tmp_path, monkeypatch):
+    path = copied("bert")
+    convert_huggingface(path, tmp_path / "m")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    for run in (
+        lambda: convert_huggingface(path, tmp_path / "x"),
+        lambda: load_model(tmp_path / "m"),
+    ):
+        with pytest.raises(ImportError, match=r"pip install 'xling_jax\[huggingface\]'"):
+            run()
+    monkeypatch.delitem(sys.modules, "tokenizers")
+    (path / "model.safetensors").unlink()
+    (path / "pytorch_model.bin").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(
+        ImportError, match="pytorch_model.bin: reading a PyTorch file needs PyTorch"
+    ):
+        convert_huggingface(path, tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "cls"}, "pooling='cls' must be one of mean, first, max, pooler"),
+        ({"layer": 4}, "layer=4 must be from 0 to 3"),
+        ({"compute_dtype": "float16"}, "compute_dtype='float16' must be float32 or bfloat16"),
+        ({"pooling": "first", "pool_specials": False}, "pool_specials=False: the pooling is the"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(published, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        convert_huggingface(published("bert"), tmp_path / "m", **options)

@@ -1,0 +1,181 @@
+"""Cleaning: every reason for dropping a pair, and the published defaults."""
+
+import numpy as np
+import pytest
+
+from xling_jax.corpora.cleaning import (
+    REASONS,
+    CleaningRules,
+    RowCleaner,
+    count_words,
+    settings_from,
+)
+from xling_jax.corpora.held_out import content_hash, held_out_files, held_out_hashes
+from xling_jax.text.scripts import script_check
+
+
+def reason_of(first: str, second: str, pair=("de", "en"), held_out=None, **rules) -> str | None:
+    cleaner = RowCleaner(CleaningRules(**rules), [pair], held_out)
+    ((_, reason, _, _),) = cleaner.clean({pair[0]: first, pair[1]: second})
+    return reason
+
+
+@pytest.mark.parametrize(
+    "first, second, rules, reason",
+    [
+        ("Guten Morgen.", "Good morning.", {}, None),
+        ("", "Good morning.", {}, "empty"),
+        ("\u200b \t", "Good morning.", {}, "empty"),
+        ("1,5 (2)", "1.5 (2):", {}, "no_letters"),
+        ("1,5 (2)", "1.5 (2):", {"require_letters": False}, None),
+        ("Ja", "Yes sir", {"min_words": 2}, "too_short"),
+        ("wort " * 100, "word " * 100, {}, None),
+        ("wort " * 101, "word " * 101, {}, "too_long"),
+        ("w" * 1001, "word", {}, "too_long"),
+        ("Guten Morgen.", "Доброе утро.", {}, "wrong_script"),
+        ("Guten Morgen.", "Доброе утро.", {"min_script_share": 0.0}, None),
+        ("Das α ist klein.", "The α is small.", {}, None),
+        ("OK", "ok", {}, "identical"),
+        ("OK", "ok", {"drop_identical": False}, None),
+        ("eins zwei", "one two three", {}, None),
+        ("eins zwei", "one two three four", {}, "length_ratio"),
+        ("eins zwei", "one two three four", {"length_ratio_slack": 1}, None),
+        ("Das Café ist klein", "The café is small", {"alphabet_only": True}, "wrong_letters"),
+        ("Das Maß ist groß", "The Maß is big", {"alphabet_only": True}, None),
+        (
+            "Das Café ist klein",
+            "The café is small",
+            {"alphabet_only": True, "alphabets": {"en": "abcdefghijklmnopqrstuvwxyzÉ"}},
+            None,
+        ),
+    ],
+)
+def test_reason(first, second, rules, reason):
+    assert reason_of(first, second, **rules) == reason
+
+
+@pytest.mark.parametrize(
+    "language, text, is_wrong",
+    [
+        ("ru", "Функция mysql_real_escape_string", False),
+        ("ru", "This sentence was never translated.", True),
+        ("ru", "Windows XP Professional", False),
+        ("ru", "Ελληνικά", True),
+        ("ja", "日本語のテキスト", False),
+        ("ko", "日本語のテキスト", True),
+        ("sr", "Добар дан", False),
+        ("sr", "Dobar dan, gospodine Petroviću", False),
+        ("zh_Hant", "繁體中文", False),
+        ("deu", "Доброе утро", True),
+        ("ar", "... 12 ...", False),
+    ],
+)
+def test_script_check(language, text, is_wrong):
+    assert script_check(language).is_wrong(text, count_words(text), 0.5) == is_wrong
+
+
+def test_a_language_without_a_known_script_is_not_checked():
+    assert script_check("qaa") is None
+    assert reason_of("Доброе утро", "good morning", pair=("qaa", "qab")) is None
+
+
+@pytest.mark.parametrize(
+    "text, num_words",
+    [
+        ("Good morning, Mr. Smith.", 7),
+        ("l'homme qui n'est pas là", 7),
+        ("a well-known 1,000.50", 3),
+        ("(yes)", 3),
+        ("हिन्दी में", 2),
+        ("日本語です", 3),
+        ("สวัสดีครับ", 2),
+        ("I use 日本 daily", 4),
+        ("", 0),
+    ],
+)
+def test_count_words(text, num_words):
+    assert count_words(text) == num_words
+
+
+def test_a_row_gives_every_wanted_pair_it_holds():
+    cleaner = RowCleaner(CleaningRules(), [("de", "en"), ("de", "fr"), ("en", "it")])
+    row = {"de": "Guten  Tag", "en": "Good day", "fr": "Bonjour à vous tous ici"}
+    assert [(pair, reason) for pair, reason, _, _ in cleaner.clean(row)] == [
+        (("de", "en"), None),
+        (("de", "fr"), "length_ratio"),
+    ]
+    assert cleaner.clean(row)[0][2].text == "Guten Tag"
+
+
+def test_invisible_characters_are_removed_and_told():
+    cleaner = RowCleaner(CleaningRules(), [("de", "en")])
+    ((_, reason, first, second),) = cleaner.clean({"de": "Gu\u00adten\x07 Tag", "en": "Good day"})
+    assert reason is None
+    assert (first.text, first.had_invisible, second.had_invisible) == ("Guten Tag", True, False)
+
+
+def test_held_out_text_in_any_language_drops_the_whole_row():
+    hashes = np.asarray([content_hash("Bonjour!")], np.uint64)
+    cleaner = RowCleaner(CleaningRules(), [("de", "en"), ("en", "fr")], hashes)
+    row = {"de": "Guten Tag", "en": "Good day", "fr": "« BONJOUR »"}
+    assert [reason for _, reason, _, _ in cleaner.clean(row)] == ["held_out", "held_out"]
+
+
+def test_text_without_letters_and_digits_is_never_held_out(tmp_path):
+    (tmp_path / "dev.tsv").write_text("en\tde\n...\t!\n")
+    assert len(held_out_hashes(held_out_files([str(tmp_path)]))) == 0
+
+
+def test_held_out_files_of_every_layout(tmp_path):
+    (tmp_path / "a.tsv").write_text("id\ten\tde\nn01\tOne text.\tEin Text.\n")
+    (tmp_path / "b.jsonl").write_text(
+        '{"id": "d1", "lang": "en", "sentences": ["First one.", "Second one."]}\n'
+        '{"id": "d2", "text": "Line one\\nline two"}\n'
+    )
+    (tmp_path / "tatoeba.deu-eng.deu").write_text("Ein Satz\nfoo\n")
+    found = set(held_out_hashes(held_out_files([str(tmp_path)])).tolist())
+    texts = ["one text", "Ein Text", "first ONE", "Second one", "Line one", "line two", "Ein Satz"]
+    assert {content_hash(text) for text in texts} <= found
+    assert not {content_hash(text) for text in ("n01", "d1", "en", "id")} & found
+
+
+def test_held_out_files_that_do_not_exist_are_an_error(tmp_path):
+    with pytest.raises(ValueError, match="data.exclude: .*no.tsv: no such file"):
+        held_out_files([str(tmp_path / "no.tsv")])
+
+
+def test_broken_held_out_line_is_named(tmp_path):
+    path = tmp_path / "dev.jsonl"
+    path.write_text('{"text": "a"}\n{"text"\n')
+    with pytest.raises(ValueError, match=r"dev.jsonl:2: each line must be one JSON value"):
+        held_out_hashes([str(path)])
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"max_word": 3}, "cleaning.max_word: no such setting; did you mean max_words"),
+        ({"max_words": "3"}, "cleaning.max_words must be int; found '3'"),
+        ({"max_words": True}, "cleaning.max_words must be int; found True"),
+        ({"min_words": 9, "max_words": 3}, "cleaning.min_words=9 must be from 1 to"),
+        ({"max_length_ratio": 0.5}, "cleaning.max_length_ratio=0.5 must be at least 1"),
+        ({"min_script_share": 2.0}, "cleaning.min_script_share=2.0 must be from 0"),
+        ({"max_chars": 0}, "cleaning.max_chars=0 must be positive"),
+    ],
+)
+def test_wrong_settings_are_explained(values, message):
+    with pytest.raises(ValueError, match=message):
+        settings_from(CleaningRules, values, "cleaning")
+
+
+def test_alphabet_only_needs_an_alphabet_for_each_language():
+    rules = CleaningRules(alphabet_only=True)
+    rules.check_languages(["de", "en"])
+    with pytest.raises(ValueError, match="no alphabet is known for sw; .*cleaning.alphabets.sw"):
+        rules.check_languages(["en", "sw"])
+
+
+def test_defaults_are_the_published_ones():
+    rules = CleaningRules()
+    assert (rules.min_words, rules.max_words, rules.max_length_ratio) == (1, 100, 1.5)
+    assert len(set(REASONS)) == len(REASONS)

@@ -1,0 +1,285 @@
+"""Preparation: counts, determinism, and doing only what is missing."""
+
+import gzip
+import json
+import os
+
+import numpy as np
+import pytest
+
+from tests.corpora.small_corpus import settings, tree, write_corpus
+from xling_jax.corpora import pair_tokens
+from xling_jax.corpora import prepare as prepare_lib
+from xling_jax.corpora import specs as corpora
+from xling_jax.corpora.cleaning import REASONS
+from xling_jax.corpora.prepare import load_prepared, prepare
+from xling_jax.corpora.shards import PairTokens
+from xling_jax.text.vocab import Vocab
+
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
+
+@pytest.fixture
+def corpus(tmp_path) -> str:
+    return write_corpus(tmp_path / "corpus.tsv", 300)
+
+
+def test_rows_come_out_aligned_and_decodable(corpus, tmp_path):
+    prepared = prepare(workdir=tmp_path / "w", **settings(corpus))
+    assert prepared.pairs == ("de-en", "en-fr")
+    assert prepared == load_prepared(tmp_path / "w")
+    vocab = Vocab(prepared.vocab_path)
+    assert (vocab.size, vocab.fingerprint) == (80, prepared.vocab_fingerprint)
+    tokens = PairTokens(prepared.directory / "de-en")
+    lines = (tmp_path / "corpus.tsv").read_text().lower().splitlines()[1:]
+    sources = list(dict.fromkeys(tuple(line.split("\t")[:2]) for line in lines))
+    assert len(tokens) == len(sources) == prepared.counts["pairs"]["de-en"]["rows"]
+    assert len(list((prepared.directory / "de-en").glob("[0-9]*[0-9]"))) > 2
+    for row in (0, 41, 170, len(tokens) - 1):
+        for side, code in enumerate(("de", "en")):
+            length = tokens.lengths[code][row]
+            ids = tokens.gather(code, np.asarray([row]), length, vocab.pad_id)[0]
+            assert vocab.decode(ids) == sources[row][side]
+
+
+def test_every_row_read_is_kept_or_counted_under_one_reason(tmp_path):
+    rows = [
+        "de\ten",
+        "Guten Tag\tGood day",
+        "Guten Tag\tgood  day",
+        "\tempty side",
+        "\u200b\tinvisible side",
+        "Hallo\tHallo",
+        "eins zwei drei vier\tone",
+        "Das Haus ist\tЭто дом тут",
+        "Das ist für den Test\tThis is for the test",
+        "Gu\u00adter Rat\tGood advice",
+        "NUL\x00\tbyte",
+        "Wasser und Brot\tbread and water",
+    ]
+    path = tmp_path / "corpus.tsv"
+    path.write_bytes("\n".join(rows).encode() + b"\nbroken\xff\tutf8\n" + b"x" * 1_200_000 + b"\n")
+    (tmp_path / "dev.tsv").write_text("en\nThis is for the TEST!\n")
+    prepared = prepare(
+        workdir=tmp_path / "w",
+        **settings(
+            f"tsv:{path}",
+            pairs=("de-en",),
+            exclude=[str(tmp_path / "dev.tsv")],
+            vocab={"size": 40},
+            cleaning={"max_tokens_per_sentence": 16},
+        ),
+    )
+    (count,) = [pairs["de-en"] for pairs in prepared.counts["corpora"].values()]
+    expected = {
+        "read": 13,
+        "kept": 4,
+        "empty": 2,
+        "held_out": 1,
+        "identical": 1,
+        "length_ratio": 1,
+        "wrong_script": 1,
+        "nul_byte": 1,
+        "broken_utf8": 1,
+        "line_too_long": 1,
+        "invisible_characters": 1,
+        "duplicate": 1,
+    }
+    assert {name: count[name] for name in expected} == expected
+    assert count["kept"] == count["rows"] + count["duplicate"] + count["too_many_tokens"]
+    assert count["read"] == count["kept"] + sum(count[reason] for reason in REASONS)
+    assert json.loads((tmp_path / "w/data/counts.json").read_text()) == prepared.counts
+
+
+def test_rows_are_counted_for_the_pairs_their_file_has(tmp_path):
+    (tmp_path / "c").mkdir()
+    write_corpus(tmp_path / "c" / "a.tsv", 60, ("de", "en"))
+    write_corpus(tmp_path / "c" / "b.tsv", 30, ("en", "fr"))
+    with open(tmp_path / "c" / "b.tsv", "a") as file:
+        file.write("only English here\t\n")
+    spec = f"tsv:{tmp_path}/c/*.tsv"
+    counts = prepare(workdir=tmp_path / "w", **settings(spec)).counts["corpora"][spec]
+    assert {pair: (count["read"], count["empty"]) for pair, count in counts.items()} == {
+        "de-en": (60, 0),
+        "en-fr": (31, 1),
+    }
+
+
+def test_broken_rows_are_logged_with_file_and_line_and_only_a_few(tmp_path, caplog):
+    path = tmp_path / "corpus.tsv"
+    good = "Das Haus\tthe house\n"
+    path.write_bytes(b"de\ten\n" + (good.encode() + b"kaputt\xff\tbroken\n") * 6)
+    prepare(workdir=tmp_path / "w", **settings(f"tsv:{path}", pairs=("de-en",), vocab={"size": 25}))
+    warnings = [r.message for r in caplog.records if "broken utf8" in r.message]
+    assert [w.split("corpus.tsv")[1] for w in warnings] == [
+        f":{line}: broken utf8, row dropped" for line in (3, 5, 7)
+    ]
+
+
+def test_token_limit_drops_and_counts(corpus, tmp_path):
+    unlimited = prepare(workdir=tmp_path / "a", **settings(corpus))
+    limited = prepare(
+        workdir=tmp_path / "b", **settings(corpus, cleaning={"max_tokens_per_sentence": 20})
+    )
+    lengths = PairTokens(unlimited.directory / "de-en").lengths
+    fits = (lengths["de"] <= 20) & (lengths["en"] <= 20)
+    assert 0 < fits.sum() < len(fits)
+    count = limited.counts["corpora"][corpus]["de-en"]
+    assert (count["rows"], count["too_many_tokens"]) == (fits.sum(), len(fits) - fits.sum())
+    kept = PairTokens(limited.directory / "de-en").lengths
+    np.testing.assert_array_equal(kept["en"], lengths["en"][fits])
+
+
+def test_duplicates_are_dropped_over_all_corpora_and_the_first_stays(corpus, tmp_path):
+    again = tmp_path / "again.tsv"
+    header, *lines = (tmp_path / "corpus.tsv").read_text().splitlines()
+    again.write_text("\n".join([header, *(line.title() for line in lines)]) + "\n")
+    one = prepare(workdir=tmp_path / "a", **settings(corpus))
+    both = prepare(workdir=tmp_path / "b", **settings(corpus, f"tsv:{again}"))
+    assert one.counts["pairs"]["de-en"]["rows"] == both.counts["pairs"]["de-en"]["rows"]
+    count = both.counts["corpora"][f"tsv:{again}"]["de-en"]
+    assert (count["kept"], count["duplicate"], count["rows"]) == (300, 300, 0)
+
+
+def test_output_does_not_depend_on_the_number_of_processes(corpus, tmp_path):
+    for num_workers in (1, 3):
+        prepare(workdir=tmp_path / str(num_workers), **settings(corpus, num_workers=num_workers))
+    one, three = tree(tmp_path / "1"), tree(tmp_path / "3")
+    assert one == three
+    assert len(one) > 20
+
+
+def test_a_second_run_reads_and_writes_nothing(corpus, tmp_path, monkeypatch):
+    first = prepare(workdir=tmp_path / "w", **settings(corpus))
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "w").rglob("*.npy")}
+
+    def forbidden(*args, **kwargs):
+        raise AssertionError("done already")
+
+    monkeypatch.setattr(corpora, "read_corpus", forbidden)
+    monkeypatch.setattr(prepare_lib, "train_vocab", forbidden)
+    monkeypatch.setattr(pair_tokens, "write_shard", forbidden)
+    assert prepare(workdir=tmp_path / "w", **settings(corpus)) == first
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "w").rglob("*.npy")}
+
+
+def test_an_added_corpus_alone_is_cleaned(corpus, tmp_path, monkeypatch):
+    prepare(workdir=tmp_path / "w", **settings(corpus))
+    added = write_corpus(tmp_path / "added.tsv", 50, ("en", "fr"), seed=1)
+    specs = []
+    read = corpora.read_corpus
+    monkeypatch.setattr(
+        corpora, "read_corpus", lambda spec, codes: specs.append(spec) or read(spec, codes)
+    )
+    model = (tmp_path / "w/vocab/sentencepiece.model").read_bytes()
+    prepared = prepare(workdir=tmp_path / "w", **settings(corpus, added))
+    assert specs == [added]
+    assert model != (tmp_path / "w/vocab/sentencepiece.model").read_bytes()
+    fresh = prepare(workdir=tmp_path / "fresh", **settings(corpus, added))
+    assert prepared.fingerprint == fresh.fingerprint
+    changed = {"data/input_hashes.json"}
+    old, new = tree(tmp_path / "w"), tree(tmp_path / "fresh")
+    assert {k: v for k, v in old.items() if k not in changed} == {
+        k: v for k, v in new.items() if k not in changed
+    }
+
+
+def test_with_a_given_vocabulary_an_added_corpus_leaves_other_pairs_alone(corpus, tmp_path):
+    prepared = prepare(workdir=tmp_path / "a", **settings(corpus))
+    vocab = {"model": str(prepared.vocab_path)}
+    prepare(workdir=tmp_path / "w", **settings(corpus, vocab=vocab))
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "w/data/de-en").rglob("*.npy")}
+    added = write_corpus(tmp_path / "added.tsv", 50, ("en", "fr"), seed=1)
+    prepare(workdir=tmp_path / "w", **settings(corpus, added, vocab=vocab))
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "w/data/de-en").rglob("*.npy")}
+
+
+def test_changed_content_of_an_input_is_noticed(corpus, tmp_path):
+    first = prepare(workdir=tmp_path / "w", **settings(corpus))
+    write_corpus(tmp_path / "corpus.tsv", 300, seed=5)
+    second = prepare(workdir=tmp_path / "w", **settings(corpus))
+    assert first.fingerprint != second.fingerprint
+    fresh = prepare(workdir=tmp_path / "fresh", **settings(corpus))
+    assert second.fingerprint == fresh.fingerprint
+    assert tree(tmp_path / "w/data/de-en") == tree(tmp_path / "fresh/data/de-en")
+    assert len(list((tmp_path / "w/data/text").iterdir())) == 1
+
+
+def test_pairs_that_are_not_wanted_any_more_are_removed(corpus, tmp_path):
+    prepare(workdir=tmp_path / "w", **settings(corpus))
+    (tmp_path / "w/data/.de-fr.0123.partial").mkdir()
+    prepared = prepare(workdir=tmp_path / "w", **settings(corpus, pairs=("en-fr",)))
+    names = sorted(p.name for p in prepared.directory.iterdir() if p.is_dir())
+    assert names == ["en-fr", "text"]
+
+
+def test_a_moved_corpus_is_the_same_corpus(corpus, tmp_path):
+    first = prepare(workdir=tmp_path / "w", **settings(corpus))
+    (tmp_path / "elsewhere").mkdir()
+    os.rename(tmp_path / "corpus.tsv", tmp_path / "elsewhere" / "corpus.tsv")
+    second = prepare(workdir=tmp_path / "w", **settings(f"tsv:{tmp_path}/elsewhere/corpus.tsv"))
+    assert first.fingerprint == second.fingerprint
+
+
+def test_a_damaged_vocabulary_is_made_again(corpus, tmp_path):
+    first = prepare(workdir=tmp_path / "w", **settings(corpus))
+    content = first.vocab_path.read_bytes()
+    first.vocab_path.write_bytes(content[: len(content) // 2])
+    assert prepare(workdir=tmp_path / "w", **settings(corpus)) == first
+    assert first.vocab_path.read_bytes() == content
+
+
+def test_interrupted_tokenising_goes_on_behind_the_last_whole_shard(corpus, tmp_path, monkeypatch):
+    def stop_after_two(items, desc, total=None):
+        for number, item in enumerate(items):
+            if "shards" in desc and number == 2:
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(workdir=tmp_path / "w", progress=stop_after_two, **settings(corpus))
+    assert not (tmp_path / "w/data/de-en").exists()
+    written = []
+    write = pair_tokens.write_shard
+    monkeypatch.setattr(
+        pair_tokens, "write_shard", lambda path, c: written.append(path.name) or write(path, c)
+    )
+    prepare(workdir=tmp_path / "w", **settings(corpus))
+    assert written == ["00002", "00003", "00000", "00001", "00002", "00003"]
+    prepare(workdir=tmp_path / "fresh", **settings(corpus))
+    assert tree(tmp_path / "w") == tree(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("max_rows", [1, 7, 1000])
+def test_first_occurrences_equal_brute_force_for_any_memory(max_rows):
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 2**64, 40, dtype=np.uint64)
+    columns = [rng.choice(values, n) for n in (50, 0, 30)]
+    seen, expected = set(), []
+    for value in np.concatenate(columns).tolist():
+        expected.append(value not in seen)
+        seen.add(value)
+    keep = pair_tokens.first_occurrences(columns, max_rows=max_rows)
+    assert [len(k) for k in keep] == [50, 0, 30]
+    np.testing.assert_array_equal(np.concatenate(keep), expected)
+
+
+def test_gzip_text_can_be_read_by_other_tools(corpus, tmp_path):
+    prepare(workdir=tmp_path / "w", **settings(corpus))
+    (path,) = (tmp_path / "w/data/text").glob("*/de-en.tsv.gz")
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    assert len(lines) == 300 and all(line.count("\t") == 1 for line in lines)
+
+
+def test_sample_of_the_vocabulary_has_the_size_asked_for(corpus, tmp_path, monkeypatch):
+    sizes = []
+    train = prepare_lib.train_vocab
+
+    def counted(sentences, **arguments):
+        sentences = list(sentences)
+        sizes.append(len(sentences))
+        return train(sentences, **arguments)
+
+    monkeypatch.setattr(prepare_lib, "train_vocab", counted)
+    prepare(workdir=tmp_path / "w", **settings(corpus))
+    assert abs(sizes[0] - 300) <= 4

@@ -1,0 +1,162 @@
+"""TFDS datasets: our builders on dummy data, and what of a dataset becomes a row."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xling_jax.corpora import tfds_builders
+from xling_jax.corpora.readers import tfds as reader
+from xling_jax.corpora.specs import Row, read_corpus
+
+tfds = pytest.importorskip("tensorflow_datasets")
+
+_DUMMY_DATA = Path(__file__).parent / "tfds_dummy_data"
+# What a builder asks for, by the beginning of its address, and the dummy files that stand for it.
+_ARCHIVES = {
+    "https://www.statmt.org/europarl/v7/": _DUMMY_DATA / "europarl_v7",
+    "https://object.pouta.csc.fi/OPUS-Europarl/v7/": _DUMMY_DATA / "europarl_v7",
+    "https://object.pouta.csc.fi/OPUS-": _DUMMY_DATA / "opus",
+}
+
+
+def _download(url):
+    if isinstance(url, dict):
+        return {key: _download(value) for key, value in url.items()}
+    if url.startswith("https://raw.githubusercontent.com/multi30k/"):
+        return _DUMMY_DATA / "multi30k" / url.rsplit("/", 1)[1].removesuffix(".gz")
+    return next(path for prefix, path in _ARCHIVES.items() if url.startswith(prefix))
+
+
+@pytest.fixture
+def no_download(monkeypatch):
+    """Answers downloads with the dummy data; returns the addresses asked for."""
+    asked = []
+
+    def answer(self, urls):
+        asked.append(urls)
+        return _download(urls)
+
+    monkeypatch.setattr(tfds.download.DownloadManager, "download_and_extract", answer)
+    return asked
+
+
+def _read(name, languages, tmp_path):
+    return list(read_corpus(f"tfds:{name}?data_dir={tmp_path}", languages))
+
+
+def test_europarl_with_english_is_the_release_of_its_author(tmp_path, no_download):
+    file = "tfds:europarl_v7/de-en"
+    assert _read("europarl_v7/de-en", ("en", "de", "fr"), tmp_path) == [
+        Row(
+            {"en": "Resumption of the session", "de": "Wiederaufnahme der Sitzungsperiode"}, file, 1
+        ),
+        Row({"en": "The debate is closed.", "de": "Die Aussprache ist geschlossen."}, file, 2),
+    ]
+    assert no_download == ["https://www.statmt.org/europarl/v7/de-en.tgz"]
+
+
+def test_europarl_without_english_is_that_of_opus(tmp_path, no_download):
+    rows = _read("europarl_v7/de-fr", ("de", "fr"), tmp_path)
+    assert rows[0].texts == {
+        "de": "Die Aussprache ist geschlossen.",
+        "fr": "Le débat est clos.",
+    }
+    assert no_download == ["https://object.pouta.csc.fi/OPUS-Europarl/v7/moses/de-fr.txt.zip"]
+
+
+def test_prepared_dataset_is_not_prepared_again(tmp_path, no_download):
+    first = _read("europarl_v7/de-en", ("en", "de"), tmp_path)
+    assert _read("europarl_v7/de-en", ("en", "de"), tmp_path) == first
+    assert len(no_download) == 1
+
+
+def test_multi30k_has_four_languages_and_three_splits(tmp_path, no_download):
+    for split in ("train", "validation", "test"):
+        (row,) = _read(f"multi30k/all:{split}", ("cs", "de", "en", "fr"), tmp_path)
+        assert set(row.texts) == {"cs", "de", "en", "fr"}
+
+
+@pytest.mark.parametrize(
+    "name", ["opus_news_commentary", "opus_global_voices", "opus_tatoeba", "opus_open_subtitles"]
+)
+def test_opus_corpus_reads_its_files(tmp_path, no_download, name):
+    rows = _read(f"{name}/en-es", ("en", "es"), tmp_path)
+    assert rows[1].texts == {"en": "It is late.", "es": "Es tarde."}
+
+
+@pytest.mark.parametrize("name", tfds_builders.MODULES)
+def test_every_builder_says_where_it_comes_from(tmp_path, name):
+    importlib.import_module(f"{tfds_builders.__name__}.{tfds_builders.MODULES[name]}")
+    info = tfds.builder(f"{name}/de-en", data_dir=tmp_path).info
+    assert info.homepage.startswith("https://")
+    assert info.citation.startswith("@")
+    assert info.as_proto.redistribution_info.license
+    assert info.description
+
+
+def test_europarl_has_all_pairs_of_its_21_languages():
+    from xling_jax.corpora.tfds_builders.europarl_v7 import EuroparlV7
+
+    assert len(EuroparlV7.builder_configs) == 21 * 20 // 2
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("europarl_v8/de-en", "TFDS knows no such dataset; near names: europarl_v7"),
+        ("europarl_v7/en-de", "must name a configuration of europarl_v7; found 'en-de'"),
+        ("europarl_v7", "must name a configuration of europarl_v7; found ''"),
+        ("europarl_v7/de-en:1.0.0", "cannot be loaded at version 1.0.0"),
+        ("a b", "must be tfds:NAME"),
+    ],
+)
+def test_wrong_name_is_an_error_of_one_line(name, message):
+    with pytest.raises(ValueError, match=message) as error:
+        read_corpus(f"tfds:{name}", ("de", "en"))
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_split_is_an_error_that_lists_the_splits(tmp_path, no_download):
+    with pytest.raises(ValueError, match="no split 'dev'; there are train"):
+        _read("europarl_v7/de-en:dev", ("de", "en"), tmp_path)
+
+
+def test_dataset_without_our_languages_is_an_error(tmp_path, no_download):
+    with pytest.raises(
+        ValueError, match="no example has text in it or pt; its features are de, en"
+    ):
+        _read("europarl_v7/de-en", ("it", "pt"), tmp_path)
+
+
+def test_examples_of_every_translation_feature_become_rows():
+    fixed = {"de": b"ja", "en": b"yes", "fr": b"oui"}
+    variable = {
+        "language": np.array([b"de", b"en", b"en", b"fr"]),
+        "translation": np.array([b"ja", b"yes", b"yeah", b"oui"]),
+    }
+    for example in (fixed, variable, {"talk": b"x", "translations": variable}):
+        row = reader._make_row(example, "tfds:x", 3, ("de", "en"))
+        assert row == Row({"de": "ja", "en": "yes"}, "tfds:x", 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [(b"\xff", "broken_utf8"), (b"a\0", "nul_byte"), (b"x" * 1_000_001, "line_too_long")],
+)
+def test_broken_example_is_a_row_with_a_problem(value, problem):
+    row = reader._make_row({"de": value, "en": b"x"}, "tfds:x", 1, ("de", "en"))
+    assert row == Row({}, "tfds:x", 1, problem)
+
+
+def test_reading_needs_no_tensorflow(tmp_path, no_download):
+    _read("europarl_v7/de-en", ("de", "en"), tmp_path)
+    code = (
+        "import sys; from xling_jax.corpora.specs import read_corpus;"
+        f"rows = list(read_corpus('tfds:europarl_v7/de-en?data_dir={tmp_path}', ('de', 'en')));"
+        "assert len(rows) == 2 and 'tensorflow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,118 @@
+"""TMX files: languages, mark-up, broken bytes and broken XML."""
+
+import gzip
+
+import pytest
+
+from xling_jax.corpora.specs import MAX_LINE_BYTES, Row, read_corpus
+
+
+def _tmx(*units: str, head: str = '<?xml version="1.0" encoding="UTF-8"?>\n') -> str:
+    body = "\n".join(f"<tu>{unit}</tu>" for unit in units)
+    return f'{head}<tmx version="1.4"><header srclang="en"/><body>\n{body}\n</body></tmx>\n'
+
+
+def _tuv(tag: str, text: str) -> str:
+    return f'<tuv xml:lang="{tag}"><seg>{text}</seg></tuv>'
+
+
+def _read(path, content: str | bytes, languages=("de", "en")) -> list[Row]:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(read_corpus(f"tmx:{path}", languages))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "memory.tmx"
+
+
+def test_units_are_rows_with_the_line_of_the_unit(path):
+    content = _tmx(_tuv("en", "yes") + "\n" + _tuv("de", "ja"), _tuv("de", "nein &amp; so"))
+    assert _read(path, content) == [
+        Row({"en": "yes", "de": "ja"}, str(path), 3),
+        Row({"de": "nein & so"}, str(path), 5),
+    ]
+
+
+def test_languages_match_by_code_then_prefix_then_alias(path):
+    content = _tmx(
+        _tuv("DE-de", "ja") + _tuv("eng", "yes") + _tuv("pt-BR", "sim") + _tuv("PT-PT", "siim")
+    )
+    (row,) = _read(path, content, ("de", "en", "pt", "pt_BR"))
+    assert row.texts == {"de": "ja", "en": "yes", "pt_BR": "sim", "pt": "siim"}
+
+
+def test_first_variant_with_text_counts(path):
+    content = _tmx(_tuv("en-US", " ") + _tuv("en-GB", "colour") + _tuv("en", "x") + _tuv("de", "F"))
+    assert _read(path, content)[0].texts == {"en": "colour", "de": "F"}
+
+
+def test_native_codes_are_dropped_and_highlighted_text_is_kept(path):
+    text = 'a <bpt i="1">&lt;b&gt;</bpt>b<ept i="1">&lt;/b&gt;</ept> <hi>c</hi><ph>x</ph>'
+    assert _read(path, _tmx(_tuv("en", text) + _tuv("de", "d")))[0].texts["en"] == "a b c"
+
+
+def test_compressed_and_utf16_files_are_read(tmp_path):
+    content = _tmx(_tuv("de", "schön") + _tuv("en", "nice"))
+    utf16 = content.replace("UTF-8", "UTF-16").encode("utf-16")
+    latin1 = content.replace("UTF-8", "ISO-8859-1").encode("latin-1")
+    for name, data in (
+        ("a.tmx", utf16),
+        ("b.tmx", latin1),
+        ("c.tmx", b"\xef\xbb\xbf" + content.encode()),
+        ("d.tmx.gz", gzip.compress(content.encode())),
+    ):
+        assert _read(tmp_path / name, data)[0].texts == {"de": "schön", "en": "nice"}
+
+
+def test_broken_bytes_and_nul_cost_one_unit(path):
+    pairs = [_tuv("de", text) + _tuv("en", "x") for text in ("a", "BROKEN", "NUL", "b")]
+    content = _tmx(*pairs).encode().replace(b"BROKEN", b"f\xfcr").replace(b"NUL", b"a\0b")
+    assert [row.problem for row in _read(path, content)] == [None, "broken_utf8", "nul_byte", None]
+
+
+def test_control_characters_become_spaces(path):
+    unit = _tuv("de", "a\x01b&#x1;c&#9;d") + _tuv("en", "x")
+    assert _read(path, _tmx(unit))[0].texts["de"] == "a b c\td"
+
+
+def test_character_reference_across_chunks_is_whole(path, monkeypatch):
+    content = _tmx(_tuv("de", "a&#x2;&#228;&amp;b") + _tuv("en", "x")).encode()
+    for size in range(1, 9):
+        chunks = [content[i : i + size] for i in range(0, len(content), size)]
+        monkeypatch.setattr(
+            "xling_jax.corpora.readers.tmx.read_chunks", lambda _, c=chunks: iter(c)
+        )
+        assert _read(path, content)[0].texts["de"] == "a ä&b"
+
+
+def test_too_long_segment_is_a_problem(path):
+    content = _tmx(_tuv("de", "x" * (MAX_LINE_BYTES + 1)) + _tuv("en", "x"), _tuv("de", "a"))
+    content = content.replace("</body>", f"<tu>{_tuv('de', 'a')}{_tuv('en', 'b')}</tu></body>")
+    assert [row.problem for row in _read(path, content)] == ["line_too_long", None, None]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [("", 1), ("<tmx>\n<body>\n</tmx>", 3), (_tmx(_tuv("de", "a\n\nb & c")), 5), ("plain\n", 1)],
+)
+def test_xml_that_is_not_well_formed_is_an_error_with_its_line(path, content, line):
+    with pytest.raises(ValueError, match=rf"memory\.tmx:{line}: not well-formed XML"):
+        _read(path, content)
+
+
+def test_unknown_encoding_is_an_error(path):
+    with pytest.raises(ValueError, match="unknown encoding 'klingon'"):
+        _read(path, '<?xml version="1.0" encoding="klingon"?><tmx/>')
+
+
+def test_file_without_a_pair_is_an_error_that_lists_its_languages(path):
+    with pytest.raises(ValueError, match=r"no translation unit has two of de, en; found de, fr-FR"):
+        _read(path, _tmx(_tuv("de", "a") + _tuv("fr-FR", "b")))
+
+
+def test_entity_bomb_is_an_error(path):
+    entities = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 50}">' for i in range(1, 9))
+    bomb = f'<!DOCTYPE tmx [<!ENTITY e0 "x">{entities}]>'
+    with pytest.raises(ValueError, match="not well-formed XML"):
+        _read(path, _tmx(_tuv("de", "&e8;") + _tuv("en", "x"), head=bomb))

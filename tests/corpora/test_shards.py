@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from xling_jax.corpora.shards import PairTokens, pack_rows, pair_name, token_dtype, write_shard
+
+PAD = 1
+
+
+@pytest.fixture
+def rows():
+    random = np.random.default_rng(0)
+    draw = lambda: [random.integers(4, 60000, n) for n in random.integers(0, 9, 23)]
+    return {"de": draw(), "en": draw()}
+
+
+@pytest.fixture
+def pair(tmp_path, rows):
+    """The rows over three shards, one of them empty."""
+    for shard, (start, stop) in enumerate([(0, 10), (10, 10), (10, 23)]):
+        columns = {k: pack_rows(v[start:stop], np.dtype(np.uint16)) for k, v in rows.items()}
+        write_shard(tmp_path / "de-en" / f"{shard:05d}", columns)
+    return PairTokens(tmp_path / "de-en")
+
+
+def test_rows_come_back_padded_and_cut_whatever_their_shard(pair, rows):
+    order = np.array([22, 3, -1, 10, 9, 0, 10])
+    found = pair.gather("en", order, 6, PAD)
+    for row, number in zip(found, order):
+        tokens = [] if number < 0 else list(rows["en"][number][:6])
+        assert row.tolist() == tokens + [PAD] * (6 - len(tokens))
+    assert found.dtype == np.int32
+
+
+def test_lengths_are_those_of_the_rows(pair, rows):
+    assert len(pair) == 23
+    for language in ("de", "en"):
+        assert pair.lengths[language].tolist() == [len(row) for row in rows[language]]
+
+
+def test_a_shard_of_empty_rows_can_be_read(tmp_path):
+    empty = pack_rows([np.zeros(0, np.int64)] * 3, np.dtype(np.uint16))
+    write_shard(tmp_path / "de-en" / "00000", {"de": empty, "en": empty})
+    tokens = PairTokens(tmp_path / "de-en")
+    assert (tokens.gather("de", np.arange(3), 4, PAD) == PAD).all()
+
+
+def test_unequal_row_counts_are_refused_before_anything_is_written(tmp_path, rows):
+    columns = {
+        "de": pack_rows(rows["de"], np.dtype(np.uint16)),
+        "en": pack_rows(rows["en"][:-1], np.dtype(np.uint16)),
+    }
+    with pytest.raises(ValueError, match="'de': 23, 'en': 22"):
+        write_shard(tmp_path / "de-en" / "00000", columns)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_write_leaves_neither_shard_nor_remains(tmp_path, rows, monkeypatch):
+    columns = {k: pack_rows(v, np.dtype(np.uint16)) for k, v in rows.items()}
+    save, saved = np.save, []
+
+    def full_disk(path, array):
+        saved.append(path)
+        if len(saved) == 3:
+            raise OSError(28, "No space left on device", str(path))
+        save(path, array)
+
+    monkeypatch.setattr(np, "save", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_shard(tmp_path / "de-en" / "00000", columns)
+    assert not list((tmp_path / "de-en").iterdir())
+
+
+def test_a_shard_that_is_there_is_replaced(pair, tmp_path):
+    tokens = pack_rows([np.array([7, 8])], np.dtype(np.uint16))
+    write_shard(tmp_path / "de-en" / "00000", {"de": tokens, "en": tokens})
+    again = PairTokens(tmp_path / "de-en")
+    assert len(again) == 14
+    assert again.gather("de", np.array([0]), 3, PAD).tolist() == [[7, 8, PAD]]
+
+
+def test_a_directory_without_shards_says_what_to_do(tmp_path):
+    (tmp_path / "de-en" / "00000.tmp").mkdir(parents=True)
+    with pytest.raises(ValueError, match="xling prepare"):
+        PairTokens(tmp_path / "de-en")
+
+
+def test_the_smallest_dtype_holds_every_id():
+    assert token_dtype(65536) == np.uint16
+    assert token_dtype(65537) == np.int32
+
+
+def test_a_pair_has_one_name_in_both_directions():
+    assert pair_name("en", "de") == pair_name("de", "en") == "de-en"

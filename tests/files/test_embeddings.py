@@ -1,0 +1,129 @@
+import errno
+import io
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from xling_jax.files.embeddings import read_embeddings, write_embeddings
+
+
+@pytest.fixture
+def embeddings():
+    return np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
+
+
+def chunks_of(array, size):
+    return (array[start : start + size] for start in range(0, len(array), size))
+
+
+@pytest.mark.parametrize("format", ["npy", "laser"])
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_what_is_written_in_chunks_is_read(tmp_path, embeddings, format, mmap, rows):
+    path = tmp_path / "e"
+    written = write_embeddings(path, chunks_of(embeddings[:rows], 3), dim=5, format=format)
+    assert written == rows
+    found = read_embeddings(path, dim=5, mmap=mmap)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, embeddings[:rows])
+
+
+def test_npy_is_what_numpy_reads_and_laser_is_bare_floats(tmp_path, embeddings):
+    write_embeddings(tmp_path / "e.npy", chunks_of(embeddings, 2), dim=5)
+    np.testing.assert_array_equal(np.load(tmp_path / "e.npy", mmap_mode="r"), embeddings)
+    write_embeddings(tmp_path / "e.bin", [embeddings.astype(np.float64)], dim=5, format="laser")
+    assert (tmp_path / "e.bin").read_bytes() == embeddings.astype("<f4").tobytes()
+
+
+def test_other_float_files_are_converted(tmp_path, embeddings):
+    np.save(tmp_path / "e.npy", embeddings.astype(np.float16))
+    found = read_embeddings(tmp_path / "e.npy")
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, embeddings.astype(np.float16))
+
+
+def test_a_failure_leaves_nothing_and_the_old_file_as_it_was(tmp_path, embeddings):
+    def failing():
+        yield embeddings
+        raise ValueError("text broke")
+
+    with pytest.raises(ValueError, match="text broke"):
+        write_embeddings(tmp_path / "e.npy", failing(), dim=5)
+    assert list(tmp_path.iterdir()) == []
+    write_embeddings(tmp_path / "e.npy", [embeddings[:2]], dim=5)
+    with pytest.raises(ValueError, match="text broke"):
+        write_embeddings(tmp_path / "e.npy", failing(), dim=5, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["e.npy"]
+    assert len(read_embeddings(tmp_path / "e.npy")) == 2
+
+
+def test_an_existing_file_is_replaced_only_on_request(tmp_path, embeddings):
+    write_embeddings(tmp_path / "e.npy", [embeddings], dim=5)
+    with pytest.raises(FileExistsError, match="already exists"):
+        write_embeddings(tmp_path / "e.npy", [embeddings[:1]], dim=5)
+    write_embeddings(tmp_path / "e.npy", [embeddings[:1]], dim=5, overwrite=True)
+    assert len(read_embeddings(tmp_path / "e.npy")) == 1
+    with pytest.raises(ValueError, match="is a directory"):
+        write_embeddings(tmp_path, [embeddings], dim=5, overwrite=True)
+
+
+def test_stdout_gets_the_whole_file(tmp_path, embeddings, monkeypatch):
+    stdout = types.SimpleNamespace(buffer=io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", stdout)
+    assert write_embeddings("-", chunks_of(embeddings, 3), dim=5) == 7
+    stdout.buffer.seek(0)
+    np.testing.assert_array_equal(np.load(stdout.buffer), embeddings)
+
+
+def test_a_full_disk_names_the_file(tmp_path, embeddings, monkeypatch):
+    class Full(io.FileIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    from xling_jax.files import embeddings as embeddings_io
+
+    monkeypatch.setattr(embeddings_io, "open", lambda path, mode: Full(path, "w+"), raising=False)
+    with pytest.raises(OSError, match=r"No space left on device: .*e\.bin"):
+        write_embeddings(tmp_path / "e.bin", [embeddings], dim=5, format="laser")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("chunk", [np.zeros((2, 4)), np.zeros(5)])
+def test_a_chunk_of_another_size_is_refused(tmp_path, chunk):
+    with pytest.raises(ValueError, match=r"must have shape \[any, 5\]"):
+        write_embeddings(tmp_path / "e.npy", [chunk], dim=5)
+
+
+def test_unknown_format_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="format='bin' is not one of npy, laser"):
+        write_embeddings(tmp_path / "e", [], dim=5, format="bin")
+
+
+def test_wrong_sizes_are_named(tmp_path, embeddings):
+    npy, laser = tmp_path / "e.npy", tmp_path / "e.bin"
+    write_embeddings(npy, [embeddings], dim=5)
+    write_embeddings(laser, [embeddings], dim=5, format="laser")
+    with pytest.raises(ValueError, match="must have 4 dimensions; found 5"):
+        read_embeddings(npy, dim=4)
+    with pytest.raises(ValueError, match="140 bytes are not a whole number of rows of 4"):
+        read_embeddings(laser, dim=4)
+    with pytest.raises(ValueError, match="pass dim"):
+        read_embeddings(laser)
+    npy.write_bytes(npy.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="promises 7 rows of 5 float32, 140 bytes; found 139"):
+        read_embeddings(npy)
+    npy.write_bytes(npy.read_bytes()[:20])
+    with pytest.raises(ValueError, match="header cannot be read"):
+        read_embeddings(npy)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros(3, np.float32), np.zeros((2, 3), np.int32), np.array([[None, "x"]], dtype=object)],
+)
+def test_other_arrays_are_refused(tmp_path, array):
+    np.save(tmp_path / "e.npy", array)
+    with pytest.raises(ValueError, match=r"must be floats \[n, dim\]"):
+        read_embeddings(tmp_path / "e.npy")

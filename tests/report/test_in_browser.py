@@ -1,0 +1,242 @@
+"""The report in a real browser: it opens, draws, answers the pointer, and fits phones.
+
+Needs Chromium with its driver and selenium; skipped where they are not installed.
+"""
+
+import io
+import shutil
+import tempfile
+
+import numpy as np
+import pytest
+
+from xling_jax.eval.classification_data import ClassificationData, LabelledText
+from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
+from xling_jax.report import vectors as report_vectors
+from xling_jax.report.page import ErrorList, VectorSection, make_page
+from xling_jax.report.runs import Run
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="Chromium is not installed")
+
+PHONE, DESKTOP = 390, 1280
+LANGUAGES = ("en", "de", "fr", "es", "it", "pt")
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def encode(texts):
+    """Texts with one number are near, whatever their language; a third of them is astray."""
+    vectors = np.empty((len(texts), 8))
+    for row, text in enumerate(texts):
+        number = int(text.split()[1])
+        astray = hash_of(text) % 3 == 0
+        vectors[row] = np.random.default_rng(number).normal(size=8)
+        vectors[row] += np.random.default_rng(hash_of(text)).normal(size=8) * (2 if astray else 0.3)
+    return vectors
+
+
+def hash_of(text):
+    return sum(map(ord, text)) * 31
+
+
+def make_runs():
+    steps = list(range(50, 5000, 50))
+    cells = {a: {b: 0.9 - 0.02 * i for i, b in enumerate(LANGUAGES) if a != b} for a in LANGUAGES}
+    errors = {a: {b: 1 - value for b, value in row.items()} for a, row in cells.items()}
+    matrix = {"p_at_1": cells, "error": errors, "mean": {"p_at_1": 0.85, "error": 0.15}}
+    runs = []
+    for number, name in enumerate(("a_run_with_a_rather_long_name", "second", "third")):
+        curve = [3 / (1 + step / 500) + 0.1 * number for step in steps]
+        run = Run(name, None, {"languages": list(LANGUAGES), "encoder": {"family": "dual"}})
+        run.curves = {"train/loss": (steps, curve), "toy/p_at_1": (steps[::20], [0.5] * 5)}
+        for task in ("retrieval", "classification"):
+            results = {"task": task, "model": {}, "metrics": {}, "matrices": {"toy": matrix}}
+            run.results.append(results)
+        runs.append(run)
+    return runs
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    words = " words enough that the line has to be broken on a phone"
+    texts = {code: [f"{code} {i}{words}" for i in range(30)] for code in LANGUAGES}
+    data = RetrievalData("toy", (ParallelText("toy", texts),))
+    part = {
+        code: LabelledText(column, [f"class {i % 3}" for i in range(30)])
+        for code, column in texts.items()
+    }
+    labelled = ClassificationData("news", {"train": part, "dev": part})
+    section = VectorSection(
+        "second",
+        [
+            report_vectors.project_retrieval(encode, data),
+            report_vectors.project_classification(encode, labelled),
+        ],
+        [ErrorList("toy", *report_vectors.worst_errors(encode, data))],
+    )
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(make_page(make_runs(), [section], title="Three runs", note="Made by a test"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        for option in (*OPTIONS, f"--user-data-dir={profile}"):
+            options.add_argument(option)
+        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+        yield driver
+        driver.quit()
+
+
+@pytest.fixture(
+    params=[(PHONE, "light"), (PHONE, "dark"), (DESKTOP, "light"), (DESKTOP, "dark")],
+    ids=lambda param: f"{param[0]}-{param[1]}",
+)
+def opened(request, chromium, page):
+    """The page at a width and in a color scheme; nothing may be complained about."""
+    width, scheme = request.param
+    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width == PHONE}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    chromium.get(page.as_uri())
+    chromium.width, chromium.scheme = width, scheme
+    yield chromium
+    assert chromium.get_log("browser") == []
+
+
+def value(driver, expression):
+    return driver.execute_script(f"return {expression}")
+
+
+def click(driver, selector):
+    driver.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def test_it_opens_and_fits_the_width(opened):
+    assert value(opened, "document.title") == "Three runs"
+    assert value(opened, "document.documentElement.scrollWidth") <= opened.width
+    # What is wider than the page scrolls in a box of its own, which must be inside.
+    outside = """[...document.querySelectorAll('main *')].filter(e => !e.closest('.scroll')
+        && e.getClientRects().length && e.getBoundingClientRect().right > innerWidth + 1).length"""
+    assert value(opened, outside) == 0
+
+
+def test_everything_is_drawn(opened):
+    assert value(opened, "document.querySelectorAll('section > h2').length") == 7
+    drawn = """[...document.querySelectorAll('svg[role]')]
+        .filter(e => e.getBoundingClientRect().height > 100).length"""
+    assert value(opened, drawn) == 2 + 2  # Curves and projections.
+    assert value(opened, "document.querySelectorAll('.heat .layer:not([hidden]) td').length") > 100
+    lines = "document.querySelectorAll('.chart')[0].querySelectorAll('.line').length"
+    assert value(opened, lines) == 3
+    screenshot = np.frombuffer(_pixels(opened.get_screenshot_as_png()), np.uint8)
+    assert len(np.unique(screenshot)) > 20  # Not one flat color.
+
+
+def test_color_scheme_and_contrast(opened):
+    program = """
+        const parse = (color) => color.match(/[0-9.]+/g).map(Number);
+        const luminance = (color) => { const [r, g, b] = parse(color).slice(0, 3).map(v => v / 255)
+          .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+        const ground = (e) => { for (; e; e = e.parentElement) {
+          const color = getComputedStyle(e).backgroundColor;
+          if (parse(color)[3] !== 0) return color; } return 'rgb(255, 255, 255)'; };
+        const ratio = (a, b) => { const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p);
+          return (x + 0.05) / (y + 0.05); };
+        const texts = [...document.querySelectorAll('h1, h2, p, td, th, button, a, li span, text')];
+        const seen = texts.filter(e => e.textContent.trim() && e.getClientRects().length);
+        const words = seen.map(e => {
+          const style = getComputedStyle(e);
+          return ratio(e.tagName === 'text' ? style.fill : style.color, ground(e)); });
+        const marks = [...document.querySelectorAll('.line, .scatter g path')].map(e => {
+          const style = getComputedStyle(e);
+          return ratio(e.matches('.line') ? style.stroke : style.fill, ground(e)); });
+        return [luminance(ground(document.body)), Math.min(...words), Math.min(...marks)];"""
+    page, words, marks = opened.execute_script(program)
+    assert (page > 0.8) == (opened.scheme == "light")
+    assert words >= 4.5 and marks >= 3  # WCAG 2.2 AA for text and for graphics.
+
+
+def test_buttons_choose_what_is_shown(opened):
+    hidden = "[...document.querySelector('.heat').querySelectorAll('.layer')].map(e => e.hidden)"
+    assert value(opened, hidden) == [False, True]
+    click(opened, ".heat [data-show='1']")
+    assert value(opened, hidden) == [True, False]
+
+    shown = "getComputedStyle(document.querySelector('.scatter .{}')).display"
+    assert (value(opened, shown.format("pca")), value(opened, shown.format("tsne"))) == (
+        "inline",
+        "none",
+    )
+    click(opened, ".scatter [data-to='tsne']")
+    assert value(opened, shown.format("pca")) == "none"
+
+    colors = """new Set([...document.querySelectorAll('.scatter')[1].querySelectorAll('.pca path')]
+        .map(e => getComputedStyle(e).fill)).size"""
+    assert value(opened, colors) == len(LANGUAGES)
+    click(opened, "[data-to='class']")
+    assert value(opened, colors) == 3
+    click(opened, ".scatter [data-only='l0']")
+    off = "document.querySelector('.scatter').querySelectorAll('.pca .off').length"
+    assert value(opened, off) == 30 * (len(LANGUAGES) - 1)
+
+
+def test_errors_can_be_filtered_and_unfolded(opened):
+    shown = """[...document.querySelectorAll('.error')].filter(e => e.getClientRects().length)
+        .map(e => e.dataset.direction)"""
+    assert len(value(opened, shown)) == 6
+    direction = value(opened, "document.querySelector('.picker option:nth-child(2)').value")
+    opened.execute_script(
+        "const s = document.querySelector('.picker select'); s.value = arguments[0];"
+        "s.dispatchEvent(new Event('change'))",
+        direction,
+    )
+    assert set(value(opened, shown)) == {direction}
+    opened.execute_script(
+        "const s = document.querySelector('.picker select'); s.value = '';"
+        "s.dispatchEvent(new Event('change')); document.querySelector('.all').click()"
+    )
+    assert len(value(opened, shown)) > 6
+
+
+def test_the_pointer_shows_values_and_texts(opened):
+    point = """
+        const target = document.querySelector(arguments[0]);
+        target.scrollIntoView({block: 'center'});
+        const box = target.getBoundingClientRect();
+        const at = {clientX: box.left + box.width * arguments[1],
+          clientY: box.top + box.height / 2, bubbles: true, pointerType: 'mouse'};
+        target.dispatchEvent(new PointerEvent('pointermove', at));
+        const tip = document.getElementById('tip'), place = tip.getBoundingClientRect();
+        return [tip.hidden, tip.innerText, place.left >= 0 && place.right <= innerWidth];"""
+    hidden, text, inside = opened.execute_script(point, ".chart svg", 0.97)
+    assert not hidden and inside and text.startswith("step ") and "second: " in text
+    hidden, text, inside = opened.execute_script(point, ".scatter .pca path", 0.5)
+    assert not hidden and inside and "words enough" in text
+    opened.execute_script(
+        "document.querySelector('.scatter svg[role]').dispatchEvent(new Event('pointerleave'))"
+    )
+    assert value(opened, "document.getElementById('tip').hidden")
+
+
+def _pixels(png):
+    from matplotlib import image
+
+    return (image.imread(io.BytesIO(png)) * 255).astype(np.uint8).tobytes()

@@ -1,0 +1,387 @@
+"""The report: what it reads, what it computes, what stands on the page."""
+
+import html
+import json
+import re
+import types
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.cli import main
+from xling_jax.eval.classification_data import ClassificationData, LabelledText
+from xling_jax.eval.retrieval import measure_retrieval
+from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
+from xling_jax.report import charts as report_charts
+from xling_jax.report import runs as report_data
+from xling_jax.report import tables as report_tables
+from xling_jax.report import vectors as report_vectors
+from xling_jax.report.page import ErrorList, VectorSection, make_page
+from xling_jax.report.published import PUBLISHED
+from xling_jax.report.runs import Run
+
+DIM = 8
+HOSTILE = "</script><script>alert('x')</script> & \"quoted\" <b>"
+
+
+def encode(texts):
+    """A vector by the number in the text, whatever its language; odd German ones are astray."""
+    vectors = np.zeros((len(texts), DIM))
+    for row, text in enumerate(texts):
+        number = int(re.search(r"\d+", text)[0]) if re.search(r"\d+", text) else 0
+        astray = text.startswith("de") and number % 2
+        vectors[row] = np.random.default_rng(number + 1000 * astray).normal(size=DIM)
+    return vectors
+
+
+def parallel(rows=8, english="en {}"):
+    texts = {"en": [english.format(i) for i in range(rows)], "de": [f"de {i}" for i in range(rows)]}
+    return RetrievalData("toy", (ParallelText("toy", texts),))
+
+
+def retrieval_results(path="m", p_at_1=0.5):
+    cells = {"en": {"de": p_at_1}, "de": {"en": 0.25}}
+    matrix = {"languages": ["en", "de"], "p_at_1": cells, "error": {"en": {"de": 0.5}}}
+    matrix |= {"mean": {"p_at_1": (p_at_1 + 0.25) / 2, "error": 0.5}, "num_queries": {}}
+    return {
+        "task": "retrieval",
+        "model": {"path": str(path)},
+        "settings": {"similarity": "cosine"},
+        "metrics": {"toy/p_at_1": 0.375},
+        "matrices": {"toy": matrix},
+    }
+
+
+def classification_results(path="m"):
+    cells = {"en": {"en": 0.9, "de": 0.7}, "de": {"en": 0.6, "de": 0.8}}
+    matrix = {"accuracy": cells, "mean": {"accuracy": {"same": 0.85, "cross": 0.65, "all": 0.75}}}
+    matrix |= {"oracle": {"en": {"en": None, "de": 0.75}, "de": {"en": None, "de": None}}}
+    matrix |= {"accuracy_sd": cells, "spread": matrix["mean"], "protocol": "zero-shot"}
+    changed = {"task": "classification", "settings": {"protocol": "zero-shot, targeted"}}
+    return retrieval_results(path) | changed | {"matrices": {"news": matrix}}
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    """A run with curves, config, an encoder and results."""
+    place = tmp_path / "runs" / "first"
+    (place / "encoder").mkdir(parents=True)
+    records = [
+        {"step": 10, "train/loss": 5.0, "train/sentences_per_second": 100.0},
+        {"step": 20, "train/loss": 2.0, "toy/p_at_1": 0.25},
+        {"step": 20, "train/loss": 3.0, "toy/p_at_1": 0.5},
+    ]
+    (place / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    config = {"languages": ["de", "en"], "encoder": {"family": "dual", "layers": 0, "width": 512}}
+    config["objective"] = {"reduction": "sum", "alignment": {"weight": 2.0}, "x": {"weight": 0.0}}
+    (place / "config.json").write_text(json.dumps(config))
+    (place / "results").mkdir()
+    (place / "results" / "results.json").write_text(json.dumps(classification_results(place)))
+    return place
+
+
+@pytest.fixture
+def parallel_file(tmp_path):
+    part = parallel().parts[0].texts
+    lines = ["en\tde", *("\t".join(row) for row in zip(*part.values()))]
+    (tmp_path / "toy.tsv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "toy.tsv"
+
+
+def report(*words):
+    return main.main(["report", *map(str, words)])
+
+
+class Checker(HTMLParser):
+    """Notes whether elements close in order, ids, and addresses that would be fetched."""
+
+    VOID = {"meta", "link", "path", "circle", "br"}
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.ids, self.links, self.fetched = [], [], [], []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "action", "data", "poster"):
+                (self.links if value.startswith("#") else self.fetched).append(value)
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_command_writes_one_page_that_fetches_nothing(
+    workdir, parallel_file, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(xling_jax, "load", lambda path: types.SimpleNamespace(encode=encode))
+    output = tmp_path / "page" / "report.html"
+    assert report("--run", workdir, "--data", parallel_file, "--output", output) == 0
+    page = output.read_text()
+    checker = Checker(page)
+    assert checker.fetched == ["data:,"]
+    assert len(set(checker.ids)) == len(checker.ids)
+    assert {link[1:] for link in checker.links} <= set(checker.ids)
+    assert {"runs", "compare", "curves", "classes", "plane", "errors"} <= set(checker.ids)
+    assert "default-src 'none'" in page and "http" not in page.replace("http-equiv", "")
+    text = html.unescape(re.sub("<[^>]+>", " ", page))
+    assert "dual, 0 layers, width 512" in text and "2 alignment" in text
+    assert "cT-LASER" in text and "Li and Mak (2020), Table 4" in text
+    assert [entry.name for entry in output.parent.iterdir()] == ["report.html"]
+
+
+def test_without_data_or_encoder_the_sections_of_vectors_are_left_out(
+    workdir, parallel_file, tmp_path
+):
+    assert report("--run", workdir, "--output", tmp_path / "a.html") == 0
+    assert not {"plane", "errors"} & set(Checker((tmp_path / "a.html").read_text()).ids)
+    (workdir / "encoder").rmdir()
+    words = ("--run", workdir, "--data", parallel_file, "--output", tmp_path / "b.html")
+    assert report(*words) == 0
+    assert not {"plane", "errors"} & set(Checker((tmp_path / "b.html").read_text()).ids)
+
+
+def test_wrong_use_is_one_line(workdir, tmp_path, capsys):
+    output = tmp_path / "report.html"
+    cases = [
+        ((), "--run or --results"),
+        (("--run", tmp_path / "none"), "--run"),
+        (("--run", workdir, "--data", tmp_path / "none.tsv"), "--data"),
+        (("--run", workdir, "--results", tmp_path / "none"), "--results"),
+    ]
+    for words, message in cases:
+        assert report(*words, "--output", output) == 2
+        assert message in capsys.readouterr().err.splitlines()[-1]
+    assert report("--run", workdir, "--output", tmp_path) == 2
+    output.write_text("mine")
+    assert report("--run", workdir, "--output", output) == 2
+    assert output.read_text() == "mine"
+    assert report("--run", workdir, "--output", output, "--overwrite") == 0
+
+
+def test_broken_files_are_named(workdir, tmp_path, capsys):
+    lines = (workdir / "metrics.jsonl").read_text()
+    (workdir / "metrics.jsonl").write_text("{broken\n" + lines)
+    assert report("--run", workdir, "--output", tmp_path / "r.html") == 1
+    assert "metrics.jsonl:1: must be a JSON object" in capsys.readouterr().err
+    (workdir / "metrics.jsonl").write_text(lines)
+    (workdir / "results" / "results.json").write_text('{"task": 1}')
+    assert report("--run", workdir, "--output", tmp_path / "r.html") == 1
+    assert "results.json: must be results of xling evaluate" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert report("--run", tmp_path / "empty", "--output", tmp_path / "r.html") == 1
+    assert "empty: must be a workdir" in capsys.readouterr().err
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_curves_keep_the_last_of_a_step_and_skip_a_line_in_the_making(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 2, "a": 1}\n{"step": 1, "a": 5, "b": NaN}\n{"step": 2, "a": 3}\n{"st')
+    assert report_data.read_curves(path) == {"a": ([1, 2], [5.0, 3.0])}
+
+
+def test_results_belong_to_the_run_whose_model_they_name(workdir, tmp_path):
+    for name, model in (("a", workdir / "encoder"), ("b", tmp_path / "other" / "encoder")):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        results = json.dumps(retrieval_results(model))
+        (tmp_path / "out" / name / "results.json").write_text(results)
+    runs = report_data.load_runs([workdir], [tmp_path / "out", workdir])
+    assert [(run.name, len(run.results)) for run in runs] == [("first", 2), ("other", 1)]
+
+
+def test_runs_of_one_name_are_told_apart(workdir, tmp_path):
+    twin = tmp_path / "more" / "first"
+    twin.mkdir(parents=True)
+    (twin / "metrics.jsonl").write_text('{"step": 1, "train/loss": 1}\n')
+    names = [run.name for run in report_data.load_runs([workdir, twin, workdir], [])]
+    assert names[:2] == ["first", "more/first"] and len(set(names)) == 3
+
+
+def test_text_is_shown_and_never_run():
+    data = parallel(english=HOSTILE + " {}")
+    errors, *_ = report_vectors.worst_errors(encode, data)
+    projection = report_vectors.project_retrieval(encode, data)
+    section = VectorSection(HOSTILE, [projection], [ErrorList(HOSTILE, errors, 1, 2)])
+    run = Run(HOSTILE, None, {}, {HOSTILE: ([1, 2], [0.5, 0.25])}, [retrieval_results()])
+    page = make_page([run], [section], title=HOSTILE)
+    Checker(page)
+    assert "<script>alert" not in page and "<b>" not in page
+    stored = re.search(r'<script type="application/json" id="texts0">(.*?)</script>', page)[1]
+    assert json.loads(stored)[3] == [f"{HOSTILE} 3", "en"]
+
+
+def test_the_worst_errors_by_hand():
+    table = {"q0": [1, 0], "q1": [0, 1], "q2": [1, 0.1], "a0": [1, 0], "a1": [1, 0.5], "a2": [1, 1]}
+    texts = {"x": ["q0", "q1", "q2", ""], "y": ["a0", "a1", "a2", "a0"]}
+    data = RetrievalData("toy", (ParallelText("toy", texts),))
+    errors, num_errors, num_queries = report_vectors.worst_errors(
+        lambda texts: np.array([table.get(text, [0, 0]) for text in texts]), data
+    )
+    assert num_queries == 6  # The row with a gap is nobody's translation.
+    forward = [error for error in errors if error.source == "x"]
+    # q0 finds a0; of q1 a2 is nearer than a1; of q2 a0 and a1 are nearer than a2.
+    assert [(e.query, e.right.text, e.right.rank) for e in forward] == [
+        ("q2", "a2", 3),
+        ("q1", "a1", 2),
+    ]
+    assert [c.text for c in forward[0].retrieved] == ["a0", "a1", "a2"]
+    assert forward[0].retrieved[0].cosine == pytest.approx(1 / np.hypot(1, 0.1), abs=1e-6)
+    assert num_errors == len(errors)
+
+
+def test_a_copy_of_the_translation_is_no_error():
+    texts = {"x": ["1", "2"], "y": ["same", "same"]}
+    data = RetrievalData("toy", (ParallelText("toy", texts),))
+    _, num_errors, _ = report_vectors.worst_errors(lambda texts: np.eye(3)[: len(texts)], data)
+    assert num_errors == 1  # From y to x only: "same" cannot have two translations.
+
+
+def test_errors_agree_with_the_measured_p_at_1():
+    data = parallel(rows=30)
+    _, num_errors, num_queries = report_vectors.worst_errors(encode, data)
+    expected = measure_retrieval(encode, data).mean("p_at_1")
+    assert 1 - num_errors / num_queries == pytest.approx(expected)
+    assert 0 < expected < 1
+
+
+def test_a_projection_is_bounded_and_rare_labels_are_joined():
+    labels = [f"label {i % 9}" for i in range(40)] + ["label 0"] * 20
+    part = LabelledText([f"en {i}" for i in range(60)], labels)
+    data = ClassificationData("toy", {"train": {"en": part}, "dev": {"en": part, "de": part}})
+    projection = report_vectors.project_classification(encode, data)
+    assert set(projection.languages) == {"en", "de"} and len(projection.texts) == 120
+    assert len(set(projection.labels)) == 7 and report_vectors.OTHER_LABEL in projection.labels
+    assert projection.points["pca"].shape == projection.points["tsne"].shape == (120, 2)
+    many = report_vectors.project_retrieval(encode, parallel(rows=3000))
+    assert len(many.texts) == report_vectors.MAX_POINTS
+    assert report_vectors.project_retrieval(encode, parallel(rows=1)) is None
+    two_files = RetrievalData("toy", parallel().parts * 2)
+    assert report_vectors.project_retrieval(encode, two_files) is None
+
+
+def cells(page):
+    """Rows of all tables, the cells as texts."""
+    rows = re.findall(r"<tr.*?</tr>", page)
+    return [
+        [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in re.findall(r"<t[hd].*?</t[hd]>", r)]
+        for r in rows
+    ]
+
+
+def test_the_comparison_has_our_scores_the_best_and_the_published():
+    runs = [
+        Run("weak", None, results=[retrieval_results(p_at_1=0.25)]),
+        Run("strong", None, results=[retrieval_results(p_at_1=0.75), classification_results()]),
+    ]
+    page = report_tables.comparison(runs)
+    rows = cells(page)
+    assert ["weak", "25.0", "50.0", "cosine, 2 languages"] in rows
+    assert ["strong", "50.0", "50.0", "cosine, 2 languages"] in rows
+    assert '<td class="number best">50.0</td>' in page and 'best">25.0' not in page
+    assert ["strong", "85.0", "65.0", "75.0", "65.0", "zero-shot"] in rows
+    assert ["cT-LASER", "89.2", "75.2", "78.0", "", "Li and Mak (2020), Table 4"] in rows
+
+
+def test_measurements_of_one_data_set_stand_together_and_once():
+    targeted, twice = classification_results(), classification_results()
+    matrix = targeted["matrices"].pop("news")
+    name = "news_leave_one_out_mlp"
+    targeted["matrices"][name] = matrix | {"protocol": "leave-one-out", "classifier": "mlp"}
+    run = Run("one", None, results=[targeted, twice, classification_results()])
+    rows = cells(report_tables.comparison([run]))
+    assert rows.index(["news"]) == 1
+    assert [row[-1] for row in rows[2:4]] == ["mlp, leave-one-out", "zero-shot"]
+    assert rows[4][0].startswith("MLDoc")
+
+
+def test_scores_while_training_stand_in_until_there_are_results(workdir):
+    run = report_data.load_runs([workdir], [])[0]
+    assert ["first", "50.0", "while training, step 20"] in cells(report_tables.comparison([run]))
+    run.results.append(retrieval_results())
+    page = report_tables.comparison([run])
+    assert "while training" not in page
+
+
+def test_a_heatmap_writes_percentages_and_its_ink_has_contrast():
+    layers = {"P@1": {"en": {"de": 0.999}, "de": {"en": 0.6123}}, "error": {"en": {"de": 0.001}}}
+    page = report_charts.heatmap(
+        "toy", layers, rows="from", columns="to", lower_is_better=["error"]
+    )
+    rows = cells(page)
+    assert ["en", "", "99.9", "99.9"] in rows and ["de", "61.2", "", "61.2"] in rows
+    pairs = re.findall(r"background:#(\w{6});color:#(\w{3})", page)
+    assert len(pairs) == 3
+    for ground, ink in pairs:
+        light = sorted(
+            report_charts._luminance(*bytes.fromhex(color))
+            for color in (ground, "".join(c * 2 for c in ink))
+        )
+        assert (light[1] + 0.05) / (light[0] + 0.05) >= 4.5
+    # A small error is as good, and so as bright, as a large P@1.
+    assert pairs[2][0] == report_charts._hex(*report_charts._color(1 - 0.1 / 10))[1:]
+
+
+def test_cells_that_were_not_measured_are_gaps():
+    page = make_page([Run("a", None, results=[classification_results()])], title="t")
+    assert re.findall(r"data-show.*?>(.*?)<", page) == ["embeddings", "oracle"]
+    assert ["en", "75.0", "75.0"] in cells(page) and "news, zero-shot<" in page
+
+
+def test_results_of_every_other_task_are_listed():
+    results = retrieval_results() | {"task": "mining", "matrices": {}}
+    results["metrics"] = {"fr-en/f1": 0.9, "fr-en/threshold": 1.06}
+    page = make_page([Run("a", None, results=[results])], title="t")
+    rows = cells(page)
+    assert ["a", "mining", "fr-en/threshold", "1.06"] in rows
+    assert ["a", "90.0", "cosine"] in rows
+    assert ["LASER on Europarl", "91.5", "raymondhs/fairseq-laser"] in rows
+
+
+def test_many_pairs_are_listed_the_worst_first():
+    layer = {"deu": {"eng": 0.9}, "xho": {"eng": 0.1}, "eng": {"deu": 0.8, "xho": 0.3}}
+    rows = cells(report_tables.pair_list("toy", {"P@1": layer}))
+    assert rows[1:] == [["xho – eng", "10.0", "30.0"], ["deu – eng", "90.0", "80.0"]]
+
+
+def test_a_chart_holds_its_values_and_survives_odd_ones():
+    page = report_charts.line_chart("loss", [(0, "a", [1, 2, 3], [100.0, 10.0, 0.1])])
+    assert "log" in page
+    data = json.loads(html.unescape(re.search(r'data-chart="(.*?)"', page)[1]))
+    assert data["lines"] == [[0, "a", [1, 2, 3], [100.0, 10.0, 0.1]]]
+    for values in ([0.0], [-1.0, -1.0], [1e-9, 1e9], [0.98849, 0.98851]):
+        drawn = report_charts.line_chart("x", [(8, "a", list(range(len(values))), values)])
+        assert "nan" not in drawn and "inf" not in drawn
+    steps = list(range(1000))
+    page = report_charts.line_chart("long", [(0, "a", steps, [float(s) for s in steps])])
+    data = json.loads(html.unescape(re.search(r'data-chart="(.*?)"', page)[1]))
+    assert len(data["lines"][0][2]) <= 300 and data["lines"][0][2][-1] == 999
+
+
+def test_labels_of_ticks_differ():
+    for low, high in ((0.9885, 0.9895), (0, 1), (0.968, 0.976), (0, 97), (1, 9000)):
+        ticks, *_ = report_charts._ticks(low, high, False)
+        labels = [report_charts._tick_label(tick, ticks) for tick in ticks]
+        assert len(set(labels)) == len(labels) > 2
+
+
+def test_every_published_row_names_its_source():
+    rows = [row for task in PUBLISHED.values() for row in task]
+    assert all(row.source and row.scores and row.data for row in rows)
+    assert all(0 < score < 100 for row in rows for score in row.scores.values())
+    best = next(row for row in PUBLISHED["classification"] if row.system == "cT-LASER")
+    # Table 5 of Li and Mak: 5 languages, 20 directions.
+    table = [[89.4, 86.8, 70.7, 71.4, 68.7], [79.0, 93.0, 78.4, 76.6, 70.0]]
+    table += [[78.2, 86.9, 88.5, 71.7, 64.9], [74.5, 82.7, 74.3, 91.6, 71.9]]
+    table = np.array([*table, [76.0, 79.7, 68.8, 73.3, 83.5]])
+    assert best.scores["all"] == pytest.approx(table.mean(), abs=0.05)
+    assert best.scores["same"] == pytest.approx(table.trace() / 5, abs=0.05)

@@ -1,0 +1,83 @@
+import pytest
+
+from xling_jax.text import languages
+
+
+def test_codes_come_back_as_written_and_in_order():
+    assert languages.check_languages(["en", "ceb", "pt_BR", "pt"]) == ("en", "ceb", "pt_BR", "pt")
+
+
+@pytest.mark.parametrize("code", ["", "e", "EN", "german", "de-DE", "de ", "d3", 7])
+def test_malformed_code_is_an_error(code):
+    with pytest.raises(ValueError, match="is not a language code"):
+        languages.check_languages(["en", code])
+
+
+def test_malformed_code_that_is_a_name_suggests_the_code():
+    with pytest.raises(ValueError, match="Did you mean 'de'"):
+        languages.check_languages(["en", "German"])
+
+
+def test_language_twice_is_an_error():
+    with pytest.raises(ValueError, match="'en' is given twice"):
+        languages.check_languages(["en", "de", "en"])
+
+
+def test_two_codes_of_one_language_are_an_error():
+    with pytest.raises(ValueError, match="'deu' means the same language as 'de'"):
+        languages.check_languages(["de", "deu"])
+
+
+def test_string_instead_of_list_is_an_error():
+    with pytest.raises(ValueError, match="must be a list"):
+        languages.check_languages("en,de")
+
+
+def test_known_code_is_returned():
+    assert languages.check_known("de", ("de", "en"), "--languages") == "de"
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"), [("deu", "'de'"), ("ger", "'de'"), ("German", "'de'"), ("en_GB", "'en'")]
+)
+def test_unknown_code_names_place_known_codes_and_what_was_meant(code, hint):
+    with pytest.raises(ValueError) as error:
+        languages.check_known(code, ("de", "en", "fr"), "data.pairs")
+    assert str(error.value).startswith(f"data.pairs: unknown language {code!r}; known: de, en, fr.")
+    assert f"Did you mean {hint}?" in str(error.value)
+
+
+def test_unknown_code_without_near_one_has_no_suggestion():
+    with pytest.raises(ValueError, match=r"known: de, en\.$"):
+        languages.check_known("zh", ("de", "en"), "here")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("deu", "de"),
+        ("ger", "de"),
+        ("cmn", "zh"),
+        ("pes", "fa"),
+        ("swh", "sw"),
+        ("lvs", "lv"),
+        ("en", "en"),
+        ("pt-BR", "pt"),
+        ("deu_Latn", "de"),
+        ("French", "fr"),
+        ("ceb", "ceb"),
+    ],
+)
+def test_aliases_give_iso_639_1(code, expected):
+    assert languages.to_iso639_1(code) == expected
+
+
+def test_pair_is_source_then_target():
+    assert languages.parse_pair("de-en") == ("de", "en")
+    assert languages.parse_pair("pt_BR-en") == ("pt_BR", "en")
+
+
+@pytest.mark.parametrize("pair", ["de", "de-en-fr", "de_en", "de-", "DE-EN", "", "de-de"])
+def test_malformed_pair_is_an_error(pair):
+    with pytest.raises(ValueError, match="must"):
+        languages.parse_pair(pair)

@@ -1,0 +1,52 @@
+import pickle
+
+import pytest
+
+from xling_jax.text.laser_text import LaserText
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("en", "„Hello“,\tWORLD\u200b…\n", '"hello," world ...'),
+        ("en", "5\u00a0000 people ‘said’ so", '5.000 people "said" so'),
+        ("de", "5\u00a0000 „Leute“, sagte er.", '5,000 "leute", sagte er.'),
+        ("de", "Er sagte: „Ja.“", 'er sagte: "ja".'),
+        ("it", "Disse: «Sì.»", 'disse: "sì".'),
+        ("cs", "Řekl: „Ano.“", 'řekl: "ano."'),
+    ],
+)
+def test_laser2_text_has_moses_punctuation_and_lower_case(language, text, expected):
+    """Expected from normalize-punctuation.perl, whose lines end in a line break."""
+    assert LaserText(language)(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("en", "He's <here>, Dr. No.", "he 's < here > , dr. no ."),
+        ("fr", "L'ami & moi.", "l' ami & moi ."),
+        ("en", "U.K. 我们 와 한국어.", "u.k. 我们 와 한국어 ."),
+        ("el", "Καλημέρα σας, Αθήνα!", "kalimera sas , athina !"),
+    ],
+)
+def test_laser1_text_is_split_into_words(language, text, expected):
+    prepare = LaserText(language, moses_tokenizer=True, romanize_greek=language == "el")
+    assert prepare(text) == expected
+
+
+def test_greek_stays_greek_without_romanisation():
+    assert LaserText("el", moses_tokenizer=True)("Καλημέρα") == "καλημέρα"
+
+
+@pytest.mark.parametrize("language", ["zh", "ja", "yue"])
+def test_languages_whose_words_moses_does_not_find_are_refused(language):
+    with pytest.raises(ValueError, match=f"language='{language}'.*jieba or MeCab.*LASER2"):
+        LaserText(language, moses_tokenizer=True)
+    assert LaserText(language)("你好。") == "你好。"
+
+
+def test_it_can_be_pickled():
+    prepare = LaserText("de")
+    prepare("Ein Satz.")
+    assert pickle.loads(pickle.dumps(prepare))("„Ja“") == '"ja"'

@@ -1,0 +1,111 @@
+import random
+import sys
+
+import pytest
+
+from xling_jax.text import splitting as sentence_splitting
+from xling_jax.text.splitting import SPLITTERS, split_sentences
+
+# What text is made of, and what splitters stumble over.
+ALPHABET = [*"aBé.!?…\"'«»()[] \n\t\r\v0;:", "。", "」", "؟", "।", "ß", "\u0301", "😀", "\u200b"]
+ALPHABET += ["Mr.", "z. B.", "1)", "\n\n", "...", "\u3000", "\xa0", "\u2028", "\u202f", "\x85"]
+
+
+@pytest.fixture(params=SPLITTERS)
+def splitter(request):
+    if request.param != "rule":
+        pytest.importorskip(request.param)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ('He said "Hi." Then left.', ['He said "Hi."', "Then left."]),
+        ('"Stop!" he cried. "Why?" she asked.', ['"Stop!" he cried.', '"Why?" she asked.']),
+        ("Pi is 3.14, not 3.", ["Pi is 3.14, not 3."]),
+        ("Von der Regel, d. h. dem Satz, her.", ["Von der Regel, d. h. dem Satz, her."]),
+        ("Ja... oder nein? Нет. а да.", ["Ja... oder nein?", "Нет. а да."]),
+        ("all small. as in tweets.", ["all small.", "as in tweets."]),
+        ("It was in 1999. 2000 was better.", ["It was in 1999.", "2000 was better."]),
+        ("¿Qué? ¡No! (Sí.) – Fin.", ["¿Qué?", "¡No!", "(Sí.)", "– Fin."]),
+        ("你好。再见。「是。」不？", ["你好。", "再见。", "「是。」", "不？"]),
+        ("यह है। वह है।", ["यह है।", "वह है।"]),
+        ("هل؟ نعم.", ["هل؟", "نعم."]),
+        ("Ես այստեղ եմ: Դու՞:", ["Ես այստեղ եմ:", "Դու՞:"]),
+        ("Τι ώρα είναι; Δεν ξέρω.", ["Τι ώρα είναι;", "Δεν ξέρω."]),
+        ("Note: this; That", ["Note: this; That"]),
+        ("a line\n\nanother\r\nand\u2028more", ["a line", "another", "and", "more"]),
+        ("", []),
+        (" \n\t\u3000 ", []),
+        ("...", ["..."]),
+    ],
+)
+def test_the_rule_cuts_behind_punctuation(text, sentences):
+    assert split_sentences(text) == sentences
+
+
+def test_the_library_knows_abbreviations_of_a_language():
+    pytest.importorskip("sentencex")
+
+    def split(text, language):
+        return split_sentences(text, splitter="sentencex", language=language)
+
+    assert split("Dr. Smith left. He ran.", "en") == ["Dr. Smith left.", "He ran."]
+    assert split_sentences("Dr. Smith left. He ran.") == ["Dr.", "Smith left.", "He ran."]
+    german = "Am 3. Oktober kam z. B. Herr Po. Er ging."
+    assert split(german, "de") == [german[:32], "Er ging."]
+    for code in ("DE", "de_AT", "de-CH", " de"):
+        assert split(german, code) == split(german, "de")
+    assert split("One. Two.", "xx") == ["One.", "Two."]
+    assert split("one\ntwo", "en") == ["one", "two"]
+
+
+def test_pieces_are_the_text_but_for_white_space(splitter):
+    generator = random.Random(0)
+    for number in range(2000):
+        text = "".join(generator.choices(ALPHABET, k=generator.randint(0, 40)))
+        language = ("en", "de", "fr", "hy", "my", "zh", "am", "xx")[number % 8]
+        pieces = split_sentences(text, splitter=splitter, language=language)
+        assert "".join("".join(pieces).split()) == "".join(text.split())
+        assert all(piece and piece == piece.strip() for piece in pieces)
+        assert not any(len(piece.splitlines()) > 1 for piece in pieces)
+
+
+def test_splitting_again_changes_nothing():
+    generator = random.Random(1)
+    for _ in range(500):
+        # The case of other sentences matters: without capitals each letter may begin one.
+        text = "A " + "".join(generator.choices(["b", "C", ".", "! ", ". "], k=20))
+        for piece in split_sentences(text):
+            if not piece.islower():
+                assert split_sentences(piece) == [piece]
+
+
+@pytest.mark.parametrize("text", ["point B\xa0.", "D\u2028.", "A\ud800. B", "\ufeff"])
+def test_odd_characters_are_kept(text, splitter):
+    pieces = split_sentences(text, splitter=splitter, language="en")
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+
+
+def test_a_long_run_of_punctuation_takes_no_time():
+    assert len(split_sentences("! " * 100_000)) == 100_000
+    assert len(split_sentences("A." * 100_000)) == 1
+
+
+def test_a_language_is_needed_by_the_library():
+    pytest.importorskip("sentencex")
+    with pytest.raises(ValueError, match="splitter='sentencex' needs a language; give one, or"):
+        split_sentences("A.", splitter="sentencex")
+
+
+def test_wrong_settings_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match="splitter='spacy' must be one of rule, sentencex"):
+        split_sentences("A.", splitter="spacy")
+    sentence_splitting._sentencex.cache_clear()
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    with pytest.raises(ValueError, match="needs another package: pip install sentencex; or take"):
+        split_sentences("A.", splitter="sentencex", language="en")
+    with pytest.raises(ValueError, match="splitter='sentencex' needs another package"):
+        split_sentences("", splitter="sentencex", language="en")

@@ -1,0 +1,176 @@
+"""Vocabularies: special ids, determinism, normalisation, and errors that name the way out."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from xling_jax.text.vocab import SPECIALS, Vocab, check_layout, normalize_text, train_vocab
+
+_WORDS = [
+    "river",
+    "stone",
+    "bright",
+    "cloud",
+    "winter",
+    "garden",
+    "window",
+    "silver",
+    "brother",
+    "little",
+    "Straße",
+    "Fluß",
+    "été",
+]
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+    rng = np.random.default_rng(0)
+    return [" ".join(rng.choice(_WORDS, 6)) for _ in range(300)]
+
+
+@pytest.fixture(scope="module")
+def vocab(sentences) -> Vocab:
+    return train_vocab(sentences, size=80, layout="laser")
+
+
+@pytest.mark.parametrize("layout", sorted(SPECIALS))
+def test_special_tokens_have_the_ids_of_their_layout(sentences, layout):
+    vocab = train_vocab(sentences, size=70, layout=layout)
+    assert tuple(vocab.pieces()[: len(SPECIALS[layout])]) == SPECIALS[layout]
+    assert vocab.size == 70
+    check_layout(vocab, layout, "vocab")
+    if layout == "dual":
+        assert (vocab.pad_id, vocab.unk_id, vocab.mask_id) == (0, 1, 2)
+        assert vocab.bos_id is None and vocab.eos_id is None
+    else:
+        ids = (vocab.bos_id, vocab.pad_id, vocab.eos_id, vocab.unk_id, vocab.mask_id)
+        assert ids == (0, 1, 2, 3, 4 if layout == "masked" else None)
+
+
+def test_text_that_spells_a_special_token_is_not_one(vocab):
+    (ids,) = vocab.encode(["<s> stone </s> <pad>"])
+    assert not set(ids.tolist()) & {vocab.bos_id, vocab.eos_id, vocab.pad_id}
+
+
+@pytest.mark.parametrize("model_type, size", [("bpe", 36), ("unigram", 36), ("word", 12)])
+def test_same_sentences_and_seed_give_the_same_bytes(sentences, model_type, size):
+    models = [
+        train_vocab(sentences, size=size, model_type=model_type, seed=7).model_bytes
+        for _ in range(2)
+    ]
+    assert models[0] == models[1]
+
+
+def test_a_word_vocabulary_has_the_frequent_words_and_one_id_for_all_others(sentences, tmp_path):
+    text = [*sentences, "rare rare", "rarest"]
+    words = train_vocab(text, tmp_path / "word.model", size=4 + 14, model_type="word")
+    normal = {f"▁{normalize_text(word)}" for word in _WORDS}
+    assert set(words.pieces()) == {*SPECIALS["laser"], *normal, "▁rare"}
+    known = {piece: i for i, piece in enumerate(words.pieces())}
+    (ids,) = Vocab(tmp_path / "word.model").encode(["River rarest  stone. rare stone."])
+    unk = words.unk_id  # One for a run of unknown words.
+    assert ids.tolist() == [known["▁river"], unk, known["▁rare"], unk]
+    with pytest.raises(ValueError, match="use at most 19, or more text"):
+        train_vocab(text, size=20, model_type="word")
+
+
+def test_an_unknown_model_type_is_refused(sentences):
+    with pytest.raises(ValueError, match="one of bpe, unigram, word; found 'char'"):
+        train_vocab(sentences, size=70, model_type="char")
+
+
+def test_encode_normalises_and_keeps_order(vocab):
+    rows = vocab.encode(["", "River  STONE", "river\u200b stone", "\t"])
+    assert [row.dtype for row in rows] == [np.int32] * 4
+    assert len(rows[0]) == 0 and len(rows[3]) == 0
+    np.testing.assert_array_equal(rows[1], rows[2])
+    assert vocab.decode(rows[1]) == "river stone"
+    assert vocab.encode([]) == []
+
+
+def test_encode_refuses_a_single_string(vocab):
+    with pytest.raises(ValueError, match="wrap it"):
+        vocab.encode("river")
+
+
+def test_lone_surrogate_is_dropped_before_utf8(vocab):
+    np.testing.assert_array_equal(vocab.encode(["ri\ud83dver"])[0], vocab.encode(["river"])[0])
+
+
+def test_decode_refuses_ids_outside_the_vocabulary(vocab):
+    with pytest.raises(ValueError, match=r"\[0, 80\)"):
+        vocab.decode([5, 80])
+
+
+def test_save_load_and_pickle_keep_ids_and_fingerprint(vocab, tmp_path):
+    vocab.save(tmp_path / "a" / "sentencepiece.model")
+    loaded = Vocab(tmp_path / "a" / "sentencepiece.model")
+    copied = pickle.loads(pickle.dumps(loaded))
+    for other in (loaded, copied):
+        assert other.fingerprint == vocab.fingerprint
+        np.testing.assert_array_equal(other.encode(["été"])[0], vocab.encode(["été"])[0])
+
+
+def test_fingerprint_depends_on_preprocessing(vocab):
+    assert Vocab(vocab.model_bytes, lowercase=False).fingerprint != vocab.fingerprint
+
+
+@pytest.mark.parametrize("content", [b"", b"hello"])
+def test_a_file_that_is_no_model_is_named(tmp_path, content):
+    path = tmp_path / "sentencepiece.model"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="sentencepiece.model: not a SentencePiece model"):
+        Vocab(path)
+
+
+def test_wrong_layout_is_explained(vocab):
+    with pytest.raises(ValueError, match="needs <pad> <unk> <MASK> as ids 0 to 2; found <pad>=1"):
+        check_layout(vocab, "dual", "my.model")
+    with pytest.raises(ValueError, match="one of laser, dual, masked"):
+        check_layout(vocab, "bert", "my.model")
+
+
+@pytest.mark.parametrize(
+    "size, message",
+    [(10, "vocab.size=10 is smaller than the"), (50_000, "use at most [0-9]+, or more text")],
+)
+def test_impossible_sizes_say_what_is_possible(sentences, size, message):
+    with pytest.raises(ValueError, match=message):
+        train_vocab(sentences, size=size)
+
+
+def test_training_on_nothing_is_an_error():
+    with pytest.raises(ValueError, match="no text to train"):
+        train_vocab(["", "  "], size=70)
+
+
+def test_an_error_of_the_sentences_keeps_its_type():
+    def broken():
+        yield "river stone"
+        raise OSError("corpus.tsv: gone")
+
+    with pytest.raises(OSError, match="corpus.tsv: gone"):
+        train_vocab(broken(), size=70)
+
+
+@pytest.mark.parametrize(
+    "text, normal",
+    [
+        ("  A\u00a0b\tc\n", "a b c"),
+        ("e\u0301t\u00e9", "été"),
+        ("zero\u200bwidth\ufeff", "zerowidth"),
+        ("soft\u00adhyphen", "softhyphen"),
+        ("nul\x00 bell\x07", "nul bell"),
+        ("İstanbul ΣΑΣ", "i̇stanbul σας"),
+        ("\u200b \u2028", ""),
+    ],
+)
+def test_normalize_text(text, normal):
+    assert normalize_text(text) == normal
+    assert normalize_text(normal) == normal
+
+
+def test_normalize_text_can_keep_case():
+    assert normalize_text(" Ab  C ", lowercase=False) == "Ab C"

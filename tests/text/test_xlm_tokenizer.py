@@ -1,0 +1,54 @@
+"""XLM's tokenizer against the one of transformers."""
+
+import random
+
+import pytest
+
+from xling_jax.text.xlm_tokenizer import XlmTokenizer
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
+pytest.importorskip("sentence_transformers")
+
+from tests.convert import huggingface_reference as reference  # noqa: E402
+
+TEXTS = [
+    *reference.TEXTS,
+    "a",
+    "la。 mo．ti ，su、 kel：（davi）「bor」… １２３ ％",
+    "Mr. La isn't mo-ti; e.g. http://la.mo/ti?su=kel&davi <la> 'bor'",
+    "la\u200bmo\tti\u00a0su\x07kel\u3000da",
+    "Ünïcödé ÅÉÎ ǅ İstanbul ß ﬁ",
+    "木林 かな ไทย हिन्दी العربية",
+    "«la» “mo” ‘ti’ ― – — −1 1,000.50 $5 & @@ </w>",
+]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("xlm")
+    reference.save_tokenizer("xlm", path)
+    return path
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("language", ["en", "de", "fr"])
+def test_ids_are_those_of_transformers(directory, lowercase, language):
+    files = [directory / name for name in ("vocab.json", "merges.txt")]
+    theirs = transformers.XLMTokenizer(*map(str, files), do_lowercase_and_remove_accent=lowercase)
+    contents = [path.read_bytes() for path in files]
+    ours = XlmTokenizer(*contents, language=language, lowercase=lowercase)
+    generator = random.Random(0)
+    letters = "".join(TEXTS) + "lamotirensukeldaviborné" * 9
+    noise = ["".join(generator.choices(letters, k=40)) for _ in range(50)]
+    for text in TEXTS + noise:
+        expected = theirs.convert_tokens_to_ids(theirs._tokenize(text, lang=language))
+        assert ours.encode(text) == expected, text
+    known = [number for text in TEXTS for number in ours.encode(text) if number != 3]
+    assert len(set(known)) > 30
+
+
+def test_languages_without_spaces_between_words_are_refused(directory):
+    contents = [(directory / name).read_bytes() for name in ("vocab.json", "merges.txt")]
+    with pytest.raises(ValueError, match="language='zh': XLM reads words as KyTea, .*take 'en'"):
+        XlmTokenizer(*contents, language="zh", lowercase=True)

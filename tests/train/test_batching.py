@@ -1,0 +1,167 @@
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from xling_jax.train import batching
+from xling_jax.train.batching import BatchPlan, Bucket, make_buckets
+
+BUCKETS = (Bucket(4, 6), Bucket(8, 3), Bucket(16, 2))
+
+
+def random_lengths(**rows):
+    """pair -> lengths of 3 to 16, and one row too long for every bucket."""
+    random = np.random.default_rng(0)
+    return {pair: np.append(random.integers(3, 17, n - 1), 40) for pair, n in rows.items()}
+
+
+def make_plan(lengths=None, seed=5, **settings):
+    lengths = lengths or random_lengths(ab=61, ba=61, ac=23)
+    return BatchPlan(lengths, BUCKETS, seed=seed, **settings)
+
+
+def same(one, other):
+    return one[:3] == other[:3] and (one.rows == other.rows).all() and one.epoch == other.epoch
+
+
+def epochs_of(plan, pair, count):
+    """Rows of the pair's micro-batches, epoch by epoch."""
+    epochs = [[] for _ in range(count)]
+    needed, index = count * plan.batches_per_epoch[pair], 0
+    while needed:
+        entry = plan[index]
+        index += 1
+        if plan.pairs[entry.pair] == pair:
+            epochs[entry.epoch].append(entry)
+            needed -= 1
+    return epochs
+
+
+def test_every_example_that_fits_is_used_once_per_epoch_of_its_pair():
+    plan = make_plan()
+    for pair, rows in (("ab", 60), ("ba", 60), ("ac", 22)):
+        for epoch in epochs_of(plan, pair, 3):
+            used = np.concatenate([entry.rows for entry in epoch])
+            assert sorted(used[used >= 0]) == list(range(rows))
+        assert plan.num_skipped[pair] == 1
+
+
+def test_rows_stay_within_the_length_of_their_bucket():
+    lengths = random_lengths(ab=61, ba=61, ac=23)
+    plan = make_plan(lengths)
+    for index in range(100):
+        entry = plan[index]
+        assert len(entry.rows) == entry.bucket.batch_size
+        rows = entry.rows[entry.rows >= 0]
+        assert (lengths[plan.pairs[entry.pair]][rows] <= entry.bucket.length).all()
+
+
+def test_only_the_last_batch_of_an_epoch_has_padding_rows():
+    (epoch,) = epochs_of(make_plan(), "ac", 1)
+    padded = [entry for entry in epoch if (entry.rows < 0).any()]
+    assert len(padded) <= 1
+    assert all(entry.bucket == BUCKETS[-1] for entry in padded)
+
+
+def test_epochs_shuffle_rows_and_batches_anew():
+    first, second = epochs_of(make_plan(), "ab", 2)
+    assert [tuple(e.rows) for e in first] != [tuple(e.rows) for e in second]
+    assert [e.bucket for e in first] != [e.bucket for e in second]
+
+
+def test_the_plan_is_a_function_of_seed_and_number():
+    plan = make_plan()
+    sequential = [plan[index] for index in range(60)]
+    fresh = make_plan()
+    assert all(same(fresh[index], sequential[index]) for index in reversed(range(60)))
+    other = make_plan(seed=6)
+    assert not all(same(other[index], sequential[index]) for index in range(60))
+
+
+def test_batch_numbers_beyond_a_block_of_draws_continue_the_epochs(monkeypatch):
+    monkeypatch.setattr(batching, "_DRAW_BLOCK", 16)
+    plan = make_plan()
+    seen = dict.fromkeys(range(3), 0)
+    for index in range(100):
+        entry = plan[index]
+        per_epoch = plan.batches_per_epoch[plan.pairs[entry.pair]]
+        assert entry.epoch == seen[entry.pair] // per_epoch
+        seen[entry.pair] += 1
+    assert same(make_plan()[99], plan[99])
+
+
+def test_threads_that_ask_at_the_same_time_get_the_same_plan(monkeypatch):
+    monkeypatch.setattr(batching, "_DRAW_BLOCK", 8)
+    expected = [make_plan()[index] for index in range(40, 48)]
+    draws = BatchPlan._draws
+
+    def slow_draws(plan, block):
+        time.sleep(0.002)
+        return draws(plan, block)
+
+    monkeypatch.setattr(BatchPlan, "_draws", slow_draws)
+    plan, found = make_plan(), {}
+    ask = lambda index: found.update({index: plan[index]})
+    threads = [threading.Thread(target=ask, args=(index,)) for index in range(40, 48)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(same(found[40 + n], entry) for n, entry in enumerate(expected))
+
+
+@pytest.mark.parametrize(
+    "exponent, shares", [(0.0, (1 / 3, 1 / 3, 1 / 3)), (1.0, (0.7, 0.2, 0.1)), (0.5, None)]
+)
+def test_pairs_are_drawn_by_their_size_to_the_power_of_the_exponent(exponent, shares):
+    sizes = {"ab": 70, "ac": 20, "bc": 10}
+    plan = make_plan(
+        {pair: np.full(size, 4) for pair, size in sizes.items()}, sampling_exponent=exponent
+    )
+    if shares is None:
+        powers = np.sqrt(list(sizes.values()))
+        shares = powers / powers.sum()
+    drawn = np.bincount([plan[index].pair for index in range(2000)], minlength=3) / 2000
+    np.testing.assert_allclose(drawn, shares, atol=0.04)
+
+
+def test_a_hundred_and_fifty_buckets_are_no_problem():
+    buckets = make_buckets(range(3, 153), max_tokens=320, batch_multiple=2)
+    plan = BatchPlan({"ab": np.arange(3, 153)}, buckets, seed=0)
+    (epoch,) = epochs_of(plan, "ab", 1)
+    used = np.concatenate([entry.rows for entry in epoch])
+    assert sorted(used[used >= 0]) == list(range(150))
+
+
+def test_buckets_are_the_largest_batches_within_max_tokens():
+    assert make_buckets((8, 16, 24), max_tokens=200, batch_multiple=4) == (
+        Bucket(8, 24),
+        Bucket(16, 12),
+        Bucket(24, 8),
+    )
+
+
+@pytest.mark.parametrize("lengths", [(), (2, 8), (8, 8), (16, 8)])
+def test_bucket_lengths_must_ascend_from_three(lengths):
+    with pytest.raises(ValueError, match="bucket_lengths"):
+        make_buckets(lengths, 1000, 1)
+
+
+def test_max_tokens_too_small_for_the_longest_bucket_names_what_would_do():
+    with pytest.raises(ValueError, match="use at least 512"):
+        make_buckets((8, 64), max_tokens=500, batch_multiple=8)
+
+
+def test_a_pair_without_a_row_that_fits_is_named():
+    with pytest.raises(ValueError, match=r"pair bc.*16 tokens"):
+        make_plan({"ab": np.full(5, 4), "bc": np.full(5, 30)})
+
+
+def test_a_batch_size_holds_at_every_length():
+    assert make_buckets((8, 200), max_tokens=1, batch_multiple=4, batch_size=12) == (
+        Bucket(8, 12),
+        Bucket(200, 12),
+    )
+    with pytest.raises(ValueError, match="batch_size=10 must be a multiple of batch_multiple=4"):
+        make_buckets((8, 200), max_tokens=1, batch_multiple=4, batch_size=10)

@@ -1,0 +1,167 @@
+import sys
+
+import numpy as np
+import pytest
+
+from tests.train.synthetic import LANGUAGES, write_corpus
+from xling_jax.corpora.shards import PairTokens
+from xling_jax.train.pairs import (
+    Direction,
+    open_batches,
+    plan_summary,
+    read_batches,
+    training_directions,
+)
+
+BOS, PAD, EOS = 0, 1, 2
+PAIRS = ("aa-bb", "bb-aa", "cc-aa")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("shards")
+    write_corpus(directory, rows=50)
+    return directory
+
+
+def batches(directory, **changes):
+    settings = {
+        "pairs": PAIRS,
+        "languages": LANGUAGES,
+        "bucket_lengths": (8, 16, 24),
+        "max_tokens": 192,
+        "batch_multiple": 4,
+        "prefix": (BOS,),
+        "suffix": (EOS,),
+        "pad_id": PAD,
+        "seed": 3,
+    }
+    return open_batches(directory, **settings | changes)
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(
+        one[k].dtype == other[k].dtype and np.array_equal(one[k], other[k]) for k in one
+    )
+
+
+def test_a_batch_holds_the_planned_rows_between_their_special_tokens(directory):
+    data = batches(directory)
+    for index in range(20):
+        entry, batch = data.plan[index], data[index]
+        direction = data.directions[entry.pair]
+        corpus = PairTokens(directory / "-".join(sorted((direction.source, direction.target))))
+        for side, language in (("source", direction.source), ("target", direction.target)):
+            for row, tokens in zip(entry.rows, batch[f"{side}_tokens"]):
+                expected = []
+                if row >= 0:
+                    words = corpus.gather(language, np.array([row]), 24, PAD)[0]
+                    expected = [BOS, *words[: corpus.lengths[language][row]], EOS]
+                padding = [PAD] * (entry.bucket.length - len(expected))
+                assert tokens.tolist() == expected + padding
+        assert set(batch["target_language"]) == {LANGUAGES.index(direction.target)}
+        assert "source_language" not in batch
+
+
+def test_source_and_target_are_translations(directory):
+    data = batches(directory)
+    batch, direction = data[0], data.directions[data.plan[0].pair]
+    shift = 17 * (LANGUAGES.index(direction.target) - LANGUAGES.index(direction.source))
+    words = batch["source_tokens"] >= 4
+    translated = 4 + (batch["source_tokens"][words] - 4 + shift) % 56
+    np.testing.assert_array_equal(batch["target_tokens"][words], translated)
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_slices_of_all_processes_make_the_global_batch(directory, processes):
+    whole = batches(directory)
+    parts = [
+        batches(directory, process_index=number, process_count=processes)
+        for number in range(processes)
+    ]
+    for index in range(10):
+        slices = [part[index] for part in parts]
+        joined = {k: np.concatenate([part[k] for part in slices]) for k in slices[0]}
+        assert equal(joined, whole[index])
+
+
+def test_processes_that_do_not_divide_a_batch_are_refused(directory):
+    with pytest.raises(ValueError, match="process_count=3"):
+        batches(directory, process_count=3)
+
+
+def test_both_directions_carry_the_source_language_too(directory):
+    data = batches(directory, both_directions=True)
+    assert data.directions == (Direction("aa", "bb", both=True), Direction("cc", "aa"))
+    for index in range(10):
+        batch, both = data[index], data.directions[data.plan[index].pair].both
+        assert ("source_language" in batch) == both
+        if both:
+            assert set(batch["source_language"]) == {0}
+            assert set(batch["target_language"]) == {1}
+
+
+@pytest.mark.parametrize("reader", ["numpy", "tf.data"])
+def test_readers_give_the_batches_in_order_byte_for_byte(directory, reader):
+    if reader == "tf.data":
+        pytest.importorskip("tensorflow")
+    data = batches(directory, both_directions=True)
+    read = list(read_batches(data, 4, 19, reader=reader, num_parallel=3, prefetch=2))
+    assert len(read) == 15
+    fresh = batches(directory, both_directions=True)
+    assert all(equal(batch, fresh[index]) for index, batch in enumerate(read, 4))
+
+
+def test_without_tensorflow_auto_reads_with_numpy(directory, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    data = batches(directory)
+    (batch,) = read_batches(data, 0, 1, reader="auto")
+    assert equal(batch, data[0])
+    with pytest.raises(ImportError, match="data.reader='numpy'"):
+        list(read_batches(data, 0, 1, reader="tf.data"))
+
+
+def test_an_unknown_reader_is_refused(directory):
+    with pytest.raises(ValueError, match="data.reader='torch'"):
+        list(read_batches(batches(directory), 0, 1, reader="torch"))
+
+
+def test_padding_efficiency_is_real_tokens_over_padded_tokens(directory):
+    data = batches(directory)
+    read = [data[index] for index in range(12)]
+    sides = np.concatenate(
+        [b[f"{side}_tokens"].ravel() for b in read for side in ("source", "target")]
+    )
+    np.testing.assert_allclose(data.padding_efficiency(0, 12), (sides != PAD).mean())
+    assert plan_summary(data)["too_long_for_buckets"] == dict.fromkeys(
+        (str(direction) for direction in data.directions), 0
+    )
+
+
+def test_a_pair_named_twice_is_refused():
+    with pytest.raises(ValueError, match="aa-bb twice"):
+        training_directions(("aa-bb", "bb-aa", "aa-bb"), both_directions=False)
+
+
+def test_longer_sentences_are_left_out_or_cut_to_the_longest_bucket(directory):
+    changes = {"bucket_lengths": (6, 8), "max_tokens": 64}
+    whole, cut = batches(directory, **changes), batches(directory, **changes, truncate=True)
+    assert sum(whole.plan.num_skipped.values()) > 0
+    assert sum(cut.plan.num_skipped.values()) == 0
+    full = 0
+    for index in range(40):
+        entry, batch = cut.plan[index], cut[index]
+        direction = cut.directions[entry.pair]
+        corpus = PairTokens(directory / "-".join(sorted((direction.source, direction.target))))
+        for row, tokens in zip(entry.rows, batch["source_tokens"]):
+            if row < 0:
+                continue
+            length = int(corpus.lengths[direction.source][row])
+            words = corpus.gather(direction.source, np.array([row]), length, PAD)[0]
+            kept = min(length, entry.bucket.length - 2)
+            expected = [BOS, *words[:kept], EOS]
+            assert tokens.tolist() == expected + [PAD] * (entry.bucket.length - len(expected))
+            full += kept < length
+    assert full > 0
+    assert 0 < cut.padding_efficiency(0, 40) <= 1

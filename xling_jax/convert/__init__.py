@@ -1,0 +1,1 @@
+"""Published encoders to model directories, and ours to what others run."""

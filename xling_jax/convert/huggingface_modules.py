@@ -1,0 +1,176 @@
+"""The `modules.json` of sentence-transformers: what follows a transformer, in our terms.
+
+Modules that would change vectors and that our encoder does not have are refused.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xling_jax.convert.huggingface_config import CONFIG_FILE, read_json, read_settings, read_size
+
+MODULES_FILE = "modules.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
+
+_POOLINGS = {"cls": "first", "mean": "mean", "max": "max"}
+
+# Class name of PyTorch -> key of `models.bert.ACTIVATIONS`.
+_TORCH_ACTIVATIONS = {
+    "GELU": "gelu",
+    "Identity": "identity",
+    "ReLU": "relu",
+    "Sigmoid": "sigmoid",
+    "SiLU": "swish",
+    "Tanh": "tanh",
+}
+
+
+class Projection(NamedTuple):
+    """A dense layer behind the pooling.
+
+    Attributes:
+        directory: where its tensors are.
+        tensor: their name, without `.weight` and `.bias`.
+        inputs, width: sizes.
+        activation: key of `models.bert.ACTIVATIONS`.
+        use_bias: whether there is a bias.
+    """
+
+    directory: Path
+    tensor: str
+    inputs: int
+    width: int
+    activation: str
+    use_bias: bool
+
+
+class Modules(NamedTuple):
+    """A sentence-transformers model.
+
+    Attributes:
+        transformer: directory of the transformer and its tokenizer.
+        pooling: of `models.bert.POOLINGS`.
+        projections: dense layers, in order.
+        normalize: whether vectors are scaled to length 1.
+        max_length_tokens: longest input, None where it is not set.
+        lowercase: whether text is lower-cased before the tokenizer.
+        prefix: text put in front of every sentence, "" for none.
+    """
+
+    transformer: Path
+    pooling: str
+    projections: tuple[Projection, ...]
+    normalize: bool
+    max_length_tokens: int | None
+    lowercase: bool
+    prefix: str
+
+
+def read_modules(directory: Path) -> Modules | None:
+    """Reads the `modules.json` of sentence-transformers.
+
+    Returns:
+        The model, None if the directory has no such file.
+
+    Raises:
+        ValueError: if a file is broken, or the modules are not a transformer, a pooling, any
+            number of dense layers and at most one normalization, in that order.
+    """
+    path = directory / MODULES_FILE
+    if not path.is_file():
+        return None
+    rows = read_json(path)
+    try:
+        modules = [(str(row["type"]).rsplit(".", 1)[-1], directory / row["path"]) for row in rows]
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{path}: must list modules with 'type' and 'path'") from error
+    kinds = [kind for kind, _ in modules]
+    projections = kinds.count("Dense")
+    normalize = kinds[-1:] == ["Normalize"]
+    if kinds != ["Transformer", "Pooling", *["Dense"] * projections, *["Normalize"] * normalize]:
+        raise ValueError(
+            f"{path}: modules must be Transformer, Pooling, then Dense and Normalize where there "
+            f"are any; found {', '.join(kinds)}; with --pooling the transformer alone is converted"
+        )
+    transformer = modules[0][1]
+    settings = _transformer_settings(transformer)
+    prefix = _default_prompt(directory)
+    return Modules(
+        transformer=transformer,
+        pooling=_pooling(modules[1][1] / CONFIG_FILE, prefix),
+        projections=tuple(_projection(path) for kind, path in modules if kind == "Dense"),
+        normalize=normalize,
+        max_length_tokens=settings.get("max_seq_length"),
+        lowercase=bool(settings.get("do_lower_case", False)),
+        prefix=prefix,
+    )
+
+
+def _transformer_settings(directory: Path) -> dict[str, Any]:
+    # One file name for each kind of model, in the first versions.
+    for kind in ("bert", "roberta", "distilbert", "xlm-roberta"):
+        path = directory / f"sentence_{kind}_config.json"
+        if path.is_file():
+            return read_settings(path)
+    return {}
+
+
+def _default_prompt(directory: Path) -> str:
+    """The text that sentence-transformers puts in front where a caller says nothing."""
+    path = directory / PROMPTS_FILE
+    settings = read_settings(path) if path.is_file() else {}
+    name = settings.get("default_prompt_name")
+    if name is None:
+        return ""
+    prompt = (settings.get("prompts") or {}).get(name)
+    if not isinstance(prompt, str):
+        raise ValueError(f"{path}: default_prompt_name {name!r} must be one of its prompts")
+    return prompt
+
+
+def _pooling(path: Path, prefix: str) -> str:
+    settings = read_settings(path)
+    modes = settings.get("pooling_mode")
+    if modes is None:
+        modes = [
+            key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+            for key, chosen in settings.items()
+            if key.startswith("pooling_mode_") and chosen
+        ]
+    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
+        raise ValueError(
+            f"{path}: the pooling must be one of {', '.join(_POOLINGS)}; found {', '.join(modes)}; "
+            "with --pooling the transformer alone is converted"
+        )
+    if prefix and not settings.get("include_prompt", True):
+        raise ValueError(
+            f"{path}: include_prompt must be true where there is a default prompt, here {prefix!r}"
+        )
+    return _POOLINGS[modes[0]]
+
+
+def _projection(directory: Path) -> Projection:
+    path = directory / CONFIG_FILE
+    settings = read_settings(path)
+    for key, value in (
+        ("module_input_name", "sentence_embedding"),
+        ("module_output_name", "sentence_embedding"),
+        ("use_residual", False),
+    ):
+        if settings.get(key, value) not in (value, None):
+            raise ValueError(f"{path}: {key} must be {value!r}; found {settings[key]!r}")
+    name = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    activation = _TORCH_ACTIVATIONS.get(name.rsplit(".", 1)[-1])
+    if activation is None or not name.startswith("torch.nn."):
+        raise ValueError(
+            f"{path}: activation_function must be one of PyTorch's "
+            f"{', '.join(_TORCH_ACTIVATIONS)}; found {name!r}"
+        )
+    return Projection(
+        directory=directory,
+        tensor="linear",
+        inputs=read_size(path, settings, "in_features"),
+        width=read_size(path, settings, "out_features"),
+        activation=activation,
+        use_bias=bool(settings.get("bias", True)),
+    )

@@ -1,0 +1,235 @@
+"""From the tokenizer files of a Hugging Face directory to a vocabulary.
+
+tokenizer.json                     all but XLM
+vocab.txt                          BERT and DistilBERT without it
+vocab.json, merges.txt             RoBERTa without it, and XLM
+tokenizer_config.json, special_tokens_map.json    settings, where they are there
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from xling_jax.convert.huggingface_config import Published, read_settings
+from xling_jax.text.huggingface_vocab import (
+    MERGES_FILE,
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+    HuggingFaceText,
+    HuggingFaceVocab,
+    import_tokenizers,
+    load_tokenizer,
+)
+
+_WORDPIECE_FILE = "vocab.txt"
+_SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
+
+# transformers writes 1e30 where a tokenizer has no limit.
+_NO_LIMIT = 10**6
+
+# Special tokens of the kinds that may come without tokenizer.json.
+_DEFAULTS = {
+    "bert": {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"},
+    "roberta": {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"},
+    # XLM begins with <s> in transformers since 2020, with </s> before that and in training.
+    "xlm": {"bos_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"},
+}
+_DEFAULTS |= {"distilbert": _DEFAULTS["bert"], "xlm-roberta": _DEFAULTS["roberta"]}
+
+
+def read_tokenizer(
+    directory: Path,
+    published: Published,
+    *,
+    prefix: str = "",
+    language: str = "en",
+    first_token: str | None = None,
+    lowercase: bool = False,
+) -> tuple[HuggingFaceVocab, int | None]:
+    """Reads the tokenizer of a transformer.
+
+    Args:
+        directory: with the files.
+        published: its `config.json`.
+        prefix: put in front of every text.
+        language: whose Moses rules split the text, for XLM alone.
+        first_token: special token in front; None is the tokenizer's own.
+        lowercase: lower-case all text first, as a sentence-transformers setting asks.
+
+    Returns:
+        The vocabulary, and the longest input in tokens if the tokenizer has a limit.
+
+    Raises:
+        ValueError: if files are missing or broken, or a special token is not in the vocabulary.
+        ImportError: without `tokenizers` where that is needed.
+    """
+    settings = _read_settings(directory)
+    limit = settings.get("model_max_length")
+    limit = int(limit) if isinstance(limit, (int, float)) and 2 < limit < _NO_LIMIT else None
+    if published.model_type == "xlm" and (directory / VOCABULARY_FILE).is_file():
+        vocab = _xlm_vocab(directory, settings, prefix, language, first_token, lowercase)
+        return vocab, limit
+    tokenizer = _tokenizer(directory, published, settings)
+    padding = tokenizer.padding
+    tokenizer.no_padding()  # published ones are set to fill every text up
+    tokenizer.no_truncation()
+    if lowercase:
+        _lowercase_first(tokenizer)
+    where = directory / TOKENIZER_FILE
+    first, last = _ends(tokenizer, settings, where)
+    if first_token is not None:
+        first = _id(tokenizer.token_to_id, first_token, "first_token", where)
+    # config.json is asked last: MiniLM and e5, which are BERT with XLM-R's tokenizer, have there a
+    # pad_token_id 0, which is the <s> of that tokenizer.
+    if settings.get("pad_token"):
+        pad_id = _id(tokenizer.token_to_id, settings["pad_token"], "pad_token", where)
+    else:
+        pad_id = padding["pad_id"] if padding else published.pad_id
+    if pad_id in (first, last):
+        raise ValueError(
+            f"{where}: padding must have an id of its own; found {pad_id} for a special token "
+            "around the text too; name a pad_token in tokenizer_config.json"
+        )
+    text = HuggingFaceText(bos_id=first, eos_id=last, pad_id=pad_id, prefix=prefix)
+    return HuggingFaceVocab({TOKENIZER_FILE: tokenizer.to_str().encode()}, text), limit
+
+
+def _read_settings(directory: Path) -> dict[str, Any]:
+    """The settings of both files; tokens, which may be objects, as strings."""
+    settings: dict[str, Any] = {}
+    for name in _SETTINGS_FILES:
+        if (directory / name).is_file():
+            settings |= read_settings(directory / name)
+    for key, value in settings.items():
+        if key.endswith("_token") and isinstance(value, Mapping):
+            settings[key] = value.get("content")
+    return settings
+
+
+def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any]) -> Any:
+    path = directory / TOKENIZER_FILE
+    if path.is_file():
+        return load_tokenizer(path.read_bytes(), str(path))
+    kind = published.model_type
+    if kind in ("bert", "distilbert") and (directory / _WORDPIECE_FILE).is_file():
+        return _wordpiece(directory / _WORDPIECE_FILE, settings)
+    if kind == "roberta" and (directory / VOCABULARY_FILE).is_file():
+        return _byte_level(directory, settings)
+    raise ValueError(
+        f"{path}: missing; where transformers is installed it is made by: python -c "
+        "\"from transformers import AutoTokenizer as T; T.from_pretrained('DIR')"
+        ".save_pretrained('DIR')\""
+    )
+
+
+def _wordpiece(path: Path, settings: Mapping[str, Any]) -> Any:
+    """BERT's tokenizer from its vocab.txt."""
+    tokenizers = import_tokenizers()
+    pieces = path.read_text(encoding="utf-8").split("\n")
+    vocabulary = {piece: number for number, piece in enumerate(pieces) if piece}
+    unknown = settings.get("unk_token") or "[UNK]"
+    _id(vocabulary.get, unknown, "unk_token", path)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=unknown))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", True),
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    _add_specials(tokenizer, {**_DEFAULTS["bert"], **settings}, path)
+    return tokenizer
+
+
+def _byte_level(directory: Path, settings: Mapping[str, Any]) -> Any:
+    """RoBERTa's tokenizer from its vocab.json and merges.txt."""
+    tokenizers = import_tokenizers()
+    paths = [directory / name for name in (VOCABULARY_FILE, MERGES_FILE)]
+    try:
+        model = tokenizers.models.BPE.from_file(*map(str, paths))
+    except Exception as error:  # the library raises bare ones
+        raise ValueError(f"{directory}: {paths[0].name}, {paths[1].name}: {error}") from error
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=settings.get("add_prefix_space", False)
+    )
+    _add_specials(tokenizer, {**_DEFAULTS["roberta"], **settings}, paths[0])
+    return tokenizer
+
+
+def _add_specials(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> None:
+    """Has the tokenizer put special tokens around a text and find them in it."""
+    tokenizers = import_tokenizers()
+    names = {key: settings[key] for key in ("cls_token", "sep_token", "pad_token")}
+    ids = {key: _id(tokenizer.token_to_id, name, key, where) for key, name in names.items()}
+    first, last = names["cls_token"], names["sep_token"]
+    known = (settings.get(key) for key in ("mask_token", "unk_token"))
+    tokenizer.add_special_tokens([*names.values(), *filter(None, known)])
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single=[first, "$A", last],
+        special_tokens=[(first, ids["cls_token"]), (last, ids["sep_token"])],
+    )
+
+
+def _lowercase_first(tokenizer: Any) -> None:
+    normalizers = import_tokenizers().normalizers
+    steps = [normalizers.Lowercase()]
+    if tokenizer.normalizer is not None:
+        steps.append(tokenizer.normalizer)
+    tokenizer.normalizer = normalizers.Sequence(steps)
+
+
+def _ends(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> tuple[int, int]:
+    """Ids of the special tokens in front of and behind a text."""
+    encoded = tokenizer.encode("a")
+    special = encoded.special_tokens_mask
+    if sum(special) == 2 and special[0] and special[-1]:
+        return encoded.ids[0], encoded.ids[-1]
+    first = settings.get("cls_token") or settings.get("bos_token")
+    last = settings.get("sep_token") or settings.get("eos_token")
+    if sum(special) or first is None or last is None:
+        raise ValueError(
+            f"{where}: must put one special token in front of a text and one behind; "
+            f"found {' '.join(encoded.tokens):.60} for 'a'"
+        )
+    to_id = tokenizer.token_to_id
+    return _id(to_id, first, "cls_token", where), _id(to_id, last, "sep_token", where)
+
+
+def _id(token_to_id: Any, token: str, name: str, where: Path) -> int:
+    number = token_to_id(token)
+    if number is None:
+        raise ValueError(f"{where}: {name} {token!r} is not in the vocabulary")
+    return number
+
+
+def _xlm_vocab(
+    directory: Path,
+    settings: Mapping[str, Any],
+    prefix: str,
+    language: str,
+    first_token: str | None,
+    lowercase: bool,
+) -> HuggingFaceVocab:
+    files = {}
+    for name in (VOCABULARY_FILE, MERGES_FILE):
+        path = directory / name
+        if not path.is_file():
+            raise ValueError(f"{path}: missing; XLM's tokenizer is {VOCABULARY_FILE} and {name}")
+        files[name] = path.read_bytes()
+    path = directory / VOCABULARY_FILE
+    vocabulary = read_settings(path)
+    names = {**_DEFAULTS["xlm"], **{key: value for key, value in settings.items() if value}}
+    first = first_token or names["bos_token"]
+    text = HuggingFaceText(
+        bos_id=_id(vocabulary.get, first, "first_token", path),
+        eos_id=_id(vocabulary.get, names["sep_token"], "sep_token", path),
+        pad_id=_id(vocabulary.get, names["pad_token"], "pad_token", path),
+        prefix=prefix,
+        language=language,
+        lowercase=lowercase or bool(settings.get("do_lowercase_and_remove_accent", True)),
+    )
+    try:
+        return HuggingFaceVocab(files, text)
+    except ValueError as error:
+        raise ValueError(f"{directory}: {error}") from error

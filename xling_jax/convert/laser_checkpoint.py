@@ -1,0 +1,252 @@
+"""Published LASER encoders (facebookresearch/LASER) as model directories of ours.
+
+    LASER  (2018)  bilstm.93langs.2018-12-26.pt   93langs.fcodes, 93langs.fvocab
+    LASER2 (2022)  laser2.pt                      laser2.spm
+
+A checkpoint is a dict: `params` (constructor arguments), `model` (tensors), `dictionary` ({piece:
+id}). It is read with weights-only loading, which builds tensors and plain values and runs nothing.
+PyTorch is imported here, when a checkpoint is read, and nowhere else. The encoders of LASER3 are
+fairseq transformers and are refused.
+"""
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xling_jax.encode.model_directory import save_model
+from xling_jax.text import laser_vocab
+from xling_jax.text.laser_text import LaserText
+from xling_jax.text.laser_vocab import LaserVocab
+
+_SUPPORTED = "only BiLSTM encoders are supported: LASER (bilstm.93langs…) and LASER2 (laser2.pt)"
+
+# Constructor arguments of LASER's encoder; None where a checkpoint must have them.
+_PARAMS = {"num_embeddings": None, "padding_idx": None, "embed_dim": 320, "hidden_size": 512}
+_PARAMS |= {"num_layers": 1, "bidirectional": False}
+
+# Of the pieces that the splitter knows, the share that the dictionary of its checkpoint must hold.
+_MIN_KNOWN_SHARE = 0.5
+
+
+class LaserCheckpoint(NamedTuple):
+    """What a checkpoint holds, in our terms."""
+
+    encoder_args: dict[str, Any]  # of `models.laser.LaserEncoder`
+    params: dict[str, Any]
+    dictionary: dict[str, int]
+
+
+def convert_laser(
+    checkpoint: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    vocabulary: str | os.PathLike[str] | None = None,
+    language: str = "en",
+    languages: Sequence[str] = (),
+    max_length_tokens: int = 2048,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes a model directory whose vectors are those of LASER's own code.
+
+    Args:
+        checkpoint: the `.pt` file.
+        directory: where to write.
+        vocabulary: its `.spm` or `.fcodes` file (with the `.fvocab` beside it); None looks beside
+            the checkpoint.
+        language: whose Moses rules are applied to all text; `el` also romanises for an encoder
+            with fastBPE, as LASER does.
+        languages: codes of the training languages, for information.
+        max_length_tokens: longer texts are cut; LASER itself has no limit.
+        overwrite: replace a model directory that is there.
+
+    Returns:
+        What was recorded of the conversion.
+
+    Raises:
+        ImportError: without PyTorch.
+        OSError: if a file cannot be read.
+        ValueError: if a file is not what it should be, or they do not belong together.
+    """
+    checkpoint = Path(checkpoint)
+    read = read_laser_checkpoint(checkpoint)
+    path = _find_vocabulary(checkpoint, read.dictionary, vocabulary)
+    vocab = _read_vocabulary(path, read.dictionary, language)
+    pieces = vocab.pieces()
+    known = sum(piece in vocab.dictionary for piece in pieces)
+    if known < _MIN_KNOWN_SHARE * len(pieces):
+        raise ValueError(
+            f"{path}: must be the vocabulary of {checkpoint.name}; that knows {known:,} of its "
+            f"{len(pieces):,} pieces; name the right one with --vocabulary"
+        )
+    training = {
+        "converted_from": "LASER (facebookresearch/LASER)",
+        "checkpoint": checkpoint.name,
+        "vocabulary": path.name,
+        "pieces_in_dictionary": f"{known} of {len(pieces)}",
+    }
+    save_model(
+        directory,
+        family="laser",
+        encoder_args=read.encoder_args,
+        params=read.params,
+        vocab=vocab,
+        languages=languages,
+        max_length_tokens=max_length_tokens,
+        training=training,
+        overwrite=overwrite,
+    )
+    return training
+
+
+def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
+    """Reads a checkpoint of LASER's BiLSTM.
+
+    Raises:
+        ImportError: without PyTorch.
+        OSError: if the file cannot be read.
+        ValueError: if it is no such checkpoint, naming what is wrong with it.
+    """
+    state = _load(path)
+    found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+    if isinstance(state, dict) and "params" not in state and ("cfg" in state or "args" in state):
+        raise ValueError(f"{path}: is a fairseq checkpoint, such as LASER3's; {_SUPPORTED}")
+    if not isinstance(state, dict) or not {"params", "model", "dictionary"} <= state.keys():
+        raise ValueError(
+            f"{path}: a LASER checkpoint holds params, model and dictionary; found {found}"
+        )
+    sizes = {name: state["params"].get(name, default) for name, default in _PARAMS.items()}
+    if not all(isinstance(size, int) for size in sizes.values()):
+        raise ValueError(f"{path}: params must hold whole numbers; found {sizes}")
+    if sizes["padding_idx"] != laser_vocab.SPECIAL_IDS["<pad>"]:
+        raise ValueError(f"{path}: padding_idx must be 1; found {sizes['padding_idx']}")
+    dictionary = dict(state["dictionary"])
+    tensors = _check_tensors(path, state["model"], sizes)
+    rows = sizes["num_embeddings"]
+    if not all(type(number) is int and 0 <= number < rows for number in dictionary.values()):
+        raise ValueError(f"{path}: ids of the dictionary must be below the {rows} embeddings")
+    for piece, number in laser_vocab.SPECIAL_IDS.items():
+        if dictionary.get(piece, number) != number:
+            raise ValueError(f"{path}: {piece} must have id {number}; found {dictionary[piece]}")
+    layers, directions = sizes["num_layers"], 1 + sizes["bidirectional"]
+    encoder_args = {
+        "vocab_size": rows,
+        "vocab_multiple": 1,
+        "embedding_width": sizes["embed_dim"],
+        "width": directions * sizes["hidden_size"],
+        "layers": layers,
+        "unidirectional_layers": 0 if sizes["bidirectional"] else layers,
+    }
+    params = {"embedding": tensors["embed_tokens.weight"]}
+    for layer in range(layers):
+        params[f"layers_{layer}"] = _layer(tensors, layer, directions)
+    return LaserCheckpoint(encoder_args, params, dictionary)
+
+
+def _load(path: str | os.PathLike[str]) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: reading a PyTorch checkpoint needs PyTorch, once: pip install torch"
+        ) from error
+    with open(path, "rb") as file:
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        # What a damaged file makes the two readers of PyTorch raise, one of zip files, one of 2018.
+        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, OSError) as e:
+            raise ValueError(f"{path}: {_why_not_loaded(e)}") from e
+
+
+def _why_not_loaded(error: Exception) -> str:
+    reason = " ".join(str(error).split())
+    if "Unsupported global" not in reason:
+        return f"is no PyTorch checkpoint, or a damaged one: {reason:.80}"
+    found = reason[reason.index("Unsupported global") :].split(" was not")[0]
+    return f"holds Python objects, which are not loaded ({found}); {_SUPPORTED}"
+
+
+def _check_tensors(
+    path: str | os.PathLike[str], model: Mapping[str, Any], sizes: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Returns the tensors as float32 arrays, after checking that names and shapes are expected."""
+    found = {name.removeprefix("encoder."): tuple(value.shape) for name, value in model.items()}
+    expected = _expected_shapes(sizes)
+    missing, unknown = (
+        sorted(expected.keys() - found.keys()),
+        sorted(found.keys() - expected.keys()),
+    )
+    if missing or unknown:
+        parts = [f"{len(missing)} missing, first {missing[0]}"] if missing else []
+        parts += [f"{len(unknown)} unknown, first {unknown[0]}"] if unknown else []
+        raise ValueError(
+            f"{path}: model must hold the {len(expected)} tensors of a LASER encoder with "
+            f"{sizes['num_layers']} LSTM layers; {'; '.join(parts)}; {_SUPPORTED}"
+        )
+    for name, shape in expected.items():
+        if found[name] != shape:
+            raise ValueError(f"{path}: {name} must be {list(shape)}; found {list(found[name])}")
+    return {name.removeprefix("encoder."): value.float().numpy() for name, value in model.items()}
+
+
+def _expected_shapes(sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    embed_dim, hidden = sizes["embed_dim"], sizes["hidden_size"]
+    directions = ("", "_reverse") if sizes["bidirectional"] else ("",)
+    shapes = {"embed_tokens.weight": (sizes["num_embeddings"], embed_dim)}
+    for layer in range(sizes["num_layers"]):
+        width = len(directions) * hidden if layer else embed_dim
+        for direction in directions:
+            suffix = f"_l{layer}{direction}"
+            shapes[f"lstm.weight_ih{suffix}"] = (4 * hidden, width)
+            shapes[f"lstm.weight_hh{suffix}"] = (4 * hidden, hidden)
+            shapes[f"lstm.bias_ih{suffix}"] = shapes[f"lstm.bias_hh{suffix}"] = (4 * hidden,)
+    return shapes
+
+
+def _layer(tensors: Mapping[str, np.ndarray], layer: int, directions: int) -> dict[str, np.ndarray]:
+    """Parameters of one layer; the gates have PyTorch's order, and its two biases are added."""
+    suffixes = [f"_l{layer}", f"_l{layer}_reverse"][:directions]
+    stack = lambda name: np.stack([tensors[f"lstm.{name}{suffix}"] for suffix in suffixes])
+    return {
+        "input_kernel": stack("weight_ih").swapaxes(1, 2),
+        "recurrent_kernel": stack("weight_hh").swapaxes(1, 2),
+        "bias": stack("bias_ih") + stack("bias_hh"),
+    }
+
+
+def _find_vocabulary(
+    checkpoint: Path, dictionary: Mapping[str, int], given: str | os.PathLike[str] | None
+) -> Path:
+    """The splitter's file: the one given, or the one beside the checkpoint."""
+    if given is not None:
+        return Path(given)
+    # SentencePiece marks where a word begins, fastBPE where it goes on.
+    suffix = ".spm" if any(piece.startswith("▁") for piece in dictionary) else ".fcodes"
+    if checkpoint.with_suffix(suffix).is_file():
+        return checkpoint.with_suffix(suffix)
+    beside = sorted(checkpoint.parent.glob(f"*{suffix}"))
+    if len(beside) != 1:
+        found = ", ".join(path.name for path in beside) or "none"
+        raise ValueError(
+            f"{checkpoint}: needs its {suffix} file beside it; found {found}; "
+            "name it with --vocabulary"
+        )
+    return beside[0]
+
+
+def _read_vocabulary(path: Path, dictionary: Mapping[str, int], language: str) -> LaserVocab:
+    files = {laser_vocab.DICTIONARY_FILE: laser_vocab.dictionary_file(dictionary)}
+    fastbpe = path.suffix == ".fcodes"
+    if fastbpe:
+        files[laser_vocab.CODES_FILE] = path.read_bytes()
+        files[laser_vocab.VOCABULARY_FILE] = path.with_suffix(".fvocab").read_bytes()
+    else:
+        files[laser_vocab.SENTENCEPIECE_FILE] = path.read_bytes()
+    text = LaserText(language, moses_tokenizer=fastbpe, romanize_greek=fastbpe and language == "el")
+    try:
+        return LaserVocab(files, text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

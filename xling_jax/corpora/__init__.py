@@ -1,0 +1,1 @@
+"""From parallel corpora to token shards: readers, cleaning, preparing."""

@@ -1,0 +1,283 @@
+"""Which pairs of texts are fit to train on, and why the others are not.
+
+Pure functions of texts: reading, counting over a corpus and writing are the business of
+`pair_text.py`. Every reason a row can be dropped for has one name, which is also its key in
+`counts.json`.
+"""
+
+import dataclasses
+import difflib
+import functools
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from xling_jax.corpora import held_out
+from xling_jax.files.lines import PROBLEMS
+from xling_jax.text import scripts
+from xling_jax.text.vocab import normalize_text, remove_invisible
+
+# In the order they are looked for: a pair counts under the first that applies.
+REASONS = (
+    *PROBLEMS,
+    "empty",
+    "held_out",
+    "no_letters",
+    "too_short",
+    "too_long",
+    "wrong_script",
+    "wrong_letters",
+    "identical",
+    "length_ratio",
+)
+
+# Scripts without spaces. Mean word lengths in characters: about two in Chinese and Japanese,
+# five in Thai, Lao, Burmese and Khmer.
+_CHINESE = "[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+_THAI = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
+_SPACELESS = re.compile(f"{_CHINESE[:-1]}{_THAI[1:]}")
+_SPACELESS_WORD = re.compile(f"{_CHINESE}{{1,2}}|{_THAI}{{1,5}}")
+# A word with inner hyphens, points and commas and the apostrophe behind it, or one mark, as the
+# Moses tokenizer splits them. The ranges are combining marks, which \w leaves out.
+_WORD = re.compile(
+    "[\\w\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff]+"
+    "(?:[-.,]\\w[\\w\u0300-\u036f\u0900-\u0dff]*)*['’]?|[^\\w\\s]"
+)
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+@dataclasses.dataclass(frozen=True)
+class CleaningRules:
+    """What a pair must fulfil. The defaults of words and ratio are those of the T-LASER papers.
+
+    Args:
+        min_words: fewest words and punctuation marks of a side.
+        max_words: most words and punctuation marks of a side.
+        max_chars: most characters of a side.
+        max_length_ratio: most words of the longer side for each word of the shorter.
+        length_ratio_slack: words the longer side may have beyond that. The published filter has 0,
+            which costs many short pairs ("Yes." and "That is right.").
+        drop_identical: drop pairs whose sides are equal but for case: untranslated.
+        require_letters: drop pairs with a side of digits and punctuation only.
+        min_script_share: least share of a side's letters that must belong to the language's
+            scripts; 0 turns the check off. The default drops what is obviously wrong.
+        alphabet_only: drop pairs with a letter outside the alphabets of their two languages, as
+            the lightweight dual encoder's data was filtered. Choice: digits and punctuation are
+            never looked at, since the paper does not list its characters.
+        alphabets: language -> its letters, added to or in place of the known alphabets.
+        max_tokens_per_sentence: most vocabulary pieces of a side, specials not counted; 0 for any.
+
+    Raises:
+        ValueError: if a rule can never be fulfilled.
+    """
+
+    min_words: int = 1
+    max_words: int = 100
+    max_chars: int = 1000
+    max_length_ratio: float = 1.5
+    length_ratio_slack: int = 0
+    drop_identical: bool = True
+    require_letters: bool = True
+    min_script_share: float = 0.5
+    alphabet_only: bool = False
+    alphabets: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    max_tokens_per_sentence: int = 0
+
+    def __post_init__(self):
+        if not 1 <= self.min_words <= self.max_words:
+            raise ValueError(
+                f"cleaning.min_words={self.min_words} must be from 1 to "
+                f"cleaning.max_words={self.max_words}"
+            )
+        if self.max_chars < 1 or self.max_tokens_per_sentence < 0:
+            raise ValueError(
+                f"cleaning.max_chars={self.max_chars} must be positive and "
+                f"cleaning.max_tokens_per_sentence={self.max_tokens_per_sentence} not negative"
+            )
+        if not (1 <= self.max_length_ratio < math.inf and self.length_ratio_slack >= 0):
+            raise ValueError(
+                f"cleaning.max_length_ratio={self.max_length_ratio} must be at least 1 (a large "
+                f"number for any) and cleaning.length_ratio_slack={self.length_ratio_slack} not "
+                "negative"
+            )
+        if not 0 <= self.min_script_share <= 1:
+            raise ValueError(
+                f"cleaning.min_script_share={self.min_script_share} must be from 0 (off) to 1"
+            )
+
+    def check_languages(self, languages: Sequence[str]) -> None:
+        """Raises ValueError if a rule needs a table that some language does not have."""
+        unknown = [code for code in languages if self._alphabet(code) is None]
+        if self.alphabet_only and unknown:
+            raise ValueError(
+                f"cleaning.alphabet_only: no alphabet is known for {', '.join(unknown)}; give its "
+                f"letters as cleaning.alphabets.{unknown[0]}"
+            )
+
+    def foreign_letter(self, first: str, second: str) -> re.Pattern[str]:
+        """Pattern of a lower-case letter in neither language's alphabet."""
+        letters = "".join(sorted({*self._alphabet(first), *self._alphabet(second)}))
+        return re.compile(r"[^\W\d_" + re.escape(letters) + "]")
+
+    def _alphabet(self, language: str) -> str | None:
+        given = self.alphabets.get(language)
+        return scripts.alphabet(language) if given is None else given.lower()
+
+
+def settings_from(kind: type, values: Mapping, where: str):
+    """Makes a settings dataclass from a section of a config.
+
+    Args:
+        kind: the dataclass.
+        values: field name -> value; what is missing keeps its default.
+        where: the section's name, for messages.
+
+    Returns:
+        An instance of `kind`.
+
+    Raises:
+        ValueError: for a name that is no field, with the nearest ones, or a value of another type.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    for name, value in values.items():
+        if name not in defaults:
+            near = difflib.get_close_matches(name, defaults, n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(defaults)}"
+            raise ValueError(f"{where}.{name}: no such setting; {hint}")
+        default = defaults[name]
+        wanted = (int, float) if isinstance(default, float) else type(default)
+        is_bool_for_number = isinstance(value, bool) and not isinstance(default, bool)
+        if isinstance(default, bool | int | float | str) and (
+            not isinstance(value, wanted) or is_bool_for_number
+        ):
+            raise ValueError(f"{where}.{name} must be {type(default).__name__}; found {value!r}")
+    return kind(**values)
+
+
+def count_words(text: str) -> int:
+    """Counts words and punctuation marks, nearly as the Moses tokenizer splits them.
+
+    The published length filter ran on tokenised text. In scripts without spaces a mean word length
+    stands in for a segmenter.
+    """
+    num_spaceless = 0
+    if not text.isascii() and _SPACELESS.search(text):
+        text, num_spaceless = _SPACELESS_WORD.subn(" ", text)
+    return num_spaceless + len(_WORD.findall(text))
+
+
+@dataclasses.dataclass(slots=True)
+class CleanText:
+    """One text, cleaned, and what was found out about it.
+
+    Attributes:
+        text: normalised, case kept.
+        num_words: see `count_words`.
+        had_invisible: whether control or zero-width characters were removed.
+        reason: why no pair may have this side, or None.
+    """
+
+    text: str
+    num_words: int = 0
+    had_invisible: bool = False
+    reason: str | None = None
+
+
+class RowCleaner:
+    """Applies the rules to rows of parallel text.
+
+    Args:
+        rules: the rules.
+        pairs: pairs wanted, each two codes in alphabetical order.
+        held_out_hashes: `held_out.content_hash` of texts no row may repeat, in any language.
+    """
+
+    def __init__(
+        self,
+        rules: CleaningRules,
+        pairs: Sequence[tuple[str, str]],
+        held_out_hashes: np.ndarray | None = None,
+    ):
+        self._rules, self._pairs = rules, tuple(pairs)
+        self._held_out = frozenset([] if held_out_hashes is None else held_out_hashes.tolist())
+        self._foreign = {}
+        if rules.alphabet_only:
+            self._foreign = {pair: rules.foreign_letter(*pair) for pair in self._pairs}
+
+    def clean(
+        self, texts: Mapping[str, str]
+    ) -> list[tuple[tuple[str, str], str | None, CleanText, CleanText]]:
+        """Cleans one row.
+
+        Args:
+            texts: language -> text.
+
+        Returns:
+            For each wanted pair with both languages in `texts`: the pair, the reason it is dropped
+            for or None, and its sides in the order of the pair.
+        """
+        sides = {language: self._clean_text(language, text) for language, text in texts.items()}
+        if self._held_out and any(
+            held_out.content_hash(side.text) in self._held_out for side in sides.values()
+        ):
+            for side in sides.values():
+                side.reason = side.reason if side.reason == "empty" else "held_out"
+        return [
+            (pair, self._pair_reason(pair, sides[pair[0]], sides[pair[1]]), *map(sides.get, pair))
+            for pair in self._pairs
+            if pair[0] in sides and pair[1] in sides
+        ]
+
+    def _clean_text(self, language: str, text: str) -> CleanText:
+        rules = self._rules
+        visible = remove_invisible(text)
+        side = CleanText(normalize_text(visible, lowercase=False))
+        side.had_invisible = len(visible) != len(text)
+        if not side.text:
+            side.reason = "empty"
+        elif len(side.text) > rules.max_chars:
+            # Before the words are counted: the text may be a megabyte.
+            side.reason = "too_long"
+        else:
+            side.num_words = count_words(side.text)
+            side.reason = self._text_reason(language, side)
+        return side
+
+    def _text_reason(self, language: str, side: CleanText) -> str | None:
+        rules = self._rules
+        if rules.require_letters and not _LETTER.search(side.text):
+            return "no_letters"
+        if side.num_words < rules.min_words:
+            return "too_short"
+        if side.num_words > rules.max_words:
+            return "too_long"
+        if rules.min_script_share:
+            check = scripts.script_check(language)
+            if check and check.is_wrong(side.text, side.num_words, rules.min_script_share):
+                return "wrong_script"
+        return None
+
+    def _pair_reason(
+        self, pair: tuple[str, str], first: CleanText, second: CleanText
+    ) -> str | None:
+        rules = self._rules
+        reasons = [side.reason for side in (first, second) if side.reason]
+        if reasons:
+            return min(reasons, key=_rank)
+        if rules.alphabet_only:
+            foreign = self._foreign[pair]
+            if foreign.search(first.text.lower()) or foreign.search(second.text.lower()):
+                return "wrong_letters"
+        if rules.drop_identical and first.text.casefold() == second.text.casefold():
+            return "identical"
+        shorter, longer = sorted((first.num_words, second.num_words))
+        if longer > rules.max_length_ratio * shorter + rules.length_ratio_slack:
+            return "length_ratio"
+        return None
+
+
+@functools.cache
+def _rank(reason: str) -> int:
+    return REASONS.index(reason)

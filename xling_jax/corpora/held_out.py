@@ -1,0 +1,118 @@
+"""Keeps evaluation text out of training: the texts that no training row may repeat.
+
+Texts are compared by their letters and digits alone, case-folded, so that punctuation, spacing and
+case do not hide a copy.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xling_jax.files.lines import BrokenLine, read_line_blocks
+
+# Fields of evaluation files that hold no text.
+_NOT_TEXT = frozenset({"id", "ids", "sentence_id", "label", "lang", "language", "domain", "url"})
+_HEADER_CELL = re.compile(r"[A-Za-z]{2,12}([_-][A-Za-z0-9]{2,8})*")
+
+
+def content_hash(text: str) -> int:
+    """64-bit hash of a text's letters and digits, case-folded; 0 if it has none."""
+    content = "".join(filter(str.isalnum, text.casefold()))
+    if not content:
+        return 0
+    return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "little")
+
+
+def held_out_files(specs: Sequence[str]) -> list[str]:
+    """Finds the files of `data.exclude`.
+
+    Args:
+        specs: paths, globs, or directories, whose files are all taken.
+
+    Returns:
+        Sorted paths without repetition.
+
+    Raises:
+        ValueError: if one matches nothing, since decontamination would silently not happen.
+    """
+    files: set[str] = set()
+    for spec in specs:
+        found = [
+            os.path.join(directory, name)
+            for top in glob.glob(spec, recursive=True)
+            for directory, _, names in (os.walk(top) if os.path.isdir(top) else [("", [], [top])])
+            for name in names
+        ]
+        if not found:
+            raise ValueError(f"data.exclude: {spec}: no such file; held-out text must be readable")
+        files.update(found)
+    return sorted(files)
+
+
+def held_out_hashes(files: Iterable[str]) -> np.ndarray:
+    """Reads evaluation files into the sorted hashes of their texts.
+
+    Args:
+        files: TSV (with a header of languages, or without), JSON lines (documents with `text` or
+            `sentences`, or one field a language), or plain text, one sentence a line; possibly
+            compressed.
+
+    Returns:
+        [n] uint64, sorted, unique, without the hash of an empty text.
+
+    Raises:
+        ValueError: if a line is not UTF-8, or not JSON where it should be; names the line.
+    """
+    hashes = {content_hash(text) for file in files for text in _texts(file)}
+    hashes.discard(0)
+    return np.sort(np.fromiter(hashes, np.uint64, len(hashes)))
+
+
+def _texts(path: str) -> Iterator[str]:
+    is_json = ".json" in "".join(Path(path).suffixes[-2:])
+    skipped: set[int] = set()
+    lines = (line for block in read_line_blocks(path) for line in block)
+    for number, line in enumerate(lines, start=1):
+        if isinstance(line, BrokenLine):
+            raise ValueError(
+                f"{path}:{number}: held-out text must be readable; found {line.problem}; mend it"
+            )
+        if is_json:
+            yield from _json_texts(line, path, number)
+            continue
+        cells = line.split("\t")
+        if number == 1 and len(cells) > 1 and all(map(_HEADER_CELL.fullmatch, cells)):
+            skipped = {i for i, cell in enumerate(cells) if cell.lower() in _NOT_TEXT}
+            continue
+        yield from (cell for i, cell in enumerate(cells) if i not in skipped)
+
+
+def _json_texts(line: str, path: str, number: int) -> Iterator[str]:
+    if not line.strip():
+        return
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}:{number}: each line must be one JSON value; {error}") from error
+    yield from _strings(record)
+
+
+def _strings(value: object) -> Iterator[str]:
+    """All strings of a JSON value; a text of several lines also line by line."""
+    if isinstance(value, str):
+        yield value
+        if "\n" in value:
+            yield from value.splitlines()
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key.lower() not in _NOT_TEXT:
+                yield from _strings(item)

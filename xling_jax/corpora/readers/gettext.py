@@ -1,0 +1,394 @@
+"""Reads translated software messages from gettext catalogues (`.po`, `.mo`).
+
+Catalogues come from a directory tree, from a wheel (or a directory of wheels) that need not be
+installed, or from an installed package.  The catalogues of one program in several languages are
+joined, so that a message gives one row with every language that translates it.
+"""
+
+import dataclasses
+import gettext
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from urllib.parse import parse_qsl
+
+import polib
+
+from xling_jax.corpora.readers.gettext_text import clean_message, is_symbolic
+from xling_jax.corpora.readers.rows import Row
+
+logger = logging.getLogger(__name__)
+
+_OPTIONS = {"placeholder": "X", "source": "en"}
+_ARCHIVES = (".whl", ".zip")
+_CATALOGUES = (".po", ".mo")
+# A member that says more than this of itself is no catalogue: real ones stay under 10 MB.
+_MAX_MEMBER_BYTES = 256 * 1024 * 1024
+_TAG = r"[A-Za-z]{2,3}(?:[_-](?:[A-Z][a-z]{3}|[A-Z]{2}|\d{3}))?(?:@\w+)?"
+_HEADER_LANGUAGE = re.compile(rb"Language: ?([A-Za-z][\w@-]*)")
+# polib splits text into lines by str.splitlines, which also breaks at these, inside a message.
+_FALSE_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
+# What the error handler "surrogateescape" makes of a byte that is not text.
+_BROKEN_BYTE = re.compile("[\udc80-\udcff]")
+# Number to ask a plural rule for "many": in Slavic languages 2 to 4 have a form of their own.
+_MANY = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """One message of a program in the languages that have it.
+
+    Attributes:
+        texts: language -> plain sentence (`gettext_text.clean_message`).
+        catalogue: path of its catalogues inside their root, with `*` for the language.
+        file: the catalogue it was read from, `WHEEL!MEMBER` inside an archive.
+        line: line of the entry in a `.po`, number of the entry in a `.mo`, from 1.
+        problem: "broken_utf8" or "nul_byte" when the texts could not be read, else None.
+    """
+
+    texts: dict[str, str]
+    catalogue: str
+    file: str
+    line: int
+    problem: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Catalogue:
+    """A catalogue file and how to get its bytes."""
+
+    name: str
+    inner_path: str
+    read: Callable[[], bytes]
+
+
+@dataclasses.dataclass
+class _Entry:
+    """A translated entry of one catalogue: the singular or the plural of a message."""
+
+    source: str
+    text: str
+    line: int
+    default: str | None = None
+
+
+def read_gettext(path: str, languages: Sequence[str]) -> Iterator[Row]:
+    """Yields one row per message that at least two of the languages have.
+
+    Fuzzy, obsolete and untranslated entries are left out. A message with plural forms gives two
+    rows, the form for 1 and the form for 5 of each language, picked by its own plural rule.
+    Mark-up, placeholders and accelerators are handled as `gettext_text.clean_message` says.
+
+    Args:
+        path: a directory (of catalogue trees or wheels), a wheel or zip, a `.po` or `.mo` file, or
+            `package:NAME` for an installed distribution. Options follow as a query:
+            `?placeholder=WORD` (default X; empty drops placeholders), `?source=CODE`, the language
+            of the message ids (default en).
+        languages: codes to read, such as `de` or `pt_BR`. `de` also takes a catalogue named
+            `de_DE`, or `de_AT` where there is neither.
+
+    Returns:
+        An iterator of rows, in the order of the catalogue paths and of the entries in them.
+
+    Raises:
+        ValueError: on an unknown option, a broken catalogue or archive, or when fewer than two of
+            the languages are found.
+        FileNotFoundError: if there is no such path, or no catalogue in it.
+    """
+    for message in read_messages(path, languages):
+        yield Row(message.texts, message.file, message.line, message.problem)
+
+
+def read_messages(path: str, languages: Sequence[str]) -> Iterator[Message]:
+    """Yields the messages that `read_gettext` turns into rows, with the catalogue they are from."""
+    where, options = _split_options(path)
+    groups = _group(list(_find(where)), languages)
+    source = options["source"]
+    found = {language for group in groups.values() for language in group} | {source}
+    if len(found & set(languages)) < 2:
+        raise ValueError(
+            f"gettext:{path}: catalogues for at least two of the languages {', '.join(languages)} "
+            f"are needed; found {', '.join(sorted(found & set(languages))) or 'none'}; check the "
+            f"codes, or set ?source=CODE if message ids are not {source}"
+        )
+    for name in sorted(groups):
+        yield from _join(name, groups[name], languages, source, options["placeholder"])
+
+
+def gettext_files(path: str) -> list[str]:
+    """Returns the files on disk that hold the catalogues of `path`, sorted."""
+    where, _ = _split_options(path)
+    return sorted({catalogue.name.split("!", 1)[0] for catalogue in _find(where)})
+
+
+def _split_options(path: str) -> tuple[str, dict[str, str]]:
+    where, _, query = path.partition("?")
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(given) - set(_OPTIONS))
+    if unknown:
+        raise ValueError(
+            f"gettext:{path}: unknown option {unknown[0]}; options are {', '.join(_OPTIONS)}"
+        )
+    return where, _OPTIONS | given
+
+
+def _find(where: str) -> Iterator[_Catalogue]:
+    """Yields every catalogue under a path, whatever its language, sorted by path."""
+    if where.startswith("package:"):
+        paths = _installed_catalogues(where.removeprefix("package:"))
+    elif os.path.isdir(where):
+        wanted = _CATALOGUES + _ARCHIVES
+        paths = [
+            (str(file), file.relative_to(where).as_posix())
+            for file in sorted(Path(where).rglob("*"))
+            if file.suffix.lower() in wanted and file.is_file()
+        ]
+    elif os.path.exists(where):
+        # What tells the language of a lone catalogue may be "de/LC_MESSAGES" in its full path.
+        paths = [(where, "/".join(Path(where).absolute().parts[-3:]))]
+    else:
+        raise FileNotFoundError(f"gettext:{where}: no such file or directory")
+    count = 0
+    for file, inner_path in paths:
+        found = _members(file) if file.lower().endswith(_ARCHIVES) else [_plain(file, inner_path)]
+        for catalogue in found:
+            count += 1
+            yield catalogue
+    if not count:
+        raise FileNotFoundError(
+            f"gettext:{where}: no .po or .mo file here; give a directory, a wheel or package:NAME "
+            "that carries catalogues"
+        )
+
+
+def _plain(file: str, inner_path: str) -> _Catalogue:
+    return _Catalogue(file, inner_path, lambda: Path(file).read_bytes())
+
+
+def _members(archive: str) -> Iterator[_Catalogue]:
+    try:
+        opened = zipfile.ZipFile(archive)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{archive}: not a valid wheel or zip ({error}); fetch it again") from None
+
+    def reader(info: zipfile.ZipInfo) -> bytes:
+        if info.file_size > _MAX_MEMBER_BYTES:
+            raise ValueError(f"{archive}!{info.filename}: {info.file_size} bytes is no catalogue")
+        try:
+            # One handle for all members: a big wheel's directory takes long to read. It closes
+            # with the last catalogue that refers to it.
+            return opened.read(info)
+        except (zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"{archive}!{info.filename}: {error}; fetch it again") from None
+
+    for info in sorted(opened.infolist(), key=lambda info: info.filename):
+        if info.filename.lower().endswith(_CATALOGUES):
+            # What a wheel keeps under NAME-VERSION.data/data is installed without that prefix.
+            inner = re.sub(r"^[^/]+\.data/(?:data|purelib|platlib)/", "", info.filename)
+            yield _Catalogue(f"{archive}!{info.filename}", inner, lambda info=info: reader(info))
+
+
+def _installed_catalogues(name: str) -> list[tuple[str, str]]:
+    """Finds the catalogues of an installed distribution, or of an importable top-level package."""
+    try:
+        files = importlib.metadata.files(name) or []
+        known = True
+    except importlib.metadata.PackageNotFoundError:
+        files, known = [], False
+    found = [
+        (str(file.locate()), file.as_posix())
+        for file in files
+        if file.suffix in _CATALOGUES and file.locate().exists()
+    ]
+    if not found and "." not in name:  # an editable install lists no files; nothing is imported
+        spec = importlib.util.find_spec(name)
+        for root in (spec.submodule_search_locations or []) if spec else []:
+            known = True
+            found += [
+                (str(file), f"{name}/{file.relative_to(root).as_posix()}")
+                for file in Path(root).rglob("*")
+                if file.suffix in _CATALOGUES
+            ]
+    if not known:
+        raise FileNotFoundError(
+            f"gettext:package:{name}: no such package is installed; install it, or download its "
+            "wheel (pip download --no-deps) and give the wheel's path"
+        )
+    return sorted(found)
+
+
+def _group(
+    catalogues: list[_Catalogue], languages: Sequence[str]
+) -> dict[str, dict[str, _Catalogue]]:
+    """Returns starred path -> language -> the best catalogue for it."""
+    ranked: dict[str, dict[str, tuple[tuple, _Catalogue]]] = {}
+    for catalogue in catalogues:
+        path = PurePosixPath(catalogue.inner_path)
+        for tag in _tags(path, catalogue):
+            ranks = [(_rank(tag, language), language) for language in languages]
+            rank, language = min((r for r in ranks if r[0] is not None), default=(None, ""))
+            if rank is None:
+                continue
+            best = ranked.setdefault(_star(path, tag), {})
+            # Of a .po and a .mo the .po: it knows what is fuzzy, and lines can be named.
+            key = (rank, tag, path.suffix != ".po", catalogue.name)
+            if language not in best or key < best[language][0]:
+                best[language] = (key, catalogue)
+            break
+    return {
+        name: {language: found for language, (_, found) in best.items()}
+        for name, best in ranked.items()
+    }
+
+
+def _tags(path: PurePosixPath, catalogue: _Catalogue) -> Iterator[str]:
+    """Yields what may be the language of a catalogue, likeliest first."""
+    parts = path.parts
+    if "LC_MESSAGES" in parts[1:]:
+        yield parts[parts.index("LC_MESSAGES", 1) - 1]
+        return
+    ending = re.search(rf"(?:^|[-._])({_TAG})$", path.stem)
+    if ending:
+        yield from dict.fromkeys((path.stem, ending[1]))
+        if ending[1] == path.stem:
+            return
+    yield from (part for part in reversed(parts[:-1]) if re.fullmatch(_TAG, part))
+    header = _HEADER_LANGUAGE.search(catalogue.read())
+    if header:
+        yield header[1].decode("ascii")
+
+
+def _rank(tag: str, language: str) -> int | None:
+    """Orders the catalogues that can serve a language: `de`, then `de_DE`, then `de_AT`."""
+    tag, language = (code.lower().replace("-", "_") for code in (tag, language))
+    if tag == language:
+        return 0
+    if tag == f"{language}_{language}":
+        return 1
+    return 2 if re.fullmatch(rf"{re.escape(language)}_[a-z]{{2}}", tag) else None
+
+
+def _star(path: PurePosixPath, tag: str) -> str:
+    """Returns the path without suffix and with `*` for the language, equal for all languages."""
+    ending = re.compile(rf"(^|[-._]){re.escape(tag)}$")
+    return "/".join(ending.sub(r"\1*", part) for part in path.with_suffix("").parts)
+
+
+def _join(
+    name: str, group: dict[str, _Catalogue], languages: Sequence[str], source: str, placeholder: str
+) -> Iterator[Message]:
+    """Yields the messages of one program's catalogues, by (context, id, plural or not)."""
+    entries = {language: _entries(catalogue) for language, catalogue in group.items()}
+    # The source catalogue last: it often holds ids that nobody has translated yet.
+    order = sorted((language for language in group), key=lambda language: language == source)
+    keys = dict.fromkeys(key for language in order for key in entries[language])
+    dropped = 0
+    for key in keys:
+        versions = {
+            language: entries[language][key] for language in order if key in entries[language]
+        }
+        texts = {language: entry.text for language, entry in versions.items()}
+        if source in languages and source not in texts:
+            first = next(iter(versions.values()))
+            default = next((e.default for e in versions.values() if e.default), None)
+            if default or not is_symbolic(first.source):
+                texts[source] = default or first.source
+        origin = next(iter(versions))
+        at = (name, group[origin].name, versions[origin].line)
+        problem = _problem(texts)
+        if problem:
+            yield Message({}, *at, problem=problem)
+            continue
+        texts = clean_message(texts, placeholder=placeholder)
+        if len(texts) >= 2:
+            yield Message({lang: texts[lang] for lang in languages if lang in texts}, *at)
+        else:
+            dropped += 1
+    logger.debug(
+        "%s: %d messages in %s; %d without text in two languages",
+        name, len(keys) - dropped, ", ".join(order), dropped,
+    )  # fmt: skip
+
+
+def _problem(texts: dict[str, str]) -> str | None:
+    joined = "".join(texts.values())
+    if _BROKEN_BYTE.search(joined):
+        return "broken_utf8"
+    return "nul_byte" if "\0" in joined else None
+
+
+def _entries(catalogue: _Catalogue) -> dict[tuple, _Entry]:
+    """Returns (context, id, is plural) -> entry for what is translated in one catalogue."""
+    data = catalogue.read()
+    parse = _parse_mo if catalogue.name.lower().endswith(".mo") else _parse_po
+    try:
+        parsed, decode = parse(data)
+    except (OSError, ValueError, LookupError, struct.error) as error:
+        raise ValueError(
+            f"{catalogue.name}: not a valid gettext catalogue ({error}); correct the file or "
+            "leave it out"
+        ) from None
+    one, many = _plural_forms(parsed.metadata.get("Plural-Forms", ""), catalogue.name)
+    entries: dict[tuple, _Entry] = {}
+    for number, entry in enumerate(parsed, start=1):
+        flags = getattr(entry, "flags", ())
+        if getattr(entry, "obsolete", False) or "fuzzy" in flags:
+            continue
+        line = getattr(entry, "linenum", None) or number
+        context, message_id = decode(entry.msgctxt or ""), decode(entry.msgid)
+        default = _zope_default(getattr(entry, "comment", ""))
+        forms = entry.msgstr_plural
+        singular = forms.get(one, "") if forms else entry.msgstr
+        if singular:
+            found = _Entry(message_id, decode(singular), line, default)
+            entries.setdefault((context, message_id, False), found)
+        if forms and entry.msgid_plural and forms.get(many):
+            found = _Entry(decode(entry.msgid_plural), decode(forms[many]), line)
+            entries.setdefault((context, message_id, True), found)
+    return entries
+
+
+def _parse_po(data: bytes) -> tuple[polib.POFile, Callable[[str], str]]:
+    charset = re.search(rb"charset=([\w.:-]+)", data)
+    try:
+        text = data.decode(charset[1].decode("ascii") if charset else "utf-8", "surrogateescape")
+    except LookupError:  # a template's "charset=CHARSET"
+        text = data.decode("utf-8", "surrogateescape")
+    text = _FALSE_LINE_ENDS.sub(" ", text.removeprefix("\ufeff"))
+    # polib opens a text that happens to be the name of a file; none ends in a newline and a blank.
+    return polib.pofile(text + "\n ", encoding="utf-8"), str
+
+
+def _parse_mo(data: bytes) -> tuple[polib.MOFile, Callable[[str], str]]:
+    # polib gives up at the first broken byte; latin-1 carries any byte to `decode`.
+    parsed = polib.mofile(data, encoding="latin-1")
+    charset = re.search(r"charset=([\w.:-]+)", parsed.metadata.get("Content-Type", ""))
+    encoding = charset[1] if charset else "utf-8"
+    "".encode(encoding)  # LookupError for an unknown one
+    return parsed, lambda text: text.encode("latin-1").decode(encoding, "surrogateescape")
+
+
+def _plural_forms(rule: str, name: str) -> tuple[int, int]:
+    """Returns the indices of the forms for 1 and for many, by the rule in a catalogue's header."""
+    expression = re.search(r"plural\s*=\s*([^;]+)", rule)
+    try:
+        choose = gettext.c2py(expression[1].strip()) if expression else lambda n: int(n != 1)
+        return choose(1), choose(_MANY)
+    except (ValueError, ZeroDivisionError):
+        logger.warning("%s: cannot read the plural rule %r; taking n != 1", name, rule)
+        return 0, 1
+
+
+def _zope_default(comment: str) -> str | None:
+    """Returns the source text that Zope and Plone keep in a comment next to a symbolic id."""
+    found = re.search(r'Default: "(.*)"', comment, re.DOTALL)
+    if not found:
+        return None
+    return re.sub(r'\s*"?\n"?', " ", found[1]).replace('\\"', '"').replace("\\n", " ")

@@ -1,0 +1,237 @@
+"""Translation datasets of TensorFlow Datasets, prepared on first use.
+
+Datasets prepared here are stored as array_record, which is read without TensorFlow. One that lies
+in the data directory as tfrecord is read as it is, which needs TensorFlow.
+"""
+
+import difflib
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xling_jax.corpora import tfds_builders
+from xling_jax.corpora.readers.rows import Row
+from xling_jax.files.lines import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+
+_WHERE = re.compile(
+    r"(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<version>\d+\.\d+\.\d+))?(:(?P<split>[^?]+))?"
+    r"(\?data_dir=(?P<data_dir>.+))?"
+)
+# One by one, array_record reads a third as fast.
+_EXAMPLES_A_READ = 1024
+_MAX_ERROR_LENGTH = 300
+
+
+def read_tfds(where: str, languages: Sequence[str]) -> Iterator[Row]:
+    """Reads a dataset whose examples are translations, and prepares (downloads) it if need be.
+
+    An example may be `{language: text}` (`features.Translation`, or plain text features), the lists
+    of `features.TranslationVariableLanguages`, or hold one of these as a feature.
+
+    Args:
+        where: `NAME[/CONFIG][:VERSION][:SPLIT][?data_dir=DIR]`; the split is "train" by default,
+            the directory that of TFDS (`TFDS_DATA_DIR`).
+        languages: the languages wanted.
+
+    Returns:
+        A row an example.
+
+    Raises:
+        ValueError: if there is no such dataset or split, or no example has text in one of the
+            languages.
+        ImportError: without `tensorflow_datasets`.
+    """
+    match = _parse(where)
+    builder = _make_builder(match["name"], match["version"], match["data_dir"])
+    return _read_rows(builder, match["name"], match["split"] or "train", languages)
+
+
+def prepare_dataset(where: str, beam_options: Any) -> None:
+    """Prepares a dataset, unless that is done, before anything reads it.
+
+    Args:
+        where: as `read_tfds`.
+        beam_options: Apache Beam's `PipelineOptions`, for datasets whose examples Beam makes.
+
+    Raises:
+        ValueError, OSError, ImportError: as `read_tfds`.
+    """
+    match = _parse(where)
+    builder = _make_builder(match["name"], match["version"], match["data_dir"])
+    if not builder.is_prepared():
+        _prepare(builder, match["name"], beam_options)
+
+
+def _parse(where: str) -> re.Match[str]:
+    match = _WHERE.fullmatch(where)
+    if not match:
+        raise ValueError(
+            f"tfds:{where}: must be tfds:NAME[/CONFIG][:VERSION][:SPLIT][?data_dir=DIR], such as "
+            "tfds:para_crawl/enfr."
+        )
+    return match
+
+
+def _make_builder(
+    name: str, version: str | None, data_dir: str | None
+) -> "tfds.core.DatasetBuilder":
+    """Returns the builder of a dataset, in a format that can be read without TensorFlow."""
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise ImportError(
+            f"tfds:{name}: needs TensorFlow Datasets; pip install 'xling_jax[train]'."
+        ) from error
+    dataset, _, config = name.partition("/")
+    module = tfds_builders.MODULES.get(dataset)
+    if module:
+        importlib.import_module(f"{tfds_builders.__name__}.{module}")
+    full_name = f"{name}:{version}" if version else name
+    try:
+        configs = tfds.builder_cls(dataset).builder_configs
+    except tfds.core.DatasetNotFoundError:
+        configs = {}  # TFDS still finds a dataset without code by its files.
+    # Of several configurations TFDS would take the first, and so other languages than meant.
+    if configs and config not in configs:
+        near = difflib.get_close_matches(config, configs, n=8, cutoff=0.3) or sorted(configs)[:8]
+        raise ValueError(
+            f"tfds:{full_name}: must name a configuration of {dataset}; found {config!r}, there "
+            f"are {', '.join(near)}{'' if len(near) == len(configs) else ', ...'}."
+        )
+    try:
+        builder = tfds.builder(full_name, data_dir=data_dir)
+        if not builder.is_prepared():
+            builder = tfds.builder(full_name, data_dir=data_dir, file_format="array_record")
+    except tfds.core.DatasetNotFoundError as error:
+        # Without the community's datasets, whose list TFDS fetches from the network.
+        known = [*tfds.list_builders(with_community_datasets=False), *tfds_builders.MODULES]
+        near = difflib.get_close_matches(dataset, known)
+        raise ValueError(
+            f"tfds:{full_name}: TFDS knows no such dataset; near names: {', '.join(near) or 'none'}"
+            f"; ours: {', '.join(tfds_builders.MODULES)}."
+        ) from error
+    except (ValueError, AssertionError) as error:
+        raise ValueError(f"tfds:{full_name}: {_one_line(error)}") from error
+    return builder
+
+
+def _read_rows(
+    builder: "tfds.core.DatasetBuilder", name: str, split: str, languages: Sequence[str]
+) -> Iterator[Row]:
+    if not builder.is_prepared():
+        _prepare(builder, name)
+    # A split may be a part, "train[:10%]".
+    if split.split("[")[0] not in builder.info.splits:
+        raise ValueError(
+            f"tfds:{name}: no split {split!r}; there are {', '.join(builder.info.splits)}."
+        )
+    file = f"tfds:{name}"
+    has_text = False
+    for line, example in enumerate(_read_examples(builder, split), start=1):
+        row = _make_row(example, file, line, languages)
+        has_text = has_text or bool(row.texts)
+        yield row
+    if not has_text:
+        raise ValueError(
+            f"{file}: no example has text in {' or '.join(languages)}; its features are "
+            f"{', '.join(builder.info.features)}."
+        )
+
+
+def _prepare(builder: "tfds.core.DatasetBuilder", name: str, beam_options: Any = None) -> None:
+    """Downloads and prepares a dataset, with errors of one line."""
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.download import download_manager, extractor, util
+
+    try:
+        builder.download_and_prepare(
+            download_config=tfds.download.DownloadConfig(beam_options=beam_options)
+        )
+    except (
+        util.DownloadError,
+        download_manager.NonMatchingChecksumError,
+        extractor.ExtractError,
+        extractor.UnsafeArchiveError,
+        OSError,
+    ) as error:
+        raise OSError(f"tfds:{name}: cannot be prepared: {_one_line(error)}") from error
+
+
+def _read_examples(builder: "tfds.core.DatasetBuilder", split: str) -> Iterator[Mapping[str, Any]]:
+    import tensorflow_datasets as tfds
+
+    formats = tfds.core.FileFormat.with_random_access()
+    if not formats.intersection(builder.info.available_file_formats()):
+        yield from tfds.as_numpy(builder.as_dataset(split=split))
+        return
+    # The generic decoder takes ten times as long for strings as parsing the protocol buffer.
+    is_plain = type(builder.info.features) is tfds.features.Translation
+    is_plain = is_plain and builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD
+    method = tfds.decode.DeserializeMethod
+    source = builder.as_data_source(
+        split=split,
+        deserialize_method=method.RAW_BYTES if is_plain else method.DESERIALIZE_AND_DECODE,
+    )
+    for start in range(0, len(source), _EXAMPLES_A_READ):
+        indices = range(start, min(start + _EXAMPLES_A_READ, len(source)))
+        examples = source.__getitems__(list(indices))
+        yield from map(_parse_example, examples) if is_plain else examples
+
+
+def _parse_example(serialized: bytes) -> dict[str, bytes]:
+    """Returns the byte features of a serialized `tf.train.Example`."""
+    from tensorflow_datasets.proto import tf_example_pb2
+
+    example = tf_example_pb2.Example.FromString(serialized)
+    return {
+        name: feature.bytes_list.value[0]
+        for name, feature in example.features.feature.items()
+        if feature.bytes_list.value
+    }
+
+
+def _make_row(example: Mapping[str, Any], file: str, line: int, languages: Sequence[str]) -> Row:
+    texts = {}
+    for language, value in _find_translations(example, languages).items():
+        if len(value) > MAX_LINE_BYTES:
+            return Row({}, file, line, LINE_TOO_LONG)
+        if b"\0" in value:
+            return Row({}, file, line, NUL_BYTE)
+        try:
+            text = value.decode("utf-8")
+        except UnicodeDecodeError:
+            return Row({}, file, line, BROKEN_UTF8)
+        if text and not text.isspace():
+            texts[language] = text
+    return Row(texts, file, line)
+
+
+def _find_translations(example: Mapping[str, Any], languages: Sequence[str]) -> dict[str, bytes]:
+    """Returns the texts of an example, of the first alternative where a language has several."""
+    found = {
+        language: example[language]
+        for language in languages
+        if isinstance(example.get(language), bytes)
+    }
+    if found:
+        return found
+    if "language" in example and "translation" in example:
+        pairs = zip(example["language"], example["translation"])
+        for code, text in pairs:
+            language = code.decode("utf-8", "replace")
+            if language in languages:
+                found.setdefault(language, bytes(text))
+        return found
+    for value in example.values():
+        if isinstance(value, Mapping):
+            found = found or _find_translations(value, languages)
+    return found
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _MAX_ERROR_LENGTH else text[:_MAX_ERROR_LENGTH] + "..."

@@ -1,0 +1,189 @@
+"""Translation memories (TMX 1.4): XML units with one variant a language, read as a stream.
+
+Works on expat itself rather than on `xml.etree`: expat knows the line of every element, builds no
+tree that would have to be pruned, and text can be mended before it comes to it, so that a broken
+byte costs one unit and not the file.
+"""
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from xml.parsers import expat
+
+from xling_jax.corpora.readers.rows import Row
+from xling_jax.files.lines import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE, read_chunks
+from xling_jax.text import languages as languages_lib
+
+# Inside a segment these hold the mark-up of the original document; "hi" holds text.
+_NATIVE_CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
+# XML allows neither NUL nor other control characters, and real files have both. NUL becomes this
+# noncharacter, which XML allows and no text has, so that its unit is known; the others spaces.
+_NUL_MARK = "\ufdd0"
+_BROKEN_MARK = "\N{REPLACEMENT CHARACTER}"
+_CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f]")
+_REFERENCE = re.compile(r"&#(?:x([0-9a-fA-F]+)|([0-9]+));")
+_MAX_REFERENCE_LENGTH = len("&#x0010ffff;")
+_DECLARED_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
+
+
+def read_tmx(paths: Sequence[str], languages: Sequence[str]) -> Iterator[Row]:
+    """Reads TMX files.
+
+    The language of a variant is matched by its whole code, else by what stands before the first
+    "-", else by its ISO 639 alias: `de-DE` and `deu` are `de`.
+
+    Args:
+        paths: files, see `lines.read_chunks` for compression.
+        languages: the languages wanted.
+
+    Yields:
+        A row a unit, with the line of its `<tu>`. Where a language has several variants the first
+        with text counts. Units with bytes that are not of the encoding, NUL bytes, or a segment of
+        more than `MAX_LINE_BYTES` characters are rows with a problem.
+
+    Raises:
+        ValueError: if a file is not well-formed XML, or no unit of it has two of the languages.
+    """
+    for path in paths:
+        collector = _UnitCollector(path, languages)
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = collector.start
+        parser.EndElementHandler = collector.end
+        parser.CharacterDataHandler = collector.text
+        collector.line = lambda parser=parser: parser.CurrentLineNumber
+        try:
+            for text in _read_text(path):
+                parser.Parse(text, False)
+                yield from collector.take_rows()
+            parser.Parse("", True)
+        except expat.ExpatError as error:
+            raise ValueError(
+                f"{path}:{error.lineno}: not well-formed XML ({expat.ErrorString(error.code)}); "
+                "mend the file or export it again."
+            ) from error
+        if not collector.has_pair:
+            raise ValueError(
+                f"{path}: no translation unit has two of {', '.join(languages)}; found "
+                f"{', '.join(sorted(collector.tags)) or 'no language'}."
+            )
+
+
+class _UnitCollector:
+    """Expat handlers that gather the rows of one file."""
+
+    def __init__(self, path: str, languages: Sequence[str]):
+        self.path = path
+        self.has_pair = False
+        self.tags: dict[str, str | None] = {}  # As in the file, with the language meant.
+        self.line = lambda: 0
+        self._exact = {code.lower().replace("_", "-"): code for code in languages}
+        self._alias = {languages_lib.to_iso639_1(c): c for c in languages if "_" not in c}
+        self._rows: list[Row] = []
+        self._texts: dict[str, str] = {}
+        self._unit_line = 0
+        self._problem: str | None = None
+        self._language: str | None = None
+        self._segment: list[str] | None = None
+        self._segment_length = 0
+        self._code_depth = 0
+
+    def take_rows(self) -> list[Row]:
+        rows, self._rows = self._rows, []
+        return rows
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        if name == "tu":
+            self._texts, self._problem, self._unit_line = {}, None, self.line()
+        elif name == "tuv":
+            tag = attributes.get("xml:lang") or attributes.get("lang") or ""
+            if tag not in self.tags:
+                self.tags[tag] = self._match(tag)
+            self._language = self.tags[tag]
+        elif name == "seg" and self._language and self._language not in self._texts:
+            self._segment, self._segment_length = [], 0
+        elif name in _NATIVE_CODE:
+            self._code_depth += 1
+
+    def end(self, name: str) -> None:
+        if name == "seg" and self._segment is not None:
+            self._end_segment("".join(self._segment))
+            self._segment = None
+        elif name == "tu":
+            texts = {} if self._problem else self._texts
+            self.has_pair = self.has_pair or len(texts) > 1
+            self._rows.append(Row(texts, self.path, self._unit_line, self._problem))
+        elif name in _NATIVE_CODE:
+            self._code_depth -= 1
+
+    def text(self, data: str) -> None:
+        if self._segment is None or self._code_depth:
+            return
+        self._segment_length += len(data)
+        if self._segment_length > MAX_LINE_BYTES:
+            self._problem = LINE_TOO_LONG  # And no more of it is kept.
+        else:
+            self._segment.append(data)
+
+    def _end_segment(self, text: str) -> None:
+        if _NUL_MARK in text:
+            self._problem = self._problem or NUL_BYTE
+        elif _BROKEN_MARK in text:
+            self._problem = self._problem or BROKEN_UTF8
+        elif text and not text.isspace():
+            self._texts[self._language] = text
+
+    def _match(self, tag: str) -> str | None:
+        tag = tag.lower().replace("_", "-")
+        base = tag.split("-")[0]
+        return (
+            self._exact.get(tag)
+            or self._exact.get(base)
+            or self._alias.get(languages_lib.to_iso639_1(base))
+        )
+
+
+def _read_text(path: str) -> Iterator[str]:
+    """Decodes a file and replaces what XML forbids."""
+    decoder = None
+    held = ""  # Perhaps the beginning of a character reference.
+    for chunk in read_chunks(path):
+        decoder = decoder or codecs.getincrementaldecoder(_find_encoding(path, chunk))("replace")
+        text = held + decoder.decode(chunk)
+        start = text.rfind("&", -_MAX_REFERENCE_LENGTH)
+        if start == -1 or ";" in text[start:]:
+            start = len(text)
+        held = text[start:]
+        yield _mend(text[:start])
+    if decoder:
+        yield _mend(held + decoder.decode(b"", final=True))
+
+
+def _find_encoding(path: str, head: bytes) -> str:
+    """Returns the encoding that the first bytes of an XML file show."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    declared = _DECLARED_ENCODING.match(head.removeprefix(codecs.BOM_UTF8))
+    encoding = declared[1].decode("ascii") if declared else "utf-8"
+    try:
+        encoding = codecs.lookup(encoding).name
+    except LookupError as error:
+        raise ValueError(
+            f"{path}:1: unknown encoding {encoding!r}; convert the file to UTF-8."
+        ) from error
+    return "utf-8-sig" if encoding == "utf-8" else encoding
+
+
+def _mend(text: str) -> str:
+    if "\0" in text:
+        text = text.replace("\0", _NUL_MARK)
+    if "&#" in text:
+        text = _REFERENCE.sub(_mend_reference, text)
+    return _CONTROL.sub(" ", text)
+
+
+def _mend_reference(match: re.Match) -> str:
+    """Replaces a reference to a character that XML forbids, such as `&#x1;`."""
+    number = int(match[1], 16) if match[1] else int(match[2])
+    is_legal = (number >= 0x20 and not 0xD800 <= number < 0xE000) or number in (9, 10, 13)
+    return match[0] if is_legal and number not in (0xFFFE, 0xFFFF) else " "

@@ -1,1 +1,0 @@
-"""From text to batches: languages, corpora, cleaning, vocabulary, token shards, pairs."""

@@ -1,0 +1,52 @@
+"""Content hashes of input files, so that prepared data knows what it was made from."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from xling_jax.files.whole import read_json, write_json
+
+
+def hash_file(path: str) -> str:
+    """Returns the SHA-256 of a file's content in hex digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_texts(named_texts: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Returns the SHA-256, in hex, of named lists of texts in the order given."""
+    digest = hashlib.sha256()
+    for name, texts in named_texts:
+        for item in (name, str(len(texts)), *texts):
+            encoded = item.encode("utf-8", "surrogatepass")
+            digest.update(b"%d:" % len(encoded) + encoded)
+    return digest.hexdigest()
+
+
+class FileHashes:
+    """SHA-256 of input files, remembered by size and time of change.
+
+    Args:
+        path: the file that remembers.
+
+    Attributes:
+        used: path -> hash, of the files asked for.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._known = read_json(path) or {}
+        self.used: dict[str, str] = {}
+
+    def get(self, path: str) -> str:
+        """Returns the hex digest of a file's content."""
+        status = os.stat(path)
+        state = [status.st_size, status.st_mtime_ns]
+        known = self._known.get(os.path.abspath(path), [])
+        if known[:2] != state:
+            known = [*state, hash_file(path)]
+            self._known[os.path.abspath(path)] = known
+            write_json(self._path, self._known)
+        self.used[path] = known[2]
+        return known[2]

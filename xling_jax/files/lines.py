@@ -1,0 +1,202 @@
+"""Lines of text files, plain or compressed, in bounded memory and with broken lines marked.
+
+Everything here works on blocks of lines: a block is decoded and split at once, which is what makes
+reading fast, and only a block that fails is looked at line by line.
+"""
+
+import bz2
+import gzip
+import lzma
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+MAX_LINE_BYTES = 1_000_000
+
+# What can be wrong with one line without making the file useless. Such a line is yielded, not
+# raised, so that preparation counts it and goes on.
+BROKEN_UTF8 = "broken_utf8"
+NUL_BYTE = "nul_byte"
+LINE_TOO_LONG = "line_too_long"
+PROBLEMS = (BROKEN_UTF8, NUL_BYTE, LINE_TOO_LONG)
+
+COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
+
+# The same as the inside of a regular expression's group.
+COMPRESSED = "|".join(re.escape(suffix) for suffix in COMPRESSED_SUFFIXES)
+
+_CHUNK_BYTES = 1 << 18
+# Compressed bytes a step: a zstd block of a few bytes may hold 128 KiB of text.
+_ZSTD_STEP_BYTES = 1 << 12
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class BrokenLine(NamedTuple):
+    """Stands for a line that cannot be used; `problem` is one of `PROBLEMS`."""
+
+    problem: str
+
+
+def read_chunks(path: str) -> Iterator[bytes]:
+    """Reads a file in pieces, decompressed by its suffix.
+
+    Args:
+        path: a file; `.gz`, `.xz`, `.zst` and `.bz2` are decompressed.
+
+    Yields:
+        Non-empty bytes, at most a few megabytes.
+
+    Raises:
+        ValueError: if the compressed data is damaged or cut off.
+        OSError: if the file cannot be read.
+    """
+    suffix = Path(path).suffix
+    if suffix == ".zst":
+        yield from _read_zstd_chunks(path)
+        return
+    openers = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+    with openers.get(suffix, open)(path, "rb") as stream:
+        while chunk := _read_chunk(stream, path):
+            yield chunk
+
+
+def read_line_blocks(path: str) -> Iterator[list[str | BrokenLine]]:
+    r"""Reads the lines of a UTF-8 file, block by block.
+
+    Lines end in "\n" or "\r\n"; the last may lack its end. A byte order mark at the beginning is
+    dropped. Other Unicode line separators are text.
+
+    Args:
+        path: a file, see `read_chunks`.
+
+    Yields:
+        Non-empty lists of lines without their ends; a line with bytes that are not UTF-8, with a
+        NUL byte, or longer than `MAX_LINE_BYTES` is a `BrokenLine`.
+
+    Raises:
+        ValueError, OSError: as `read_chunks`.
+    """
+    tail = b""  # The beginning of a line whose end has not been read yet.
+    skipping = False  # Inside a line that is too long: its bytes are thrown away as they come.
+    at_start = True
+    for chunk in read_chunks(path):
+        if at_start:
+            chunk, at_start = chunk.removeprefix(_BYTE_ORDER_MARK), False
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            tail = b"" if skipping else tail + chunk
+            if len(tail) > MAX_LINE_BYTES:
+                tail, skipping = b"", True
+            continue
+        first_end = chunk.index(b"\n") + 1
+        if skipping or len(tail) + first_end > MAX_LINE_BYTES + 1:
+            yield [BrokenLine(LINE_TOO_LONG)]
+            block = chunk[first_end:end]
+        else:
+            block = tail + chunk[:end]
+        if block:
+            yield _split_block(block)
+        tail, skipping = chunk[end:], False
+    if skipping:
+        yield [BrokenLine(LINE_TOO_LONG)]
+    elif tail:
+        yield _split_block(tail + b"\n")
+
+
+def _split_block(block: bytes) -> list[str | BrokenLine]:
+    """Splits and decodes bytes that end in a line end."""
+    if b"\0" not in block and len(block) <= MAX_LINE_BYTES:
+        try:
+            text = block.decode("utf-8")
+        except UnicodeDecodeError:
+            pass
+        else:
+            return (text.replace("\r\n", "\n") if "\r" in text else text).split("\n")[:-1]
+    return [_decode_line(line) for line in block.split(b"\n")[:-1]]
+
+
+def _decode_line(line: bytes) -> str | BrokenLine:
+    if len(line) > MAX_LINE_BYTES:
+        return BrokenLine(LINE_TOO_LONG)
+    if b"\0" in line:
+        return BrokenLine(NUL_BYTE)
+    try:
+        return line.decode("utf-8").removesuffix("\r")
+    except UnicodeDecodeError:
+        return BrokenLine(BROKEN_UTF8)
+
+
+def _read_chunk(stream: BinaryIO, path: str) -> bytes:
+    """Reads once; what the decompressors raise becomes one kind of error that names the file."""
+    try:
+        return stream.read(_CHUNK_BYTES)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        if error.errno is None:  # How bz2 reports damaged data; a real I/O error has a number.
+            raise _damaged(path, error) from error
+        raise
+
+
+def _read_zstd_chunks(path: str) -> Iterator[bytes]:
+    """Reads a file of one or more zstd frames.
+
+    `zstandard.open` takes a cut-off frame for the end of the file, hence the frames by hand.
+    """
+    try:
+        import zstandard
+    except ImportError as error:
+        raise ImportError(f"{path}: reading .zst needs: pip install zstandard") from error
+    frame = None
+    with open(path, "rb") as stream:
+        while data := stream.read(_ZSTD_STEP_BYTES):
+            while data:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    text = frame.decompress(data)
+                except zstandard.ZstdError as error:
+                    raise _damaged(path, error) from error
+                data = b""
+                if frame.eof:
+                    data, frame = frame.unused_data, None
+                if text:
+                    yield text
+    if frame is not None:
+        raise _damaged(path, EOFError("the last frame is cut off"))
+
+
+def _damaged(path: str, error: Exception) -> ValueError:
+    reason = str(error).rstrip(".") or type(error).__name__
+    return ValueError(f"{path}: damaged compressed file ({reason}); fetch or compress it again.")
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """Reads all lines of a UTF-8 file, maybe compressed.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its lines without their ends.
+
+    Raises:
+        ValueError: if a line is not UTF-8, holds a NUL byte or is too long; it is named.
+        OSError: if the file cannot be read.
+    """
+    texts: list[str] = []
+    for block in read_line_blocks(str(path)):
+        for line in block:
+            if isinstance(line, BrokenLine):
+                raise ValueError(
+                    f"{path}:{len(texts) + 1}: broken line ({line.problem}); mend the file"
+                )
+            texts.append(line)
+    return texts
+
+
+def metric_name(path: str | Path) -> str:
+    """Turns the name of a file or directory into the beginning of metric names."""
+    name = re.sub(rf"(\.tsv|\.tmx)?({COMPRESSED})?$", "", Path(path).name)
+    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "data"

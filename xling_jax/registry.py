@@ -1,0 +1,63 @@
+"""Tables of named things, each in a module of its own that is imported when it is first used.
+
+Adding a thing is a new file and one line in its table. Commands, config checks, reports and the
+documentation read the tables; nothing else lists what there is.
+"""
+
+import difflib
+import importlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+class Registry:
+    """Things of one kind by name.
+
+    Args:
+        kind: what errors call them, such as "encoder family".
+        **entries: name -> `module:attribute`, where the thing is.
+    """
+
+    def __init__(self, kind: str, **entries: str):
+        self.kind = kind
+        self._entries = entries
+
+    def __getitem__(self, name: str) -> Any:
+        """The thing of a name.
+
+        Raises:
+            ValueError: for an unknown name; lists the known ones.
+        """
+        check_choice(self.kind, name, self._entries)
+        module, _, attribute = self._entries[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def check_choice(what: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raises ValueError unless a value is one of the choices.
+
+    Args:
+        what: names the argument, such as "margin" or "--margin".
+        value: as given.
+        choices: the possible values.
+    """
+    choices = list(choices)
+    if value not in choices:
+        hint = did_you_mean(value, choices)
+        known = ", ".join(map(str, choices))
+        raise ValueError(f"{what}={value!r} must be one of {known}{hint and f'; {hint}'}")
+
+
+def did_you_mean(name: Any, known: Iterable[Any]) -> str:
+    """`did you mean A or B?` for a misspelt name; empty if nothing is near."""
+    near = difflib.get_close_matches(str(name), [str(k) for k in known], n=3)
+    return f"did you mean {' or '.join(near)}?" if near else ""

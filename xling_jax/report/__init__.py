@@ -1,0 +1,1 @@
+"""Runs and results as pictures, tables and one HTML page."""

@@ -1,0 +1,1 @@
+"""Languages, scripts, vocabularies and tokenizers, sentence splitting."""

@@ -1,0 +1,150 @@
+"""Writing systems: which script and which alphabet a language is written in.
+
+Tables for the character filters of `cleaning.py`. Codes are looked up by ISO 639-1 through
+`languages.to_iso639_1`; a language that is not listed is simply not checked.
+"""
+
+import dataclasses
+import functools
+import re
+
+from xling_jax.text.languages import to_iso639_1
+
+# Character ranges, ready to stand inside the brackets of a regular expression.
+_SCRIPTS = {
+    "Latin": "A-Za-zªºÀ-ÖØ-öø-ʯʰ-ʸˠ-ˤᴀ-ᶿḀ-ỿⁱⁿₐ-ₜⱠ-ⱿꜢ-ꟿﬀ-ﬆＡ-Ｚａ-ｚ",
+    "Arabic": "\u0600-\u06ff\u0750-\u077f\u0870-\u08ff\ufb50-\ufdff\ufe70-\ufefc",
+    "Armenian": "\u0530-\u058f\ufb13-\ufb17",
+    "Bengali": "\u0980-\u09ff",
+    "Cyrillic": "\u0400-\u052f\u1c80-\u1c8f\u2de0-\u2dff\ua640-\ua69f",
+    "Devanagari": "\u0900-\u097f\ua8e0-\ua8ff",
+    "Ethiopic": "\u1200-\u139f\u2d80-\u2ddf\uab00-\uab2f",
+    "Georgian": "\u10a0-\u10ff\u1c90-\u1cbf\u2d00-\u2d2f",
+    "Greek": "\u0370-\u03ff\u1f00-\u1fff",
+    "Gujarati": "\u0a80-\u0aff",
+    "Gurmukhi": "\u0a00-\u0a7f",
+    "Han": "\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f",
+    "Hangul": "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af",
+    "Hebrew": "\u0590-\u05ff\ufb1d-\ufb4f",
+    "Kana": "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f",
+    "Kannada": "\u0c80-\u0cff",
+    "Khmer": "\u1780-\u17ff",
+    "Lao": "\u0e80-\u0eff",
+    "Malayalam": "\u0d00-\u0d7f",
+    "Mongolian": "\u1800-\u18af",
+    "Myanmar": "\u1000-\u109f\uaa60-\uaa7f",
+    "Odia": "\u0b00-\u0b7f",
+    "Sinhala": "\u0d80-\u0dff",
+    "Tamil": "\u0b80-\u0bff",
+    "Telugu": "\u0c00-\u0c7f",
+    "Thaana": "\u0780-\u07bf",
+    "Thai": "\u0e00-\u0e7f",
+    "Tibetan": "\u0f00-\u0fff",
+}
+
+# Every language here may be written in any of the scripts of its lines.
+_LANGUAGES = {
+    "Latin": "af an ay az br bs ca cs cy da de en eo es et eu fi fo fr fy ga gd gl gn ha hr ht hu "
+    "ia id ie ig io is it jv ku kw la lb li lt lv mg mi ms mt nb nl nn no nv ny oc om pl pt qu rm "
+    "rn ro rw se sk sl sm sn so sq sr ss st su sv sw tk tl tn to tr ts uz vi vo wa wo xh yo zu "
+    "ast ceb fil",
+    "Arabic": "ar az fa ha ks ku ms pa ps sd so ug ur uz",
+    "Armenian": "hy",
+    "Bengali": "as bn",
+    "Cyrillic": "ab az ba be bg bs ce cv kk kv ky mk mn os ru sr tg tk tt uk uz",
+    "Devanagari": "hi ks mr ne pi sa sd",
+    "Ethiopic": "am ti",
+    "Georgian": "ka",
+    "Greek": "el",
+    "Gujarati": "gu",
+    "Gurmukhi": "pa",
+    "Han": "ja ko zh",
+    "Hangul": "ko",
+    "Hebrew": "he yi",
+    "Kana": "ja",
+    "Kannada": "kn",
+    "Khmer": "km",
+    "Lao": "lo",
+    "Malayalam": "ml",
+    "Mongolian": "mn",
+    "Myanmar": "my",
+    "Odia": "or",
+    "Sinhala": "si",
+    "Tamil": "ta",
+    "Telugu": "te",
+    "Thaana": "dv",
+    "Thai": "th",
+    "Tibetan": "bo dz",
+}
+
+_LETTERS_A_TO_Z = "abcdefghijklmnopqrstuvwxyz"
+
+# Lower-case letters of native words and usual loans, beyond a to z where that is understood.
+_ALPHABETS = {
+    "cs": _LETTERS_A_TO_Z + "áčďéěíňóřšťúůýž",
+    "da": _LETTERS_A_TO_Z + "æøåé",
+    "de": _LETTERS_A_TO_Z + "äöüß",
+    "en": _LETTERS_A_TO_Z,
+    "es": _LETTERS_A_TO_Z + "áéíñóúü",
+    "fi": _LETTERS_A_TO_Z + "åäöšž",
+    "fr": _LETTERS_A_TO_Z + "àâæçéèêëîïôœùûüÿ",
+    "it": _LETTERS_A_TO_Z + "àèéìíîòóùú",
+    "nl": _LETTERS_A_TO_Z + "áéëïíóöúü",
+    "pl": _LETTERS_A_TO_Z + "ąćęłńóśźż",
+    "pt": _LETTERS_A_TO_Z + "àáâãçéêíóôõúü",
+    "ro": _LETTERS_A_TO_Z + "ăâîșțşţ",
+    "ru": "абвгдеёжзийклмнопрстуфхцчшщъыьэюя",
+    "sv": _LETTERS_A_TO_Z + "åäöé",
+    "tr": _LETTERS_A_TO_Z + "âçğıîöşûü",
+    "uk": "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя",
+}
+
+# Fewer words than this in Latin letters alone may be a name or a product, in any language.
+_MIN_WORDS_OF_A_SENTENCE = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptCheck:
+    """Tells whether a text can be in a language at all, by its letters.
+
+    Latin letters count neither way in languages of other scripts: names and code are everywhere.
+
+    Args:
+        own: pattern of one letter of the language's scripts.
+        foreign: pattern of one letter of a script that is neither the language's nor Latin.
+        is_latin: whether Latin is one of the language's scripts.
+    """
+
+    own: re.Pattern[str]
+    foreign: re.Pattern[str]
+    is_latin: bool
+
+    def is_wrong(self, text: str, num_words: int, min_share: float) -> bool:
+        """Whether fewer than `min_share` of the letters are the language's own."""
+        if self.is_latin and text.isascii():
+            return False
+        if not self.foreign.search(text):
+            if self.is_latin or num_words < _MIN_WORDS_OF_A_SENTENCE:
+                return False
+            return self.own.search(text) is None and any(map(str.isalpha, text))
+        num_foreign = len(self.foreign.findall(text))
+        num_own = len(self.own.findall(text))
+        return num_own < min_share * (num_own + num_foreign)
+
+
+@functools.cache
+def script_check(language: str) -> ScriptCheck | None:
+    """Returns the check of a language, None if its script is not known here."""
+    code = to_iso639_1(language)
+    scripts = [script for script, codes in _LANGUAGES.items() if code in codes.split()]
+    if not scripts:
+        return None
+    own = "".join(_SCRIPTS[script] for script in scripts)
+    # [^\W\d_] is any letter; what is added inside the brackets is taken out of it.
+    foreign = r"[^\W\d_" + own + _SCRIPTS["Latin"] + "]"
+    return ScriptCheck(re.compile(f"[{own}]"), re.compile(foreign), "Latin" in scripts)
+
+
+def alphabet(language: str) -> str | None:
+    """Returns the lower-case letters of a language, None if they are not listed here."""
+    return _ALPHABETS.get(to_iso639_1(language))

@@ -1,0 +1,130 @@
+"""Where sentences end: an own rule that needs nothing, and the library sentencex for its languages.
+
+The caller always says which of the two splits: vectors must not depend on what is installed.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+
+# "rule": punctuation; "sentencex": punctuation, abbreviations and quotes of a language.
+SPLITTERS = ("rule", "sentencex")
+
+# Quotes and brackets that close behind a sentence.
+_CLOSING = r"[\"'”’»)\]」』）》】]*"
+# The first group has other uses and counts only before white space; `:` ends Armenian sentences,
+# `;` Greek questions. Full stops of other scripts have no second use.
+_SENTENCE_END = re.compile(
+    rf"((?:[.!?…]+|(?<=[\u0531-\u0587]):|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e]){_CLOSING}"
+    rf"(?=\s))|[。！？｡؟۔।॥།။៕។։።፧]+{_CLOSING}"
+)
+# The next letter, unless there is more than an opening quote and a dash or two before it.
+_NEXT_LETTER = re.compile(r"[\W_]{1,8}([^\W_])")
+_WHITE_SPACE_OR_SURROGATE = re.compile(r"\s|[\ud800-\udfff]")
+
+
+def check_splitter(splitter: str) -> None:
+    """Raises `ValueError` if a splitter is unknown or not installed."""
+    if splitter not in SPLITTERS:
+        raise ValueError(f"splitter={splitter!r} must be one of {', '.join(SPLITTERS)}")
+    if splitter == "sentencex":
+        _sentencex()
+
+
+def split_sentences(text: str, *, splitter: str = "rule", language: str | None = None) -> list[str]:
+    """Cuts a text into sentences, at least at its line breaks.
+
+    Args:
+        text: any text.
+        splitter: one of `SPLITTERS`. "rule" cuts behind sentence-final punctuation of any script;
+            behind `.!?…` only before white space, and before a small letter only where the text
+            has no capitals. "sentencex" cuts by the rules of a language.
+        language: ISO 639-1 code, subtags ignored; "sentencex" needs it. A language it does not
+            know it reads as a related one, in the end as English.
+
+    Returns:
+        The sentences without white space around them, none empty; none at all for blank text.
+        Put together they are the text, but for white space.
+
+    Raises:
+        ValueError: if the splitter is unknown, not installed or has no language.
+    """
+    check_splitter(splitter)
+    lines = text.splitlines()
+    if splitter == "rule":
+        # The case of the next letter says nothing where all letters are small.
+        all_small = text.islower()
+        pieces = [piece for line in lines for piece in _split_by_rule(line, all_small)]
+    else:
+        if language is None:
+            raise ValueError(f"splitter={splitter!r} needs a language; give one, or take 'rule'")
+        code = re.split("[-_]", language.strip().lower(), maxsplit=1)[0]
+        pieces = [piece for line in lines for piece in _split_by_library(line, code)]
+    return [stripped for piece in pieces if (stripped := piece.strip())]
+
+
+def _split_by_rule(line: str, all_small: bool) -> list[str]:
+    ends = [0]
+    for match in _SENTENCE_END.finditer(line):
+        if match[1] and not all_small:
+            letter = _NEXT_LETTER.match(line, match.end())
+            if letter and letter[1].islower():
+                continue
+        ends.append(match.end())
+    return [line[start:end] for start, end in zip(ends, [*ends[1:], None])]
+
+
+def _split_by_library(line: str, code: str) -> list[str]:
+    # sentencex 1.0.32 dies of "point B\u00a0." (white space of several bytes), and UTF-8 has no
+    # surrogates. It keeps every character, so that its lengths cut the line as it is.
+    plain = _WHITE_SPACE_OR_SURROGATE.sub(" ", line)
+    ends = list(accumulate(map(len, _sentencex()(code, plain)), initial=0))
+    return [line[start:end] for start, end in zip(ends, [*ends[1:], None])]
+
+
+@functools.cache
+def _sentencex() -> Callable[[str, str], list[str]]:
+    try:
+        from sentencex import segment
+    except ImportError:
+        raise ValueError(
+            "splitter='sentencex' needs another package: pip install sentencex; or take 'rule'"
+        ) from None
+    return segment
+
+
+def check_texts(sentences: Sequence[str]) -> list[str]:
+    """Returns the sentences as a list.
+
+    Raises:
+        ValueError: if given one string, or an item is no string; names the item.
+    """
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+        raise ValueError(f"sentences must be a list of strings, [{sentences!r:.40}] for one")
+    sentences = list(sentences)
+    for i, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            kind = type(sentence).__name__
+            raise ValueError(f"sentences[{i}] must be a string; found {kind} {sentence!r:.40}")
+    return sentences
+
+
+def document_sentences(
+    document: str | Sequence[str], *, splitter: str = "rule", language: str | None = None
+) -> list[str]:
+    """Returns the sentences of a document, [""] if it has none.
+
+    Args:
+        document: a text, which is cut, or sentences, which are kept but for blank ones.
+        splitter: as for `split_sentences`.
+        language: as for `split_sentences`.
+
+    Raises:
+        ValueError: if the document is neither, or the splitter is unknown or not installed.
+    """
+    if isinstance(document, str):
+        sentences = split_sentences(document, splitter=splitter, language=language)
+    else:
+        sentences = [sentence for sentence in check_texts(document) if sentence.strip()]
+    return sentences or [""]

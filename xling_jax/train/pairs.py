@@ -1,0 +1,267 @@
+"""From the batch plan and token shards to padded arrays, with or without TensorFlow.
+
+Both readers give the same batches byte for byte; each process gets its rows of the global batch.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xling_jax.corpora.shards import PairTokens, pair_name
+from xling_jax.text.languages import parse_pair
+from xling_jax.train.batching import BatchPlan, Bucket, make_buckets
+
+Batch = dict[str, np.ndarray]
+READERS = ("auto", "tf.data", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Direction:
+    """One entry of the plan: translate `source` to `target`, and back if `both`."""
+
+    source: str
+    target: str
+    both: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.source}{'<->' if self.both else '->'}{self.target}"
+
+
+def training_directions(pairs: Sequence[str], both_directions: bool) -> tuple[Direction, ...]:
+    """Directed pairs as the plan draws them.
+
+    Args:
+        pairs: `source-target` codes, e.g. `("de-en", "en-es", "es-en")`.
+        both_directions: merge `en-es` and `es-en` into one entry whose batches train both; a pair
+            listed in one direction only stays as it is.
+
+    Raises:
+        ValueError: for a malformed or repeated pair.
+    """
+    parsed = [parse_pair(pair) for pair in pairs]
+    repeated = [pair for pair, count in collections.Counter(parsed).items() if count > 1]
+    if repeated:
+        raise ValueError(f"data.pairs names {'-'.join(repeated[0])} twice; name each pair once")
+    directions = []
+    for source, target in parsed:
+        if both_directions and (target, source) in parsed:
+            if Direction(target, source, both=True) not in directions:
+                directions.append(Direction(source, target, both=True))
+        else:
+            directions.append(Direction(source, target))
+    return tuple(directions)
+
+
+class TranslationBatches:
+    """Micro-batches of parallel sentences as padded arrays.
+
+    Args:
+        directory: the prepared corpus' token shards, `W/data`.
+        directions: from `training_directions`.
+        languages: the config's languages; a language's id is its position.
+        buckets: from `batching.make_buckets`.
+        prefix: ids written before every sentence (`<s>` for T-LASER).
+        suffix: ids written behind it (`</s>`).
+        pad_id: fills the rest.
+        seed: of the plan.
+        sampling_exponent: see `BatchPlan`.
+        process_index: which slice of each batch's rows this process reads.
+        process_count: number of slices.
+
+    Raises:
+        ValueError: if `process_count` does not divide every batch size.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        directions: Sequence[Direction],
+        *,
+        languages: Sequence[str],
+        buckets: Sequence[Bucket],
+        prefix: Sequence[int],
+        suffix: Sequence[int],
+        pad_id: int,
+        seed: int,
+        sampling_exponent: float = 0.0,
+        truncate: bool = False,
+        process_index: int = 0,
+        process_count: int = 1,
+    ):
+        self.directions = tuple(directions)
+        self._language_id = {language: number for number, language in enumerate(languages)}
+        self._prefix, self._suffix, self._pad_id = tuple(prefix), tuple(suffix), pad_id
+        self._process = (process_index, process_count)
+        if odd := [b.batch_size for b in buckets if b.batch_size % process_count]:
+            raise ValueError(
+                f"process_count={process_count} must divide every batch size; found {odd[0]}; "
+                "make data.batch_multiple a multiple of it"
+            )
+        names = {pair_name(d.source, d.target) for d in self.directions}
+        self._corpora = {name: PairTokens(Path(directory) / name) for name in names}
+        specials = len(self._prefix) + len(self._suffix)
+        lengths = {}
+        for direction in self.directions:
+            corpus = self._corpus(direction)
+            longer = np.maximum(corpus.lengths[direction.source], corpus.lengths[direction.target])
+            lengths[str(direction)] = longer + specials
+            if truncate:
+                np.minimum(longer + specials, buckets[-1].length, out=lengths[str(direction)])
+        self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=sampling_exponent)
+
+    def _corpus(self, direction: Direction) -> PairTokens:
+        return self._corpora[pair_name(direction.source, direction.target)]
+
+    def _tokens(self, corpus: PairTokens, language: str, rows: np.ndarray, width: int):
+        """[rows, width] int32: prefix, tokens, suffix, padding; all padding where row is -1."""
+        start, end = len(self._prefix), width - len(self._suffix)
+        out = np.full((len(rows), width), self._pad_id, np.int32)
+        out[:, start:end] = corpus.gather(language, rows, end - start, self._pad_id)
+        real = np.flatnonzero(rows >= 0)
+        out[real, :start] = self._prefix
+        end = start + np.minimum(corpus.lengths[language][rows[real]], end - start)
+        for offset, token in enumerate(self._suffix):
+            out[real, end + offset] = token
+        return out
+
+    def __getitem__(self, index: int) -> Batch:
+        """This process' rows of micro-batch `index`.
+
+        Returns:
+            source_tokens, target_tokens: [rows, length] int32, specials included.
+            target_language: [rows] int32; source_language too where both directions are trained.
+        """
+        entry = self.plan[index]
+        process, count = self._process
+        share = entry.bucket.batch_size // count
+        rows = entry.rows[process * share : (process + 1) * share]
+        direction = self.directions[entry.pair]
+        corpus, width = self._corpus(direction), entry.bucket.length
+        target_language = self._language_id[direction.target]
+        batch = {
+            "source_tokens": self._tokens(corpus, direction.source, rows, width),
+            "target_tokens": self._tokens(corpus, direction.target, rows, width),
+            "target_language": np.full(len(rows), target_language, np.int32),
+        }
+        if direction.both:
+            source_language = self._language_id[direction.source]
+            batch["source_language"] = np.full(len(rows), source_language, np.int32)
+        return batch
+
+    def padding_efficiency(self, start: int, stop: int) -> float:
+        """Real tokens (specials too) over padded ones, both sides, micro-batches [start, stop)."""
+        real = padded = 0
+        specials = len(self._prefix) + len(self._suffix)
+        for index in range(start, stop):
+            entry = self.plan[index]
+            direction = self.directions[entry.pair]
+            rows = entry.rows[entry.rows >= 0]
+            for language in (direction.source, direction.target):
+                lengths = self._corpus(direction).lengths[language][rows] + specials
+                real += int(np.minimum(lengths, entry.bucket.length).sum())
+            padded += 2 * entry.bucket.length * entry.bucket.batch_size
+        return real / padded
+
+
+def open_batches(
+    directory: str | Path,
+    *,
+    pairs: Sequence[str],
+    languages: Sequence[str],
+    bucket_lengths: Sequence[int],
+    max_tokens: int,
+    batch_multiple: int,
+    batch_size: int = 0,
+    both_directions: bool = False,
+    **settings,
+) -> TranslationBatches:
+    """`TranslationBatches` from the fields of a config; `settings` go to its constructor."""
+    return TranslationBatches(
+        directory,
+        training_directions(pairs, both_directions),
+        languages=languages,
+        buckets=make_buckets(bucket_lengths, max_tokens, batch_multiple, batch_size),
+        **settings,
+    )
+
+
+def read_batches(
+    batches: TranslationBatches,
+    start: int,
+    stop: int,
+    *,
+    reader: str = "auto",
+    num_parallel: int = 2,
+    prefetch: int = 8,
+) -> Iterator[Batch]:
+    """Micro-batches [start, stop) in order, read ahead in the background.
+
+    Args:
+        batches: what to read.
+        start: first micro-batch.
+        stop: end, not included.
+        reader: `tf.data` (needs TensorFlow), `numpy` (threads), or `auto`: the first if installed.
+        num_parallel: batches assembled at the same time.
+        prefetch: finished batches kept ready.
+
+    Raises:
+        ValueError: for an unknown reader.
+        ImportError: for `tf.data` without TensorFlow.
+    """
+    if reader not in READERS:
+        raise ValueError(f"data.reader={reader!r} must be one of {', '.join(READERS)}")
+    if reader == "auto":
+        reader = "tf.data" if importlib.util.find_spec("tensorflow") else "numpy"
+    read = _read_tf if reader == "tf.data" else _read_numpy
+    return read(batches, start, stop, num_parallel, prefetch)
+
+
+def _read_numpy(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
+    with concurrent.futures.ThreadPoolExecutor(num_parallel) as pool:
+        waiting = collections.deque()
+        for index in range(start, stop):
+            waiting.append(pool.submit(batches.__getitem__, index))
+            if len(waiting) > prefetch:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        raise ImportError(
+            "data.reader='tf.data' needs TensorFlow: pip install 'xling_jax[train]', "
+            "or set data.reader='numpy'"
+        ) from error
+    tf.config.set_visible_devices([], "GPU")  # the accelerator is JAX's
+
+    keys = ("source_tokens", "target_tokens", "target_language", "source_language")
+
+    def read(index):
+        batch = batches[int(index)]
+        return [batch.get(key, np.zeros(0, np.int32)) for key in keys]
+
+    def load(index):
+        return tf.numpy_function(read, [index], [tf.int32] * len(keys), stateful=False)
+
+    dataset = tf.data.Dataset.range(start, stop)
+    dataset = dataset.map(load, num_parallel_calls=num_parallel, deterministic=True)
+    for arrays in dataset.prefetch(prefetch).as_numpy_iterator():
+        yield {key: array for key, array in zip(keys, arrays) if array.size}
+
+
+def plan_summary(batches: TranslationBatches, sample: int = 200) -> Mapping[str, object]:
+    """What a log line says of the plan: batches per epoch, rows left out, padding efficiency."""
+    plan = batches.plan
+    return {
+        "batches_per_epoch": plan.batches_per_epoch,
+        "too_long_for_buckets": plan.num_skipped,
+        "padding_efficiency": round(batches.padding_efficiency(0, sample), 4),
+    }
