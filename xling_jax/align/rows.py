@@ -19,8 +19,8 @@ BLOCK_ROWS = 8192
 class UnitRows:
     """The rows of an array, scaled to unit length as they are read; the array is not copied.
 
-    Meant for arrays mapped from files larger than memory; `normalize` is faster for others. Supports
-    indexing by slices and integer arrays, and can replace an array in `knn.top_k`.
+    Meant for arrays mapped from files larger than memory; `normalize` is faster for others. Can be
+    indexed by slices and integer arrays, and replaces an array in `knn.top_k`.
 
     Args:
         array: [n, dim] of any real number type. Every selected row is read once on construction.
