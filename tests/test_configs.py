@@ -12,7 +12,7 @@ from xling_jax.cli import align
 from xling_jax.cli.common import UsageError, load_config
 from xling_jax.config import SIZES, apply_size, default_config
 from xling_jax.documents import lawdr
-from xling_jax.encode import document_inputs
+from xling_jax.encode.documents import MODES
 from xling_jax.text import splitting as sentence_splitting
 from xling_jax.train import loop
 from xling_jax.train.build import put_encoder, put_word_vectors
@@ -191,7 +191,7 @@ def test_an_alignment_config_has_the_published_settings(argument):
     published |= {"center": False, "url_matching": False, "splitter": "rule"}
     expected = published | ALIGNMENT[argument]
     assert {name: config[name] for name in expected} == expected
-    assert config["document_mode"] in document_inputs.MODES
+    assert config["document_mode"] in MODES
     assert config["splitter"] in sentence_splitting.SPLITTERS
     assert config["weighting"] in lawdr.WEIGHTINGS
     assert config["density_on"] in lawdr.DENSITY_INPUTS

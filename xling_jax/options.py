@@ -14,15 +14,29 @@ from xling_jax.registry import did_you_mean
 REQUIRED = inspect.Parameter.empty
 
 
-def option(default: Any, help: str = "", choices: Collection[Any] = ()) -> Any:
+class OptionError(ValueError):
+    """An option, or a file that it names, cannot be used; commands exit with status 2."""
+
+
+def option(
+    default: Any,
+    help: str = "",
+    choices: Collection[Any] = (),
+    *,
+    positive: bool = False,
+    **argument: Any,
+) -> Any:
     """A dataclass field that commands offer as an argument.
 
     Args:
         default: its value where none is given.
         help: for `--help`.
-        choices: possible values; empty for any of the default's type.
+        choices: possible values, or of a tuple its possible items; empty for any of the type.
+        positive: whether numbers must be greater than 0.
+        **argument: for `argparse`, such as metavar, nargs, const or type.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "choices": tuple(choices)})
+    metadata = {"help": help, "choices": tuple(choices), "positive": positive}
+    return dataclasses.field(default=default, metadata=metadata | {"argument": argument})
 
 
 def defaults(target: Callable, supplied: Collection[str] = ()) -> dict[str, Any]:

@@ -15,12 +15,16 @@ class Registry:
 
     Args:
         kind: what errors call them, such as "encoder family".
-        **entries: name -> `module:attribute`, where the thing is.
+        **entries: name -> `module:attribute`, where the thing is, or `module` for the module
+            itself; with a line of help as a pair (where, help).
     """
 
-    def __init__(self, kind: str, **entries: str):
+    def __init__(self, kind: str, **entries: str | tuple[str, str]):
         self.kind = kind
-        self._entries = entries
+        self._entries = {
+            name: (entry, "") if isinstance(entry, str) else entry
+            for name, entry in entries.items()
+        }
 
     def __getitem__(self, name: str) -> Any:
         """The thing of a name.
@@ -29,8 +33,13 @@ class Registry:
             ValueError: for an unknown name; lists the known ones.
         """
         check_choice(self.kind, name, self._entries)
-        module, _, attribute = self._entries[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        module, _, attribute = self._entries[name][0].partition(":")
+        found = importlib.import_module(module)
+        return getattr(found, attribute) if attribute else found
+
+    def help(self, name: str) -> str:
+        """The line of help of a name; imports nothing."""
+        return self._entries[name][1]
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

@@ -256,8 +256,7 @@ def test_a_dry_run_tells_the_cost_and_touches_nothing(corpus, tmp_path, capsys):
 
 
 def test_every_command_has_help_with_an_example(capsys):
-    names = {"prepare_data": "prepare"}
-    for words in ([], *([names.get(command, command)] for command in COMMANDS)):
+    for words in ([], *([command] for command in COMMANDS)):
         with pytest.raises(SystemExit) as exit:
             main([*words, "--help"])
         out = capsys.readouterr().out

@@ -12,7 +12,7 @@ import pytest
 import xling_jax
 from xling_jax.cli import embed
 from xling_jax.cli.common import UsageError
-from xling_jax.encode import document_inputs
+from xling_jax.encode.documents import MODES
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.text import splitting as sentence_splitting
 
@@ -105,12 +105,11 @@ def test_documents_from_json_lines_and_from_plain_lines(run, encoder, tmp_path):
 
 
 def test_document_modes(run, encoder, tmp_path):
-    assert embed.DOCUMENT_MODES == document_inputs.MODES
     documents = ["La mo. Ti ren.\nSu", ["la mo", "ti"] * 20, ""]
     records = [{"text": documents[0]}, {"sentences": documents[1]}]
     (tmp_path / "d.jsonl").write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
     rows = {}
-    for mode in document_inputs.MODES:
+    for mode in MODES:
         arguments = ("--documents", "--document-mode", mode, "--overwrite", "--normalize")
         run("--input", tmp_path / "d.jsonl", "--output", tmp_path / "e.npy", *arguments)
         rows[mode] = np.load(tmp_path / "e.npy")

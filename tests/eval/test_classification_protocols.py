@@ -184,75 +184,6 @@ def test_wrong_numbers_of_vectors_are_refused():
         classification.measure_classification(lambda t: encode(t)[:, 0], three_languages())
 
 
-# Document modes
-
-
-def sentence_vectors(sentences):
-    """Each text: its number of words, its number of characters, the place of its first letter."""
-    return np.array([[len(s.split()), len(s), ord((s + "?").strip()[0])] for s in sentences], float)
-
-
-def test_document_modes_pool_their_pieces_by_hand():
-    texts = ["One two. Three four five! Six?", "Alone", ""]
-    mean = document_modes.document_encoder(sentence_vectors, "sentences-mean")(texts)
-    largest = document_modes.document_encoder(sentence_vectors, "sentences-max")(texts)
-    np.testing.assert_allclose(mean[:, 0], [(2 + 3 + 1) / 3, 1, 0])
-    np.testing.assert_allclose(largest[:, 0], [3, 1, 0])
-    assert mean.dtype == np.float32 and mean.shape == (3, 3)
-    for row, text in enumerate(texts):
-        pieces = sentence_vectors(document_sentences(text))
-        np.testing.assert_allclose(mean[row], pieces.mean(axis=0), rtol=1e-6)
-        np.testing.assert_allclose(largest[row], pieces.max(axis=0))
-    assert document_modes.document_encoder(sentence_vectors, "sequence") is sentence_vectors
-
-
-def test_blocks_of_texts_change_nothing(monkeypatch):
-    texts = [f"Number {i}. " * (1 + i % 3) for i in range(7)]
-    whole = document_modes.document_encoder(sentence_vectors, "sentences-mean")(texts)
-    monkeypatch.setattr(document_modes, "_BLOCK_TEXTS", 2)
-    blocks = document_modes.document_encoder(sentence_vectors, "sentences-mean")(texts)
-    np.testing.assert_array_equal(whole, blocks)
-
-
-@pytest.mark.parametrize(
-    ("words", "sizes"),
-    [(0, [0]), (1, [1]), (128, [128]), (129, [128, 65]), (192, [128, 128]), (193, [128, 128, 65])],
-)
-def test_windows_of_128_words_every_64(words, sizes):
-    text = " ".join(f"w{i}" for i in range(words))
-    windows = [window.split() for window in document_modes.word_windows(text)]
-    assert [len(window) for window in windows] == sizes
-    for number, window in enumerate(windows[: words and None]):
-        assert (
-            window
-            == [f"w{i}" for i in range(64 * number, 64 * number + len(window))][: len(window)]
-        )
-    assert not words or windows[-1][-1] == f"w{words - 1}"
-
-
-def test_characters_of_scripts_without_spaces_are_words():
-    windows = document_modes.word_windows("東京は日本の首都です", size=4, stride=2)
-    assert windows == ["東京は日", "は日本の", "本の首都", "首都です"]
-    with pytest.raises(ValueError, match="stride must be from 1 to size=4; got 5"):
-        document_modes.word_windows("a", size=4, stride=5)
-
-
-def test_lasers_split_at_points_that_stand_alone():
-    split = document_modes.split_at_points
-    assert split("the u.s. won . and left . ") == ["the u.s. won .", "and left ."]
-    assert split("no point") == ["no point"] and split("") == [""]
-    assert split(". . a") == [".", ".", "a"]
-
-
-@pytest.mark.parametrize(
-    ("mode", "split", "message"),
-    [("paragraphs", "laser", "documents must be one of sequence"), ("windows-max", "x", "split")],
-)
-def test_unknown_modes_are_refused(mode, split, message):
-    with pytest.raises(ValueError, match=message):
-        document_modes.document_encoder(sentence_vectors, mode, split=split)
-
-
 # The command
 
 
@@ -309,7 +240,6 @@ def test_wrong_names_are_wrong_use(directory, tmp_path):
 def test_the_parser_knows_what_the_library_knows():
     assert set(command.CLASSIFIERS) == set(classification.CLASSIFIERS)
     assert set(command.PROTOCOLS) == set(classification.PROTOCOLS)
-    assert command.DOCUMENTS == document_modes.MODES and command.SPLITS == document_modes.SPLITS
 
 
 def test_ready_vectors_measure_as_their_model(directory, tmp_path, capsys):

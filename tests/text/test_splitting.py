@@ -13,7 +13,7 @@ ALPHABET += ["Mr.", "z. B.", "1)", "\n\n", "...", "\u3000", "\xa0", "\u2028", "\
 
 @pytest.fixture(params=SPLITTERS)
 def splitter(request):
-    if request.param != "rule":
+    if request.param == "sentencex":
         pytest.importorskip(request.param)
     return request.param
 
@@ -109,3 +109,12 @@ def test_wrong_settings_are_refused(monkeypatch):
         split_sentences("A.", splitter="sentencex", language="en")
     with pytest.raises(ValueError, match="splitter='sentencex' needs another package"):
         split_sentences("", splitter="sentencex", language="en")
+
+
+def test_laser_splits_at_full_stops_that_stand_alone():
+    def split(text):
+        return sentence_splitting.document_sentences(text, splitter="laser")
+
+    assert split("the u.s. won . and left . ") == ["the u.s. won .", "and left ."]
+    assert split("no point\nat all") == ["no point at all"] and split("") == [""]
+    assert split(". . a") == [".", ".", "a"]

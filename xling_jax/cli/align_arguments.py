@@ -10,7 +10,7 @@ import argparse
 from typing import Any
 
 from xling_jax.cli.common import UsageError, load_config
-from xling_jax.cli.embed import DOCUMENT_MODES
+from xling_jax.encode.documents import MODES
 from xling_jax.text.splitting import SPLITTERS, check_splitter
 
 AUTO = "auto"
@@ -18,7 +18,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "weighting": ("kde", "none"),
     "density_on": ("raw", "debiased"),
     "similarity": ("margin", "cosine"),
-    "document_mode": DOCUMENT_MODES,
+    "document_mode": MODES,
     "splitter": SPLITTERS,
 }
 # An argument whose value is None was not given.
@@ -34,10 +34,10 @@ _HELP = {
     "mean of sentences",
     "similarity": "what scores pairs of documents (margin)",
     "density_on": "vectors whose density weighs (raw)",
-    "document_mode": "what of a document is encoded at once: a sentence (default), as many as the "
-    "model takes, or all of it, cut where the model ends",
-    "splitter": "what finds sentences in 'text': rule, punctuation (default), or sentencex, by the "
-    "language (pip install sentencex)",
+    "document_mode": "what of a document is encoded at once: a sentence (default); as many as the "
+    "model takes; all of it, cut where the model ends; or windows of 128 words, every 64",
+    "splitter": "what finds sentences in 'text': punctuation (rule, the default); sentencex, by the "
+    "language (pip install sentencex); or each separate '.' of tokenised text (laser)",
 }
 
 

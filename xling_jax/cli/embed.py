@@ -15,6 +15,7 @@ from xling_jax.cli.common import (
     progress,
     refuse_existing,
 )
+from xling_jax.encode.documents import MODES
 from xling_jax.files.lines import (
     BROKEN_UTF8,
     LINE_TOO_LONG,
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
-
-# Repeated here because the parser of `xling` must not load NumPy; a test compares them.
-DOCUMENT_MODES = ("sentences", "packed", "sequence")
 
 # About. Processes take turns by windows of so many documents fewer than sentences.
 _SENTENCES_OF_A_DOCUMENT = 16
@@ -82,15 +80,15 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--document-mode",
-        choices=DOCUMENT_MODES,
-        help="what of a document is encoded at once: a sentence (default), as many as the model "
-        "takes, or all of it, cut where the model ends",
+        choices=MODES,
+        help="what of a document is encoded at once: a sentence (default); as many as the model "
+        "takes; all of it, cut where the model ends; or windows of 128 words, every 64",
     )
     parser.add_argument(
         "--splitter",
         choices=SPLITTERS,
-        help="what finds sentences in 'text': rule, punctuation (default), or sentencex, by the "
-        "language in 'lang' (pip install sentencex)",
+        help="what finds sentences in 'text': punctuation (rule, the default); sentencex, by the "
+        "language in 'lang' (pip install sentencex); or each separate '.' of tokenised text (laser)",
     )
     parser.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
     parser.add_argument(
@@ -141,7 +139,11 @@ def _embed(args: argparse.Namespace, processes: "Processes") -> None:
     def encode(own: Iterable[Any]) -> Iterator[Any]:
         settings = {"batch_size": args.batch_size, "normalize": args.normalize, "stats": stats}
         if args.documents:
-            own = encoder.document_inputs(own, args.document_mode or "sentences")
+            # Text for sentencex comes split, as each document has its own language.
+            splitter = "laser" if args.splitter == "laser" else "rule"
+            own = encoder.document_inputs(
+                own, args.document_mode or "sentences", splitter=splitter
+            )
             return _with_progress(
                 encoder.encode_document_stream(own, **settings), total, "document"
             )

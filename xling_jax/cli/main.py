@@ -1,7 +1,8 @@
-"""`xling COMMAND`: finds the command, turns its errors into one line."""
+"""`xling COMMAND`: imports the command, runs it, turns its errors into one line."""
+
+from __future__ import annotations
 
 import argparse
-import importlib
 import logging
 import os
 import platform
@@ -9,21 +10,24 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import xling_jax
-from xling_jax.cli.common import UsageError
-from xling_jax.cli.remote_arguments import local_arguments
+from xling_jax.cli.options import add_subcommands
+from xling_jax.options import OptionError
+from xling_jax.registry import Registry
 
-COMMANDS = (
-    "prepare_data",
-    "train",
-    "embed",
-    "evaluate",
-    "mine",
-    "align",
-    "report",
-    "convert",
-    "quickstart",
+COMMANDS = Registry(
+    "command",
+    prepare=("xling_jax.cli.prepare_data", "clean corpora, train the vocabulary, write tokens"),
+    train=("xling_jax.cli.train", "train an encoder from a config, or continue a run"),
+    embed=("xling_jax.cli.embed", "turn text into vectors"),
+    evaluate=("xling_jax.cli.evaluate", "measure an encoder"),
+    mine=("xling_jax.cli.mine", "find translations in two texts, or score given pairs"),
+    align=("xling_jax.cli.align", "pair documents that are translations"),
+    report=("xling_jax.cli.report", "one HTML page from runs and results"),
+    convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
+    quickstart=("xling_jax.cli.quickstart", "train and measure a small encoder on real text"),
 )
 
 EPILOG = """\
@@ -33,8 +37,12 @@ example:
   xling embed --model runs/ct_laser --input text.de --output text.de.npy
 
 Inputs, outputs and the workdirs of prepare and train may be at gs://BUCKET/PATH
-(pip install 'xling_jax[gcs]'); copies are kept in $XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax.
+(pip install 'xling_jax[gcs]'); copies are cached in $XDG_CACHE_HOME/xling_jax, or else
+~/.cache/xling_jax.
 """
+
+# Commands that spend their time in XLA.
+_COMPUTING = {"train", "embed", "align", "quickstart"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -47,14 +55,29 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=xling_jax.__version__)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        importlib.import_module(f"xling_jax.cli.{name}").add_parser(subparsers)
+    add_subcommands(parser, COMMANDS, _fill, dest="command")
     return parser
 
 
+def _fill(name: str, parser: argparse.ArgumentParser) -> None:
+    """Imports a command and gives its parser the arguments."""
+    COMMANDS[name].add_parser(_Subparsers(parser))
+
+
+class _Subparsers:
+    """Takes the place of argparse's subparsers for a command whose parser is already there."""
+
+    def __init__(self, parser: argparse.ArgumentParser):
+        self._parser = parser
+
+    def add_parser(self, name: str, *, help: str = "", **settings: Any) -> argparse.ArgumentParser:
+        for key, value in settings.items():
+            setattr(self._parser, key, value)
+        return self._parser
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status: 0 done, 1 failed, 2 called wrongly."""
+    """Runs a command; returns its exit status: 0 done, 1 failed, 2 wrong use."""
     parser = make_parser()
     args, rest = parser.parse_known_args(argv)
     overrides = [word for word in rest if word.startswith("--config.")]
@@ -67,21 +90,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # orbax logs tracebacks of errors that it also raises, and warns of checkpoints without metrics.
+    # orbax logs tracebacks of errors that it also raises, and warns about checkpoints without
+    # metrics.
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Checkpoints at URLs go through etils, which takes TensorFlow wherever that is installed, and
-    # decides when it is first asked for any path.
+    # Checkpoints at URLs go through etils, which uses TensorFlow wherever that is installed unless
+    # told otherwise before its first path.
     os.environ.setdefault("EPATH_USE_TF", "0")
-    # A compiled program that is not kept, on a full disk say, costs time at the next start only.
+    # A compiled program that is not cached, on a full disk say, only costs time at the next start.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache")
+    from xling_jax.cli.common import UsageError
+    from xling_jax.cli.remote_arguments import local_arguments
+
     try:
         with local_arguments(args):
             return args.run(args) or 0
     except KeyboardInterrupt:
         print(f"xling {args.command}: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of stdout went away; nothing is wrong with us
+    except BrokenPipeError:  # the reader of stdout has closed it, which is no failure of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
@@ -92,19 +119,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = f"{error.filename}: {error.strerror}"
         text = " ".join(text.split())
         print(f"xling {args.command}: error: {text}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-
-
-# Commands whose time goes into XLA.
-_COMPUTING = {"train", "embed", "align", "quickstart"}
+        return 2 if isinstance(error, (UsageError, OptionError)) else 1
 
 
 def _use_large_pages() -> None:
-    """Starts this process anew with memory in large pages.
+    """Restarts this process with memory in large pages.
 
-    XLA allocates the buffers of a step anew each time, and on a CPU the kernel then spends up to
-    half of the time on handing out small pages. glibc reads its settings at the start of a process
-    only. A user's own settings are respected.
+    XLA allocates the buffers of every step anew, and on a CPU the kernel then spends up to half of
+    the time handing out small pages. glibc reads its settings only when a process starts. Settings
+    of the user's own are respected.
     """
     if platform.libc_ver()[0] == "glibc" and "GLIBC_TUNABLES" not in os.environ:
         os.environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"

@@ -23,7 +23,7 @@ import numpy as np
 from xling_jax.encode import model_directory
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.device_batches import DeviceBatches
-from xling_jax.encode.document_inputs import document_inputs, document_means
+from xling_jax.encode.documents import document_inputs, pool_stream
 from xling_jax.encode.texts import (
     EncodeStats,
     TokenWindow,
@@ -237,20 +237,23 @@ class Encoder:
         documents: Sequence[str | Sequence[str]],
         *,
         mode: str = "sentences",
+        pooling: str = "mean",
         splitter: str = "rule",
         language: str | None = None,
         batch_size: int | None = None,
         normalize: bool = False,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encodes documents as the mean of the vectors of their sentences.
+        """Encodes documents, by default as the mean of the vectors of their sentences.
 
         Args:
             documents: each a text, split at sentence ends and line breaks, or a sequence of
                 sentences. One without sentences counts as one empty sentence.
-            mode: what is encoded at once: "sentences", one; "packed", as many as the encoder
-                takes; "sequence", the document, cut where the encoder ends.
-            splitter: what splits texts, "rule" or "sentencex"; see `split_sentences`.
+            mode: what is encoded at once: "sentences", each one; "packed", as many as the encoder
+                takes; "windows", 128 words, every 64; "sequence", the document, cut where the
+                encoder ends.
+            pooling: "mean" of these vectors, or "max", in each dimension.
+            splitter: see `split_sentences`.
             language: of the texts, for "sentencex".
             batch_size: sentences in a full batch, as for `encode`.
             normalize: scale the document vectors to length 1; sentence vectors are averaged as
@@ -268,7 +271,9 @@ class Encoder:
             raise ValueError("documents must be a list; for one document pass [document]")
         embeddings = np.empty((len(documents), self.dim), np.float32)
         inputs = self.document_inputs(documents, mode, splitter=splitter, language=language)
-        chunks = self.encode_document_stream(inputs, batch_size=batch_size, normalize=normalize)
+        chunks = self.encode_document_stream(
+            inputs, pooling=pooling, batch_size=batch_size, normalize=normalize
+        )
         done = 0
         with _progress(len(embeddings), show_progress) as bar:
             for chunk in chunks:
@@ -299,6 +304,7 @@ class Encoder:
         self,
         documents: Iterable[str | Sequence[str]],
         *,
+        pooling: str = "mean",
         batch_size: int | None = None,
         normalize: bool = False,
         stats: EncodeStats | None = None,
@@ -307,6 +313,7 @@ class Encoder:
 
         Args:
             documents: texts, split by the rule, or the sentences or `document_inputs` of each.
+            pooling: as for `encode_documents`.
             batch_size: as for `encode`.
             normalize: as for `encode_documents`.
             stats: counts to add to.
@@ -323,8 +330,8 @@ class Encoder:
                 yield from inputs
 
         chunks = self.encode_stream(texts(), batch_size=batch_size, stats=stats)
-        for means in document_means(chunks, counts):
-            yield l2_normalize(means) if normalize else means
+        for pooled in pool_stream(chunks, counts, pooling):
+            yield l2_normalize(pooled) if normalize else pooled
 
     @property
     def window_sentences(self) -> int:

@@ -1,6 +1,6 @@
-"""Where sentences end: an own rule that needs nothing, and the library sentencex for its languages.
+"""Where sentences end: a built-in rule, LASER's, and the library sentencex for its languages.
 
-The caller always says which of the two splits: vectors must not depend on what is installed.
+The caller always says which of them splits: vectors must not depend on what is installed.
 """
 
 import functools
@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
-# "rule": punctuation; "sentencex": punctuation, abbreviations and quotes of a language.
-SPLITTERS = ("rule", "sentencex")
+# "rule": punctuation; "sentencex": punctuation, abbreviations and quotes of a language; "laser":
+# each "." that stands alone in tokenised text, as LASER splits MLDoc.
+SPLITTERS = ("rule", "sentencex", "laser")
 
 # Quotes and brackets that close behind a sentence.
 _CLOSING = r"[\"'”’»)\]」』）》】]*"
@@ -39,7 +40,8 @@ def split_sentences(text: str, *, splitter: str = "rule", language: str | None =
         text: any text.
         splitter: one of `SPLITTERS`. "rule" cuts behind sentence-final punctuation of any script;
             behind `.!?…` only before white space, and before a small letter only where the text
-            has no capitals. "sentencex" cuts by the rules of a language.
+            has no capitals. "sentencex" cuts by the rules of a language. "laser" cuts at each "."
+            that is a token of its own, whatever the lines.
         language: ISO 639-1 code, subtags ignored; "sentencex" needs it. A language it does not
             know it reads as a related one, in the end as English.
 
@@ -51,6 +53,8 @@ def split_sentences(text: str, *, splitter: str = "rule", language: str | None =
         ValueError: if the splitter is unknown, not installed or has no language.
     """
     check_splitter(splitter)
+    if splitter == "laser":
+        return _split_by_laser(text)
     lines = text.splitlines()
     if splitter == "rule":
         # The case of the next letter says nothing where all letters are small.
@@ -73,6 +77,15 @@ def _split_by_rule(line: str, all_small: bool) -> list[str]:
                 continue
         ends.append(match.end())
     return [line[start:end] for start, end in zip(ends, [*ends[1:], None])]
+
+
+def _split_by_laser(text: str) -> list[str]:
+    pieces: list[list[str]] = [[]]
+    for word in text.split():
+        if pieces[-1][-1:] == ["."]:
+            pieces.append([])
+        pieces[-1].append(word)
+    return [" ".join(piece) for piece in pieces if piece]
 
 
 def _split_by_library(line: str, code: str) -> list[str]:

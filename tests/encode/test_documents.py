@@ -1,11 +1,22 @@
+"""Long texts: what is encoded at once, by hand and by brute force, and how vectors are pooled."""
+
 import random
 from collections import deque
 
 import numpy as np
 import pytest
 
-from xling_jax.encode import document_inputs as inputs_lib
-from xling_jax.encode.document_inputs import MODES, document_inputs, pack_sentences
+from xling_jax.encode import documents as documents_lib
+from xling_jax.encode.documents import (
+    MODES,
+    POOLINGS,
+    document_encoder,
+    document_inputs,
+    pack_sentences,
+    pool_stream,
+    word_windows,
+)
+from xling_jax.text.splitting import document_sentences
 
 
 class Words:
@@ -66,7 +77,7 @@ def test_packing_is_greedy_and_never_exceeds_the_room(extra):
 
 
 def test_modes_by_hand(monkeypatch):
-    monkeypatch.setattr(inputs_lib, "_BLOCK_DOCUMENTS", 2)
+    monkeypatch.setattr(documents_lib, "_BLOCK_DOCUMENTS", 2)
     documents = ["A b. C d.\nE", ["one", " ", "two three"], "", [], "  "]
 
     def inputs(mode):
@@ -76,6 +87,7 @@ def test_modes_by_hand(monkeypatch):
     assert inputs("sentences") == [["A b.", "C d.", "E"], ["one", "two three"], *blank, [""]]
     assert inputs("packed") == [["A b. C d.", "E"], ["one two three"], *blank, [""]]
     assert inputs("sequence") == [["A b. C d.\nE"], ["one two three"], *blank, ["  "]]
+    assert inputs("windows") == inputs("sequence")
 
 
 def test_documents_are_read_as_they_are_needed():
@@ -99,18 +111,21 @@ def test_the_splitter_is_that_of_the_caller():
 
 
 def test_unknown_modes_are_refused_at_once():
-    with pytest.raises(ValueError, match="mode='window' must be one of sentences, packed, seq"):
+    with pytest.raises(ValueError, match="mode='window' must be one of sentences, packed, seq.*mean windows"):
         document_inputs([], "window", vocab=Words(), room=9)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100])
-def test_means_are_the_same_however_vectors_arrive(chunk):
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooled_vectors_are_the_same_however_they_arrive(chunk, pooling):
     counts = [3, 1, 7, 1, 1, 2]
     vectors = np.random.default_rng(0).normal(size=(sum(counts), 4)).astype(np.float32)
     stream = (vectors[start : start + chunk] for start in range(0, len(vectors), chunk))
-    means = np.concatenate(list(inputs_lib.document_means(stream, deque(counts))))
+    pooled = np.concatenate(list(pool_stream(stream, deque(counts), pooling)))
     parts = np.split(vectors.astype(np.float64), np.cumsum(counts)[:-1])
-    np.testing.assert_allclose(means, [part.mean(axis=0) for part in parts], atol=1e-6)
+    expected = [getattr(np, pooling)(part, axis=0) for part in parts]
+    np.testing.assert_allclose(pooled, expected, atol=1e-6)
+    assert pooled.dtype == np.float32
 
 
 def test_packed_inputs_fill_the_encoder_and_are_not_cut(encoder, sentences):
@@ -126,15 +141,19 @@ def test_packed_inputs_fill_the_encoder_and_are_not_cut(encoder, sentences):
 
 def test_document_vectors_of_each_mode(encoder):
     documents = ["La mo. Ti ren! Su?", ["la mo", "ti"], "", ["da"] * 60]
-    for mode in MODES:
-        rows = encoder.encode_documents(documents, mode=mode)
+    for mode in MODES[::-1]:
         texts = list(encoder.document_inputs(documents, mode))
-        expected = [encoder.encode(each).mean(axis=0) for each in texts]
-        np.testing.assert_allclose(rows, expected, atol=1e-5)
+        for pooling in POOLINGS:
+            rows = encoder.encode_documents(documents, mode=mode, pooling=pooling)
+            expected = [getattr(encoder.encode(each), pooling)(axis=0) for each in texts]
+            np.testing.assert_allclose(rows, expected, atol=1e-5)
+    rows, texts = encoder.encode_documents(documents, mode="sequence"), [[documents[0]]]
     assert texts[0] == ["La mo. Ti ren! Su?"]
     np.testing.assert_allclose(rows[0], encoder.encode([documents[0]])[0], atol=1e-5)
     with pytest.raises(ValueError, match="mode='mean' must be one of"):
         encoder.encode_documents(documents, mode="mean")
+    with pytest.raises(ValueError, match="pooling='sum' must be one of mean, max"):
+        encoder.encode_documents(documents, pooling="sum")
 
 
 def test_a_shorter_encoder_reads_the_first_tokens(encoder, sentences):
@@ -151,3 +170,65 @@ def test_a_shorter_encoder_reads_the_first_tokens(encoder, sentences):
     for wrong in (2, 0, 41):
         with pytest.raises(ValueError, match=f"max_length_tokens={wrong} must be from 3 to 40"):
             encoder.with_max_length(wrong)
+
+
+def sentence_vectors(sentences):
+    """Each text: its number of words, its number of characters, the place of its first letter."""
+    return np.array([[len(s.split()), len(s), ord((s + "?").strip()[0])] for s in sentences], float)
+
+
+def test_a_function_of_texts_becomes_one_of_documents():
+    texts = ["One two. Three four five! Six?", "Alone", ""]
+    mean = document_encoder(sentence_vectors, "sentences")(texts)
+    largest = document_encoder(sentence_vectors, "sentences", pooling="max")(texts)
+    np.testing.assert_allclose(mean[:, 0], [(2 + 3 + 1) / 3, 1, 0])
+    np.testing.assert_allclose(largest[:, 0], [3, 1, 0])
+    assert mean.dtype == np.float32 and mean.shape == (3, 3)
+    for row, text in enumerate(texts):
+        pieces = sentence_vectors(document_sentences(text))
+        np.testing.assert_allclose(mean[row], pieces.mean(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(largest[row], pieces.max(axis=0))
+    assert document_encoder(sentence_vectors, "sequence") is sentence_vectors
+    tokenised = document_encoder(sentence_vectors, "sentences", splitter="laser")(["a b . c"])
+    np.testing.assert_allclose(tokenised[:, 0], [(3 + 1) / 2])
+
+
+def test_blocks_of_documents_change_nothing(monkeypatch):
+    texts = [f"Number {i}. " * (1 + i % 3) for i in range(7)]
+    whole = document_encoder(sentence_vectors, "sentences")(texts)
+    monkeypatch.setattr(documents_lib, "_BLOCK_TEXTS", 2)
+    blocks = document_encoder(sentence_vectors, "sentences")(texts)
+    np.testing.assert_array_equal(whole, blocks)
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes"),
+    [(0, [0]), (1, [1]), (128, [128]), (129, [128, 65]), (192, [128, 128]), (193, [128, 128, 65])],
+)
+def test_windows_of_128_words_every_64(words, sizes):
+    text = " ".join(f"w{i}" for i in range(words))
+    windows = [window.split() for window in word_windows(text)]
+    assert [len(window) for window in windows] == sizes
+    for number, window in enumerate(windows):
+        assert window == [f"w{i}" for i in range(64 * number, 64 * number + len(window))]
+    assert not words or windows[-1][-1] == f"w{words - 1}"
+
+
+def test_characters_of_scripts_without_spaces_are_words():
+    windows = word_windows("東京は日本の首都です", size=4, stride=2)
+    assert windows == ["東京は日", "は日本の", "本の首都", "首都です"]
+    with pytest.raises(ValueError, match="stride must be from 1 to size=4; got 5"):
+        word_windows("a", size=4, stride=5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mode": "paragraphs"}, "mode='paragraphs' must be one of sentences, sequence, windows"),
+        ({"mode": "packed"}, "mode='packed' must be one of"),
+        ({"mode": "windows", "pooling": "x"}, "pooling='x' must be one of mean, max"),
+    ],
+)
+def test_unknown_ways_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        document_encoder(sentence_vectors, **settings)

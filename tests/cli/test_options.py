@@ -1,0 +1,108 @@
+"""Options of a class as arguments and back; commands import what they run and nothing else."""
+
+import argparse
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from xling_jax.cli.main import COMMANDS, main
+from xling_jax.cli.options import add_options, options_from
+from xling_jax.options import OptionError, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    name: str = option("a", "what it is", ("a", "b"))
+    k: int = option(4, "how many", positive=True)
+    ks: tuple[int, ...] = option((1, 5), positive=True)
+    names: tuple[str, ...] = option(("x",), "some", ("x", "y"))
+    rate: float | None = option(None)
+    flag: bool = option(False, "whether")
+    gold: Path | None = option(None)
+    more: tuple[Path, ...] = option(())
+    counts: tuple[int, ...] | None = option(None, nargs="?", const=(3, 2))
+    internal: int = 7
+
+
+def settings(*words, config=None):
+    parser = argparse.ArgumentParser()
+    add_options(parser, Settings)
+    return options_from(parser.parse_args(words), Settings, config)
+
+
+def test_what_is_not_given_keeps_its_default():
+    assert settings() == Settings()
+
+
+def test_types_follow_from_the_fields(tmp_path):
+    words = ["--name", "b", "--k", "2", "--ks", "3, 1,3", "--names", "y,x", "--rate", "0.5"]
+    words += ["--flag", "--gold", str(tmp_path), "--more", str(tmp_path), "/", "--counts"]
+    more = (tmp_path, Path("/"))
+    expected = Settings("b", 2, (3, 1), ("y", "x"), 0.5, True, tmp_path, more, (3, 2))
+    assert settings(*words) == expected
+    assert settings("--no-flag", "--counts", "9,8") == Settings(counts=(9, 8))
+
+
+def test_a_config_gives_what_the_command_line_does_not():
+    config = {"k": 9, "ks": (2,), "flag": True, "rate": None, "unknown": 1}
+    assert settings("--k", "3", config=config) == Settings(k=3, ks=(2,), flag=True)
+    with pytest.raises(OptionError, match="--config: names: value='z' must be one of x, y"):
+        settings(config={"names": ("z",)})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--k", "0"], "argument --k: must be positive; got '0'"),
+        (["--ks", "1,-2"], "must be positive; got '1,-2'"),
+        (["--ks", "1,x"], "'x' is no whole number"),
+        (["--rate", "x"], "'x' is no number"),
+        (["--names", "x,z"], "'z' must be one of x, y"),
+        (["--names", ","], "must name at least one"),
+        (["--name", "c"], "'c' must be one of a, b"),
+    ],
+)
+def test_values_out_of_range_are_wrong_use(words, message, capsys):
+    with pytest.raises(SystemExit) as exit:
+        settings(*words)
+    assert exit.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_files_must_exist():
+    for flag in ("--gold", "--more"):
+        with pytest.raises(OptionError, match=f"{flag} none: no such file"):
+            settings(flag, "none")
+
+
+def test_help_names_choices_and_defaults(capsys):
+    with pytest.raises(SystemExit):
+        settings("--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--name {a,b} what it is (default: a)" in text
+    assert "some (default: x)" in text and "--internal" not in text
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    program = "import sys; from xling_jax.cli.main import main; main(sys.argv[1:])"
+    trace = [sys.executable, "-X", "importtime", "-c", program]
+    for words, absent in (
+        (["--help"], ["numpy", "ml_collections", *(f"cli.{name}" for name in COMMANDS)]),
+        (["evaluate", "--help"], ["numpy", "jax", "eval.retrieval", "eval.mining"]),
+        (["evaluate", "mining", "--help"], ["jax", "eval.classification", "sklearn"]),
+    ):
+        run = subprocess.run([*trace, *words], capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        loaded = {line.split("|")[-1].strip() for line in run.stderr.splitlines()}
+        for name in absent:
+            assert not {name, f"xling_jax.{name}"} & loaded, (words, name)
+        for name in COMMANDS if not words[1:] else ():
+            assert f"    {name}" in run.stdout and COMMANDS.help(name) in run.stdout
+
+
+def test_an_unknown_command_lists_the_known_ones(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["evalute"])
+    assert exit.value.code == 2 and "'evaluate'" in capsys.readouterr().err

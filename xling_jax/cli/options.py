@@ -1,0 +1,189 @@
+"""Arguments from the options of a class and back; subcommands from a registry."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from xling_jax.options import OptionError
+from xling_jax.registry import Registry, check_choice
+
+
+def add_options(parser: argparse.ArgumentParser, target: type) -> None:
+    """Adds an argument for each field of a dataclass that `options.option` made.
+
+    Its type follows from the field's: a tuple is a comma-separated list; a `Path` must exist, and
+    a tuple of them is a list of arguments.
+    """
+    for field, kind, many in _options(target):
+        argument = {"dest": field.name, "default": argparse.SUPPRESS, "help": _help(field)}
+        if kind is bool:
+            argument["action"] = argparse.BooleanOptionalAction
+        elif kind is Path:
+            argument |= {"metavar": "FILE"} | ({"nargs": "+"} if many else {})
+        else:
+            argument["type"] = functools.partial(_argparse_type, field, kind, many)
+            if field.metadata["choices"] and not many:
+                argument["choices"] = field.metadata["choices"]
+        parser.add_argument(_flag(field.name), **argument | field.metadata["argument"])
+
+
+def options_from(
+    args: argparse.Namespace, target: type, config: Mapping[str, Any] | None = None
+) -> Any:
+    """Builds a dataclass from parsed arguments.
+
+    Args:
+        args: of a parser that `add_options` has filled.
+        target: the dataclass.
+        config: option -> value where the command line gives none; keys that are not options of
+            the target are left alone.
+
+    Raises:
+        OptionError: if a value of the config is out of range or a file does not exist.
+    """
+    values = {}
+    for field, kind, many in _options(target):
+        value = getattr(args, field.name, None)
+        if value is None and (value := (config or {}).get(field.name)) is not None:
+            try:
+                value = _read(field, kind, many, _as_text(value))
+            except ValueError as error:
+                raise OptionError(f"--config: {field.name}: {error}") from error
+        if value is not None and kind is Path:
+            value = _existing(value, many, _flag(field.name))
+        if value is not None:
+            values[field.name] = value
+    return target(**values)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """`a, b` to ("a", "b")."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+class LazyParser(argparse.ArgumentParser):
+    """A parser that gets its arguments when it is first used.
+
+    Args:
+        fill: adds the arguments to the parser it is given.
+        **settings: for `ArgumentParser`.
+    """
+
+    def __init__(self, *, fill: Callable | None = None, **settings: Any):
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**settings)
+        self._fill = fill
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses as `ArgumentParser` does."""
+        fill, self._fill = self._fill, None
+        if fill:
+            fill(self)
+        return super().parse_known_args(args, namespace)
+
+
+def add_subcommands(
+    parser: argparse.ArgumentParser,
+    registry: Registry,
+    fill: Callable[[str, argparse.ArgumentParser], None],
+    *,
+    dest: str,
+) -> None:
+    """Adds a subcommand for each name of a registry; what is not called is not imported.
+
+    Args:
+        parser: gets the subcommands.
+        registry: its lines of help are those of the subcommands.
+        fill: adds the arguments of a name to its parser.
+        dest: attribute of the parsed arguments that holds the name.
+    """
+    subparsers = parser.add_subparsers(
+        dest=dest, metavar=dest.upper(), required=True, parser_class=LazyParser
+    )
+    for name in registry:
+        subparsers.add_parser(name, help=registry.help(name), fill=functools.partial(fill, name))
+
+
+def _options(target: type) -> Iterator[tuple[dataclasses.Field, type, bool]]:
+    """Each option, the type of its value or of its items, and whether it has items."""
+    hints = typing.get_type_hints(target)
+    for field in dataclasses.fields(target):
+        if "argument" not in field.metadata:
+            continue
+        hint = hints[field.name]
+        if isinstance(hint, types.UnionType):
+            hint = next(part for part in typing.get_args(hint) if part is not type(None))
+        many = typing.get_origin(hint) is tuple
+        yield field, typing.get_args(hint)[0] if many else hint, many
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _help(field: dataclasses.Field) -> str:
+    text, default = field.metadata["help"].replace("%", "%%"), field.default
+    if default in (None, False, ()):
+        return text
+    shown = _as_text(default) if default is not True else "yes"
+    return f"{text} (default: {shown})"
+
+
+def _as_text(value: Any) -> str:
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    return ",".join(map(str, value)) if listed else str(value)
+
+
+def _argparse_type(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
+    try:
+        return _read(field, kind, many, text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _read(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
+    """The value of an option from its text.
+
+    Raises:
+        ValueError: if it is of another type or out of range.
+    """
+    metadata = field.metadata
+    if kind is bool:
+        check_choice("value", text, ("True", "False"))
+        return text == "True"
+    if kind is Path:
+        return text
+    read = metadata["argument"].get("type", kind)
+    items = []
+    for word in dict.fromkeys(words(text)) if many else (text,):
+        try:
+            items.append(read(word))
+        except ValueError as error:
+            reason = "" if read is not kind else f"{word!r} is no {_NOUNS[kind]}"
+            raise ValueError(reason or str(error)) from error
+    if not items:
+        raise ValueError("must name at least one value")
+    for item in items:
+        if metadata["choices"]:
+            check_choice("value", item, metadata["choices"])
+        if metadata["positive"] and not item > 0:
+            raise ValueError(f"must be positive; got {text!r}")
+    return tuple(items) if many else items[0]
+
+
+_NOUNS = {int: "whole number", float: "number"}
+
+
+def _existing(value: str | Sequence[str], many: bool, flag: str) -> Any:
+    paths = [Path(path) for path in (value if many else [value])]
+    for path in paths:
+        if not path.exists():
+            raise OptionError(f"{flag} {path}: no such file or directory")
+    return tuple(paths) if many else paths[0]

@@ -1,0 +1,236 @@
+"""Long texts: what is encoded at once, and how its vectors become the vector of the document.
+
+Gong et al. (2021) encode each sentence, or as many as fit; Yu et al. (2018), Table 5, compare
+sentences and windows of words, pooled by their mean or maximum; LASER and T-LASER encode a document
+as one sequence. `text.splitting` finds the sentences. LAWDR weights sentences instead of pooling
+them, see `documents`.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+
+import numpy as np
+
+from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.registry import check_choice
+from xling_jax.text.splitting import document_sentences
+from xling_jax.text.vocabularies import AnyVocab
+
+# What is encoded at once: a sentence; as many consecutive ones as the encoder takes; 128 words,
+# every 64; or the whole text, cut where the encoder ends.
+MODES = ("sentences", "packed", "sequence", "windows")
+POOLINGS = ("mean", "max")
+
+# Yu et al. (2018), section 5.2.
+WINDOW_WORDS, STRIDE_WORDS = 128, 64
+
+# Documents whose sentences are counted together; enough to keep the tokenizer's threads busy.
+_BLOCK_DOCUMENTS = 64
+# Documents whose texts `document_encoder` holds at a time, with their vectors.
+_BLOCK_TEXTS = 2000
+# Each character of a script written without spaces counts as a word: kana, ideographs, Thai, Lao,
+# Khmer, Burmese.
+_UNSPACED = (
+    "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1780-\u17ff\u1000-\u109f"
+)
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+
+
+def document_inputs(
+    documents: Iterable[str | Sequence[str]],
+    mode: str,
+    *,
+    vocab: AnyVocab | None = None,
+    room: int = 0,
+    splitter: str = "rule",
+    language: str | None = None,
+) -> Iterator[list[str]]:
+    """Yields, for each document, the texts that are encoded, one vector each.
+
+    Args:
+        documents: each a text or its sentences; consumed some at a time.
+        mode: one of `MODES`. Of "sequence" an encoder reads the first `max_length_tokens`.
+        vocab: that of the encoder; only "packed" needs it.
+        room: tokens of text that the encoder takes, special tokens not counted; for "packed".
+        splitter: see `split_sentences`.
+        language: of all documents, see `split_sentences`.
+
+    Yields:
+        One text or more; [""] for a document without sentences.
+
+    Raises:
+        ValueError: if the mode is unknown, or a document cannot be split.
+    """
+    check_choice("mode", mode, MODES)
+    if mode in ("sequence", "windows"):
+        whole = map(_whole, documents)
+        return map(word_windows, whole) if mode == "windows" else ([text] for text in whole)
+    split = (document_sentences(d, splitter=splitter, language=language) for d in documents)
+    return split if mode == "sentences" else _pack_blocks(split, vocab, room)
+
+
+def document_encoder(
+    encode: Encode, mode: str, *, pooling: str = "mean", splitter: str = "rule"
+) -> Encode:
+    """Returns a function from documents to embeddings, on top of one from texts to embeddings.
+
+    Args:
+        encode: texts to [n, dim] embeddings; called with each text of a block of documents once.
+        mode: one of `MODES` but "packed", which takes an encoder's vocabulary.
+        pooling: one of `POOLINGS`, over the texts of a document, in each dimension.
+        splitter: see `split_sentences`.
+
+    Returns:
+        Documents to [n, dim] embeddings, float32; for "sequence" `encode` itself.
+
+    Raises:
+        ValueError: if the mode or the pooling is unknown.
+    """
+    check_choice("mode", mode, [name for name in MODES if name != "packed"])
+    check_choice("pooling", pooling, POOLINGS)
+    if mode == "sequence":
+        return encode
+
+    def encode_block(documents: Sequence[str]) -> np.ndarray:
+        inputs = list(document_inputs(documents, mode, splitter=splitter))
+        texts = list(chain.from_iterable(inputs))
+        vectors, ids = encode_unique(encode, [texts])
+        vectors = np.asarray(vectors, np.float32)[ids(texts)]
+        return pool_vectors(vectors, [*map(len, inputs)], pooling)
+
+    def encode_documents(documents: Sequence[str]) -> np.ndarray:
+        if not len(documents):
+            return np.asarray(encode([]))
+        starts = range(0, len(documents), _BLOCK_TEXTS)
+        return np.concatenate([encode_block(documents[i : i + _BLOCK_TEXTS]) for i in starts])
+
+    return encode_documents
+
+
+def pool_vectors(vectors: np.ndarray, counts: Sequence[int], pooling: str = "mean") -> np.ndarray:
+    """Pools the vectors of each document.
+
+    Args:
+        vectors: [sum of counts, dim] float32, document after document.
+        counts: [docs] vectors of each document, at least 1; at least one document.
+        pooling: one of `POOLINGS`.
+
+    Returns:
+        [docs, dim] float32.
+
+    Raises:
+        ValueError: if the pooling is unknown.
+    """
+    check_choice("pooling", pooling, POOLINGS)
+    parts = np.split(vectors, np.cumsum(counts)[:-1])
+    return np.stack([part.max(axis=0) if pooling == "max" else part.mean(axis=0) for part in parts])
+
+
+def pool_stream(
+    chunks: Iterable[np.ndarray], counts: deque[int], pooling: str = "mean"
+) -> Iterator[np.ndarray]:
+    """Pools a stream of vectors, document by document.
+
+    Args:
+        chunks: float32 [any, dim] each, the vectors of document after document.
+        counts: vectors of each document, at least 1; there before the last of them is. Emptied.
+        pooling: one of `POOLINGS`.
+
+    Yields:
+        float32 [any, dim], one row per document.
+    """
+    pending: list[np.ndarray] = []
+    for chunk in chunks:
+        vectors = np.concatenate([*pending, chunk])
+        complete, taken = [], 0
+        while counts and taken + counts[0] <= len(vectors):
+            complete.append(counts.popleft())
+            taken += complete[-1]
+        pending = [vectors[taken:]]
+        if complete:
+            yield pool_vectors(vectors[:taken], complete, pooling)
+
+
+def pack_sentences(
+    documents: Sequence[Sequence[str]], vocab: AnyVocab, room: int
+) -> list[list[str]]:
+    """Joins consecutive sentences of documents to texts of at most `room` tokens.
+
+    Args:
+        documents: sentences of each.
+        vocab: counts the tokens.
+        room: the most tokens of a text.
+
+    Returns:
+        For each document its texts; each begins with the sentence that did not fit into the one
+        before. Only a text of a single sentence can be longer than `room`.
+    """
+    lengths = _count_tokens(documents, vocab)
+    packed = [list(_pack(*each, room)) for each in zip(documents, lengths)]
+    # Joined sentences may have more tokens than separate ones, as where a full stop within a text
+    # is tokenised unlike one at its end. This is rare, and checking text by text is slow, so only
+    # the documents concerned are packed again.
+    for number, (texts, counts) in enumerate(zip(packed, _count_tokens(packed, vocab))):
+        too_long = {text for text, count in zip(texts, counts) if count > room}
+        if too_long.difference(documents[number]):
+            packed[number] = list(_pack(documents[number], lengths[number], room, vocab))
+    return packed
+
+
+def word_windows(text: str, size: int = WINDOW_WORDS, stride: int = STRIDE_WORDS) -> list[str]:
+    """Cuts a text into overlapping windows of words.
+
+    Args:
+        text: words separated by white space; a character of a script without spaces is a word.
+        size: words in a window.
+        stride: words from the start of one window to the start of the next.
+
+    Returns:
+        The windows as they stand in the text, none inside another, the last one possibly shorter;
+        the text itself if it fits into one.
+
+    Raises:
+        ValueError: if the stride is not from 1 to the size.
+    """
+    if not 1 <= stride <= size:
+        raise ValueError(f"stride must be from 1 to size={size}; got {stride}")
+    words = [match.span() for match in _WORD.finditer(text)]
+    if len(words) <= size:
+        return [text]
+    starts = range(0, len(words) - size + stride, stride)
+    return [text[words[i][0] : words[min(i + size, len(words)) - 1][1]] for i in starts]
+
+
+def _whole(document: str | Sequence[str]) -> str:
+    return document if isinstance(document, str) else " ".join(document_sentences(document))
+
+
+def _pack_blocks(documents: Iterator[list[str]], vocab: AnyVocab, room: int) -> Iterator[list[str]]:
+    while block := list(islice(documents, _BLOCK_DOCUMENTS)):
+        yield from pack_sentences(block, vocab, room)
+
+
+def _count_tokens(texts: Sequence[Sequence[str]], vocab: AnyVocab) -> list[np.ndarray]:
+    """Tokens of each text of each document."""
+    lengths = vocab.encode_flat(list(chain.from_iterable(texts)))[1]
+    return np.split(lengths, np.cumsum([len(each) for each in texts])[:-1])
+
+
+def _pack(
+    sentences: Sequence[str], lengths: np.ndarray, room: int, vocab: AnyVocab | None = None
+) -> Iterator[str]:
+    """Texts whose sentences' lengths add up to the room; with `vocab` their joint length fits."""
+    ends = np.cumsum(lengths)
+    start = taken = 0
+    while start < len(sentences):
+        stop = max(start + 1, int(np.searchsorted(ends, taken + room, side="right")))
+        text = " ".join(sentences[start:stop])
+        while vocab is not None and stop > start + 1:
+            if vocab.encode_flat([text])[1][0] <= room:
+                break
+            stop -= 1
+            text = " ".join(sentences[start:stop])
+        yield text
+        start, taken = stop, ends[stop - 1]

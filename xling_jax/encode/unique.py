@@ -1,0 +1,34 @@
+"""Each distinct text of several lists is encoded once."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from xling_jax.align import knn
+
+Encode = Callable[[list[str]], np.ndarray]
+
+
+def encode_unique(
+    encode: Encode, columns: Sequence[Sequence[str]]
+) -> tuple[np.ndarray, Callable[[Sequence[str]], np.ndarray]]:
+    """Encodes every distinct text once, in one call.
+
+    Args:
+        encode: texts to [n, dim] embeddings.
+        columns: lists of texts.
+
+    Returns:
+        Embeddings [distinct, dim], and a function from texts to their rows, [n] int64.
+
+    Raises:
+        ValueError: if `encode` returns another number of rows, or no matrix.
+    """
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
+    vectors = knn.as_embeddings(encode(list(row_of)), "the result of encode")
+    if len(vectors) != len(row_of):
+        raise ValueError(
+            f"encode must return one row per text; got {len(vectors)} rows for {len(row_of)} texts"
+        )
+    return vectors, lambda texts: np.array([row_of[text] for text in texts], np.int64)
