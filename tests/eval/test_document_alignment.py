@@ -221,7 +221,7 @@ def test_two_files_and_gold_pairs(write):
         pairs = {tuple(row.split("\t")) for row in line.splitlines()}
         sides = data.documents["fr"].ids, data.documents["en"].ids
         assert {(sides[0][i], sides[1][j]) for i, j in data.gold["fr", "en"]} == pairs
-    with pytest.raises(ValueError, match="others.jsonl: holds documents in en, de; choose by"):
+    with pytest.raises(ValueError, match="others.jsonl: holds documents in en, de; set languages"):
         document_data.load_document_pairs(source, target, gold)
 
 
@@ -256,7 +256,7 @@ GOOD = {"id": "a", "lang": "en", "text": "Text."}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (GOOD, "bad.jsonl:2: an id may stand once in a language; 'a' stands in line 1 too"),
+        (GOOD, "bad.jsonl:2: duplicate id 'a' in en, first in line 1"),
         ({"lang": "en", "text": "T"}, "bad.jsonl:2: a document must have 'id'.*; it has none"),
         (GOOD | {"id": "x\ty"}, "bad.jsonl:2: a document must have 'id'.*; found 'x"),
         (GOOD | {"id": 1.5}, "bad.jsonl:2: a document must have 'id'.*; found 1.5"),

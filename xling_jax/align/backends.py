@@ -16,13 +16,13 @@ def choose_backend(backend: str, known: Collection[str]) -> str:
     """Resolves "auto": JAX where it has an accelerator, otherwise NumPy, the faster on CPUs.
 
     Args:
-        backend: a backend's name, or "auto".
-        known: names of backends, "auto" not included.
+        backend: the name of a backend, or "auto".
+        known: the possible values.
 
     Raises:
         ValueError: for an unknown backend.
     """
-    check_choice("backend", backend, (*known, "auto"))
+    check_choice("backend", backend, known)
     if backend != "auto":
         return backend
     import jax

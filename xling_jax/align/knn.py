@@ -33,12 +33,13 @@ __all__ = [
     "top_k_both_ways",
 ]
 
-BACKENDS = Registry(
+_SEARCHES = Registry(
     "backend",
     numpy="xling_jax.align.knn_numpy:top_k",
     jax="xling_jax.align.knn_jax:top_k",
     faiss="xling_jax.align.knn_faiss:top_k",
 )
+BACKENDS = ("auto", *_SEARCHES)
 
 Neighbors = tuple[np.ndarray, np.ndarray]
 
@@ -68,7 +69,7 @@ def top_k(
             device. However small, one query is always scored against one key.
         score_tile: turns inner products into the scores to rank, elementwise; may change its
             argument in place. None ranks the inner products themselves. "numpy" only.
-        backend: a key of `BACKENDS`, or "auto". "jax" splits the keys over devices; "faiss" is a
+        backend: one of `BACKENDS`. "jax" splits the keys over devices; "faiss" is a
             flat index and breaks ties in its own way; "auto" is JAX where it has an accelerator,
             otherwise NumPy, the fastest on CPUs.
         report: called with the number of queries done and the total.
@@ -93,7 +94,7 @@ def top_k(
         found = knn_numpy.top_k(queries, keys, k, score_tile=score_tile, **settings)
     else:
         backend = choose_backend(backend, BACKENDS)
-        found = BACKENDS[backend](queries, keys, k, devices=devices, **settings)
+        found = _SEARCHES[backend](queries, keys, k, devices=devices, **settings)
     return _finite(found, "queries")
 
 

@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.cli import align_files
-from xling_jax.cli.align_arguments import AUTO, add_method_arguments, complete
-from xling_jax.cli.common import UsageError, require_file
+from xling_jax.cli.common import UsageError, load_config, require_file
 from xling_jax.cli.evaluation import (
     add_common,
     check_names,
@@ -21,6 +19,11 @@ from xling_jax.cli.evaluation import (
     load_vectors,
     words,
 )
+from xling_jax.cli.options import add_options, options_from
+from xling_jax.documents.alignment import AUTO, AlignmentOptions
+from xling_jax.encode.documents import MODES
+from xling_jax.encode.mapped import encode_mapped
+from xling_jax.options import option
 
 if TYPE_CHECKING:
     from xling_jax.documents.records import AlignmentData
@@ -38,6 +41,11 @@ _EXAMPLE = """examples:
 _FIRST_TOKENS = 512
 # Arguments that are those of `measure_alignment`.
 _SETTINGS = ("k", "candidates", "center", "density_on", "seed", "url_matching", "backend")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Options(AlignmentOptions):
+    document_mode: str = option("sentences", "what is encoded at once", MODES)
 
 
 def add_task(tasks: Any) -> None:
@@ -59,7 +67,8 @@ def add_task(tasks: Any) -> None:
         embeddings=True,
     )
     parser.add_argument("--gold", metavar="FILE", help="pairs of ids, source id<TAB>target id")
-    add_method_arguments(parser)
+    parser.add_argument("--config", metavar="FILE[:ARG]", help="values not given here")
+    add_options(parser, _Options)
     parser.add_argument(
         "--cells",
         default="all",
@@ -85,7 +94,10 @@ def run(args: argparse.Namespace) -> None:
     from xling_jax.eval import document_alignment
 
     started = time.monotonic()
-    complete(args)
+    if args.config_overrides and not args.config:
+        raise UsageError(f"{args.config_overrides[0]}: requires --config FILE")
+    config = load_config(args.config, args.config_overrides) if args.config else None
+    vars(args).update(dataclasses.asdict(options_from(args, _Options, config)))
     cells = _cells(args)
     if args.embeddings and (args.baselines or args.document_mode != "sentences"):
         raise UsageError("--embeddings: of sentences; leave out --baselines and --document-mode")
@@ -171,9 +183,7 @@ def _encode_in(encoder: Any, directory: Path, name: str) -> Callable:
     """The encoder's `encode` with its vectors in a file without a name, for large collections."""
     if not hasattr(encoder, "encode_stream"):
         return encoder.encode
-    return lambda texts: align_files.encode_to_disk(
-        encoder, iter(texts), len(texts), directory, name
-    )
+    return lambda texts: encode_mapped(encoder, texts, len(texts), directory, name)
 
 
 def _baselines(args: argparse.Namespace, encoder: Any) -> tuple[dict[str, Callable], dict]:

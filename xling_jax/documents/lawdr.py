@@ -76,7 +76,7 @@ class Lawdr:
             raise ValueError("center=True is part of debiasing; set rank as well")
         check_choice("weighting", self.weighting, WEIGHTINGS)
         check_choice("density_on", self.density_on, DENSITY_INPUTS)
-        check_choice("backend", self.backend, (*BACKENDS, "auto"))
+        check_choice("backend", self.backend, BACKENDS)
         if self.density_dim < 1:
             raise ValueError(f"density_dim must be at least 1; got {self.density_dim}")
         bandwidth = self.bandwidth

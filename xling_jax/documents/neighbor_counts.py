@@ -12,7 +12,7 @@ import numpy as np
 from xling_jax.align.backends import Report, choose_backend, single_threaded_blas
 from xling_jax.align.rows import as_embeddings
 
-BACKENDS = ("numpy", "jax")
+BACKENDS = ("auto", "numpy", "jax")
 
 # Points on each side of a tile: the products of larger ones leave the cache (2 cores, 1 MiB L2
 # each).
@@ -45,7 +45,7 @@ def neighbor_counts(
         points: [m, d], likewise. Passing the same object as `queries` halves the work.
         radius: nonnegative; 0 counts equal points.
         report: called with the amount of work done and the total.
-        backend: one of `BACKENDS` or "auto"; "jax" splits the queries over the devices of this
+        backend: one of `BACKENDS`; "jax" splits the queries over the devices of this
             process. All give the same counts.
 
     Returns:

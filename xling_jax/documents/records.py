@@ -254,7 +254,7 @@ def choose_language(
         return by_language[language]
     if len(by_language) > 1:
         raise ValueError(
-            f"{path}: holds documents in {', '.join(by_language)}; choose a language"
+            f"{path}: holds documents in {', '.join(by_language)}; set languages to choose one"
         )
     return next(iter(by_language.values()), Documents(str(path), ""))
 
@@ -294,8 +294,8 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
     Args:
         path: maybe compressed, "-" for stdin. Lines are JSON with `text` or `sentences` if the file
             name has `.jsonl` or the first line begins with "{"; otherwise plain text.
-        splitter: "rule" leaves texts whole, for the encoder to split; another splits them here, by
-            the language in `lang`.
+        splitter: "sentencex" splits texts here, by the language in `lang`; others leave them whole
+            for the encoder to split.
 
     Yields:
         The text or the sentences of each document.
@@ -313,7 +313,7 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
             yield line
             continue
         record, text = parse_record(line, where) if records else ({}, line)
-        if splitter == "rule" or not isinstance(text, str):
+        if splitter != "sentencex" or not isinstance(text, str):
             yield text
             continue
         if not isinstance(language := record.get("lang"), str):

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xling_jax.align import urls as urls_lib
 from xling_jax.align.matching import align_documents
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
 from xling_jax.documents import debias, weighting
+from xling_jax.documents.alignment import match_urls
 from xling_jax.documents.density import TophatDensity
 from xling_jax.documents.records import AlignmentData, Documents, Gold
 from xling_jax.eval.retrieval import Encode
-from xling_jax.text import languages as languages_lib
 
 # Document vectors from sentence vectors, and how pairs are scored: the eight cells of LAWDR's
 # tables, the plainest first.
@@ -264,26 +263,6 @@ def named_metrics(name: str, result: AlignmentResult) -> dict[str, float]:
         metrics[f"{name}/recall_{key}"] = result.micro_recall(cell)
         metrics[f"{name}/macro_recall_{key}"] = result.macro_recall(cell)
     return metrics
-
-
-def match_urls(source: Documents, target: Documents, *, use_domains: bool = False) -> tuple:
-    """Rows of the pairs that `urls.match_urls` finds, within domains if these count."""
-    codes = [languages_lib.to_iso639_1(side.language) for side in (source, target)]
-    groups = [{}, {}]
-    for group, side in zip(groups, (source, target)):
-        for row, domain in enumerate(side.domains):
-            group.setdefault(domain if use_domains else None, []).append(row)
-    found: list[list[int]] = [[], []]
-    for domain in (domain for domain in groups[0] if domain in groups[1]):
-        rows = [np.array(group[domain]) for group in groups]
-        # An empty document is never matched.
-        urls = [
-            [side.urls[row] if side.lengths[row] else None for row in places.tolist()]
-            for side, places in zip((source, target), rows)
-        ]
-        for column, places, matched in zip(found, rows, urls_lib.match_urls(*urls, *codes)):
-            column += places[matched].tolist()
-    return tuple(np.array(column, np.int64) for column in found)
 
 
 def _represent_all(
