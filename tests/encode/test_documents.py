@@ -111,7 +111,9 @@ def test_the_splitter_is_that_of_the_caller():
 
 
 def test_unknown_modes_are_refused_at_once():
-    with pytest.raises(ValueError, match="mode='window' must be one of sentences, packed, seq.*mean windows"):
+    with pytest.raises(
+        ValueError, match="mode='window' must be one of sentences, packed, seq.*mean windows"
+    ):
         document_inputs([], "window", vocab=Words(), room=9)
 
 

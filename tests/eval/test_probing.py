@@ -1,5 +1,6 @@
 """SentEval: file layouts, folds, selection, relatedness, the command."""
 
+import dataclasses
 import json
 import types
 
@@ -8,7 +9,7 @@ import pytest
 
 import xling_jax
 from xling_jax.cli import main
-from xling_jax.eval import probing, probing_data, relatedness
+from xling_jax.eval import mlp, probing, probing_data
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
 RNG = np.random.default_rng(0)
@@ -115,12 +116,8 @@ def test_one_half_of_the_data_may_be_given(senteval, place):
 @pytest.mark.parametrize("classifier", probing.CLASSIFIERS)
 def test_classifiers_learn_what_is_there(senteval, classifier, monkeypatch):
     if classifier == "mlp":  # The schedule is tested beside the MLP; here it must be short.
-        import dataclasses
-
-        from xling_jax.eval import mlp
-
         fast = dataclasses.replace(mlp.SENTEVAL, learning_rate=0.05, num_epochs=12)
-        monkeypatch.setattr(probing.mlp, "SENTEVAL", fast)
+        monkeypatch.setattr(mlp, "SENTEVAL", fast)
     names = ["MR", "SST2", "TREC", "MRPC", "SICK-E", "Tense"]
     scores = probing.measure_probing(
         encode, probing.load_tasks(senteval, names), classifier=classifier, hidden=5, num_folds=3
@@ -191,7 +188,7 @@ def test_similarity_by_hand(senteval):
 
 
 def test_scores_are_spread_over_the_classes_around_them():
-    spread = relatedness.score_distribution(np.array([3.6, 5.0, 1.0]))
+    spread = mlp.score_distribution(np.array([3.6, 5.0, 1.0]))
     np.testing.assert_allclose(
         spread, [[0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]], atol=1e-6
     )
@@ -201,8 +198,8 @@ def test_scores_are_spread_over_the_classes_around_them():
 def test_relatedness_learns_and_a_constant_has_no_correlation(senteval):
     (one,) = probing.measure_probing(encode, probing.load_tasks(senteval, ["SICK-R"]))
     assert one.metrics["pearson"] > 0.95 and one.metrics["mse"] < 0.3
-    assert relatedness.pearson(np.ones(3), np.arange(3)) == 0
-    np.testing.assert_allclose(relatedness.cosines([[0, 0], [3, 4]], [[1, 0], [6, 8]]), [0, 1])
+    assert mlp.pearson(np.ones(3), np.arange(3)) == 0
+    np.testing.assert_allclose(probing.cosines([[0, 0], [3, 4]], [[1, 0], [6, 8]]), [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -232,7 +229,7 @@ def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
     tasks = probing.load_tasks(senteval, ["TREC"])
     with pytest.raises(ValueError, match="TREC: 30 folds need as many rows .* rarest has 12"):
         probing.measure_probing(encode, tasks, num_folds=30)
-    with pytest.raises(ValueError, match="classifier must be one of logreg, mlp"):
+    with pytest.raises(ValueError, match="classifier='svm' must be one of logreg, mlp"):
         probing.measure_probing(encode, tasks, classifier="svm")
     with pytest.raises(ValueError, match="TREC: embeddings must be finite"):
         probing.measure_probing(lambda texts: encode(texts) * np.nan, tasks)

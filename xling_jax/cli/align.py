@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
         *(count for side in sides for count in (len(side) - len(pairs), len(side))),
     )
     if gold is not None:
-        from xling_jax.eval.document_alignment import recall
+        from xling_jax.eval.alignment import recall
 
         rows = zip(pairs.source.tolist(), pairs.target.tolist())
         logger.info("recall %.2f %% of %d gold pairs", 100 * recall(rows, gold), len(gold))
@@ -183,7 +183,7 @@ def _read_gold(args: argparse.Namespace, sides: list[Documents]) -> Any:
 def _match_urls(args: argparse.Namespace, sides: list[Documents]) -> tuple | None:
     if not args.url_matching:
         return None
-    from xling_jax.eval.document_alignment import match_urls
+    from xling_jax.eval.alignment import match_urls
 
     for side in sides:
         if not any(side.urls):

@@ -36,8 +36,8 @@ _HELP = {
     "density_on": "vectors whose density weighs (raw)",
     "document_mode": "what of a document is encoded at once: a sentence (default); as many as the "
     "model takes; all of it, cut where the model ends; or windows of 128 words, every 64",
-    "splitter": "what finds sentences in 'text': punctuation (rule, the default); sentencex, by the "
-    "language (pip install sentencex); or each separate '.' of tokenised text (laser)",
+    "splitter": "finds sentences in 'text': by punctuation (rule, the default), by the "
+    "language (sentencex), or at each separate '.' of tokenised text (laser)",
 }
 
 

@@ -87,8 +87,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--splitter",
         choices=SPLITTERS,
-        help="what finds sentences in 'text': punctuation (rule, the default); sentencex, by the "
-        "language in 'lang' (pip install sentencex); or each separate '.' of tokenised text (laser)",
+        help="finds sentences in 'text': by punctuation (rule, the default), by the "
+        "language in 'lang' (sentencex), or at each separate '.' of tokenised text (laser)",
     )
     parser.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
     parser.add_argument(
@@ -141,9 +141,7 @@ def _embed(args: argparse.Namespace, processes: "Processes") -> None:
         if args.documents:
             # Text for sentencex comes split, as each document has its own language.
             splitter = "laser" if args.splitter == "laser" else "rule"
-            own = encoder.document_inputs(
-                own, args.document_mode or "sentences", splitter=splitter
-            )
+            own = encoder.document_inputs(own, args.document_mode or "sentences", splitter=splitter)
             return _with_progress(
                 encoder.encode_document_stream(own, **settings), total, "document"
             )
