@@ -114,11 +114,14 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--data: results need different names; {args.data} give {names}")
     encoder = _load_encoder(args, task, data)
     output.mkdir(parents=True, exist_ok=True)
-    results = task.run(encoder, data, output)
+    outcomes = {}
+    for one in data:
+        logger.info("%s: %s", one.name, one.size)
+        outcomes |= task.measure(encoder, one, output)
     if getattr(args, "pictures", False):
         from xling_jax.report.pictures import draw
 
-        for picture in results.pictures:
+        for picture in task.pictures(encoder, data, outcomes):
             draw(picture, output)
     content = {
         "format_version": 1,
@@ -128,13 +131,13 @@ def run(args: argparse.Namespace) -> None:
             "fingerprint": encoder.fingerprint,
         },
         "data": [one.description for one in data],
-        "settings": results.settings,
+        "settings": task.settings(encoder, outcomes),
         "versions": results_lib.versions(),
         "seconds": round(time.monotonic() - started, 2),
-        "metrics": results.metrics,
-        "matrices": results.matrices,
+        "metrics": task.metrics(outcomes),
+        "matrices": {name: outcome.to_dict() for name, outcome in outcomes.items()},
     }
-    print(results_lib.write_results(output, results.tables, content))
+    print(results_lib.write_results(output, task.tables(data, outcomes), content))
     logger.info("results in %s", output)
 
 

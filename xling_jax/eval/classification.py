@@ -8,12 +8,14 @@ guessing the commonest label, and of a bag of words.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,10 +35,13 @@ from xling_jax.eval.classifiers import (
     selection_rule,
     train_classifier,
 )
-from xling_jax.eval.results import Heatmap, Results, markdown_table, percent
+from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 
@@ -50,7 +55,6 @@ _KINDS = {
     "chance": "commonest label",
 }
 _MEANS = ("same", "cross", "all")
-_C_WHILE_TRAINING = 1.0
 
 
 @dataclass(frozen=True)
@@ -95,23 +99,21 @@ class Classification(Task):
         None, "cut sequences at N tokens (default: the model's longest)", positive=True, metavar="N"
     )
 
-    title: ClassVar[str] = "Classification"
-    data_help: ClassVar[str] = "directory of {train,dev,test}.LANG.tsv[.gz], label<TAB>text"
-    several: ClassVar[bool] = False
-    examples: ClassVar[str] = """examples:
+    baselines: bool = True
+
+    title = "Classification"
+    data_help = "directory of {train,dev,test}.LANG.tsv[.gz], label<TAB>text"
+    several = False
+    examples = """examples:
   xling evaluate classification --model M --data mldoc/ --train-languages en --output O
   xling evaluate classification --model M --data mldoc/ --classifiers mlp --seeds 3 --output O
 
 MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldoc.
 """
-    columns: ClassVar[dict[str, str]] = {
-        "same": "same",
-        "cross": "cross",
-        "all": "all",
-        "en": "en ↔ others",
-    }
-    primary: ClassVar[str] = "same"
-    axes: ClassVar[tuple[str, str]] = ("train", "test")
+    columns = {"same": "same", "cross": "cross", "all": "all", "en": "en ↔ others"}
+    primary = "cross"
+    axes = ("train", "test")
+    cheap = MappingProxyType({"c_values": (1.0,), "baselines": False})
 
     def load(
         self, paths: Sequence[str], languages: Sequence[str] | None
@@ -134,103 +136,10 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             for code, part in parts.items()
         }
 
-    def run(self, encoder: Any, data: Sequence[ClassificationData], directory: Path) -> Results:
-        """Measures every protocol with every classifier; each text is embedded once."""
-        (one,) = data
-        matrices = self._measure(encoder, one)
-        tables = [classification_table(name, matrix) for name, matrix in matrices.items()]
-        if len(matrices) > 1:
-            tables.insert(0, f"## {one.name}: accuracy, %\n\n{summary_table(matrices.values())}\n")
-        metrics: dict[str, float] = {}
-        for name, matrix in matrices.items():
-            metrics |= matrix.scores(name)
-        settings = {
-            "classifier": ", ".join(self.classifiers),
-            "protocol": ", ".join(self.protocols),
-            "c_values": {
-                name: list(self.c_values or default_c_values(name))
-                for name in self.classifiers
-                if name not in NEURAL
-            },
-            "seeds": self._seeds,
-            "documents": self.documents,
-            "splitter": self.splitter,
-            "max_tokens": self.max_tokens or getattr(encoder, "max_length_tokens", None),
-            "selection": {name: matrix.selection for name, matrix in matrices.items()},
-        }
-        return Results(
-            metrics,
-            {name: matrix.to_dict() for name, matrix in matrices.items()},
-            settings,
-            tables,
-            _pictures(matrices),
-        )
-
-    def while_training(
-        self, path: str, languages: Sequence[str]
-    ) -> dict[str, Callable[[Encode], dict[str, float]]]:
-        """Trained on English, or else on the first language with training text.
-
-        With a fixed regularization and without baselines: `NAME/same`, `NAME/cross` and
-        `NAME/accuracy_TRAIN_TEST`.
-        """
-        known = list_languages(path)
-        shared = [code for code in languages if code in known]
-        if not shared:
-            raise ValueError(
-                f"{path}: must have text in one of the config's languages {', '.join(languages)}; "
-                f"found {', '.join(known) or 'none'}"
-            )
-        data = load_classification_data(path, shared)
-        labelled = list(data.splits["train"])
-        train = "en" if "en" in labelled else labelled[0]
-        kept = tuple(f"{data.name}/{name}" for name in ("same", "cross", f"accuracy_{train}_"))
-
-        def measure(encode: Encode) -> dict[str, float]:
-            matrix = measure_classification(
-                encode, data, train_languages=[train], c_values=[_C_WHILE_TRAINING], baselines=False
-            )
-            scores = matrix.scores(data.name)
-            return {name: value for name, value in scores.items() if name.startswith(kept)}
-
-        return {data.name: measure}
-
-    @classmethod
-    def summary(cls, results: Mapping[str, Any]) -> list[tuple[str, dict[str, float], str]]:
-        """One row for each protocol and classifier; a data set is named without these."""
-        rows = []
-        for name, matrix in (results.get("matrices") or {}).items():
-            means = (matrix.get("mean") or {}).get("accuracy") or {}
-            scores = {cls.columns[which]: 100 * value for which, value in means.items()}
-            cells = matrix.get("accuracy") or {}
-            out = [value for code, value in (cells.get("en") or {}).items() if code != "en"]
-            back = [row.get("en") for code, row in cells.items() if code != "en"]
-            if out and back and None not in (*out, *back):
-                scores[cls.columns["en"]] = 100 * float(np.mean([*out, *back]))
-            for part in (matrix.get("classifier"), matrix.get("protocol")):
-                name = name.removesuffix(f"_{str(part).replace('-', '_')}")
-            how = cls.conditions(results.get("settings") or {}, matrix)
-            if scores:
-                rows.append((name, scores, ", ".join(filter(None, how))))
-        return rows
-
-    @classmethod
-    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> list[str | None]:
-        """Classifier, protocol, how documents are pooled, number of languages."""
-        documents = settings.get("documents")
-        return [
-            matrix.get("classifier"),
-            matrix.get("protocol"),
-            documents if documents != "sequence" else None,
-            f"{len(matrix['test_languages'])} languages" if matrix.get("test_languages") else None,
-        ]
-
-    @property
-    def _seeds(self) -> list[int]:
-        return list(range(self.seed, self.seed + self.seeds))
-
-    def _measure(self, encoder: Any, data: ClassificationData) -> dict[str, ClassificationMatrix]:
-        """The matrices of all protocols and classifiers, by name."""
+    def measure(
+        self, encoder: Any, data: ClassificationData, directory: Path | None = None
+    ) -> dict[str, ClassificationMatrix]:
+        """Every protocol with every classifier; each text is embedded once."""
         if self.max_tokens is not None:
             try:
                 encoder = encoder.with_max_length(self.max_tokens)
@@ -256,12 +165,112 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 classifier=classifier,
                 train_languages=self.train_languages,
                 c_values=self.c_values,
-                baselines=classifier == self.classifiers[0],
+                baselines=self.baselines and classifier == self.classifiers[0],
                 seeds=self._seeds,
             )
             mean = percent(matrices[name].mean("all"))
             _logger.info("%s: %s, %s: %s%%", data.name, protocol, classifier, mean)
         return matrices
+
+    def settings(
+        self, encoder: Any, outcomes: Mapping[str, ClassificationMatrix]
+    ) -> dict[str, Any]:
+        """The options, and how each classifier was selected."""
+        return {
+            "classifier": ", ".join(self.classifiers),
+            "protocol": ", ".join(self.protocols),
+            "c_values": {
+                name: list(self.c_values or default_c_values(name))
+                for name in self.classifiers
+                if name not in NEURAL
+            },
+            "seeds": self._seeds,
+            "documents": self.documents,
+            "splitter": self.splitter,
+            "max_tokens": self.max_tokens or getattr(encoder, "max_length_tokens", None),
+            "selection": {name: matrix.selection for name, matrix in outcomes.items()},
+        }
+
+    def tables(
+        self, data: Sequence[ClassificationData], outcomes: Mapping[str, ClassificationMatrix]
+    ) -> list[str]:
+        """All means first if there are several measurements, then a section for each."""
+        tables = [classification_table(name, matrix) for name, matrix in outcomes.items()]
+        if len(outcomes) > 1:
+            summary = summary_table(outcomes.values())
+            tables.insert(0, f"## {data[0].name}: accuracy, %\n\n{summary}\n")
+        return tables
+
+    def pictures(
+        self, encoder: Any, data: Sequence[Any], outcomes: Mapping[str, ClassificationMatrix]
+    ) -> Iterator[Heatmap]:
+        """The matrix of each measurement."""
+        for name, matrix in outcomes.items():
+            means = {which: matrix.mean(which) for which in ("same", "cross")}
+            if "bag_of_words" in matrix.accuracies:
+                means["bag of words"] = matrix.mean("cross", "bag_of_words")
+            shown = [f"{what} {percent(value)}" for what, value in _without_nan(means).items()]
+            yield Heatmap(
+                f"{name}.matrix",
+                matrix.accuracies["accuracy"],
+                matrix.train_languages,
+                matrix.test_languages,
+                title=f"{name}: accuracy, %",
+                subtitle=", ".join([matrix.protocol, *shown]),
+                axes=self.axes,
+            )
+
+    def while_training(
+        self, path: str, languages: Sequence[str]
+    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
+        """Trained on English, or else on the first of the languages with training text."""
+        known = list_languages(path)
+        shared = [code for code in languages if code in known]
+        if not shared:
+            raise ValueError(
+                f"{path}: must have text in one of the config's languages {', '.join(languages)}; "
+                f"found {', '.join(known) or 'none'}"
+            )
+        labelled = list(load_classification_data(path, shared).splits["train"])
+        train = "en" if "en" in labelled else labelled[0]
+        task = dataclasses.replace(self, train_languages=(train,))
+        return super(Classification, task).while_training(path, shared)
+
+    def is_logged(self, metric: str) -> bool:
+        """Whether a metric is logged while training."""
+        return metric in ("same", "cross") or metric.startswith("accuracy_")
+
+    @classmethod
+    def summary(cls, results: Mapping[str, Any]) -> list[tuple[str, dict[str, float], str]]:
+        """One row for each protocol and classifier; a data set is named without these."""
+        rows = []
+        for name, matrix in (results.get("matrices") or {}).items():
+            means = (matrix.get("mean") or {}).get("accuracy") or {}
+            scores = {cls.columns[which]: 100 * value for which, value in means.items()}
+            cells = matrix.get("accuracy") or {}
+            out = [value for code, value in (cells.get("en") or {}).items() if code != "en"]
+            back = [row.get("en") for code, row in cells.items() if code != "en"]
+            if out and back and None not in (*out, *back):
+                scores[cls.columns["en"]] = 100 * float(np.mean([*out, *back]))
+            for part in (matrix.get("classifier"), matrix.get("protocol")):
+                name = name.removesuffix(f"_{str(part).replace('-', '_')}")
+            if scores:
+                how = cls.conditions(results.get("settings") or {}, matrix)
+                rows.append((name, scores, how))
+        return rows
+
+    @classmethod
+    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+        """Classifier, protocol, how documents are pooled, number of languages."""
+        documents, languages = settings.get("documents"), matrix.get("test_languages")
+        words = [matrix.get("classifier"), matrix.get("protocol")]
+        words += [documents if documents != "sequence" else None]
+        words += [f"{len(languages)} languages" if languages else None]
+        return ", ".join(filter(None, words))
+
+    @property
+    def _seeds(self) -> list[int]:
+        return list(range(self.seed, self.seed + self.seeds))
 
 
 @dataclass(frozen=True)
@@ -578,23 +587,6 @@ def summary_table(matrices: Collection[ClassificationMatrix]) -> str:
 
 def _cell(mean: float, spread: float) -> str:
     return percent(mean) + ("" if np.isnan(spread) else f" ± {percent(spread)}")
-
-
-def _pictures(matrices: Mapping[str, ClassificationMatrix]) -> Iterator[Heatmap]:
-    for name, matrix in matrices.items():
-        means = {which: matrix.mean(which) for which in ("same", "cross")}
-        if "bag_of_words" in matrix.accuracies:
-            means["bag of words"] = matrix.mean("cross", "bag_of_words")
-        shown = [f"{what} {percent(value)}" for what, value in _without_nan(means).items()]
-        yield Heatmap(
-            f"{name}.matrix",
-            matrix.accuracies["accuracy"],
-            matrix.train_languages,
-            matrix.test_languages,
-            title=f"{name}: accuracy, %",
-            subtitle=", ".join([matrix.protocol, *shown]),
-            axes=Classification.axes,
-        )
 
 
 def _join(parts: Sequence[LabelledText]) -> LabelledText | None:

@@ -1,7 +1,7 @@
 """What a run measures while it trains: the data sets that its config names, task by task.
 
 Cheap enough for every few minutes: each text is embedded once, and each task measures less than
-`xling evaluate` does (see the `while_training` of each).
+`xling evaluate` does by default (see `Task.cheap`).
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ def make_evaluators(
     named: dict[str, Evaluator] = {}
     for task, paths in evaluation.items():
         for path in paths:
-            for name, measure in TASKS[task]().while_training(path, languages).items():
+            for name, evaluate in TASKS[task]().while_training(path, languages).items():
                 if name in named:
                     raise OptionError(
                         f"evaluation.{task}: {path} and another data set would both be called "
                         f"{name} in the metrics; rename one"
                     )
-                named[name] = _evaluator(encoder, measure)
+                named[name] = _evaluator(encoder, evaluate)
     return list(named.values())
 
 
-def _evaluator(encoder: Encoder, measure: Callable[[Callable], dict[str, float]]) -> Evaluator:
-    return lambda params, step: measure(encoder.with_params(params).encode)
+def _evaluator(encoder: Encoder, evaluate: Callable[[Encoder], dict[str, float]]) -> Evaluator:
+    return lambda params, step: evaluate(encoder.with_params(params))

@@ -7,13 +7,12 @@ are removed, and the best threshold on the training part is used on the test par
 from __future__ import annotations
 
 import dataclasses
-import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,17 +20,16 @@ from xling_jax.align import mining
 from xling_jax.align.knn import BACKENDS
 from xling_jax.align.margin import MARGINS
 from xling_jax.encode.unique import Encode, encode_unique
-from xling_jax.eval.results import Results, markdown_table, percent
+from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, read_lines
 from xling_jax.options import option
 
-_logger = logging.getLogger(__name__)
-
 _GOLD = re.compile(rf"(?P<name>.+)\.gold({COMPRESSED})?")
 # Where the threshold is tuned and where it is tested, the preferred split first.
 _TRAIN_SPLITS, _TEST_SPLITS = ("training", "train", "sample"), ("test",)
+_SETTINGS = ("k", "margin", "retrieval", "backend")  # options of `align.mining.mine`
 
 
 @dataclass(frozen=True)
@@ -50,15 +48,15 @@ class Mining(Task):
     memory_mb: float = option(512, "memory for the search", positive=True)
     backend: str = option("auto", "searches; auto: JAX on an accelerator, else NumPy", BACKENDS)
 
-    title: ClassVar[str] = "Bitext mining"
-    data_help: ClassVar[str] = (
+    title = "Bitext mining"
+    data_help = (
         "directories with BUCC's files PAIR.training.LANG, PAIR.training.gold, and those of test"
     )
-    examples: ClassVar[str] = """example:
+    examples = """example:
   xling evaluate mining --model runs/quickstart --data bucc2018/ --output runs/mining
 """
-    columns: ClassVar[dict[str, str]] = {"f1": "F1", "precision": "precision", "recall": "recall"}
-    primary: ClassVar[str] = "f1"
+    columns = {"f1": "F1", "precision": "precision", "recall": "recall"}
+    primary = "f1"
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[MiningData]:
         """Reads the language pairs, see `load_mining_data`."""
@@ -73,33 +71,36 @@ class Mining(Task):
             for code, texts in zip(part.languages, part.texts)
         }
 
-    def run(self, encoder: Any, data: Sequence[MiningData], directory: Path) -> Results:
-        """Mines every language pair."""
-        settings = {name: getattr(self, name) for name in ("k", "margin", "retrieval", "backend")}
-        results = {}
+    def measure(
+        self, encoder: Any, data: MiningData, directory: Path | None = None
+    ) -> dict[str, MiningResult]:
+        """Both parts of a language pair."""
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        result = measure_mining(encoder.encode, data, memory_mb=self.memory_mb, **settings)
+        return {data.name: result}
+
+    def settings(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
+        """The options that change pairs, and how the threshold was selected."""
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        return settings | {"selection": "threshold with the best F1 on the training part"}
+
+    def tables(self, data: Sequence[MiningData], outcomes: Mapping[str, MiningResult]) -> list[str]:
+        """One table with a row for each language pair."""
+        rows = []
         for one in data:
-            sides = zip(one.train.languages, one.train.texts)
-            counts = " and ".join(f"{len(texts):,} {code}" for code, texts in sides)
-            _logger.info("%s: %s sentences, %d pairs", one.name, counts, len(one.train.gold))
-            results[one.name] = measure_mining(
-                encoder.encode, one, memory_mb=self.memory_mb, **settings
+            result = outcomes[one.name]
+            scores = (result.test.precision, result.test.recall, result.test.f1, result.train.f1)
+            row = [one.name, *(percent(score, 2) for score in scores), f"{result.threshold:.3f}"]
+            rows.append([*row, one.test.name, f"{result.test.num_gold}"])
+        header = ["pair", "precision", "recall", "F1", "train F1", "threshold", "measured on"]
+        text = f"## Bitext mining, %\n\n{markdown_table([*header, 'pairs'], rows)}\n"
+        untested = ", ".join(one.name for one in data if not one.has_test)
+        if untested:
+            text += (
+                f"\nNo test pairs for {untested}: measured on the text that the threshold was "
+                "tuned on.\n"
             )
-        metrics: dict[str, float] = {}
-        for name, result in results.items():
-            metrics |= result.scores(name)
-        settings["selection"] = "threshold with the best F1 on the training part"
-        matrices = {name: result.to_dict() for name, result in results.items()}
-        return Results(metrics, matrices, settings, [_table(data, results)])
-
-    def while_training(
-        self, path: str, languages: Sequence[str]
-    ) -> dict[str, Callable[[Encode], dict[str, float]]]:
-        """`PAIR/f1` and so on of the pairs between the config's languages."""
-
-        def measure(data: MiningData) -> Callable[[Encode], dict[str, float]]:
-            return lambda encode: measure_mining(encode, data).scores(data.name)
-
-        return {data.name: measure(data) for data in load_mining_data(path, languages)}
+        return [text]
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,13 @@ class MiningData:
                 ("gold", [f"{i} {j}" for i, j in sorted(part.gold)]),
             ]
         )
+
+    @property
+    def size(self) -> str:
+        """Sentences and gold pairs of the training part, in words."""
+        sides = zip(self.train.texts, self.train.languages)
+        counts = " and ".join(f"{len(texts):,} {code}" for texts, code in sides)
+        return f"{counts} sentences, {len(self.train.gold):,} pairs"
 
     @property
     def description(self) -> dict[str, Any]:
@@ -272,45 +280,25 @@ def load_mining_data(
     return tuple(_read_pair(str(path), pair, splits) for pair, splits in sorted(parts.items()))
 
 
-def mine_pairs(
-    encode: Encode,
-    text: MiningText,
-    *,
-    k: int = mining.MARGIN_NEIGHBORS,
-    margin: str = "ratio",
-    retrieval: str = "max",
-    memory_mb: float = 256,
-    backend: str = "numpy",
-) -> mining.MinedPairs:
+def mine_pairs(encode: Encode, text: MiningText, **settings: Any) -> mining.MinedPairs:
     """Mines one part and ranks its pairs, without those of repeated texts.
 
     Args:
         encode: texts to [n, dim] embeddings; called once, with each text once.
         text: the two texts.
-        k: see `align.mining.mine`, like the following.
-        margin: see there.
-        retrieval: see there.
-        memory_mb: see there.
-        backend: see there.
+        **settings: see `align.mining.mine`.
 
     Returns:
         Pairs of rows, best first.
 
     Raises:
-        ValueError: as `mining.mine`.
+        ValueError: as `align.mining.mine`.
     """
     # A blank sentence is never a translation.
     counts = [Counter(filter(str.strip, column)) for column in text.texts]
     unique = [list(count) for count in counts]
     vectors, ids = encode_unique(encode, unique)
-    found = mining.mine(
-        *(vectors[ids(side)] for side in unique),
-        k=k,
-        margin=margin,
-        retrieval=retrieval,
-        memory_mb=memory_mb,
-        backend=backend,
-    )
+    found = mining.mine(*(vectors[ids(side)] for side in unique), **settings)
     once = [np.array([count[t] == 1 for t in count], bool) for count in counts]
     found = found.take(once[0][found.source] & once[1][found.target])
     rows = []
@@ -376,24 +364,6 @@ def measure_mining(encode: Encode, data: MiningData, **settings) -> MiningResult
         mined = mine_pairs(encode, data.test, **settings)
         test = measure_pairs(mined, data.test.gold, threshold)
     return MiningResult(threshold, train, test)
-
-
-def _table(sets: Sequence[MiningData], results: Mapping[str, MiningResult]) -> str:
-    rows = []
-    for data in sets:
-        result = results[data.name]
-        scores = (result.test.precision, result.test.recall, result.test.f1, result.train.f1)
-        row = [data.name, *(percent(score, 2) for score in scores), f"{result.threshold:.3f}"]
-        rows.append([*row, data.test.name, f"{result.test.num_gold}"])
-    header = ["pair", "precision", "recall", "F1", "train F1", "threshold", "measured on", "pairs"]
-    text = f"## Bitext mining, %\n\n{markdown_table(header, rows)}\n"
-    untested = ", ".join(data.name for data in sets if not data.has_test)
-    if untested:
-        text += (
-            f"\nNo test pairs for {untested}: measured on the text that the threshold was tuned "
-            "on.\n"
-        )
-    return text
 
 
 def _correct(pairs: mining.MinedPairs, gold: frozenset[tuple[int, int]]) -> np.ndarray:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.probing_data import ProbingTask, Split, find_tasks, load_tasks
-from xling_jax.eval.results import Results, markdown_table, percent
+from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice
@@ -39,7 +40,6 @@ _C_VALUES_CV = tuple(2.0**power for power in range(-1, 6))
 _L2_VALUES = tuple(10.0**power for power in range(-5, -1))
 _HELD_OUT_SHARE = 0.05  # of the training rows, for early stopping of the last MLP
 _MAX_ITERATIONS = 1000
-_FOLDS_WHILE_TRAINING = 3
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,22 @@ class Probing(Task):
     folds: int = option(NUM_FOLDS, "folds of the cross-validation", positive=True)
     seed: int = option(SEED, "of folds and weights")
 
-    title: ClassVar[str] = "Probing"
-    data_help: ClassVar[str] = (
-        "SentEval's data, or a directory of .txt files of tr|va|te<TAB>label<TAB>text"
-    )
-    several: ClassVar[bool] = False
-    offers: ClassVar[frozenset[str]] = frozenset()
-    examples: ClassVar[str] = """example:
+    title = "Probing"
+    data_help = "SentEval's data, or a directory of .txt files of tr|va|te<TAB>label<TAB>text"
+    several = False
+    offers = frozenset()
+    examples = """example:
   xling evaluate probing --model M --data SentEval/data --tasks MR,TREC,Length --output O
 """
-    columns: ClassVar[dict[str, str]] = {
+    columns = {
         "accuracy": "accuracy",
         "f1": "F1",
         "pearson": "pearson",
         "spearman": "spearman",
         "mean": "mean",
     }
-    primary: ClassVar[str] = "accuracy"
+    primary = "accuracy"
+    cheap = MappingProxyType({"folds": 3})
 
     def __post_init__(self):
         if self.folds < 2:
@@ -86,48 +85,59 @@ class Probing(Task):
                 raise OptionError(f"tasks: {paths[0]} has no {name}; it has {', '.join(known)}")
         return load_tasks(paths[0], self.tasks)
 
-    def run(self, encoder: Any, data: Sequence[ProbingTask], directory: Path) -> Results:
-        """Measures every task."""
-        scores = []
-        for task in data:
-            scores += measure_probing(
-                encoder.encode,
-                [task],
-                classifier=self.classifier,
-                hidden=self.hidden,
-                num_folds=self.folds,
-                seed=self.seed,
-            )
-            metric, value = next(iter(scores[-1].metrics.items()))
-            _logger.info("%s: %s %s%%", task.name, metric, percent(value, 2))
-        settings = {
+    def measure(
+        self, encoder: Any, data: ProbingTask, directory: Path | None = None
+    ) -> dict[str, ProbingScores]:
+        """One of SentEval's tasks."""
+        scores = measure_probing(
+            encoder.encode,
+            data,
+            classifier=self.classifier,
+            hidden=self.hidden,
+            num_folds=self.folds,
+            seed=self.seed,
+        )
+        metric, value = next(iter(scores.metrics.items()))
+        _logger.info("%s: %s %s%%", data.name, metric, percent(value, 2))
+        return {data.name: scores}
+
+    def metrics(self, outcomes: Mapping[str, ProbingScores]) -> dict[str, float]:
+        """`TASK/accuracy` and so on, and means of the accuracies by kind."""
+        named = super().metrics(outcomes)
+        for kind in ("downstream", "probing"):
+            scores = [one.metrics["accuracy"] for one in outcomes.values() if one.kind == kind]
+            if scores:
+                named[f"{kind}/mean"] = float(np.mean(scores))
+        return named
+
+    def settings(self, encoder: Any, outcomes: Mapping[str, ProbingScores]) -> dict[str, Any]:
+        """The options, and how each task was measured."""
+        return {
             "classifier": self.classifier,
             "hidden": self.hidden if self.classifier == "mlp" else None,
             "folds": self.folds,
             "seed": self.seed,
-            "selection": {one.task: one.protocol for one in scores},
+            "selection": {name: one.protocol for name, one in outcomes.items()},
         }
-        matrices = {
-            one.task: {"kind": one.kind, "num_train": one.num_train, "num_test": one.num_test}
-            | one.metrics
-            for one in scores
-        }
-        return Results(named_scores(scores), matrices, settings, [_table(self.classifier, scores)])
 
-    def while_training(
-        self, path: str, languages: Sequence[str]
-    ) -> dict[str, Callable[[Encode], dict[str, float]]]:
-        """The first metric of each task, with fewer folds: `TASK/accuracy` or `TASK/pearson`."""
+    def tables(self, data: Sequence[Any], outcomes: Mapping[str, ProbingScores]) -> list[str]:
+        """One row a task: the first metric, its value on dev, and the others."""
+        rows = []
+        for name, one in outcomes.items():
+            (metric, value), *others = one.metrics.items()
+            rest = [
+                f"{other} {v:.3f}" if other == "mse" else f"{other} {percent(v)}"
+                for other, v in others
+                if not other.startswith("dev_")
+            ]
+            dev = percent(one.metrics.get(f"dev_{metric}", float("nan")))
+            rows.append([name, one.protocol, metric, dev, percent(value), ", ".join(rest)])
+        table = markdown_table(["task", "protocol", "metric", "dev", "test", "others"], rows)
+        return [f"## SentEval with {self.classifier}, %\n\n{table}\n"]
 
-        def measure(task: ProbingTask) -> Callable[[Encode], dict[str, float]]:
-            def metrics(encode: Encode) -> dict[str, float]:
-                (one,) = measure_probing(encode, [task], num_folds=_FOLDS_WHILE_TRAINING)
-                metric, value = next(iter(one.metrics.items()))
-                return {f"{task.name}/{metric}": value}
-
-            return metrics
-
-        return {task.name: measure(task) for task in load_tasks(path)}
+    def is_logged(self, metric: str) -> bool:
+        """Whether a metric is logged while training."""
+        return metric in ("accuracy", "pearson")
 
 
 @dataclass(frozen=True)
@@ -150,64 +160,54 @@ class ProbingScores:
     num_train: int
     num_test: int
 
+    def scores(self, name: str) -> dict[str, float]:
+        """`NAME/METRIC` for each metric."""
+        return {f"{name}/{metric}": value for metric, value in self.metrics.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        counts = {"kind": self.kind, "num_train": self.num_train, "num_test": self.num_test}
+        return counts | self.metrics
+
 
 def measure_probing(
     encode: Encode,
-    tasks: Sequence[ProbingTask],
+    task: ProbingTask,
     *,
     classifier: str = "logreg",
     hidden: int = HIDDEN,
     num_folds: int = NUM_FOLDS,
     seed: int = SEED,
-) -> list[ProbingScores]:
-    """Embeds the texts of tasks and measures what classifiers find in them.
+) -> ProbingScores:
+    """Embeds the texts of a task and measures what classifiers find in them.
 
     Args:
-        encode: texts to [n, dim] embeddings; called once for each task.
-        tasks: see `load_tasks`.
+        encode: texts to [n, dim] embeddings; called once.
+        task: see `load_tasks`.
         classifier: "logreg", or "mlp" with one hidden layer and early stopping.
         hidden: size of that layer; as published, WordContent has none.
         num_folds: of each cross-validation.
         seed: of folds, first weights and order.
 
     Returns:
-        The scores of each task, in the order of `tasks`.
+        The scores.
 
     Raises:
-        ValueError: if a setting is unknown, an embedding is not finite or a task has too few
+        ValueError: if a setting is unknown, an embedding is not finite or the task has too few
             rows of a label for its folds.
     """
     check_choice("classifier", classifier, CLASSIFIERS)
     if num_folds < 2 or hidden < 1:
         raise ValueError(f"num_folds must be 2 or more, hidden 1; got {num_folds}, {hidden}")
-    scores = []
-    for task in tasks:
-        vectors, ids = encode_unique(encode, [task.texts])
-        if not np.isfinite(vectors).all():
-            raise ValueError(f"{task.name}: embeddings must be finite; found NaN or infinite ones")
-        embed = functools.partial(_features, vectors, ids, task.kind)
-        if task.kind == "similarity":
-            scores.append(_measure_similarity(task, embed))
-        elif task.kind == "relatedness":
-            scores.append(_measure_relatedness(task, embed, seed))
-        else:
-            scores.append(_measure_labels(task, embed, classifier, hidden, num_folds, seed))
-    return scores
-
-
-def named_scores(scores: Sequence[ProbingScores]) -> dict[str, float]:
-    """Returns scores as named numbers.
-
-    `TASK/accuracy` and so on, and `probing/mean` and `downstream/mean` over the accuracies.
-    """
-    named = {
-        f"{one.task}/{metric}": value for one in scores for metric, value in one.metrics.items()
-    }
-    for kind in ("downstream", "probing"):
-        accuracies = [one.metrics["accuracy"] for one in scores if one.kind == kind]
-        if accuracies:
-            named[f"{kind}/mean"] = float(np.mean(accuracies))
-    return named
+    vectors, ids = encode_unique(encode, [task.texts])
+    if not np.isfinite(vectors).all():
+        raise ValueError(f"{task.name}: embeddings must be finite; found NaN or infinite ones")
+    embed = functools.partial(_features, vectors, ids, task.kind)
+    if task.kind == "similarity":
+        return _measure_similarity(task, embed)
+    if task.kind == "relatedness":
+        return _measure_relatedness(task, embed, seed)
+    return _measure_labels(task, embed, classifier, hidden, num_folds, seed)
 
 
 def _features(vectors: np.ndarray, ids: Callable, kind: str, split: Split) -> np.ndarray:
@@ -443,19 +443,3 @@ class _NeuralLearner(_Learner):
             train_rows=[train for train, _, _ in runs],
             l2=[strength for _, _, strength in runs],
         )
-
-
-def _table(classifier: str, scores: Sequence[ProbingScores]) -> str:
-    """One row a task: the first metric, its value on dev, and the others."""
-    rows = []
-    for one in scores:
-        (metric, value), *others = one.metrics.items()
-        rest = [
-            f"{name} {v:.3f}" if name == "mse" else f"{name} {percent(v)}"
-            for name, v in others
-            if not name.startswith("dev_")
-        ]
-        dev = percent(one.metrics.get(f"dev_{metric}", float("nan")))
-        rows.append([one.task, one.protocol, metric, dev, percent(value), ", ".join(rest)])
-    table = markdown_table(["task", "protocol", "metric", "dev", "test", "others"], rows)
-    return f"## SentEval with {classifier}, %\n\n{table}\n"

@@ -7,7 +7,7 @@ fingerprint, the data's hash, the settings and the versions. `results.md` is for
 import importlib.metadata
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,25 +58,6 @@ class Projection:
     embeddings: Mapping[str, np.ndarray]
     title: str
     examples: Mapping[int, str]
-
-
-@dataclass(frozen=True)
-class Results:
-    """What a task measured.
-
-    Attributes:
-        metrics: `NAME/METRIC` -> value; shares are in [0, 1].
-        matrices: name of a data set -> its scores in detail, as plain values.
-        settings: all that the scores depend on, as plain values.
-        tables: Markdown sections.
-        pictures: made when they are asked for.
-    """
-
-    metrics: dict[str, float]
-    matrices: dict[str, dict[str, Any]]
-    settings: dict[str, Any]
-    tables: Sequence[str]
-    pictures: Iterable[Heatmap | Projection] = ()
 
 
 def versions() -> dict[str, str]:

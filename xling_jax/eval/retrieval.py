@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from xling_jax.align import knn, margin
 from xling_jax.encode.unique import Encode, encode_unique
-from xling_jax.eval.results import Heatmap, Projection, Results, markdown_table, percent
+from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
 from xling_jax.eval.retrieval_data import (
     RetrievalData,
     load_distractors,
@@ -71,25 +71,20 @@ class Retrieval(Task):
         None, "directory with the rows that an earlier --xsr drew", metavar="DIR"
     )
 
-    title: ClassVar[str] = "Retrieval"
-    data_help: ClassVar[str] = (
+    title = "Retrieval"
+    data_help = (
         "n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's; "
         "any number of them"
     )
-    examples: ClassVar[str] = """examples:
+    examples = """examples:
   xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
   xling evaluate retrieval --model M --data tatoeba/ --languages en,de,fr --output O
   xling evaluate retrieval --embeddings vectors/ --data dev.tsv.gz --output O
 """
-    columns: ClassVar[dict[str, str]] = {
-        "p_at_1": "P@1",
-        "p_at_5": "P@5",
-        "error": "error",
-        "xsim": "xSIM",
-    }
-    primary: ClassVar[str] = "p_at_1"
-    lower_is_better: ClassVar[frozenset[str]] = frozenset({"error", "xsim"})
-    axes: ClassVar[tuple[str, str]] = ("from", "to")
+    columns = {"p_at_1": "P@1", "p_at_5": "P@5", "error": "error", "xsim": "xSIM"}
+    primary = "p_at_1"
+    lower_is_better = frozenset({"error", "xsim"})
+    axes = ("from", "to")
 
     def __post_init__(self):
         if self.xsr and self.xsr_samples:
@@ -119,92 +114,49 @@ class Retrieval(Task):
         """`pud.dev.tsv.gz` has `pud.dev.en`; Tatoeba's files and distractors their own names."""
         return vector_files(data, self.distractors)
 
-    def run(self, encoder: Any, data: Sequence[RetrievalData], directory: Path) -> Results:
-        """Measures every data set."""
-        k_values = sorted(set(self.k))
-        matrices = {}
-        for one in data:
-            _logger.info("%s: %d rows in %s", one.name, one.num_rows, ", ".join(one.languages))
-            if self._draws_rows:
-                matrices[one.name] = self._measure_drawn(encoder.encode, one, k_values, directory)
-                continue
-            matrices[one.name] = measure_retrieval(
-                encoder.encode,
-                one,
-                similarity=self.similarity,
-                k_values=k_values,
-                match=self.match,
-                distractors=load_distractors(self.distractors, one.languages),
-            )
-        files = [{"path": str(path), "sha256": hash_file(path)} for path in self.distractors]
-        metrics: dict[str, float] = {}
-        for name, matrix in matrices.items():
-            metrics |= matrix.scores(name)
-        return Results(
-            metrics,
-            matrices={name: matrix.to_dict() for name, matrix in matrices.items()},
-            settings={
-                "similarity": self.similarity,
-                "k_values": k_values,
-                "match": self.match,
-                "xsr": self.xsr or (str(self.xsr_samples) if self.xsr_samples else None),
-                "margin_neighbors": MARGIN_NEIGHBORS,
-                "csls_neighbors": CSLS_NEIGHBORS,
-                "distractors": files,
-            },
-            tables=[retrieval_table(name, m, self.similarity) for name, m in matrices.items()],
-            pictures=() if self._draws_rows else self._pictures(encoder, data, matrices),
+    def measure(
+        self, encoder: Any, data: RetrievalData, directory: Path | None = None
+    ) -> dict[str, RetrievalMatrix]:
+        """All directions between the languages of a data set."""
+        if self._draws_rows:
+            return {data.name: self._measure_drawn(encoder.encode, data, directory)}
+        matrix = measure_retrieval(
+            encoder.encode,
+            data,
+            similarity=self.similarity,
+            k_values=self._k_values,
+            match=self.match,
+            distractors=load_distractors(self.distractors, data.languages),
         )
+        return {data.name: matrix}
 
-    def while_training(
-        self, path: str, languages: Sequence[str]
-    ) -> dict[str, Callable[[Encode], dict[str, float]]]:
-        """Means over all directions, by cosine: `NAME/p_at_1` and so on."""
-        data = load_retrieval_data(path, languages)
-        return {data.name: lambda encode: measure_retrieval(encode, data).scores(data.name)}
+    def settings(self, encoder: Any, outcomes: Mapping[str, RetrievalMatrix]) -> dict[str, Any]:
+        """The options, and sizes of neighborhoods."""
+        return {
+            "similarity": self.similarity,
+            "k_values": self._k_values,
+            "match": self.match,
+            "xsr": self.xsr or (str(self.xsr_samples) if self.xsr_samples else None),
+            "margin_neighbors": MARGIN_NEIGHBORS,
+            "csls_neighbors": CSLS_NEIGHBORS,
+            "distractors": [
+                {"path": str(path), "sha256": hash_file(path)} for path in self.distractors
+            ],
+        }
 
-    @classmethod
-    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> list[str | None]:
-        """Similarity, number of languages, further candidates."""
-        return [
-            settings.get("similarity"),
-            f"{len(matrix['languages'])} languages" if matrix.get("languages") else None,
-            "distractors" if settings.get("distractors") else None,
-            "XSR" if settings.get("xsr") else None,
-        ]
+    def tables(
+        self, data: Sequence[RetrievalData], outcomes: Mapping[str, RetrievalMatrix]
+    ) -> list[str]:
+        """A section for each data set."""
+        return [retrieval_table(name, m, self.similarity) for name, m in outcomes.items()]
 
-    def _measure_drawn(
-        self, encode: Encode, data: RetrievalData, k_values: Sequence[int], directory: Path
-    ) -> RetrievalMatrix:
-        """Draws or reads the rows of a data set, keeps them in the directory, measures."""
-        from xling_jax.eval import xsr
-
-        if len(data.parts) > 1:
-            raise OptionError(f"xsr: {data.name} has many files; give them one by one")
-        (text,) = data.parts
-        file = lambda where, pair: Path(where, f"{data.name}.xsr.{'-'.join(pair)}.json")
-        pairs = itertools.permutations(text.texts, 2)
-        if self.xsr:
-            samples = {
-                pair: xsr.draw_sample(*map(text.texts.get, pair), *self.xsr) for pair in pairs
-            }
-        else:
-            found = {pair: file(self.xsr_samples, pair) for pair in pairs}
-            samples = {k: xsr.XsrSample.load(path) for k, path in found.items() if path.exists()}
-            if not samples:
-                first = next(iter(found.values()))
-                raise OptionError(f"xsr_samples: {first.parent} holds no {first.name}")
-        for pair, sample in samples.items():
-            sample.save(file(directory, pair))
-        return xsr.measure_xsr(encode, text, samples, similarity=self.similarity, k_values=k_values)
-
-    def _pictures(
-        self, encoder: Any, data: Sequence[RetrievalData], matrices: dict[str, RetrievalMatrix]
+    def pictures(
+        self, encoder: Any, data: Sequence[RetrievalData], outcomes: Mapping[str, RetrievalMatrix]
     ) -> Iterator[Heatmap | Projection]:
         """The matrix, and projections of the rows that all languages have."""
         k = min(self.k)
-        for one in data:
-            matrix = matrices[one.name]
+        for one in data if not self._draws_rows else ():
+            matrix = outcomes[one.name]
             if len(matrix.languages) > _MAX_HEATMAP_LANGUAGES or len(one.parts) > 1:
                 _logger.info("%s: too many files or languages to draw; see results.md", one.name)
                 continue
@@ -234,6 +186,46 @@ class Retrieval(Task):
                 title=f"{one.name}: translations in the plane",
                 examples={row: pivot[row] for row in rows},
             )
+
+    @classmethod
+    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+        """Similarity, number of languages, further candidates."""
+        words = [settings.get("similarity")]
+        words += [f"{len(matrix['languages'])} languages"] if matrix.get("languages") else []
+        words += ["distractors"] if settings.get("distractors") else []
+        words += ["XSR"] if settings.get("xsr") else []
+        return ", ".join(filter(None, words))
+
+    @property
+    def _k_values(self) -> list[int]:
+        return sorted(set(self.k))
+
+    def _measure_drawn(
+        self, encode: Encode, data: RetrievalData, directory: Path
+    ) -> RetrievalMatrix:
+        """Draws or reads the rows of a data set, keeps them in the directory, measures."""
+        from xling_jax.eval import xsr
+
+        if len(data.parts) > 1:
+            raise OptionError(f"xsr: {data.name} has many files; give them one by one")
+        (text,) = data.parts
+        file = lambda where, pair: Path(where, f"{data.name}.xsr.{'-'.join(pair)}.json")
+        pairs = itertools.permutations(text.texts, 2)
+        if self.xsr:
+            samples = {
+                pair: xsr.draw_sample(*map(text.texts.get, pair), *self.xsr) for pair in pairs
+            }
+        else:
+            found = {pair: file(self.xsr_samples, pair) for pair in pairs}
+            samples = {k: xsr.XsrSample.load(path) for k, path in found.items() if path.exists()}
+            if not samples:
+                first = next(iter(found.values()))
+                raise OptionError(f"xsr_samples: {first.parent} holds no {first.name}")
+        for pair, sample in samples.items():
+            sample.save(file(directory, pair))
+        return xsr.measure_xsr(
+            encode, text, samples, similarity=self.similarity, k_values=self._k_values
+        )
 
 
 @dataclass(frozen=True)
