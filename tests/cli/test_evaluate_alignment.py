@@ -21,7 +21,7 @@ from tests.cli.documents_for_cli import (
 )
 from xling_jax.align.urls import match_urls
 from xling_jax.cli.main import main
-from xling_jax.eval.document_alignment import CELLS
+from xling_jax.eval.alignment import CELLS
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,10 @@ def fails(capsys):
 def evaluate(files, *options, data=("all.jsonl.gz",), output="results"):
     argv = ["evaluate", "alignment", "--output", str(files / output)]
     argv += ["--data", *(str(files / name) for name in data)]
-    return main([*argv, *map(str, options)])
+    try:
+        return main([*argv, *map(str, options)])
+    except SystemExit as exit:
+        return exit.code
 
 
 @pytest.fixture
@@ -122,9 +125,10 @@ def test_evaluation_of_ready_vectors_and_of_packs(files, same_ids, encoder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--cells", "best"), "--cells: 'best' is none of biased-mean-cosine"),
-        (("--cells", "debiased-mean-margin", "--debias", "0"), "with --debias 0"),
+        (("--cells", "best"), "--cells: cells='best' must be one of all, biased-mean-cosine"),
+        (("--cells", "debiased-mean-margin", "--debias", "0"), "is not measured with debias=0"),
         (("--gold", "none.tsv"), "--gold none.tsv: no such file"),
+        (("--k", "0"), "--k: must be positive; got '0'"),
     ],
 )
 def test_wrong_use_of_evaluation_is_refused(files, same_ids, fails, options, message):

@@ -41,7 +41,7 @@ def test_types_follow_from_the_fields(tmp_path):
     words = ["--name", "b", "--k", "2", "--ks", "3, 1,3", "--names", "y,x", "--rate", "0.5"]
     words += ["--flag", "--gold", str(tmp_path), "--more", str(tmp_path), "/", "--counts"]
     more = (tmp_path, Path("/"))
-    expected = Settings("b", 2, (3, 1), ("y", "x"), 0.5, True, tmp_path, more, (3, 2))
+    expected = Settings("b", 2, (3, 1, 3), ("y", "x"), 0.5, True, tmp_path, more, (3, 2))
     assert settings(*words) == expected
     assert settings("--no-flag", "--counts", "9,8") == Settings(counts=(9, 8))
 
@@ -49,7 +49,7 @@ def test_types_follow_from_the_fields(tmp_path):
 def test_a_config_gives_what_the_command_line_does_not():
     config = {"k": 9, "ks": (2,), "flag": True, "rate": None, "unknown": 1}
     assert settings("--k", "3", config=config) == Settings(k=3, ks=(2,), flag=True)
-    with pytest.raises(OptionError, match="--config: names: value='z' must be one of x, y"):
+    with pytest.raises(OptionError, match="--config: --names: names='z' must be one of x, y"):
         settings(config={"names": ("z",)})
 
 

@@ -88,7 +88,8 @@ def test_scale_and_shift_of_embeddings_change_nothing():
 
 def test_named_scores_are_plain_floats_without_nan():
     data = data_of(train={"en": labelled("en", 10)}, test={"en": labelled("en", 10)})
-    scores = classification.evaluate_classification(encode, data, c_values=(1.0,))
+    matrix = classification.measure_classification(encode, data, c_values=(1.0,))
+    scores = matrix.scores(data.name)
     assert scores["toy/same"] == scores["toy/accuracy_en_en"] == 1.0
     assert "toy/cross" not in scores and "toy/bag_of_words_same" in scores
     assert set(map(type, scores.values())) == {float}
@@ -131,7 +132,7 @@ def test_files_with_and_without_header(tmp_path):
         ({"train.en.tsv": "a\tb\n", "dev.en.tsv": ""}, r"dev\.en\.tsv: must hold rows"),
         ({"train.en.tsv": "a\tb\nc\n", "dev.en.tsv": "a\tb\n"}, r"train\.en\.tsv:2: .* found 1"),
         ({"train.en.tsv": "a\tb\n \tc\n", "dev.en.tsv": "a\tb\n"}, r"tsv:2: the label must not"),
-        ({"train.en.tsv": "a\tb\n", "train.en.tsv.gz": ""}, "one file of its kind"),
+        ({"train.en.tsv": "a\tb\n", "train.en.tsv.gz": ""}, "one file a split and language"),
     ],
 )
 def test_broken_directories_are_refused(tmp_path, files, message):

@@ -4,7 +4,6 @@ import zipfile
 
 import pytest
 
-from xling_jax.cli import mldoc as command
 from xling_jax.eval import mldoc
 
 TOPICS = ("CCAT", "ECAT", "GCAT", "MCAT")
@@ -164,12 +163,12 @@ def test_broken_lists_archives_and_directories_are_refused(corpus):
 def test_the_command_builds_and_refuses(corpus, capsys):
     words = ["--rcv", str(corpus / "rcv1"), str(corpus / "rcv2"), "--output", str(corpus / "out")]
     words += ["--indices", str(corpus / "lists")]
-    assert command.main([*words, "--languages", "de", "--raw"]) == 0
+    assert mldoc.main([*words, "--languages", "de", "--raw"]) == 0
     assert (corpus / "out/train.de.tsv").exists()
-    assert command.main(words) == 2 and "out: exists" in capsys.readouterr().err
-    assert command.main([*words, "--overwrite", "--languages", "xx"]) == 2
+    assert mldoc.main(words) == 2 and "out: exists" in capsys.readouterr().err
+    assert mldoc.main([*words, "--overwrite", "--languages", "xx"]) == 2
     (corpus / "rcv2/french.zip").unlink()
     capsys.readouterr()
-    assert command.main([*words, "--overwrite"]) == 1
+    assert mldoc.main([*words, "--overwrite"]) == 1
     error = capsys.readouterr().err.strip().splitlines()
     assert len(error) == 1 and "french.train.1000: 1 of 1 documents are not below" in error[0]

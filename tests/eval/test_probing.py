@@ -1,5 +1,6 @@
 """SentEval: file layouts, folds, selection, relatedness, the command."""
 
+import dataclasses
 import json
 import types
 
@@ -8,7 +9,7 @@ import pytest
 
 import xling_jax
 from xling_jax.cli import main
-from xling_jax.eval import probing, probing_data, relatedness
+from xling_jax.eval import mlp, probing, probing_data
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
 RNG = np.random.default_rng(0)
@@ -115,23 +116,21 @@ def test_one_half_of_the_data_may_be_given(senteval, place):
 @pytest.mark.parametrize("classifier", probing.CLASSIFIERS)
 def test_classifiers_learn_what_is_there(senteval, classifier, monkeypatch):
     if classifier == "mlp":  # The schedule is tested beside the MLP; here it must be short.
-        import dataclasses
-
-        from xling_jax.eval import mlp
-
         fast = dataclasses.replace(mlp.SENTEVAL, learning_rate=0.05, num_epochs=12)
-        monkeypatch.setattr(probing.mlp, "SENTEVAL", fast)
+        monkeypatch.setattr(mlp, "SENTEVAL", fast)
     names = ["MR", "SST2", "TREC", "MRPC", "SICK-E", "Tense"]
-    scores = probing.measure_probing(
-        encode, probing.load_tasks(senteval, names), classifier=classifier, hidden=5, num_folds=3
-    )
+    scores = {}
+    task = probing.Probing(classifier=classifier, hidden=5, folds=3)
+    encoder = types.SimpleNamespace(encode=encode)
+    for data in probing.load_tasks(senteval, names):
+        scores |= task.measure(encoder, data)
+    named, scores = task.metrics(scores), list(scores.values())
     for one in scores:
         assert one.metrics["accuracy"] > 0.9, one
         assert one.metrics["dev_accuracy"] > 0.9, one
     assert scores[3].metrics["f1"] > 0.9 and "f1" not in scores[0].metrics
     assert [one.num_test for one in scores] == [48, 10, 6, 8, 9, 8]
     assert "nested 3-fold" in scores[0].protocol and "on train" in scores[2].protocol
-    named = probing.named_scores(scores)
     assert named["probing/mean"] == named["Tense/accuracy"]
 
 
@@ -162,8 +161,8 @@ def test_nested_folds_equal_sentevals():
     place = {text: rng.standard_normal(4) + (i < 30) * 0.7 for i, text in enumerate(texts)}
     labels = ["1"] * 30 + ["0"] * 30
     task = probing_data.ProbingTask("MR", {"all": probing_data.Split(texts, labels)}, "downstream")
-    (one,) = probing.measure_probing(
-        lambda asked: np.array([place[text] for text in asked]), [task], num_folds=4
+    one = probing.measure_probing(
+        lambda asked: np.array([place[text] for text in asked]), task, num_folds=4
     )
     rows = sorted(zip(texts, labels), key=lambda row: (len(row[0].split()), row[1]))
     features = np.array([place[text] for text, _ in rows], np.float32)
@@ -174,7 +173,7 @@ def test_nested_folds_equal_sentevals():
 
 
 def test_similarity_by_hand(senteval):
-    (one,) = probing.measure_probing(encode, probing.load_tasks(senteval, ["STS12"]))
+    one = probing.measure_probing(encode, *probing.load_tasks(senteval, ["STS12"]))
     from scipy.stats import pearsonr, spearmanr
 
     def cosine(a, b):
@@ -191,7 +190,7 @@ def test_similarity_by_hand(senteval):
 
 
 def test_scores_are_spread_over_the_classes_around_them():
-    spread = relatedness.score_distribution(np.array([3.6, 5.0, 1.0]))
+    spread = mlp.score_distribution(np.array([3.6, 5.0, 1.0]))
     np.testing.assert_allclose(
         spread, [[0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]], atol=1e-6
     )
@@ -199,10 +198,10 @@ def test_scores_are_spread_over_the_classes_around_them():
 
 
 def test_relatedness_learns_and_a_constant_has_no_correlation(senteval):
-    (one,) = probing.measure_probing(encode, probing.load_tasks(senteval, ["SICK-R"]))
+    one = probing.measure_probing(encode, *probing.load_tasks(senteval, ["SICK-R"]))
     assert one.metrics["pearson"] > 0.95 and one.metrics["mse"] < 0.3
-    assert relatedness.pearson(np.ones(3), np.arange(3)) == 0
-    np.testing.assert_allclose(relatedness.cosines([[0, 0], [3, 4]], [[1, 0], [6, 8]]), [0, 1])
+    assert mlp.pearson(np.ones(3), np.arange(3)) == 0
+    np.testing.assert_allclose(probing.cosines([[0, 0], [3, 4]], [[1, 0], [6, 8]]), [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -229,18 +228,18 @@ def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="must hold SentEval's downstream or probing tasks"):
         probing.load_tasks(tmp_path / "empty")
-    tasks = probing.load_tasks(senteval, ["TREC"])
+    (task,) = probing.load_tasks(senteval, ["TREC"])
     with pytest.raises(ValueError, match="TREC: 30 folds need as many rows .* rarest has 12"):
-        probing.measure_probing(encode, tasks, num_folds=30)
-    with pytest.raises(ValueError, match="classifier must be one of logreg, mlp"):
-        probing.measure_probing(encode, tasks, classifier="svm")
+        probing.measure_probing(encode, task, num_folds=30)
+    with pytest.raises(ValueError, match="classifier='svm' must be one of logreg, mlp"):
+        probing.measure_probing(encode, task, classifier="svm")
     with pytest.raises(ValueError, match="TREC: embeddings must be finite"):
-        probing.measure_probing(lambda texts: encode(texts) * np.nan, tasks)
+        probing.measure_probing(lambda texts: encode(texts) * np.nan, task)
     one = probing_data.ProbingTask(
         "T", {"all": probing_data.Split(["a", "b"], ["1", "1"])}, "downstream"
     )
     with pytest.raises(ValueError, match="T: training needs two labels; found 1"):
-        probing.measure_probing(encode, [one])
+        probing.measure_probing(encode, one)
 
 
 def test_the_command_writes_results(senteval, tmp_path, monkeypatch, capsys):

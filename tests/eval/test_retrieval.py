@@ -181,10 +181,10 @@ def test_bilingual_files_join_into_one_matrix():
         ParallelText("a", {"de": ["de 5", "de 60"], "en": ["en 0", "en 50"]}),
         ParallelText("b", {"fr": ["fr 0"], "en": ["en 3"]}),
     )
-    scores = retrieval.evaluate_retrieval(encode_numbers, RetrievalData("pairs", parts))
-    assert scores["pairs/p_at_1_de_en"] == scores["pairs/p_at_1_fr_en"] == 1
-    assert scores["pairs/p_at_1"] == 1 and scores["pairs/error_en_de"] == 0
-    assert "pairs/p_at_1_de_fr" not in scores
+    matrix = retrieval.measure_retrieval(encode_numbers, RetrievalData("pairs", parts))
+    assert matrix.value("p_at_1", "de", "en") == matrix.value("p_at_1", "fr", "en") == 1
+    assert matrix.mean("p_at_1") == 1 and matrix.value("error", "en", "de") == 0
+    assert ("de", "fr") not in matrix.directions()
 
 
 def test_each_text_is_encoded_once():
@@ -195,15 +195,15 @@ def test_each_text_is_encoded_once():
         return encode_numbers(texts)
 
     data = data_of(en=["en 0", "en 0", "en 90"], de=["de 0", "en 0", "de 90"])
-    retrieval.evaluate_retrieval(encode, data)
+    retrieval.measure_retrieval(encode, data)
     assert calls == [["en 0", "en 90", "de 0", "de 90"]]
 
 
 def test_metrics_are_plain_floats():
     data = data_of(en=["en 0", "en 90"], de=["de 0", "de 90"])
-    scores = retrieval.evaluate_retrieval(encode_numbers, data, k_values=(1,))
+    scores = retrieval.measure_retrieval(encode_numbers, data, k_values=(1,)).scores("toy")
     assert set(map(type, scores.values())) == {float}
-    assert {"toy/p_at_1", "toy/error", "toy/xsim", "toy/p_at_1_en_de"} <= set(scores)
+    assert set(scores) == {"toy/p_at_1", "toy/error", "toy/xsim"}
 
 
 @pytest.mark.parametrize(
@@ -226,6 +226,6 @@ def test_bad_embeddings_and_settings_are_refused(embeddings, settings, message):
 def test_an_encode_that_loses_rows_is_refused():
     data = data_of(en=["a", "b"], de=["c", "d"])
     with pytest.raises(ValueError, match="3 rows for 4 texts"):
-        retrieval.evaluate_retrieval(lambda texts: np.ones((3, 2)), data)
-    with pytest.raises(ValueError, match="match must be index or text"):
-        retrieval.evaluate_retrieval(lambda texts: np.ones((4, 2)), data, match="fuzzy")
+        retrieval.measure_retrieval(lambda texts: np.ones((3, 2)), data)
+    with pytest.raises(ValueError, match="match='fuzzy' must be one of index, text"):
+        retrieval.measure_retrieval(lambda texts: np.ones((4, 2)), data, match="fuzzy")

@@ -90,7 +90,7 @@ def test_broken_files_are_refused_with_their_line(tmp_path, content, message):
 def test_a_pair_in_two_files_is_refused(tmp_path):
     write(tmp_path / "a.tsv", "en\tde\nx\ty\n")
     write(tmp_path / "b.tsv", "de\ten\tfr\nx\ty\tz\n")
-    with pytest.raises(ValueError, match=r"in one file only; .*a\.tsv and .*b\.tsv"):
+    with pytest.raises(ValueError, match=r"must be in one file; .*a\.tsv and .*b\.tsv"):
         retrieval_data.load_retrieval_data(tmp_path)
 
 

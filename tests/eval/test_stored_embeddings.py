@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from xling_jax.cli import main
-from xling_jax.eval import retrieval_data, stored_embeddings
+from xling_jax.eval import retrieval_data
+from xling_jax.eval.classification import Classification
 from xling_jax.eval.classification_data import load_classification_data
 from xling_jax.eval.retrieval import measure_retrieval
 from xling_jax.eval.stored_embeddings import StoredEmbeddings
@@ -70,7 +71,7 @@ def test_headerless_files_and_languages_by_alias_are_read(data, vectors, tmp_pat
 
 def test_row_i_is_line_i_whatever_the_order_asked(data, vectors):
     sets = [retrieval_data.load_retrieval_data(data)]
-    stored = StoredEmbeddings(vectors, stored_embeddings.retrieval_columns(sets))
+    stored = StoredEmbeddings(vectors, retrieval_data.vector_files(sets))
     texts = ["Satz 3", "sentence 7", "Satz 0"]
     np.testing.assert_array_equal(stored.encode(texts), [GERMAN[3], ENGLISH[7], GERMAN[0]])
     assert measure_retrieval(stored.encode, sets[0]).value("p_at_1", "en", "de") == nearest_is_own(
@@ -103,7 +104,7 @@ def test_columns_of_classification_are_named_by_split_and_language(tmp_path):
     for name, rows in (("train.en", 3), ("test.de", 2)):
         lines = [f"{i % 2}\t{name} {i}" for i in range(rows)]
         (tmp_path / f"{name}.tsv").write_text("\n".join(["label\ttext", *lines]) + "\n")
-    columns = stored_embeddings.classification_columns(load_classification_data(tmp_path))
+    columns = Classification().vector_files([load_classification_data(tmp_path)])
     assert columns == {
         "train.en": ["train.en 0", "train.en 1", "train.en 2"],
         "test.de": ["test.de 0", "test.de 1"],
@@ -114,7 +115,7 @@ def test_tatoeba_files_have_vectors_under_their_own_names(tmp_path):
     for code in ("deu", "eng"):
         (tmp_path / f"tatoeba.deu-eng.{code}").write_text(f"{code} 1\n{code} 2\n")
     sets = [retrieval_data.load_retrieval_data(tmp_path)]
-    assert set(stored_embeddings.retrieval_columns(sets)) == {
+    assert set(retrieval_data.vector_files(sets)) == {
         "tatoeba.deu-eng.deu",
         "tatoeba.deu-eng.eng",
     }

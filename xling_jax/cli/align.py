@@ -21,7 +21,7 @@ from xling_jax.cli.common import UsageError, keep_compiled_programs, load_config
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.documents.alignment import DocumentAligner, match_urls
 from xling_jax.documents.records import Documents, choose_language, collect_documents, read_gold
-from xling_jax.encode.documents import MODES
+from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.mapped import encode_collection
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.files.lines import shown
@@ -50,12 +50,7 @@ While the command runs, sentence vectors are kept in an unnamed file beside the 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(DocumentAligner):
-    document_mode: str = option(
-        "sentences",
-        "what is encoded at once: a sentence; as many as the model takes; all of the document, cut "
-        "where the model ends; or windows of 128 words, every 64",
-        MODES,
-    )
+    document_mode: str = option("sentences", MODES_HELP, MODES)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -130,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
         *(count for side in both for count in (len(side) - len(pairs), len(side))),
     )
     if gold is not None:
-        from xling_jax.eval.document_alignment import recall
+        from xling_jax.eval.alignment import recall
 
         rows = zip(pairs.source.tolist(), pairs.target.tolist())
         logger.info("recall %.2f %% of %d gold pairs", 100 * recall(rows, gold), len(gold))

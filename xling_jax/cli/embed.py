@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from xling_jax.cli import distributed
 from xling_jax.cli.common import UsageError, keep_compiled_programs, refuse_existing
 from xling_jax.documents.records import read_texts
-from xling_jax.encode.documents import MODES
+from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.process_shares import share_of, write_embeddings_together
 from xling_jax.encode.texts import EncodeStats
 from xling_jax.files.embeddings import FORMATS, write_embeddings
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import track
-from xling_jax.text.splitting import SPLITTERS, check_splitter
+from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
 if TYPE_CHECKING:
     from xling_jax.files.processes import Processes
@@ -65,19 +65,8 @@ def add_parser(subparsers: Any) -> None:
         help="each line is a document: JSON with 'text' or 'sentences' if the input is .jsonl or "
         "begins with '{', otherwise plain text; its vector is the mean over its sentences",
     )
-    parser.add_argument(
-        "--document-mode",
-        choices=MODES,
-        help="what is encoded at once: a sentence (default); as many as the model takes; all of "
-        "the document, cut where the model ends; or windows of 128 words, every 64",
-    )
-    parser.add_argument(
-        "--splitter",
-        choices=SPLITTERS,
-        help="finds sentences in 'text': by punctuation (rule, the default), by the rules of the "
-        "language in 'lang' (sentencex, pip install sentencex), or at each separate '.' of "
-        "tokenized text (laser)",
-    )
+    parser.add_argument("--document-mode", choices=MODES, help=f"{MODES_HELP} (sentences)")
+    parser.add_argument("--splitter", choices=SPLITTERS, help=f"{SPLITTERS_HELP} (rule)")
     parser.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
     parser.add_argument(
         "--batch-size", type=int, help="sentences in a full batch; fewer need less memory"

@@ -3,36 +3,166 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import inspect
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from xling_jax.cli import (
-    evaluate_alignment,
-    evaluate_classification,
-    evaluate_mining,
-    evaluate_probing,
-    evaluate_retrieval,
+from xling_jax.cli.common import (
+    UsageError,
+    keep_compiled_programs,
+    load_config,
+    refuse_existing,
+    require_file,
 )
-from xling_jax.cli.evaluation import EXAMPLE
+from xling_jax.cli.options import add_options, add_subcommands, options_from, words
+from xling_jax.eval.tasks import TASKS, Task
 
-TASKS = (
-    evaluate_retrieval,
-    evaluate_classification,
-    evaluate_mining,
-    evaluate_alignment,
-    evaluate_probing,
-)
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+    from xling_jax.eval.stored_embeddings import StoredEmbeddings
+
+logger = logging.getLogger(__name__)
+
+_EXAMPLE = """example:
+  xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
+"""
 
 
 def add_parser(subparsers: Any) -> None:
     """Adds the command to the parser of `xling`."""
     parser = subparsers.add_parser(
         "evaluate",
-        help="measure an encoder",
         description="Measures an encoder. Writes results.json, results.md and pictures to the "
-        "output directory and prints the table.",
-        epilog=EXAMPLE,
+        "output directory\nand prints the table.",
+        epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
-    for task in TASKS:
-        task.add_task(tasks)
+    add_subcommands(parser, TASKS, _add_task, dest="task")
+
+
+def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of a task."""
+    task = TASKS[name]
+    parser.description = inspect.getdoc(task).partition("\n\n")[0]
+    parser.epilog = task.examples
+    embeddings = "embeddings" in task.offers
+    source = parser.add_mutually_exclusive_group(required=True) if embeddings else parser
+    source.add_argument(
+        "--model",
+        required=not embeddings,
+        help="model directory, workdir, or name of a shipped encoder",
+    )
+    if embeddings:
+        source.add_argument(
+            "--embeddings",
+            metavar="DIR",
+            help="ready vectors in place of a model: a file NAME.LANG.npy for each file or column "
+            "of text, row i for line i (or LASER's NAME.LANG.bin, with --dim)",
+        )
+        parser.add_argument("--dim", type=int, help="size of the vectors in .bin files")
+    parser.add_argument(
+        "--data", required=True, nargs="+" if task.several else 1, help=task.data_help
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="directory of the results")
+    if "languages" in task.offers:
+        parser.add_argument(
+            "--languages",
+            type=words,
+            metavar="CODE,CODE",
+            help="those to measure, in order (default: all)",
+        )
+    if "config" in task.offers:
+        parser.add_argument(
+            "--config",
+            metavar="FILE[:ARG]",
+            help="options that are not given here; --config.KEY=VALUE changes one",
+        )
+    add_options(parser, task)
+    if "pictures" in task.offers:
+        parser.add_argument(
+            "--pictures",
+            action=argparse.BooleanOptionalAction,
+            default=True,
+            help="draw the results (default: yes)",
+        )
+    parser.add_argument("--overwrite", action="store_true", help="replace existing results")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs the command.
+
+    Raises:
+        UsageError, OptionError: if an input is missing, an option does not fit or the output
+            exists.
+        ValueError, OSError: if the model or the data is broken, or writing fails.
+    """
+    from xling_jax.eval import results as results_lib
+
+    started = time.monotonic()
+    task = options_from(args, TASKS[args.task], _config(args))
+    output = Path(args.output)
+    refuse_existing(output / "results.json", args.overwrite)
+    for path in args.data:
+        if Path(path).suffix or ":" not in path:
+            require_file(path, "--data")
+    data = task.load(args.data, getattr(args, "languages", None))
+    names = [one.name for one in data]
+    if len(set(names)) < len(names):
+        raise UsageError(f"--data: results need different names; {args.data} give {names}")
+    encoder = _load_encoder(args, task, data)
+    output.mkdir(parents=True, exist_ok=True)
+    outcomes = {}
+    for one in data:
+        logger.info("%s: %s", one.name, one.size)
+        outcomes |= task.measure(encoder, one, output)
+    if getattr(args, "pictures", False):
+        from xling_jax.report.pictures import draw
+
+        for picture in task.pictures(encoder, data, outcomes):
+            draw(picture, output)
+    content = {
+        "format_version": 1,
+        "task": args.task,
+        "model": {
+            "path": str(getattr(args, "embeddings", None) or args.model),
+            "fingerprint": encoder.fingerprint,
+        },
+        "data": [one.description for one in data],
+        "settings": task.settings(encoder, outcomes),
+        "versions": results_lib.versions(),
+        "seconds": round(time.monotonic() - started, 2),
+        "metrics": task.metrics(outcomes),
+        "matrices": {name: outcome.to_dict() for name, outcome in outcomes.items()},
+    }
+    print(results_lib.write_results(output, task.tables(data, outcomes), content))
+    logger.info("results in %s", output)
+
+
+def _config(args: argparse.Namespace) -> Any:
+    if getattr(args, "config", None):
+        return load_config(args.config, args.config_overrides)
+    if getattr(args, "config_overrides", None):
+        raise UsageError(f"{args.config_overrides[0]}: goes with --config FILE")
+    return None
+
+
+def _load_encoder(
+    args: argparse.Namespace, task: Task, data: list[Any]
+) -> Encoder | StoredEmbeddings:
+    """The encoder of `--model`, or the vectors of `--embeddings`; both have `encode`."""
+    embeddings, dim = getattr(args, "embeddings", None), getattr(args, "dim", None)
+    if dim is not None and (embeddings is None or dim < 1):
+        raise UsageError(f"--dim {dim}: must be positive, and goes with --embeddings only")
+    if embeddings is None:
+        import xling_jax
+
+        keep_compiled_programs()
+        return xling_jax.load(args.model)
+    from xling_jax.eval.stored_embeddings import StoredEmbeddings
+
+    if not require_file(embeddings, "--embeddings").is_dir():
+        raise UsageError(f"--embeddings {embeddings}: must be a directory of vector files")
+    return StoredEmbeddings(embeddings, task.vector_files(data), dim=dim)

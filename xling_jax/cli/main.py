@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import xling_jax
-from xling_jax.cli.options import add_subcommands
+from xling_jax.cli.options import LazyParser, add_subcommands
 from xling_jax.options import OptionError
 from xling_jax.registry import Registry
 
@@ -47,11 +47,10 @@ _COMPUTING = {"train", "embed", "align", "quickstart"}
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = LazyParser(
         prog="xling",
         description="Cross-lingual sentence and document embeddings.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=xling_jax.__version__)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from xling_jax.options import OptionError
 from xling_jax.registry import Registry, check_choice
@@ -55,7 +55,7 @@ def options_from(
             try:
                 value = _read(field, kind, many, _as_text(value))
             except ValueError as error:
-                raise OptionError(f"--config: {field.name}: {error}") from error
+                raise OptionError(f"--config: {_flag(field.name)}: {error}") from error
         if value is not None and kind is Path:
             value = _existing(value, many, _flag(field.name))
         if value is not None:
@@ -69,7 +69,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 class LazyParser(argparse.ArgumentParser):
-    """A parser that gets its arguments when it is first used.
+    """A parser that gets its arguments when it is first used, and reports errors in one line.
 
     Args:
         fill: adds the arguments to the parser it is given.
@@ -87,6 +87,10 @@ class LazyParser(argparse.ArgumentParser):
         if fill:
             fill(self)
         return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Reports wrong use in one line, unlike `ArgumentParser`; exit status 2."""
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def add_subcommands(
@@ -130,10 +134,9 @@ def _flag(name: str) -> str:
 
 def _help(field: dataclasses.Field) -> str:
     text, default = field.metadata["help"].replace("%", "%%"), field.default
-    if default in (None, False, ()):
+    if default is None or default is False or default in ("", ()):
         return text
-    shown = _as_text(default) if default is not True else "yes"
-    return f"{text} (default: {shown})"
+    return f"{text} (default: {'yes' if default is True else _as_text(default)})"
 
 
 def _as_text(value: Any) -> str:
@@ -156,13 +159,13 @@ def _read(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
     """
     metadata = field.metadata
     if kind is bool:
-        check_choice("value", text, ("True", "False"))
+        check_choice(field.name, text, ("True", "False"))
         return text == "True"
     if kind is Path:
         return text
     read = metadata["argument"].get("type", kind)
     items = []
-    for word in dict.fromkeys(words(text)) if many else (text,):
+    for word in words(text) if many else (text,):
         try:
             items.append(read(word))
         except ValueError as error:
@@ -172,7 +175,7 @@ def _read(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
         raise ValueError("must name at least one value")
     for item in items:
         if metadata["choices"]:
-            check_choice("value", item, metadata["choices"])
+            check_choice(field.name, item, metadata["choices"])
         if metadata["positive"] and not item > 0:
             raise ValueError(f"must be positive; got {text!r}")
     return tuple(items) if many else items[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.common import UsageError, keep_compiled_programs, refuse_existing, require_file
-from xling_jax.cli.evaluation import words
+from xling_jax.cli.options import words
 
 if TYPE_CHECKING:
     from xling_jax.report.page import VectorSection

@@ -12,9 +12,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.cli import common, distributed, prepare_data, training_evaluation
+from xling_jax.cli import common, distributed, prepare_data
 from xling_jax.cli.remote_arguments import local_config
 from xling_jax.cli.remote_workdir import Workdir
+from xling_jax.eval.during_training import Evaluator, check_evaluation, make_evaluators
 from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         raise common.UsageError(str(error)) from error
     run = Workdir(workdir, processes)
     original, config = config, local_config(config, "train", "evaluation")
-    training_evaluation.check_evaluation(config)
+    check_evaluation(config.evaluation, config.train.best_metric)
     _check_beginning(config)
     _refuse_other_run(config, run)
     with distributed.dying_of_sigterm():
@@ -284,7 +285,7 @@ def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any]]:
     return family, arguments
 
 
-def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[training_evaluation.Evaluator]:
+def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[Evaluator]:
     """What `config.evaluation` names, as callables of (params, step)."""
     from xling_jax.encode.encoder import Encoder
     from xling_jax.models.registry import build_encoder, encoder_specials
@@ -301,8 +302,7 @@ def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[training_evaluation.
         fingerprint="",
         dim=module.dim,
     )
-
-    return training_evaluation.make_evaluators(config, encoder)
+    return make_evaluators(config.evaluation, config.languages, encoder)
 
 
 class _Sigterm:

@@ -16,7 +16,7 @@ from xling_jax.documents.lawdr import DENSITY_INPUTS, WEIGHTINGS, Lawdr
 from xling_jax.documents.records import Documents
 from xling_jax.options import OptionError, option
 from xling_jax.text.languages import to_iso639_1
-from xling_jax.text.splitting import SPLITTERS, check_splitter
+from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
 _logger = logging.getLogger(__name__)
 
@@ -53,12 +53,7 @@ class AlignmentOptions:
     )
     center: bool = option(False, "remove the mean of each language too")
     density_on: str = option("raw", "vectors whose density weights sentences", DENSITY_INPUTS)
-    splitter: str = option(
-        "rule",
-        "finds sentences in 'text': by punctuation (rule), by the rules of the language "
-        "(sentencex, pip install sentencex), or at each separate '.' of tokenized text (laser)",
-        SPLITTERS,
-    )
+    splitter: str = option("rule", SPLITTERS_HELP, SPLITTERS)
     k: int = option(MARGIN_NEIGHBORS, "neighbors in the margin", positive=True)
     candidates: int | None = option(
         None,

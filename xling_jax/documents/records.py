@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -111,6 +111,27 @@ class AlignmentData:
         for pair, gold in self.gold.items():
             columns.append(("-".join(pair), [f"{i} {j}" for i, j in sorted(gold)]))
         return hash_texts(columns)
+
+    @property
+    def size(self) -> str:
+        """Documents and gold pairs, in words."""
+        counts = ", ".join(
+            f"{len(side):,} documents in {code} ({side.num_empty} empty)"
+            for code, side in self.documents.items()
+        )
+        return f"{counts}; {sum(map(len, self.gold.values())):,} gold pairs"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The data in numbers, as plain values."""
+        return {
+            "name": self.name,
+            "sha256": self.fingerprint,
+            "languages": list(self.documents),
+            "num_documents": {code: len(side) for code, side in self.documents.items()},
+            "num_sentences": {code: len(side.sentences) for code, side in self.documents.items()},
+            "num_gold": sum(map(len, self.gold.values())),
+        }
 
 
 def load_alignment_data(

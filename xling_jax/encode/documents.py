@@ -21,6 +21,10 @@ from xling_jax.text.vocabularies import Vocabulary
 # What is encoded at once: a sentence; as many consecutive ones as the encoder takes; 128 words,
 # every 64; or the whole text, cut where the encoder ends.
 MODES = ("sentences", "packed", "sequence", "windows")
+MODES_HELP = (
+    "what is encoded at once: a sentence; as many as the model takes; all of the document, cut "
+    "where the model ends; or windows of 128 words, every 64"
+)
 POOLINGS = ("mean", "max")
 
 # Yu et al. (2018), section 5.2.

@@ -1,1 +1,1 @@
-"""Measuring encoders: retrieval, zero-shot classification, their tables and pictures."""
+"""Measuring encoders: one file a task (see `tasks`), with the data it reads. Trains no encoder."""

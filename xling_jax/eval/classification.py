@@ -1,45 +1,276 @@
-"""Cross-lingual classification: labels in some languages, documents in others.
+"""Cross-lingual classification: labels in some languages, texts in others.
 
-A classifier is trained on embeddings of labelled text and tested on all languages; `protocols`
-says on which text, `classifiers` by what. Zero-shot gives MLDoc's tables: rows are the language
-of training, columns that of testing. Beside it stand what chance and a bag of words of the
-training text reach. Writes and prints nothing.
+A classifier is trained on embeddings of labelled text and tested on all languages: a protocol says
+on which text it is trained, `classifiers` how. Zero-shot gives MLDoc's tables, with a row for each
+language of training and a column for each of testing. For comparison stand the scores of always
+guessing the commonest label, and of a bag of words.
 """
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from xling_jax.encode.documents import document_encoder
+from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.classification_data import (
     ClassificationData,
     LabelledText,
+    list_languages,
     load_classification_data,
 )
 from xling_jax.eval.classifiers import (
-    C_VALUES,
     CLASSIFIERS,
     NEURAL,
     Examples,
+    default_c_values,
     selection_rule,
     train_classifier,
 )
-from xling_jax.eval.protocols import PROTOCOLS, is_same, list_trainings
-from xling_jax.eval.retrieval import Encode, encode_unique
+from xling_jax.eval.results import Heatmap, markdown_table, percent
+from xling_jax.eval.tasks import Task
+from xling_jax.options import OptionError, option
+from xling_jax.registry import check_choice
 
-__all__ = [
-    "CLASSIFIERS",
-    "C_VALUES",
-    "PROTOCOLS",
-    "ClassificationMatrix",
-    "embed_once",
-    "evaluate_classification",
-    "load_classification_data",
-    "measure_classification",
-    "named_scores",
-]
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
 
-_KINDS = ("accuracy", "oracle", "bag_of_words", "chance")
+_logger = logging.getLogger(__name__)
+
+PROTOCOLS = ("zero-shot", "targeted", "leave-one-out")
+DOCUMENTS = ("sequence", "sentences-mean", "sentences-max", "windows-mean", "windows-max")
+
+_KINDS = {
+    "accuracy": "embeddings",
+    "oracle": "embeddings, selected on the test language's dev split (oracle)",
+    "bag_of_words": "bag of words",
+    "chance": "commonest label",
+}
+_MEANS = ("same", "cross", "all")
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """Trains classifiers on embeddings of labelled text and tests them on all languages.
+
+    `python -m xling_jax.eval.mldoc` makes MLDoc's files from the licensed Reuters corpora.
+    """
+
+    train_languages: tuple[str, ...] | None = option(
+        None, "languages with labels (default: all)", metavar="CODE,CODE"
+    )
+    classifiers: tuple[str, ...] = option(
+        ("logreg",), "logreg (Yu), svm, mlp (LASER), linear (lightweight)", CLASSIFIERS,
+        metavar="NAME,NAME",
+    )  # fmt: skip
+    protocols: tuple[str, ...] = option(
+        ("zero-shot",),
+        "zero-shot: train on each language, test on all; targeted: train, select and test in one; "
+        "leave-one-out: train on all languages but that of the test",
+        PROTOCOLS,
+        metavar="NAME,NAME",
+    )
+    seeds: int = option(5, "runs of mlp and linear", positive=True, metavar="N")
+    seed: int = option(0, "the first seed")
+    c_values: tuple[float, ...] | None = option(
+        None, "inverse regularization strengths to choose from", positive=True, metavar="C,C"
+    )
+    documents: str = option(
+        "sequence",
+        "how a text becomes a vector: as one sequence, cut at the model's longest; or the mean or "
+        "maximum over its sentences, or over windows of 128 words, one every 64",
+        DOCUMENTS,
+    )
+    splitter: str = option(
+        "rule",
+        "where sentences end: at punctuation (rule), or at each separate '.' of tokenised text "
+        "(laser)",
+        ("rule", "laser"),
+    )
+    max_tokens: int | None = option(
+        None, "cut sequences at N tokens (default: the model's longest)", positive=True, metavar="N"
+    )
+
+    baselines: bool = True
+
+    title = "Classification"
+    data_help = "directory of {train,dev,test}.LANG.tsv[.gz], label<TAB>text"
+    several = False
+    examples = """examples:
+  xling evaluate classification --model M --data mldoc/ --train-languages en --output O
+  xling evaluate classification --model M --data mldoc/ --classifiers mlp --seeds 3 --output O
+
+MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldoc.
+"""
+    columns = {"same": "same", "cross": "cross", "all": "all", "en": "en ↔ others"}
+    primary = "cross"
+    axes = ("train", "test")
+    cheap = MappingProxyType({"c_values": (1.0,), "baselines": False})
+
+    def load(
+        self, paths: Sequence[str], languages: Sequence[str] | None
+    ) -> list[ClassificationData]:
+        """Reads labelled text, see `load_classification_data`."""
+        known = list_languages(paths[0])
+        for code in [*(languages or ()), *(self.train_languages or ())]:
+            if code not in known:
+                raise OptionError(f"languages: no text in {code}; there is some in {known}")
+        return [load_classification_data(paths[0], languages)]
+
+    def vector_files(self, data: Sequence[ClassificationData]) -> dict[str, Sequence[str]]:
+        """`train.en.tsv.gz` has `train.en`; a header is no row."""
+        if self.documents != "sequence" or self.max_tokens:
+            raise OptionError("embeddings are of whole texts; leave out documents and max_tokens")
+        return {
+            f"{split}.{code}": part.texts
+            for one in data
+            for split, parts in one.splits.items()
+            for code, part in parts.items()
+        }
+
+    def measure(
+        self, encoder: Any, data: ClassificationData, directory: Path | None = None
+    ) -> dict[str, ClassificationMatrix]:
+        """Every protocol with every classifier; each text is embedded once."""
+        if self.max_tokens is not None:
+            try:
+                encoder = encoder.with_max_length(self.max_tokens)
+            except ValueError as error:
+                raise OptionError(f"max_tokens: {error}") from error
+        mode, _, pooling = self.documents.partition("-")
+        encode = document_encoder(
+            encoder.encode, mode, pooling=pooling or "mean", splitter=self.splitter
+        )
+        texts = [part.texts for split in data.splits.values() for part in split.values()]
+        vectors, ids = encode_unique(encode, texts)
+        matrices = {}
+        for protocol, classifier in itertools.product(
+            dict.fromkeys(self.protocols), dict.fromkeys(self.classifiers)
+        ):
+            # The data alone names the measurement by zero-shot logistic regression.
+            words = [w for w in (protocol, classifier) if w not in ("zero-shot", "logreg")]
+            name = "_".join([data.name, *words]).replace("-", "_")
+            matrices[name] = measure_classification(
+                lambda texts: vectors[ids(texts)],
+                data,
+                protocol=protocol,
+                classifier=classifier,
+                train_languages=self.train_languages,
+                c_values=self.c_values,
+                baselines=self.baselines and classifier == self.classifiers[0],
+                seeds=self._seeds,
+            )
+            mean = percent(matrices[name].mean("all"))
+            _logger.info("%s: %s, %s: %s%%", data.name, protocol, classifier, mean)
+        return matrices
+
+    def settings(
+        self, encoder: Any, outcomes: Mapping[str, ClassificationMatrix]
+    ) -> dict[str, Any]:
+        """The options, and how each classifier was selected."""
+        return {
+            "classifier": ", ".join(self.classifiers),
+            "protocol": ", ".join(self.protocols),
+            "c_values": {
+                name: list(self.c_values or default_c_values(name))
+                for name in self.classifiers
+                if name not in NEURAL
+            },
+            "seeds": self._seeds,
+            "documents": self.documents,
+            "splitter": self.splitter,
+            "max_tokens": self.max_tokens or getattr(encoder, "max_length_tokens", None),
+            "selection": {name: matrix.selection for name, matrix in outcomes.items()},
+        }
+
+    def tables(
+        self, data: Sequence[ClassificationData], outcomes: Mapping[str, ClassificationMatrix]
+    ) -> list[str]:
+        """All means first if there are several measurements, then a section for each."""
+        tables = [classification_table(name, matrix) for name, matrix in outcomes.items()]
+        if len(outcomes) > 1:
+            summary = summary_table(outcomes.values())
+            tables.insert(0, f"## {data[0].name}: accuracy, %\n\n{summary}\n")
+        return tables
+
+    def pictures(
+        self, encoder: Any, data: Sequence[Any], outcomes: Mapping[str, ClassificationMatrix]
+    ) -> Iterator[Heatmap]:
+        """The matrix of each measurement."""
+        for name, matrix in outcomes.items():
+            means = {which: matrix.mean(which) for which in ("same", "cross")}
+            if "bag_of_words" in matrix.accuracies:
+                means["bag of words"] = matrix.mean("cross", "bag_of_words")
+            shown = [f"{what} {percent(value)}" for what, value in _without_nan(means).items()]
+            yield Heatmap(
+                f"{name}.matrix",
+                matrix.accuracies["accuracy"],
+                matrix.train_languages,
+                matrix.test_languages,
+                title=f"{name}: accuracy, %",
+                subtitle=", ".join([matrix.protocol, *shown]),
+                axes=self.axes,
+            )
+
+    def while_training(
+        self, path: str, languages: Sequence[str]
+    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
+        """Trained on English, or else on the first of the languages with training text."""
+        known = list_languages(path)
+        shared = [code for code in languages if code in known]
+        if not shared:
+            raise ValueError(
+                f"{path}: must have text in one of the config's languages {', '.join(languages)}; "
+                f"found {', '.join(known) or 'none'}"
+            )
+        labelled = list(load_classification_data(path, shared).splits["train"])
+        train = "en" if "en" in labelled else labelled[0]
+        task = dataclasses.replace(self, train_languages=(train,))
+        return super(Classification, task).while_training(path, shared)
+
+    def is_logged(self, metric: str) -> bool:
+        """Whether a metric is logged while training."""
+        return metric in ("same", "cross") or metric.startswith("accuracy_")
+
+    @classmethod
+    def summary(cls, results: Mapping[str, Any]) -> list[tuple[str, dict[str, float], str]]:
+        """One row for each protocol and classifier; a data set is named without these."""
+        rows = []
+        for name, matrix in (results.get("matrices") or {}).items():
+            means = (matrix.get("mean") or {}).get("accuracy") or {}
+            scores = {cls.columns[which]: 100 * value for which, value in means.items()}
+            cells = matrix.get("accuracy") or {}
+            out = [value for code, value in (cells.get("en") or {}).items() if code != "en"]
+            back = [row.get("en") for code, row in cells.items() if code != "en"]
+            if out and back and None not in (*out, *back):
+                scores[cls.columns["en"]] = 100 * float(np.mean([*out, *back]))
+            for part in (matrix.get("classifier"), matrix.get("protocol")):
+                name = name.removesuffix(f"_{str(part).replace('-', '_')}")
+            if scores:
+                how = cls.conditions(results.get("settings") or {}, matrix)
+                rows.append((name, scores, how))
+        return rows
+
+    @classmethod
+    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+        """Classifier, protocol, how documents are pooled, number of languages."""
+        documents, languages = settings.get("documents"), matrix.get("test_languages")
+        words = [matrix.get("classifier"), matrix.get("protocol")]
+        words += [documents if documents != "sequence" else None]
+        words += [f"{len(languages)} languages" if languages else None]
+        return ", ".join(filter(None, words))
+
+    @property
+    def _seeds(self) -> list[int]:
+        return list(range(self.seed, self.seed + self.seeds))
 
 
 @dataclass(frozen=True)
@@ -50,16 +281,16 @@ class ClassificationMatrix:
         train_languages: names of the rows; "itself" and "the others" where the protocol has one
             row for all languages.
         test_languages: names of the columns.
-        accuracies: "accuracy" (on embeddings), where there is other development text "oracle"
-            (selected on that of the test language), and with baselines "bag_of_words" and
-            "chance" (always the most frequent training label), to [train, test] float64 in
-            [0, 1], means over the seeds; NaN where not measured.
-        by_seed: "accuracy" and "oracle" to [seeds, train, test].
-        labels: what is told apart.
-        test_split: the split that measured.
+        accuracies: "accuracy" (on embeddings), where there is development text beside the test
+            text "oracle" (selected on that of the test language), and with baselines
+            "bag_of_words" and "chance" (always the commonest training label) -> [train, test]
+            float64 in [0, 1], means over the seeds; NaN where not measured.
+        by_seed: "accuracy" and "oracle" -> [seeds, train, test].
+        labels: of the training text.
+        test_split: the split that was tested on.
         protocol: one of `PROTOCOLS`.
         classifier: one of `CLASSIFIERS`.
-        seeds: of the classifier; one for `logreg` and `svm`, which draw nothing but folds.
+        seeds: of the classifier; one for `logreg` and `svm`, where only folds are random.
         selection: the rule that selected the classifier.
         chosen: what was selected in each training, C or the epoch, for each seed.
         num_train: training texts of each training.
@@ -96,27 +327,38 @@ class ClassificationMatrix:
         row = self.train_languages.index(train_language)
         return _mean(self.accuracies[kind][row][self._cells("cross")[row]])
 
+    @property
+    def deviations(self) -> dict[str, np.ndarray]:
+        """For each kind in `by_seed` [train, test] standard deviations; empty for one seed."""
+        if len(self.seeds) < 2:
+            return {}
+        return {kind: np.std(values, axis=0, ddof=1) for kind, values in self.by_seed.items()}
+
+    def scores(self, name: str) -> dict[str, float]:
+        """The named numbers of a data set, in [0, 1]; the primary one is `NAME/cross`.
+
+        `NAME/same`, `NAME/cross`, `NAME/all`, `NAME/x_cross_TRAIN`, `NAME/accuracy_TRAIN_TEST`,
+        with several seeds `NAME/cross_sd`, with an oracle `NAME/oracle_cross` and with baselines
+        `NAME/bag_of_words_cross`, and so on.
+        """
+        scores = {}
+        for kind, values in self.accuracies.items():
+            prefix = "" if kind == "accuracy" else f"{kind}_"
+            for which in _MEANS:
+                scores[f"{prefix}{which}"] = self.mean(which, kind)
+                scores[f"{prefix}{which}_sd"] = self.spread(which, kind)
+            for row, train in enumerate(self.train_languages if kind == "accuracy" else ()):
+                word = train.replace(" ", "_")
+                scores[f"x_cross_{word}"] = self.x_cross(train)
+                for column, test in enumerate(self.test_languages):
+                    scores[f"accuracy_{word}_{test}"] = float(values[row, column])
+        return {f"{name}/{metric}": value for metric, value in _without_nan(scores).items()}
+
     def to_dict(self) -> dict:
-        """As plain numbers for JSON; means without a cell are left out."""
-        kinds = ("same", "cross", "all")
-        means = {
-            kind: {which: self.mean(which, kind) for which in kinds} for kind in self.accuracies
-        }
-        spreads = {
-            kind: {which: self.spread(which, kind) for which in kinds} for kind in self.by_seed
-        }
-        deviations = {
-            f"{kind}_sd": np.std(values, axis=0, ddof=1)
-            for kind, values in self.by_seed.items()
-            if len(self.seeds) > 1
-        }
-        tables = {
-            kind: {
-                row: {code: _or_none(v) for code, v in zip(self.test_languages, values[index])}
-                for index, row in enumerate(self.train_languages)
-            }
-            for kind, values in (self.accuracies | deviations).items()
-        }
+        """As plain values for JSON; means without a cell are left out, other cells are None."""
+        tables = self.accuracies | {f"{kind}_sd": v for kind, v in self.deviations.items()}
+        means = {kind: {w: self.mean(w, kind) for w in _MEANS} for kind in self.accuracies}
+        spreads = {kind: {w: self.spread(w, kind) for w in _MEANS} for kind in self.by_seed}
         return {
             "train_languages": list(self.train_languages),
             "test_languages": list(self.test_languages),
@@ -132,17 +374,78 @@ class ClassificationMatrix:
             "mean": {kind: _without_nan(values) for kind, values in means.items()},
             "spread": {kind: _without_nan(values) for kind, values in spreads.items()},
             "x_cross": _without_nan({code: self.x_cross(code) for code in self.train_languages}),
-            **tables,
+            **{
+                kind: {
+                    row: {
+                        code: None if np.isnan(value) else float(value)
+                        for code, value in zip(self.test_languages, values[index])
+                    }
+                    for index, row in enumerate(self.train_languages)
+                }
+                for kind, values in tables.items()
+            },
         }
 
     def _cells(self, which: str) -> np.ndarray:
+        """[train, test] bool."""
+        protocol = self.protocol
         same = np.array(
             [
-                [is_same(self.protocol, row, column) for column in self.test_languages]
+                [
+                    protocol == "targeted" or (protocol == "zero-shot" and row == column)
+                    for column in self.test_languages
+                ]
                 for row in self.train_languages
             ]
         )
         return {"same": same, "cross": ~same, "all": np.ones_like(same)}[which]
+
+
+class Training(NamedTuple):
+    """One training: the row of the table that it fills, and the languages on either side."""
+
+    row: str
+    train: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+def list_trainings(
+    protocol: str, train_languages: Sequence[str], test_languages: Collection[str]
+) -> list[Training]:
+    """Lists the trainings of a protocol.
+
+    `zero-shot` trains on each language and tests on all. `targeted` trains, selects and tests in
+    one language; what Yu et al. (2018) call targeted, a zero-shot classifier selected in the test
+    language, is the oracle of zero-shot. `leave-one-out` trains on all languages but the one it
+    tests on.
+
+    Args:
+        protocol: one of `PROTOCOLS`.
+        train_languages: those with training text, in the order of the table.
+        test_languages: those with test text, in the order of the table.
+
+    Returns:
+        The trainings; the rows are languages, or "itself", or "the others".
+
+    Raises:
+        ValueError: if the protocol is unknown or the languages leave nothing to measure.
+    """
+    check_choice("protocol", protocol, PROTOCOLS)
+    tests = tuple(test_languages)
+    if protocol == "zero-shot":
+        trainings = [Training(code, (code,), tests) for code in train_languages]
+    elif protocol == "targeted":
+        both = [code for code in tests if code in train_languages]
+        trainings = [Training("itself", (code,), (code,)) for code in both]
+    else:
+        others = {code: tuple(c for c in train_languages if c != code) for code in tests}
+        trainings = [Training("the others", others[c], (c,)) for c in tests if others[c]]
+    if not trainings:
+        raise ValueError(
+            f"{protocol} needs training text for one of the test languages {', '.join(tests)}; "
+            f"there is some in {', '.join(train_languages) or 'none'}"
+        )
+    return trainings
 
 
 def measure_classification(
@@ -161,16 +464,16 @@ def measure_classification(
 
     Args:
         encode: texts to [n, dim] embeddings; called once, with each text once.
-        data: labelled text. Where it has both dev and test, the classifier is selected on the dev
-            split of the training languages; where only one of them, which then measures, on the
-            training text. Test languages choose nothing, but for the oracle.
+        data: labelled text. With both dev and test, the classifier is selected on the dev split
+            of the training languages; with one of them only, that one is tested on and the
+            training text selects. Test languages select nothing, except for the oracle.
         protocol: one of `PROTOCOLS`.
         classifier: one of `CLASSIFIERS`.
-        train_languages: languages that may teach; None: every one with training text.
+        train_languages: languages that may be trained on; None: all with training text.
         c_values: of `logreg` and `svm`, inverse regularization strengths to choose from; a single
-            one saves the search. None: the classifier's own, C_VALUES of `logreg`.
+            one saves the search. None: those of `default_c_values`.
         baselines: whether to measure chance and a bag of words too.
-        oracle: whether to select also on the dev split of each test language.
+        oracle: whether to select on the dev split of each test language too.
         seeds: of the classifier; `logreg` and `svm` use the first.
 
     Returns:
@@ -180,46 +483,60 @@ def measure_classification(
         ValueError: if a training language has no training text or only one label, a setting is
             unknown, or an embedding is not finite.
     """
-    train, test, dev = _splits(data)
+    train, test = data.splits["train"], data.splits[data.test_split]
+    dev = data.splits.get("dev", {}) if data.test_split == "test" else {}
     pool = tuple(train if train_languages is None else train_languages)
     for code in pool:
         if code not in train:
             raise ValueError(f"no training text in {code}; there is some in {', '.join(train)}")
     trainings = list_trainings(protocol, pool, test)
-    taught = [_training_text(train, training.train) for training in trainings]
+    joined = {training: _training_text(train, training.train) for training in trainings}
     embed = _embedder(encode, [*(train[code] for code in pool), *test.values(), *dev.values()])
-    settings = {"c_values": c_values, "seeds": _needed_seeds(classifier, seeds)}
+    if not seeds:
+        raise ValueError("seeds must hold at least one; got none")
+    # Others than the neural classifiers draw nothing but the folds of a cross-validation.
+    seeds = tuple(seeds) if classifier in NEURAL else tuple(seeds)[:1]
+    settings = {"c_values": c_values, "seeds": seeds}
     rows = tuple(dict.fromkeys(training.row for training in trainings))
     columns = tuple(code for code in test if any(code in t.tests for t in trainings))
-    shape = (len(settings["seeds"]), len(rows), len(columns))
-    scores = {kind: np.full(shape, np.nan) for kind in _KINDS[: None if baselines else 2]}
+    shape = (len(seeds), len(rows), len(columns))
+    scores = {kind: np.full(shape, np.nan) for kind in _KINDS}
     chosen, num_train, num_dev = {}, {}, 0
-    for training, part in zip(trainings, taught):
-        held_out = _join(dev, [code for code in training.train if code in dev])
+    for training, text in joined.items():
+        held_out = _join([dev[code] for code in training.train if code in dev])
         tests = {code: test[code] for code in training.tests}
-        oracles = {code: dev[code] for code in training.tests if oracle and code in dev}
         name = training.row if protocol == "zero-shot" else training.tests[0]
-        measured, chosen[name] = _measure_training(
-            classifier, embed, part, held_out, tests, oracles, settings
+        selected, by_oracle = train_classifier(
+            classifier,
+            embed(text),
+            embed(held_out) if held_out else None,
+            {code: embed(dev[code]) for code in tests if oracle and code in dev},
+            **settings,
         )
+        chosen[name] = [one.chosen for one in selected]
+        for code in tests:
+            examples = embed(test[code])
+            cell = np.s_[:, rows.index(training.row), columns.index(code)]
+            scores["accuracy"][cell] = [one.accuracy(examples) for one in selected]
+            if code in by_oracle[0]:
+                scores["oracle"][cell] = [one[code].accuracy(examples) for one in by_oracle]
         if baselines:
-            measured |= _measure_baselines(part, held_out, tests, settings)
-        for kind, by_test in measured.items():
-            for code, values in by_test.items():
-                scores[kind][:, rows.index(training.row), columns.index(code)] = values
-        num_train[name] = len(part.texts)
+            for kind, by_test in _measure_baselines(text, held_out, tests, settings).items():
+                for code, value in by_test.items():
+                    scores[kind][:, rows.index(training.row), columns.index(code)] = value
+        num_train[name] = len(text.texts)
         num_dev += held_out is not None
     scores = {kind: values for kind, values in scores.items() if not np.isnan(values).all()}
     return ClassificationMatrix(
         train_languages=rows,
         test_languages=columns,
         accuracies={kind: values.mean(axis=0) for kind, values in scores.items()},
-        by_seed={kind: scores[kind] for kind in _KINDS[:2] if kind in scores},
+        by_seed={kind: scores[kind] for kind in ("accuracy", "oracle") if kind in scores},
         labels=data.labels,
         test_split=data.test_split,
         protocol=protocol,
         classifier=classifier,
-        seeds=settings["seeds"],
+        seeds=seeds,
         selection=selection_rule(classifier, c_values, num_dev, len(trainings)),
         chosen=chosen,
         num_train=num_train,
@@ -227,81 +544,64 @@ def measure_classification(
     )
 
 
-def embed_once(encode: Encode, data: ClassificationData) -> Encode:
-    """Embeds all text of a data set now, for measuring it several times.
-
-    Args:
-        encode: texts to [n, dim] embeddings; called once, with each text once.
-        data: labelled text.
-
-    Returns:
-        The function from texts of `data` to their embeddings.
-    """
-    parts = [part for split in data.splits.values() for part in split.values()]
-    vectors, ids = encode_unique(encode, [part.texts for part in parts])
-    return lambda texts: vectors[ids(texts)]
-
-
-def evaluate_classification(
-    encode: Encode, data: ClassificationData, **settings
-) -> dict[str, float]:
-    """Measures cross-lingual classification as named numbers, for training loops and tables.
-
-    Args:
-        encode: texts to [n, dim] embeddings.
-        data: labelled text.
-        **settings: see `measure_classification`; `c_values=(1.0,)` and `baselines=False` make it
-            cheap.
-
-    Returns:
-        `NAME/same`, `NAME/cross`, `NAME/all`, `NAME/x_cross_TRAIN`, `NAME/accuracy_TRAIN_TEST`,
-        with several seeds `NAME/cross_sd`, with an oracle `NAME/oracle_cross` and with baselines
-        `NAME/bag_of_words_cross` and so on, in [0, 1]. The primary one is `NAME/cross`.
-
-    Raises:
-        ValueError: as `measure_classification`.
-    """
-    return named_scores(data.name, measure_classification(encode, data, **settings))
+def classification_table(name: str, matrix: ClassificationMatrix) -> str:
+    """Returns the Markdown section of one data set, protocol and classifier."""
+    kinds = [kind for kind in _KINDS if kind in matrix.accuracies]
+    means = [
+        [_KINDS[kind], *(_cell(matrix.mean(w, kind), matrix.spread(w, kind)) for w in _MEANS)]
+        for kind in kinds
+    ]
+    described = f"{len(matrix.labels)} labels; {matrix.selection}."
+    if len(matrix.seeds) > 1:
+        described += f" Mean ± standard deviation over {len(matrix.seeds)} seeds."
+    title = f"{name}: {matrix.protocol}, {matrix.classifier}: accuracy on {matrix.test_split} text"
+    sections = [f"## {title}, %", described, markdown_table(["features", *_MEANS], means)]
+    for kind in kinds:
+        values = matrix.accuracies[kind]
+        spread = matrix.deviations.get(kind, np.full_like(values, np.nan))
+        rows = [
+            [
+                f"**{row}**",
+                *map(_cell, values[index], spread[index]),
+                percent(matrix.x_cross(row, kind)),
+            ]
+            for index, row in enumerate(matrix.train_languages)
+        ]
+        header = [f"{_KINDS[kind]}, train \\ test", *matrix.test_languages, "X_cross"]
+        sections.append(markdown_table(header, rows))
+    return "\n\n".join(sections) + "\n"
 
 
-def named_scores(name: str, matrix: ClassificationMatrix) -> dict[str, float]:
-    """Returns a matrix as the named numbers of `evaluate_classification`."""
-    scores = {}
-    for kind, values in matrix.accuracies.items():
-        prefix = "" if kind == "accuracy" else f"{kind}_"
-        for which in ("same", "cross", "all"):
-            scores[prefix + which] = matrix.mean(which, kind)
-            scores[f"{prefix}{which}_sd"] = matrix.spread(which, kind)
-        if kind == "accuracy":
-            for row, train in enumerate(matrix.train_languages):
-                train = train.replace(" ", "_")
-                scores[f"x_cross_{train}"] = matrix.x_cross(matrix.train_languages[row])
-                for column, test in enumerate(matrix.test_languages):
-                    scores[f"accuracy_{train}_{test}"] = float(values[row, column])
-    return {f"{name}/{metric}": value for metric, value in _without_nan(scores).items()}
+def summary_table(matrices: Collection[ClassificationMatrix]) -> str:
+    """Returns one Markdown table of several protocols and classifiers on one data set."""
+    header, rows = ["protocol", "classifier", *_MEANS, "oracle"], []
+    for matrix in matrices:
+        which = "same" if matrix.protocol == "targeted" else "cross"
+        row = [matrix.protocol, matrix.classifier]
+        row += [_cell(matrix.mean(w), matrix.spread(w)) for w in _MEANS]
+        if "oracle" in matrix.accuracies:
+            row.append(_cell(matrix.mean(which, "oracle"), matrix.spread(which, "oracle")))
+        rows.append(row if len(row) == len(header) else [*row, ""])
+    return markdown_table(header, rows)
 
 
-def _splits(data: ClassificationData) -> tuple[dict, dict, dict]:
-    """Training text, the text that measures, and the text that selects, by language."""
-    selects = data.test_split == "test"
-    dev = data.splits.get("dev", {}) if selects else {}
-    return data.splits["train"], data.splits[data.test_split], dev
+def _cell(mean: float, spread: float) -> str:
+    return percent(mean) + ("" if np.isnan(spread) else f" ± {percent(spread)}")
 
 
-def _join(parts: dict[str, LabelledText], languages: Sequence[str]) -> LabelledText | None:
+def _join(parts: Sequence[LabelledText]) -> LabelledText | None:
     """The text of several languages as one; None without a language."""
-    chosen = [parts[code] for code in languages]
-    if not chosen:
+    if not parts:
         return None
     return LabelledText(
-        [text for part in chosen for text in part.texts],
-        [label for part in chosen for label in part.labels],
+        [text for part in parts for text in part.texts],
+        [label for part in parts for label in part.labels],
     )
 
 
-def _training_text(train: dict[str, LabelledText], languages: Sequence[str]) -> LabelledText:
-    """The training text of several languages, if it can be learned from."""
-    joined = _join(train, languages)
+def _training_text(train: Mapping[str, LabelledText], languages: Sequence[str]) -> LabelledText:
+    """The training text of several languages, which must have two labels."""
+    joined = _join([train[code] for code in languages])
     if len(set(joined.labels)) < 2:
         raise ValueError(f"training needs two labels; the text in {', '.join(languages)} has one")
     return joined
@@ -319,69 +619,35 @@ def _embedder(encode: Encode, parts: Sequence[LabelledText]) -> Callable[[Labell
     return lambda part: Examples(vectors[ids(part.texts)], part.labels)
 
 
-def _needed_seeds(classifier: str, seeds: Sequence[int]) -> tuple[int, ...]:
-    """The seeds; only the first where no more than the folds of a cross-validation would change."""
-    if not seeds:
-        raise ValueError("seeds must hold at least one; got none")
-    return tuple(seeds) if classifier in NEURAL else tuple(seeds)[:1]
-
-
-def _measure_training(
-    classifier: str,
-    embed: Callable[[LabelledText], Examples],
-    part: LabelledText,
-    held_out: LabelledText | None,
-    tests: dict[str, LabelledText],
-    oracles: dict[str, LabelledText],
-    settings: dict,
-) -> tuple[dict[str, dict[str, list[float]]], list[float]]:
-    """Accuracies by kind, test language and seed; and what was selected for each seed."""
-    selected, known = train_classifier(
-        classifier,
-        embed(part),
-        embed(held_out) if held_out else None,
-        {code: embed(dev) for code, dev in oracles.items()},
-        **settings,
-    )
-    measured: dict[str, dict[str, list[float]]] = {"accuracy": {}, "oracle": {}}
-    for code, text in tests.items():
-        examples = embed(text)
-        measured["accuracy"][code] = [one.accuracy(examples) for one in selected]
-        if code in known[0]:
-            measured["oracle"][code] = [one[code].accuracy(examples) for one in known]
-    return measured, [one.chosen for one in selected]
-
-
 def _measure_baselines(
-    part: LabelledText, held_out: LabelledText | None, tests: dict[str, LabelledText], settings
+    text: LabelledText,
+    held_out: LabelledText | None,
+    tests: Mapping[str, LabelledText],
+    settings: Mapping[str, Any],
 ) -> dict[str, dict[str, float]]:
     """Accuracies by kind and test language of a bag of words and of the commonest label."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    # One-letter words count too: some languages have them, and single characters of Chinese.
+    # One-letter words count too: some languages have them, and Chinese has single characters.
     vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
-    vectorizer.fit([*part.texts, "word"])  # "word": a vocabulary even for texts without any.
+    vectorizer.fit([*text.texts, "word"])  # "word": a vocabulary even for texts without any.
 
-    def embed(text: LabelledText) -> Examples:
-        return Examples(vectorizer.transform(text.texts), text.labels)
+    def embed(part: LabelledText) -> Examples:
+        return Examples(vectorizer.transform(part.texts), part.labels)
 
-    settings = settings | {"seeds": settings["seeds"][:1]}
+    settings = {**settings, "seeds": settings["seeds"][:1]}
     dev = embed(held_out) if held_out else None
-    (selected,), _ = train_classifier("logreg", embed(part), dev, {}, **settings)
-    names, counts = np.unique(part.labels, return_counts=True)
+    (selected,), _ = train_classifier("logreg", embed(text), dev, {}, **settings)
+    names, counts = np.unique(text.labels, return_counts=True)
     commonest = names[counts.argmax()]
     return {
-        "bag_of_words": {code: selected.accuracy(embed(text)) for code, text in tests.items()},
+        "bag_of_words": {code: selected.accuracy(embed(part)) for code, part in tests.items()},
         "chance": {c: float(np.mean(np.array(t.labels) == commonest)) for c, t in tests.items()},
     }
 
 
 def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if values.size else float("nan")
-
-
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _without_nan(values: dict[str, float]) -> dict[str, float]:

@@ -31,11 +31,13 @@ class ClassificationData:
 
     Attributes:
         name: begins the names of its metrics.
-        splits: "train", "dev", "test" (those there are), to language, to texts with labels.
+        splits: "train", "dev", "test", as far as there are any -> language -> labelled texts.
+        path: where it was read from.
     """
 
     name: str
     splits: dict[str, dict[str, LabelledText]]
+    path: str = ""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -46,7 +48,7 @@ class ClassificationData:
 
     @property
     def test_split(self) -> str:
-        """The split that measures: "test", or "dev" where there is none."""
+        """The split to test on: "test", or "dev" where there is none."""
         return "test" if "test" in self.splits else "dev"
 
     @property
@@ -59,32 +61,44 @@ class ClassificationData:
             for kind, column in (("texts", part.texts), ("labels", part.labels))
         )
 
+    @property
+    def size(self) -> str:
+        """Texts of each split, in words."""
+        return ", ".join(
+            f"{sum(len(part.texts) for part in parts.values())} {split} texts"
+            for split, parts in self.splits.items()
+        )
+
+    @property
+    def description(self) -> dict[str, str]:
+        """What was measured, as plain values."""
+        return {"name": self.name, "path": self.path, "sha256": self.fingerprint}
+
 
 def list_languages(directory: str | Path) -> list[str]:
-    """Returns the languages that a directory has files of, sorted."""
+    """Returns the languages of the files in a directory, sorted."""
     found = _find_files(Path(directory).expanduser())
     return sorted({code for files in found.values() for code in files})
 
 
 def load_classification_data(
-    directory: str | Path, languages: Sequence[str] | None = None
+    path: str | Path, languages: Sequence[str] | None = None
 ) -> ClassificationData:
     """Reads `{train,dev,test}.LANG.tsv` files of `label<TAB>text`.
 
     Args:
-        directory: holds the files, maybe compressed. A first line with the cells `label` and
-            `text` is a header; then further columns are allowed and ignored.
-        languages: those wanted, in this order; None takes all, by name.
+        path: directory of the files, possibly compressed. A first line with the cells `label` and
+            `text` is a header, and further columns are then ignored.
+        languages: those to read, in this order; None for all, sorted.
 
     Returns:
         The data, with `train` and at least one of `dev` and `test`.
 
     Raises:
-        ValueError: if a split or language is missing or a file breaks a rule; file and line are
-            named.
+        ValueError: if a split or language is missing or a file breaks a rule; names file and line.
         OSError: if a file cannot be read.
     """
-    directory = Path(directory).expanduser()
+    directory = Path(path).expanduser()
     found = _find_files(directory)
     if "train" not in found or len(found) < 2:
         raise ValueError(
@@ -99,7 +113,7 @@ def load_classification_data(
         split: {code: _read(files[code]) for code in wanted if code in files}
         for split, files in found.items()
     }
-    data = ClassificationData(metric_name(directory.resolve()), splits)
+    data = ClassificationData(metric_name(directory.resolve()), splits, str(path))
     for split in ("train", data.test_split):
         if not data.splits[split]:
             raise ValueError(f"{directory}: none of {', '.join(wanted)} has a {split} file")
@@ -114,7 +128,7 @@ def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
             other = found.setdefault(match["split"], {}).setdefault(match["language"], file)
             if other != file:
                 raise ValueError(
-                    f"{file}: there must be one file of its kind; remove it or {other}"
+                    f"{file}: there must be one file a split and language; remove it or {other}"
                 )
     return found
 

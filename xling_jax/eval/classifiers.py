@@ -1,8 +1,8 @@
 """Classifiers by name, and how each is selected on development text.
 
-`logreg` (Yu et al. 2018) and `svm` choose the strength of their regularization, `mlp` (LASER) and
-`linear` (the lightweight model, LASER's schedule) the epoch. Selection knows the training language
-only; beside it stand oracles, which choose on other development text what they could not know.
+Of `logreg` (Yu et al. 2018) and `svm` the regularization strength is selected, of `mlp` (LASER) and
+`linear` (the lightweight model, with LASER's schedule) the epoch. Selection uses the training
+language only; oracles select on other development text, which no real classifier could.
 """
 
 import logging
@@ -12,27 +12,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xling_jax.eval import mlp
+from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
 
-NEURAL = {"mlp": mlp.LASER, "linear": mlp.LINEAR}
+NEURAL = ("mlp", "linear")
 CLASSIFIERS = ("logreg", "svm", *NEURAL)
 
-# Choice: Yu et al. (2018) use logistic regression without naming the grid. The SVM's sees vectors
-# of a length near sqrt(dim), of which larger values separate all and only take long.
+# Choice: Yu et al. (2018) do not give the grid of their logistic regression. The SVM sees vectors
+# of length near sqrt(dim); with larger values it separates everything and takes long.
 C_VALUES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 SVM_C_VALUES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _NUM_FOLDS = 5
 _MAX_ITERATIONS = {"logreg": 2000, "svm": 1000}
-# Choice: without development text the epoch is chosen on this share of the training text, which
-# is not trained on; MLDoc has development text.
+# Choice: without development text the epoch is selected on this share of the training text, which
+# is then not trained on. MLDoc has development text.
 _HELD_OUT_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Features [n, dim], dense or sparse, and the labels of the n rows."""
+    """Features [n, dim], dense or sparse, and the label of each row."""
 
     features: np.ndarray
     labels: Sequence[str]
@@ -43,7 +43,7 @@ class Selected:
     """A trained classifier.
 
     Attributes:
-        predict: features [n, dim] to n labels.
+        predict: features [n, dim] -> n labels.
         chosen: what was selected: C, or the epoch, from 1.
     """
 
@@ -64,27 +64,26 @@ def train_classifier(
     c_values: Sequence[float] | None = None,
     seeds: Sequence[int] = (0,),
 ) -> tuple[list[Selected], list[dict[str, Selected]]]:
-    """Trains a classifier and selects it on development text, and on that of every oracle.
+    """Trains a classifier and selects it on development text, and again on that of each oracle.
 
     Args:
         name: one of `CLASSIFIERS`.
-        train: at least two labels.
-        dev: what selects; without it `logreg` and `svm` cross-validate on the training text, the
-            neural ones hold a tenth of it out.
-        oracles: development text that selects once more, by name.
+        train: of at least two labels.
+        dev: to select on; without it `logreg` and `svm` cross-validate on the training text, and
+            the neural ones hold out a tenth of it.
+        oracles: development text to select on once more, by name.
         c_values: inverse regularization strengths to choose from; a single one saves the search.
             None: those of `default_c_values`.
         seeds: of first weights, order and dropout, or of the folds.
 
     Returns:
-        The classifier selected for each seed, and for each seed those of the oracles. Where no
-        chance is involved, one fit serves all seeds.
+        The classifier selected for each seed, and for each seed those of the oracles. Where
+        nothing is random, one fit serves all seeds.
 
     Raises:
         ValueError: if the name is unknown or `c_values` is empty or not positive.
     """
-    if name not in CLASSIFIERS:
-        raise ValueError(f"classifier must be one of {', '.join(CLASSIFIERS)}; got {name!r}")
+    check_choice("classifier", name, CLASSIFIERS)
     c_values = default_c_values(name) if c_values is None else c_values
     if not c_values or min(c_values) <= 0:
         raise ValueError(f"c_values must be positive, at least one; got {list(c_values)}")
@@ -92,7 +91,7 @@ def train_classifier(
         return _train_neural(name, train, dev, oracles, seeds)
     from threadpoolctl import threadpool_limits
 
-    # These problems are too small for threads: on two busy cores they made a fit 50 times slower.
+    # The problems are too small for threads, which made a fit 50 times slower on two busy cores.
     with threadpool_limits(1):
         return _train_by_c(name, train, dev, oracles, sorted(c_values), seeds)
 
@@ -103,7 +102,7 @@ def default_c_values(name: str) -> tuple[float, ...]:
 
 
 def selection_rule(name: str, c_values: Sequence[float] | None, num_dev: int, num_rows: int) -> str:
-    """Says how a classifier is selected where `num_dev` of `num_rows` trainings have dev text."""
+    """How a classifier is selected where `num_dev` of `num_rows` trainings have dev text."""
     if name in NEURAL:
         where, otherwise = "last epoch of best accuracy", f"{_HELD_OUT_SHARE:.0%} held out of it"
     else:
@@ -130,7 +129,7 @@ def _train_by_c(name, train, dev, oracles, c_values, seeds):
 
     def select(examples: Examples) -> Selected:
         scores = [fit(c).accuracy(examples) for c in c_values]
-        return fit(c_values[int(np.argmax(scores))])  # Of equals the smallest.
+        return fit(c_values[int(np.argmax(scores))])  # the smallest of the best
 
     if len(c_values) == 1:
         selected = [fit(c_values[0])] * len(seeds)
@@ -145,6 +144,9 @@ def _train_by_c(name, train, dev, oracles, c_values, seeds):
 
 def _train_neural(name, train, dev, oracles, seeds):
     """`mlp` and `linear`; all seeds at once."""
+    from xling_jax.eval import mlp
+
+    schedule = {"mlp": mlp.LASER, "linear": mlp.LINEAR}[name]
     names, labels = np.unique(np.array(train.labels), return_inverse=True)
     index = {label: number for number, label in enumerate(names.tolist())}
     features = np.asarray(train.features, np.float32)
@@ -169,7 +171,7 @@ def _train_neural(name, train, dev, oracles, seeds):
         dev_features.append(features)
         dev_labels.append(labels)
     trained = mlp.train(
-        NEURAL[name],
+        schedule,
         features,
         labels,
         len(names),
@@ -192,13 +194,13 @@ def _train_neural(name, train, dev, oracles, seeds):
 
 
 def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
-    """[n] bool, a tenth of each label's rows by lot; the labels stay trained on."""
+    """[n] bool, a random tenth of each label's rows; every label is still trained on."""
     rng = np.random.default_rng([seed, 2])
     held = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
         held[rows[: round(_HELD_OUT_SHARE * len(rows))]] = True
-    if not held.any():  # Tiny data: one row of the commonest label.
+    if not held.any():  # tiny data: one row of the commonest label
         held[np.flatnonzero(labels == np.bincount(labels).argmax())[-1]] = True
     return held
 
@@ -206,8 +208,8 @@ def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
 def _conditioning(train) -> Callable:
     """The function from features to those that a solver converges on.
 
-    One shift and one scale for all features, from the training text: this changes what a value of
-    C means and the time the solver takes, not which functions are learnable. Sparse features stay.
+    All features are shifted and scaled alike, by the training text: this changes the meaning of C
+    and the time the solver takes, not which functions can be learned. Sparse features stay.
     """
     from scipy.sparse import issparse
 
@@ -220,13 +222,13 @@ def _conditioning(train) -> Callable:
 
 
 def _cross_validate(name: str, features, labels: np.ndarray, c_values, seed: int) -> float:
-    """The value with the most right answers over the folds; of equals the smallest."""
+    """The value with the most right answers over the folds, the smallest of several."""
     from sklearn.model_selection import StratifiedKFold
 
     folds = StratifiedKFold(_num_folds(labels), shuffle=True, random_state=seed)
     correct = np.zeros(len(c_values), np.int64)
     with warnings.catch_warnings():
-        # A label rarer than the number of folds is in some folds only; that is fine here.
+        # A label with fewer rows than folds is missing from some folds, which is fine here.
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
         splits = list(folds.split(np.zeros(len(labels)), labels))
     for fit_rows, held_rows in splits:
@@ -241,7 +243,7 @@ def _num_folds(labels: np.ndarray) -> int:
 
 
 def _fit(name: str, features, labels: np.ndarray, c: float):
-    """A multinomial logistic regression or a linear SVM, one label against the rest; L2."""
+    """A multinomial logistic regression, or a linear SVM, one-versus-rest; with L2 penalty."""
     from sklearn.dummy import DummyClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

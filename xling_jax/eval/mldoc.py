@@ -1,14 +1,16 @@
-"""MLDoc: Reuters news in eight languages under four topics, built from the licensed corpora.
+"""`python -m xling_jax.eval.mldoc`: MLDoc, Reuters news in eight languages on four topics.
 
 Schwenk and Li (2018) publish only which documents belong to it, as lists of index entries
 (https://github.com/facebookresearch/MLDoc). The news themselves are RCV1 and RCV2, which NIST
-gives out under a licence of its own (https://trec.nist.gov/data/reuters/reuters.html); nothing
-here downloads them.
+distributes under its own licence (https://trec.nist.gov/data/reuters/reuters.html); nothing is
+downloaded here.
 """
 
+import argparse
 import logging
 import os
 import re
+import sys
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +18,11 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from xling_jax.files.whole import atomic_directory
+from xling_jax.options import OptionError
 
 _logger = logging.getLogger(__name__)
 
-# The names in the lists, to the codes of our files.
+# Names in the lists -> codes of our files.
 LANGUAGES = {
     "english": "en",
     "german": "de",
@@ -37,6 +40,14 @@ _TOPICS = {"CCAT": "C", "ECAT": "E", "GCAT": "G", "MCAT": "M"}
 _TOPIC_CODES = ".//codes[@class='bip:topics:1.0']/code"
 _ENTRY = re.compile(r"(?P<folder>[^-\s/\\]+)-(?P<name>[^\s/\\]+)")
 _COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
+
+_EXAMPLE = """\
+example:
+  git clone https://github.com/facebookresearch/MLDoc
+  python -m xling_jax.eval.mldoc --rcv rcv1 RCV2_Multilingual_Corpus \\
+      --indices MLDoc/mldoc-indices --languages en,de,fr,es,it --output mldoc
+  xling evaluate classification --model M --data mldoc --classifiers mlp --output O
+"""
 
 
 class Entry(NamedTuple):
@@ -69,15 +80,16 @@ def build_mldoc(
             archives of them, named as in the lists (19970617, REUTFR11).
         index_directory: the lists, english.train.1000, english.dev, english.test and so on.
         output: the directory to write, replaced if it exists.
-        languages: codes, such as en and de; None takes all that have their three lists.
-        train_size: which training list, of 1000, 2000, 5000 or 10000 documents.
-        clean: drop Reuters' copyright line and close up "Co ." and "Inc ." as LASER does.
+        languages: codes, such as en and de; None for all that have their three lists.
+        train_size: of the training list: 1000, 2000, 5000 or 10000 documents.
+        clean: drop Reuters' copyright line and rejoin "Co ." and "Inc ." as LASER does.
 
     Returns:
         The number of documents of each file written.
 
     Raises:
-        ValueError: if a list or a document is missing, broken, or not under one of the topics.
+        OptionError: if a language or the size is unknown.
+        ValueError: if a list or document is missing or broken, or has not exactly one topic.
         OSError: if reading or writing fails.
     """
     lists = _find_lists(Path(index_directory).expanduser(), languages, train_size)
@@ -120,7 +132,7 @@ def read_newsml(content: bytes, where: str, *, clean: bool = True) -> tuple[str,
         The topic, C, E, G or M; and the text of its paragraphs on one line.
 
     Raises:
-        ValueError: if it is no XML, or not under exactly one of the topics.
+        ValueError: if it is not XML, or has not exactly one topic.
     """
     try:
         item = ElementTree.fromstring(content)
@@ -144,10 +156,11 @@ def _find_lists(
 ) -> dict[str, Path]:
     """The files to write, to their lists."""
     if train_size not in TRAIN_SIZES:
-        raise ValueError(f"train_size must be one of {TRAIN_SIZES}; got {train_size}")
+        raise OptionError(f"train_size must be one of {TRAIN_SIZES}; got {train_size}")
     unknown = [code for code in languages or () if code not in LANGUAGES.values()]
     if unknown:
-        raise ValueError(f"MLDoc has no {unknown[0]}; it has {', '.join(LANGUAGES.values())}")
+        known = ", ".join(LANGUAGES.values())
+        raise OptionError(f"languages: MLDoc has no {unknown[0]}; it has {known}")
     parts = {"train": f"train.{train_size}", "dev": "dev", "test": "test"}
     found = {}
     for name, code in LANGUAGES.items():
@@ -188,7 +201,7 @@ def _find_documents(
         if not Path(root).expanduser().is_dir():
             raise ValueError(f"{root}: must be a directory of Reuters news; there is none")
         for directory, names, files in os.walk(Path(root).expanduser()):
-            names.sort()  # Of copies the first by name is taken.
+            names.sort()  # the first of several copies by name
             here = Path(directory)
             for file in sorted(files):
                 stem, suffix = os.path.splitext(file)
@@ -204,7 +217,7 @@ def _find_documents(
 
 
 def _list_archive(path: Path) -> Iterator[tuple[Entry, _Place]]:
-    """The documents of an archive: of one folder, whose name it has, or of several."""
+    """The documents of an archive, of one folder that it is named after, or of several."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
@@ -230,3 +243,57 @@ def _read_document(
     except zipfile.BadZipFile as error:
         raise ValueError(f"{place.path}: {place.member} is damaged; {error}") from error
     return read_newsml(content, f"{place.path}: {place.member}", clean=clean)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status: 0 done, 1 failed, 2 wrong use."""
+    parser = argparse.ArgumentParser(
+        prog="python -m xling_jax.eval.mldoc",
+        description="Builds MLDoc from the Reuters corpora RCV1 and RCV2, which NIST licenses, "
+        "and the published\nlists of documents. Writes {train,dev,test}.LANG.tsv.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--rcv",
+        required=True,
+        nargs="+",
+        metavar="DIR",
+        help="directories of RCV1 and RCV2: folders or zip archives of XML files, at any depth",
+    )
+    add("--indices", required=True, metavar="DIR", help="MLDoc's lists, english.train.1000 ...")
+    add("--output", required=True, metavar="DIR", help="the directory to write")
+    add("--languages", metavar="CODE,CODE", help="such as en,de (default: all)")
+    add("--train-size", type=int, default=1000, metavar="N", help="documents (default: 1000)")
+    add("--raw", action="store_true", help="keep the copyright lines and spacing LASER removes")
+    add("--overwrite", action="store_true", help="replace an existing output")
+    args = parser.parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
+    )
+    try:
+        for path in (*args.rcv, args.indices):
+            if not Path(path).exists():
+                raise OptionError(f"{path}: no such file or directory")
+        if Path(args.output).exists() and not args.overwrite:
+            raise OptionError(f"{args.output}: exists; choose another --output or add --overwrite")
+        build_mldoc(
+            args.rcv,
+            args.indices,
+            args.output,
+            languages=args.languages and args.languages.split(","),
+            train_size=args.train_size,
+            clean=not args.raw,
+        )
+    except (ValueError, OSError) as error:
+        text = str(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            text = f"{error.filename}: {error.strerror}"
+        print(f"{parser.prog}: error: {' '.join(text.split())}", file=sys.stderr)
+        return 2 if isinstance(error, OptionError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

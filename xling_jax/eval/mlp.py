@@ -1,8 +1,8 @@
 """Small neural classifiers on fixed vectors, with the schedules that LASER and SentEval published.
 
 Many are trained at once: runs (seeds, folds, strengths of regularization) share one compiled
-program and differ in their rows, their order and their first weights. What a run learns does not
-depend on the runs beside it. Not for training encoders.
+program and differ in their rows, the order of these and their first weights. What a run learns
+does not depend on the other runs. Not for training encoders.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from scipy.special import softmax
 
-# One call of the compiled program; few enough that the orders of a large training text fit.
+# In one call of the compiled program; few enough for the orders of a large training text to fit.
 _EPOCHS_PER_CALL = 25
+# Of `learn_scores`, from SentEval's relatedness.py.
+_SCORES_BATCH_SIZE, _PASSES_PER_LOOK, _MAX_PASSES, _SCORES_PATIENCE = 64, 50, 1000, 3
+_SCORES_LEARNING_RATE = 1e-3
 _ACTIVATIONS = {"tanh": jnp.tanh, "sigmoid": jax.nn.sigmoid}
 
-Layers = list[tuple[Any, Any]]  # (kernel [in, out], bias [out]) of each layer, maybe of each run.
+# (kernel [in, out], bias [out]) of each layer, with leading axes where it is of several runs.
+Layers = list[tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,9 @@ class Schedule:
         batch_size: rows in a batch; the last batch of a pass may have fewer.
         passes_per_epoch: passes through the training rows between two looks at the dev rows.
         num_epochs: looks at the dev rows, at most.
-        patience: epochs without a gain in dev accuracy, counted over all the training, before the
-            next such epoch ends it; None never ends it early.
-        keep_last: whether of equally good epochs the last one is kept, else the first.
+        patience: epochs without a gain in dev accuracy, counted over the whole training, before
+            the next such epoch ends it; None never ends it early.
+        keep_last: whether the last of equally good epochs is kept, or the first.
     """
 
     hidden: tuple[int, ...] = (10, 8)
@@ -60,7 +65,7 @@ class Schedule:
 LASER = Schedule()
 # The lightweight model's classifier. Choice: its paper says "linear" only; LASER's schedule.
 LINEAR = Schedule(hidden=(), input_dropout=0.0)
-# SentEval's classifier.py: 200 passes are exceeded by the epoch that begins at the 200th.
+# SentEval's classifier.py; the epoch that begins at its limit of 200 passes still runs.
 SENTEVAL = Schedule(
     hidden=(128,),
     activation="sigmoid",
@@ -77,7 +82,7 @@ SENTEVAL = Schedule(
 
 @dataclass(frozen=True)
 class Trained:
-    """What training kept, for every run and every set of dev rows.
+    """The classifiers kept, for every run and every set of dev rows.
 
     Attributes:
         layers: kernels [runs, sets, in, out] and biases [runs, sets, out], float32.
@@ -146,15 +151,15 @@ def train(
         labels: [n] int, in [0, num_labels).
         num_labels: size of the output.
         dev_features: [m, dim] float.
-        dev_labels: [m] int; -1 for a label that training does not know, which is always wrong.
-        dev_members: [runs, sets, m] bool, the rows of each set of dev rows; early stopping looks
-            at the first set.
-        seeds: one a run, of first weights, orders and dropout.
-        train_rows: for each run the rows it trains on; None gives all to all.
+        dev_labels: [m] int; -1 for a label that is not in the training text and so always wrong.
+        dev_members: [runs, sets, m] bool, the rows of each set of dev rows; early stopping uses
+            the first set.
+        seeds: one per run, of first weights, orders and dropout.
+        train_rows: for each run the rows it trains on; None for all.
         l2: for each run the weight decay added to the gradient, biases included; None is 0.
-        initial: first weights of each run, instead of drawn ones.
+        initial: first weights of each run, instead of random ones.
         orders: [runs, epochs * passes_per_epoch, n] int, the order of rows in each pass, instead
-            of drawn ones.
+            of random ones.
 
     Returns:
         The classifiers kept.
@@ -224,7 +229,7 @@ def _apply(schedule: Schedule, layers: Layers, values: jax.Array, key: Any = Non
     def drop(values: jax.Array, rate: float, key: Any) -> jax.Array:
         if key is None or not rate:
             return values
-        # 16 random bits are half the time of 32, and their rate is right to 1e-5.
+        # 16 random bits take half the time of 32, and their rate is exact to 1e-5.
         bits = jax.random.bits(key, values.shape, jnp.uint16)
         return jnp.where(bits >= round(rate * 65536), values / (1 - rate), 0.0)
 
@@ -256,7 +261,7 @@ def _run_epochs(schedule: Schedule, ragged: bool, state: dict, fixed: dict, batc
         gradients = jax.tree.map(lambda g, p: g + l2 * p, gradients, layers)
         updates, new_adam = optax.scale_by_adam().update(gradients, adam)
         new = jax.tree.map(lambda p, u: p - schedule.learning_rate * u, layers, updates)
-        if ragged:  # A batch without rows is no step: Adam's momentum would move the weights.
+        if ragged:  # A batch without rows must be no step; Adam's momentum would move the weights.
             some = weights[0] > 0
             new, new_adam = jax.tree.map(
                 lambda after, before: jnp.where(some, after, before),
@@ -267,7 +272,7 @@ def _run_epochs(schedule: Schedule, ragged: bool, state: dict, fixed: dict, batc
 
     def batch(carry, rows):
         layers, adam = carry
-        # By the steps taken, so that a run with fewer batches drops what it would drop alone.
+        # By the steps taken, so that a run with fewer batches drops the same units as alone.
         keys = jax.vmap(jax.random.fold_in)(fixed["keys"], adam.count)
         return jax.vmap(step)(layers, adam, rows, keys, fixed["l2"]), None
 
@@ -279,7 +284,7 @@ def _run_epochs(schedule: Schedule, ragged: bool, state: dict, fixed: dict, batc
 
 
 def _keep_best(schedule: Schedule, state: dict, fixed: dict) -> dict:
-    """Looks at the dev rows after an epoch."""
+    """Measures on the dev rows after an epoch, and keeps what is best."""
     logits = jax.vmap(lambda layers: _apply(schedule, layers, fixed["dev_features"]))(
         state["layers"]
     )
@@ -293,7 +298,7 @@ def _keep_best(schedule: Schedule, state: dict, fixed: dict) -> dict:
 
     epoch = state["epoch"] + 1
     failed = ~better[:, 0] & ~state["stopped"]
-    # As published: the count is not reset by a gain.
+    # As published, a gain does not reset the count.
     stops = failed & (state["failures"] >= (schedule.patience or 0))
     return {
         **state,
@@ -304,3 +309,102 @@ def _keep_best(schedule: Schedule, state: dict, fixed: dict) -> dict:
         "stopped": state["stopped"] | stops if schedule.patience is not None else state["stopped"],
         "epoch": epoch,
     }
+
+
+def pearson(predicted: np.ndarray, scores: np.ndarray) -> float:
+    """Pearson correlation of two [n] arrays; 0 if one of them is constant."""
+    x, y = (np.asarray(values, np.float64) - np.mean(values) for values in (predicted, scores))
+    length = np.linalg.norm(x) * np.linalg.norm(y)
+    return float(x @ y / length) if length > 0 else 0.0
+
+
+def score_distribution(scores: np.ndarray, num_classes: int = 5) -> np.ndarray:
+    """Spreads each score over the two whole numbers around it, equation 16 of Tai et al. (2015).
+
+    Args:
+        scores: [n] float; classes stand for 1 to `num_classes`.
+        num_classes: of them.
+
+    Returns:
+        [n, num_classes] float32; the mean class of a row is its score. As published, the share of
+        class 0 is lost, so a row of the STS benchmark may sum to less than 1.
+    """
+    scores = np.asarray(scores, np.float64)[:, None]
+    classes = np.arange(1, num_classes + 1)
+    return np.maximum(0.0, 1.0 - np.abs(scores - classes)).astype(np.float32)
+
+
+def learn_scores(
+    features: np.ndarray,
+    scores: np.ndarray,
+    dev_features: np.ndarray,
+    dev_scores: np.ndarray,
+    test_features: np.ndarray,
+    *,
+    seed: int = 1111,
+) -> tuple[float, np.ndarray]:
+    """Learns scores from pair features with a softmax over classes, squared error and Adam.
+
+    As SentEval's relatedness.py, for SICK. Every 50 passes the Pearson correlation is measured on
+    the dev rows; the fourth measurement without a gain, over the whole training, or the 1000th
+    pass ends it.
+
+    Args:
+        features: [n, dim] float.
+        scores: [n] float.
+        dev_features: [m, dim] float.
+        dev_scores: [m] float.
+        test_features: [t, dim] float.
+        seed: of first weights and order.
+
+    Returns:
+        The best correlation on the dev rows, and the test scores [t] predicted with its weights.
+    """
+    targets = score_distribution(scores)
+    classes = np.arange(1, targets.shape[1] + 1)
+    layers = initial_layers(Schedule(hidden=()), features.shape[1], targets.shape[1], seed)
+    ((kernel, bias),) = layers
+    params = jax.device_put((kernel, bias))
+    state = (params, optax.adam(_SCORES_LEARNING_RATE).init(params))
+    draw = np.random.default_rng([seed, 1])
+    data = jax.device_put((np.asarray(features, np.float32), targets))
+    num_batches = -(-len(targets) // _SCORES_BATCH_SIZE)
+    best, kept, failures = -1.0, state[0], 0
+    # As published, the look that would exceed the limit is still begun.
+    for _ in range(_MAX_PASSES // _PASSES_PER_LOOK + 1):
+        order = np.full((_PASSES_PER_LOOK, num_batches * _SCORES_BATCH_SIZE), -1, np.int32)
+        order[:, : len(targets)] = [draw.permutation(len(targets)) for _ in range(_PASSES_PER_LOOK)]
+        state = _train_scores(state, data, order.reshape(-1, _SCORES_BATCH_SIZE))
+        correlation = pearson(_predict_shares(state[0], dev_features) @ classes, dev_scores)
+        if correlation > best:
+            best, kept = correlation, jax.device_get(state[0])
+        elif failures >= _SCORES_PATIENCE:
+            break
+        else:
+            failures += 1
+    return best, _predict_shares(kept, test_features) @ classes
+
+
+@jax.jit
+def _train_scores(state, data, batches):
+    features, targets = data
+    adam = optax.adam(_SCORES_LEARNING_RATE)
+
+    def step(state, rows):
+        params, adam_state = state
+        weights = (rows >= 0).astype(jnp.float32)[:, None]
+
+        def loss(params):
+            shares = jax.nn.softmax(features[rows] @ params[0] + params[1])
+            errors = jnp.square(shares - targets[rows]) * weights
+            return jnp.sum(errors) / (jnp.sum(weights) * targets.shape[1])
+
+        updates, adam_state = adam.update(jax.grad(loss)(params), adam_state)
+        return (optax.apply_updates(params, updates), adam_state), None
+
+    return jax.lax.scan(step, state, batches)[0]
+
+
+def _predict_shares(params, features: np.ndarray) -> np.ndarray:
+    kernel, bias = (np.asarray(array, np.float64) for array in params)
+    return softmax(np.asarray(features, np.float64) @ kernel + bias, axis=1)

@@ -1,56 +1,154 @@
-"""SentEval: what one language's embeddings hold, told by simple classifiers on top of them.
+"""SentEval: what simple classifiers find in the embeddings of one language.
 
-The protocol is that of SentEval's validation.py: nested cross-validation where a task has one set
-(MR, CR, SUBJ, MPQA), cross-validation on the training text where it has a test set (TREC, MRPC),
-selection on the dev set where it has one. Rows are sorted by their number of words first, as
-there, because the folds depend on it. Writes and prints nothing.
+The protocol is that of SentEval's validation.py: nested cross-validation where a task has a single
+set (MR, CR, SUBJ, MPQA), cross-validation on the training text where it has a test set (TREC,
+MRPC), selection on the dev set where it has one. As there, rows are first sorted by their number
+of words, because the folds depend on it.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from xling_jax.eval import mlp, relatedness
-from xling_jax.eval.probing_data import ProbingTask, Split, load_tasks
-from xling_jax.eval.retrieval import Encode, encode_unique
+from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.eval.probing_data import ProbingTask, Split, find_tasks, load_tasks
+from xling_jax.eval.results import markdown_table, percent
+from xling_jax.eval.tasks import Task
+from xling_jax.options import OptionError, option
+from xling_jax.registry import check_choice
 
-__all__ = [
-    "CLASSIFIERS",
-    "NUM_FOLDS",
-    "ProbingScores",
-    "SEED",
-    "evaluate_probing",
-    "load_tasks",
-    "measure_probing",
-    "named_scores",
-]
+_logger = logging.getLogger(__name__)
 
 CLASSIFIERS = ("logreg", "mlp")
 NUM_FOLDS = 10
 SEED = 1111
 HIDDEN = 128  # Yu et al. (2018), table 1.
 
-# Regularizations: C of the logistic regression, where a test set exists and elsewhere; the weight
-# decay of the MLP.
+# Regularization: C of the logistic regression, with a dev set or nested folds and with folds of the
+# training text; the weight decay of the MLP.
 _C_VALUES = tuple(2.0**power for power in range(-2, 4))
 _C_VALUES_CV = tuple(2.0**power for power in range(-1, 6))
 _L2_VALUES = tuple(10.0**power for power in range(-5, -1))
-_HELD_OUT_SHARE = 0.05  # Of the training rows, for the last MLP's early stopping.
+_HELD_OUT_SHARE = 0.05  # of the training rows, for early stopping of the last MLP
 _MAX_ITERATIONS = 1000
 
 
 @dataclass(frozen=True)
+class Probing(Task):
+    """Measures what classifiers find in the embeddings, on SentEval's tasks and with its folds."""
+
+    tasks: tuple[str, ...] | None = option(
+        None, "those to measure (default: all)", metavar="NAME,NAME"
+    )
+    classifier: str = option(
+        "logreg", "logistic regression, or one hidden layer with early stopping", CLASSIFIERS
+    )
+    hidden: int = option(HIDDEN, "size of the hidden layer", positive=True)
+    folds: int = option(NUM_FOLDS, "folds of the cross-validation", positive=True)
+    seed: int = option(SEED, "of folds and weights")
+
+    title = "Probing"
+    data_help = "SentEval's data, or a directory of .txt files of tr|va|te<TAB>label<TAB>text"
+    several = False
+    offers = frozenset()
+    examples = """example:
+  xling evaluate probing --model M --data SentEval/data --tasks MR,TREC,Length --output O
+"""
+    columns = {
+        "accuracy": "accuracy",
+        "f1": "F1",
+        "pearson": "pearson",
+        "spearman": "spearman",
+        "mean": "mean",
+    }
+    primary = "accuracy"
+    cheap = MappingProxyType({"folds": 3})
+
+    def __post_init__(self):
+        if self.folds < 2:
+            raise OptionError(f"folds={self.folds} must be at least 2")
+
+    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[ProbingTask]:
+        """Reads the tasks, see `load_tasks`."""
+        known = find_tasks(paths[0])
+        for name in self.tasks or ():
+            if name not in known:
+                raise OptionError(f"tasks: {paths[0]} has no {name}; it has {', '.join(known)}")
+        return load_tasks(paths[0], self.tasks)
+
+    def measure(
+        self, encoder: Any, data: ProbingTask, directory: Path | None = None
+    ) -> dict[str, ProbingScores]:
+        """One of SentEval's tasks."""
+        scores = measure_probing(
+            encoder.encode,
+            data,
+            classifier=self.classifier,
+            hidden=self.hidden,
+            num_folds=self.folds,
+            seed=self.seed,
+        )
+        metric, value = next(iter(scores.metrics.items()))
+        _logger.info("%s: %s %s%%", data.name, metric, percent(value, 2))
+        return {data.name: scores}
+
+    def metrics(self, outcomes: Mapping[str, ProbingScores]) -> dict[str, float]:
+        """`TASK/accuracy` and so on, and means of the accuracies by kind."""
+        named = super().metrics(outcomes)
+        for kind in ("downstream", "probing"):
+            scores = [one.metrics["accuracy"] for one in outcomes.values() if one.kind == kind]
+            if scores:
+                named[f"{kind}/mean"] = float(np.mean(scores))
+        return named
+
+    def settings(self, encoder: Any, outcomes: Mapping[str, ProbingScores]) -> dict[str, Any]:
+        """The options, and how each task was measured."""
+        return {
+            "classifier": self.classifier,
+            "hidden": self.hidden if self.classifier == "mlp" else None,
+            "folds": self.folds,
+            "seed": self.seed,
+            "selection": {name: one.protocol for name, one in outcomes.items()},
+        }
+
+    def tables(self, data: Sequence[Any], outcomes: Mapping[str, ProbingScores]) -> list[str]:
+        """One row a task: the first metric, its value on dev, and the others."""
+        rows = []
+        for name, one in outcomes.items():
+            (metric, value), *others = one.metrics.items()
+            rest = [
+                f"{other} {v:.3f}" if other == "mse" else f"{other} {percent(v)}"
+                for other, v in others
+                if not other.startswith("dev_")
+            ]
+            dev = percent(one.metrics.get(f"dev_{metric}", float("nan")))
+            rows.append([name, one.protocol, metric, dev, percent(value), ", ".join(rest)])
+        table = markdown_table(["task", "protocol", "metric", "dev", "test", "others"], rows)
+        return [f"## SentEval with {self.classifier}, %\n\n{table}\n"]
+
+    def is_logged(self, metric: str) -> bool:
+        """Whether a metric is logged while training."""
+        return metric in ("accuracy", "pearson")
+
+
+@dataclass(frozen=True)
 class ProbingScores:
-    """What one task gave.
+    """Scores of one task.
 
     Attributes:
         task: its name.
         kind: "probing", "downstream", "relatedness" or "similarity".
         protocol: how it was measured.
-        metrics: names to numbers; the first is the one to report. Accuracies are in [0, 1].
+        metrics: name -> number; the first is the one to report. Accuracies are in [0, 1].
         num_train: rows trained on, 0 without training.
         num_test: rows tested on.
     """
@@ -62,79 +160,54 @@ class ProbingScores:
     num_train: int
     num_test: int
 
+    def scores(self, name: str) -> dict[str, float]:
+        """`NAME/METRIC` for each metric."""
+        return {f"{name}/{metric}": value for metric, value in self.metrics.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        counts = {"kind": self.kind, "num_train": self.num_train, "num_test": self.num_test}
+        return counts | self.metrics
+
 
 def measure_probing(
     encode: Encode,
-    tasks: Sequence[ProbingTask],
+    task: ProbingTask,
     *,
     classifier: str = "logreg",
     hidden: int = HIDDEN,
     num_folds: int = NUM_FOLDS,
     seed: int = SEED,
-) -> list[ProbingScores]:
-    """Embeds the texts of tasks and measures what classifiers find in them.
+) -> ProbingScores:
+    """Embeds the texts of a task and measures what classifiers find in them.
 
     Args:
-        encode: texts to [n, dim] embeddings; called once for each task.
-        tasks: see `load_tasks`.
+        encode: texts to [n, dim] embeddings; called once.
+        task: see `load_tasks`.
         classifier: "logreg", or "mlp" with one hidden layer and early stopping.
-        hidden: size of that layer; WordContent has none, as published.
+        hidden: size of that layer; as published, WordContent has none.
         num_folds: of each cross-validation.
         seed: of folds, first weights and order.
 
     Returns:
-        The scores of each task, in the order of `tasks`.
+        The scores.
 
     Raises:
-        ValueError: if a setting is unknown, an embedding is not finite or a task has too few
+        ValueError: if a setting is unknown, an embedding is not finite or the task has too few
             rows of a label for its folds.
     """
-    if classifier not in CLASSIFIERS:
-        raise ValueError(f"classifier must be one of {', '.join(CLASSIFIERS)}; got {classifier!r}")
+    check_choice("classifier", classifier, CLASSIFIERS)
     if num_folds < 2 or hidden < 1:
         raise ValueError(f"num_folds must be 2 or more, hidden 1; got {num_folds}, {hidden}")
-    scores = []
-    for task in tasks:
-        vectors, ids = encode_unique(encode, [task.texts])
-        if not np.isfinite(vectors).all():
-            raise ValueError(f"{task.name}: embeddings must be finite; found NaN or infinite ones")
-        embed = functools.partial(_features, vectors, ids, task.kind)
-        if task.kind == "similarity":
-            scores.append(_measure_similarity(task, embed))
-        elif task.kind == "relatedness":
-            scores.append(_measure_relatedness(task, embed, seed))
-        else:
-            scores.append(_measure_labels(task, embed, classifier, hidden, num_folds, seed))
-    return scores
-
-
-def evaluate_probing(encode: Encode, tasks: Sequence[ProbingTask], **settings) -> dict[str, float]:
-    """Measures SentEval's tasks as named numbers, for training loops and tables.
-
-    Args:
-        encode: texts to [n, dim] embeddings.
-        tasks: see `load_tasks`.
-        **settings: see `measure_probing`.
-
-    Returns:
-        `TASK/accuracy` and so on, and `probing/mean` and `downstream/mean` over the accuracies.
-
-    Raises:
-        ValueError: as `measure_probing`.
-    """
-    return named_scores(measure_probing(encode, tasks, **settings))
-
-
-def named_scores(scores: Sequence[ProbingScores]) -> dict[str, float]:
-    """Returns scores as the named numbers of `evaluate_probing`."""
-    named = {
-        f"{one.task}/{metric}": value for one in scores for metric, value in one.metrics.items()
-    }
-    for kind in ("downstream", "probing"):
-        accuracies = [one.metrics["accuracy"] for one in scores if one.kind == kind]
-        if accuracies:
-            named[f"{kind}/mean"] = float(np.mean(accuracies))
-    return named
+    vectors, ids = encode_unique(encode, [task.texts])
+    if not np.isfinite(vectors).all():
+        raise ValueError(f"{task.name}: embeddings must be finite; found NaN or infinite ones")
+    embed = functools.partial(_features, vectors, ids, task.kind)
+    if task.kind == "similarity":
+        return _measure_similarity(task, embed)
+    if task.kind == "relatedness":
+        return _measure_relatedness(task, embed, seed)
+    return _measure_labels(task, embed, classifier, hidden, num_folds, seed)
 
 
 def _features(vectors: np.ndarray, ids: Callable, kind: str, split: Split) -> np.ndarray:
@@ -148,40 +221,48 @@ def _features(vectors: np.ndarray, ids: Callable, kind: str, split: Split) -> np
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Cosine of each pair of rows of [n, dim]; 0 where a row is zero."""
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.sum(first * second, axis=1) / np.where(lengths > 0, lengths, 1.0)
+
+
+def _correlations(predicted: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """Pearson and Spearman correlation; equal values share their mean rank."""
+    from scipy.stats import rankdata
+
+    from xling_jax.eval.mlp import pearson
+
+    return {
+        "pearson": pearson(predicted, scores),
+        "spearman": pearson(rankdata(predicted), rankdata(scores)),
+    }
+
+
 def _measure_similarity(task: ProbingTask, embed: Callable) -> ProbingScores:
     measured, counts = [], []
     for split in task.splits.values():
-        predicted = relatedness.cosines(*embed(split))
-        scores = np.array(split.labels, np.float64)
-        measured.append(
-            (relatedness.pearson(predicted, scores), relatedness.spearman(predicted, scores))
-        )
-        counts.append(len(scores))
-    pearson, spearman = np.average(measured, axis=0, weights=counts)
-    mean_pearson, mean_spearman = np.mean(measured, axis=0)
-    metrics = {
-        "pearson": float(pearson),
-        "spearman": float(spearman),
-        "pearson_unweighted": float(mean_pearson),
-        "spearman_unweighted": float(mean_spearman),
-    }
-    sets = ", ".join(task.splits)
-    return ProbingScores(
-        task.name, task.kind, f"cosine, weighted mean of {sets}", metrics, 0, sum(counts)
-    )
+        found = _correlations(cosines(*embed(split)), np.array(split.labels, np.float64))
+        measured.append([*found.values()])
+        counts.append(len(split.labels))
+    weighted = np.average(measured, axis=0, weights=counts).tolist()
+    unweighted = np.mean(measured, axis=0).tolist()
+    metrics = dict(zip(found, weighted))
+    metrics |= dict(zip((f"{name}_unweighted" for name in found), unweighted))
+    rule = f"cosine, weighted mean of {', '.join(task.splits)}"
+    return ProbingScores(task.name, task.kind, rule, metrics, 0, sum(counts))
 
 
 def _measure_relatedness(task: ProbingTask, embed: Callable, seed: int) -> ProbingScores:
+    from xling_jax.eval.mlp import learn_scores
+
     parts = [task.splits[name] for name in ("train", "dev", "test")]
     train, dev, test = (embed(part) for part in parts)
     scores = [np.array(part.labels, np.float64) for part in parts]
-    best, predicted = relatedness.learn_scores(train, scores[0], dev, scores[1], test, seed=seed)
-    metrics = {
-        "pearson": relatedness.pearson(predicted, scores[2]),
-        "spearman": relatedness.spearman(predicted, scores[2]),
-        "mse": float(np.mean(np.square(predicted - scores[2]))),
-        "dev_pearson": best,
-    }
+    best, predicted = learn_scores(train, scores[0], dev, scores[1], test, seed=seed)
+    metrics = _correlations(predicted, scores[2])
+    metrics |= {"mse": float(np.mean(np.square(predicted - scores[2]))), "dev_pearson": best}
     rule = "softmax over scores, early stopping on dev"
     return ProbingScores(task.name, task.kind, rule, metrics, len(train), len(test))
 
@@ -200,8 +281,7 @@ def _measure_labels(
     rows = {name: np.arange(*bounds[i : i + 2]) for i, name in enumerate(splits)}
     if classifier == "mlp":
         sizes = () if task.name == "WordContent" else (hidden,)
-        schedule = dataclasses.replace(mlp.SENTEVAL, hidden=sizes)
-        learner: _Learner = _NeuralLearner(features, labels, len(names), seed, schedule)
+        learner: _Learner = _NeuralLearner(features, labels, len(names), seed, sizes)
     else:
         learner = _LogisticLearner(features, labels, seed)
     if "all" in splits:
@@ -221,8 +301,8 @@ def _sorted_by_length(split: Split) -> Split:
     return Split(texts, labels, seconds if split.seconds else [])
 
 
-def _nested(task, learner: "_Learner", labels: np.ndarray, num_folds: int) -> ProbingScores:
-    # The published seed of the folds is fixed, whatever that of the classifier.
+def _nested(task, learner: _Learner, labels: np.ndarray, num_folds: int) -> ProbingScores:
+    # As published, the seed of the folds is fixed, whatever that of the classifier.
     dev, test = [], []
     for outer, held in _folds(task, labels, num_folds, SEED):
         inner = [
@@ -256,7 +336,7 @@ def _on_folds(task, learner, labels, rows, num_folds: int) -> ProbingScores:
     return ProbingScores(task.name, task.kind, rule, metrics, len(train), len(test))
 
 
-def _on_dev(task, learner: "_Learner", rows: dict[str, np.ndarray]) -> ProbingScores:
+def _on_dev(task, learner: _Learner, rows: dict[str, np.ndarray]) -> ProbingScores:
     strength, score = _best(learner.search([(rows["train"], rows["dev"])], learner.strengths))
     chosen = learner.strengths[strength]
     accuracy = learner.accuracy(rows["train"], chosen, rows["dev"], rows["test"])
@@ -279,13 +359,13 @@ def _folds(task: ProbingTask, labels: np.ndarray, num_folds: int, seed: int) -> 
 
 
 def _best(scores: np.ndarray) -> tuple[int, float]:
-    """The first of the strengths [strengths, fits] that is best to a hundredth of a percent."""
+    """Of scores [strengths, fits] the first best strength, to a hundredth of a percent."""
     means = np.round(scores.mean(axis=1), 4)
     return int(means.argmax()), float(means.max())
 
 
 class _Learner:
-    """A kind of classifier on fixed features; rows of them are trained and tested on."""
+    """A kind of classifier on fixed features, some rows of which are trained and tested on."""
 
     strengths: Sequence[float]
     strengths_cv: Sequence[float]
@@ -294,11 +374,11 @@ class _Learner:
         self.features, self.labels, self.seed = features, labels, seed
 
     def search(self, fits: Sequence[tuple], strengths: Sequence[float]) -> np.ndarray:
-        """Accuracies [strengths, fits] on the second rows of a fit, trained on the first."""
+        """Accuracies [strengths, fits], for each fit trained on its first rows, on its second."""
         raise NotImplementedError
 
     def predict(self, train, strength: float, dev, test) -> np.ndarray:
-        """Labels of the test rows; early stopping looks at the dev rows, or at some of train."""
+        """Labels of the test rows; early stopping uses the dev rows, or some of train."""
         raise NotImplementedError
 
     def accuracy(self, train, strength: float, dev, test) -> float:
@@ -318,7 +398,7 @@ class _LogisticLearner(_Learner):
         from sklearn.linear_model import LogisticRegression
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(1):  # Too small for threads.
+        with threadpool_limits(1):  # too small for threads
             model = LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS)
             model.fit(self.features[train], self.labels[train])
             return model.predict(self.features[test])
@@ -327,9 +407,12 @@ class _LogisticLearner(_Learner):
 class _NeuralLearner(_Learner):
     strengths = strengths_cv = _L2_VALUES
 
-    def __init__(self, features, labels, num_labels: int, seed: int, schedule: mlp.Schedule):
+    def __init__(self, features, labels, num_labels: int, seed: int, hidden: tuple[int, ...]):
+        from xling_jax.eval import mlp
+
         super().__init__(features, labels, seed)
-        self.num_labels, self.schedule = num_labels, schedule
+        self.mlp, self.num_labels = mlp, num_labels
+        self.schedule = dataclasses.replace(mlp.SENTEVAL, hidden=hidden)
 
     def search(self, fits, strengths):
         runs = [(*fit, strength) for strength in strengths for fit in fits]
@@ -340,15 +423,15 @@ class _NeuralLearner(_Learner):
     def predict(self, train, strength, dev, test):
         if dev is None:
             order = np.random.default_rng([self.seed, 3]).permutation(train)
-            # Choice: one row at least; SentEval's tasks are never as small as twenty.
+            # Choice: at least one row; SentEval's tasks always have more than twenty.
             count = max(1, int(_HELD_OUT_SHARE * len(train)))
             train, dev = order[count:], order[:count]
         return self._train([(train, dev, strength)]).predict(0, 0, self.features[test])
 
-    def _train(self, runs: Sequence[tuple]) -> mlp.Trained:
+    def _train(self, runs: Sequence[tuple]) -> Any:
         looked_at = np.unique(np.concatenate([held for _, held, _ in runs]))
         members = np.stack([np.isin(looked_at, held)[None] for _, held, _ in runs])
-        return mlp.train(
+        return self.mlp.train(
             self.schedule,
             self.features,
             self.labels,

@@ -1,17 +1,17 @@
-"""SentEval's tasks, read from the files its download script writes.
+"""SentEval's tasks, read from the files that its download script writes.
 
-Downstream tasks keep their published names and layouts; a probing task is any text file of
+Downstream tasks have their published names and layouts; a probing task is any text file of
 `tr|va|te<TAB>label<TAB>text`, in any language.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xling_jax.files.hashes import hash_texts
 
-# Published names of the probing tasks; other files are called by their own.
+# Published names of the probing tasks; other tasks are named after their files.
 PROBING = {
     "sentence_length": "Length",
     "word_content": "WordContent",
@@ -32,6 +32,14 @@ _POLARITY = {
     "MPQA": ("mpqa.pos", "mpqa.neg"),
 }
 _PARTS = {"tr": "train", "va": "dev", "te": "test"}
+_PARTS_LONG = tuple(_PARTS.values())
+# Kind; columns of the first text, of the second and of the label; whether there is a header.
+_PAIRS = {
+    "MRPC": ("downstream", (3, 4, 0), True),
+    "SICK-E": ("downstream", (1, 2, 4), True),
+    "SICK-R": ("relatedness", (1, 2, 3), True),
+    "STSB": ("relatedness", (5, 6, 4), False),
+}
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,14 @@ class ProbingTask:
         splits: {"all"} is cross-validated, {"train", "test"} cross-validates on train, {"train",
             "dev", "test"} selects on dev; in "similarity" the splits are the sets of one year.
         kind: "probing" and "downstream" have labels, "relatedness" has scores to learn,
-            "similarity" scores to compare cosines with.
+            "similarity" scores to compare with cosines.
+        path: where it was read from.
     """
 
     name: str
     splits: dict[str, Split]
     kind: str
+    path: str = ""
 
     @property
     def texts(self) -> list[str]:
@@ -73,20 +83,30 @@ class ProbingTask:
             for column in ("texts", "seconds", "labels")
         )
 
+    @property
+    def size(self) -> str:
+        """Rows of each split, in words."""
+        return ", ".join(f"{len(split.texts)} {name}" for name, split in self.splits.items())
+
+    @property
+    def description(self) -> dict[str, str]:
+        """What was measured, as plain values."""
+        return {"name": self.name, "path": self.path, "sha256": self.fingerprint}
+
 
 def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> list[ProbingTask]:
-    """Reads the tasks that a directory holds.
+    """Reads the tasks in a directory.
 
     Args:
         directory: SentEval's `data`, or its `downstream` or `probing`, or any with files of
             `tr|va|te<TAB>label<TAB>text`.
-        names: those wanted, in this order; None takes all there are.
+        names: those to read, in this order; None for all.
 
     Returns:
         The tasks.
 
     Raises:
-        ValueError: if there is none, a name is unknown or a file breaks its layout.
+        ValueError: if there are none, a name is unknown or a file breaks its layout.
         OSError: if a file cannot be read.
     """
     found = find_tasks(directory)
@@ -98,11 +118,11 @@ def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> lis
             f"{directory}: must hold SentEval's downstream or probing tasks, or .txt files of "
             "tr|va|te<TAB>label<TAB>text; none found"
         )
-    return [found[name]() for name in (names or found)]
+    return [replace(found[name](), path=str(directory)) for name in (names or found)]
 
 
 def find_tasks(directory: str | Path) -> dict[str, Callable[[], ProbingTask]]:
-    """Returns the names of the tasks in a directory, each with its reader."""
+    """Returns the tasks in a directory, name -> function that reads it."""
     root = Path(directory).expanduser()
     readers: dict[str, Callable[[], ProbingTask]] = {}
     for place in (root / "downstream", root):
@@ -113,15 +133,15 @@ def find_tasks(directory: str | Path) -> dict[str, Callable[[], ProbingTask]]:
             _add(readers, name, files, _read_sst)
         trec = [place / "TREC" / file for file in ("train_5500.label", "TREC_10.label")]
         _add(readers, "TREC", trec, _read_trec)
-        mrpc = [place / "MRPC" / f"msr_paraphrase_{part}.txt" for part in ("train", "test")]
-        _add(readers, "MRPC", mrpc, _read_mrpc)
-        sick = [
-            place / "SICK" / f"SICK_{part}.txt" for part in ("train", "trial", "test_annotated")
-        ]
-        _add(readers, "SICK-E", sick, _read_sick_entailment)
-        _add(readers, "SICK-R", sick, _read_sick_relatedness)
-        stsb = [place / "STS/STSBenchmark" / f"sts-{part}.csv" for part in _PARTS_LONG]
-        _add(readers, "STSB", stsb, _read_stsb)
+        sick = "train", "trial", "test_annotated"
+        pairs = {
+            "MRPC": [f"MRPC/msr_paraphrase_{part}.txt" for part in ("train", "test")],
+            "SICK-E": [f"SICK/SICK_{part}.txt" for part in sick],
+            "SICK-R": [f"SICK/SICK_{part}.txt" for part in sick],
+            "STSB": [f"STS/STSBenchmark/sts-{part}.csv" for part in _PARTS_LONG],
+        }
+        for name, files in pairs.items():
+            _add(readers, name, [place / file for file in files], _read_pairs)
         for year in sorted(place.glob("STS/STS*")):
             files = sorted(year.glob("STS.input.*.txt"))
             if files:
@@ -133,16 +153,13 @@ def find_tasks(directory: str | Path) -> dict[str, Callable[[], ProbingTask]]:
     return readers
 
 
-_PARTS_LONG = tuple(_PARTS.values())
-
-
 def _add(readers: dict, name: str, files: list[Path], read: Callable) -> None:
     if name not in readers and all(file.is_file() for file in files):
         readers[name] = lambda: read(name, files)
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a file, of UTF-8 or, as some of the originals are, of Latin-1."""
+    """Lines of a file in UTF-8 or, like some of the originals, in Latin-1."""
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
@@ -209,44 +226,19 @@ def _read_trec(name: str, files: list[Path]) -> ProbingTask:
     return ProbingTask(name, splits, "downstream")
 
 
-def _read_pairs(path: Path, columns: tuple[int, int, int], header: bool) -> tuple[list, ...]:
-    """Columns: first text, second text, label."""
-    rows = list(_rows(path, max(columns) + 1))[1 if header else 0 :]
-    first, second, label = columns
-    return (
-        [_words(row[first]) for row in rows],
-        [_words(row[second]) for row in rows],
-        [row[label].strip() for row in rows],
-    )
-
-
-def _pair_task(
-    name: str, kind: str, files: dict[str, Path], columns: tuple[int, int, int], header: bool
-) -> ProbingTask:
+def _read_pairs(name: str, files: list[Path]) -> ProbingTask:
+    kind, (first, second, label), has_header = _PAIRS[name]
+    parts = _PARTS_LONG if len(files) > 2 else ("train", "test")
     splits = {}
-    for part, path in files.items():
-        texts, seconds, labels = _read_pairs(path, columns, header)
-        if kind == "relatedness":
-            labels = [_score(path, label) for label in labels]
-        splits[part] = Split(texts, labels, seconds)
+    for part, path in zip(parts, files):
+        rows = list(_rows(path, max(first, second, label) + 1))[has_header:]
+        labels = [row[label].strip() for row in rows]
+        splits[part] = Split(
+            [_words(row[first]) for row in rows],
+            [_score(path, text) for text in labels] if kind == "relatedness" else labels,
+            [_words(row[second]) for row in rows],
+        )
     return ProbingTask(name, splits, kind)
-
-
-def _read_mrpc(name: str, files: list[Path]) -> ProbingTask:
-    parts = dict(zip(("train", "test"), files))
-    return _pair_task(name, "downstream", parts, (3, 4, 0), header=True)
-
-
-def _read_sick_entailment(name: str, files: list[Path]) -> ProbingTask:
-    return _pair_task(name, "downstream", dict(zip(_PARTS_LONG, files)), (1, 2, 4), header=True)
-
-
-def _read_sick_relatedness(name: str, files: list[Path]) -> ProbingTask:
-    return _pair_task(name, "relatedness", dict(zip(_PARTS_LONG, files)), (1, 2, 3), header=True)
-
-
-def _read_stsb(name: str, files: list[Path]) -> ProbingTask:
-    return _pair_task(name, "relatedness", dict(zip(_PARTS_LONG, files)), (5, 6, 4), header=False)
 
 
 def _read_sts(name: str, files: list[Path]) -> ProbingTask:
@@ -255,7 +247,7 @@ def _read_sts(name: str, files: list[Path]) -> ProbingTask:
         gold = path.with_name(path.name.replace("STS.input.", "STS.gs."))
         pairs, scores = _lines(path), _lines(gold)
         if len(pairs) != len(scores):
-            raise ValueError(f"{gold}: must have {len(pairs)} lines as {path}; has {len(scores)}")
+            raise ValueError(f"{gold}: must have {len(pairs)} lines like {path}; has {len(scores)}")
         kept = [(pair.split("\t"), score) for pair, score in zip(pairs, scores) if score.strip()]
         if any(len(pair) < 2 for pair, _ in kept):
             raise ValueError(f"{path}: each line must be two texts separated by a tab")

@@ -1,4 +1,4 @@
-"""Results on disk and as tables: what was measured, on what, with what.
+"""What a task measured, as files: what was measured, on what, with what.
 
 `results.json` is for programs and repeats everything needed to trust a number: the model's
 fingerprint, the data's hash, the settings and the versions. `results.md` is for people.
@@ -6,23 +6,58 @@ fingerprint, the data's hash, the settings and the versions. `results.md` is for
 
 import importlib.metadata
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xling_jax.eval.retrieval import RetrievalMatrix
+from xling_jax.files.whole import write_whole
 
 _PACKAGES = ("xling_jax", "numpy", "scikit-learn", "jax", "jaxlib", "flax", "sentencepiece")
 _PACKAGES += ("sentencex", "tokenizers")
-# A matrix with fewer of its cells measured reads better as a list of pairs.
-_MIN_FILLED = 0.5
-# In this order, those there are; other P@k follow.
-_RETRIEVAL_TITLES = {"p_at_1": "P@1", "error": "error, cosine", "xsim": "xSIM"}
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """A matrix of shares to draw.
+
+    Attributes:
+        name: of the file, without suffix.
+        values: [rows, columns] in [0, 1]; NaN cells stay empty.
+        rows: names of the rows.
+        columns: names of the columns.
+        title: what is shown.
+        subtitle: in smaller letters below.
+        axes: what the rows and the columns are.
+    """
+
+    name: str
+    values: np.ndarray
+    rows: Sequence[str]
+    columns: Sequence[str]
+    title: str
+    subtitle: str = ""
+    axes: tuple[str, str] = ("from", "to")
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Embeddings of translations to draw in the plane, by PCA and t-SNE.
+
+    Attributes:
+        name: begins the names of the files.
+        embeddings: for each language [n, dim]; row i of all is one meaning.
+        title: what is shown.
+        examples: rows whose translations are joined by lines -> a text to explain each.
+    """
+
+    name: str
+    embeddings: Mapping[str, np.ndarray]
+    title: str
+    examples: Mapping[int, str]
 
 
 def versions() -> dict[str, str]:
@@ -36,32 +71,26 @@ def versions() -> dict[str, str]:
     return found
 
 
-def write_results(path: str | Path, results: Mapping[str, Any]) -> None:
-    """Writes results as JSON, whole or not at all.
+def write_results(directory: Path, tables: Sequence[str], results: Mapping[str, Any]) -> str:
+    """Writes results.md and, last, results.json, whose presence means that all is there.
 
     Args:
-        path: the file; its directory exists.
+        directory: exists.
+        tables: Markdown sections.
         results: plain values; no number is NaN or infinite.
+
+    Returns:
+        The text of results.md.
 
     Raises:
         ValueError: if a value is NaN or infinite, which is not JSON.
         OSError: if writing fails.
     """
-    write_text(path, json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Writes a text file, whole or not at all."""
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(temporary, 0o644)  # mkstemp gives the file to its owner alone.
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    text = "\n".join(tables)
+    content = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(directory / "results.md", text.encode())
+    write_whole(directory / "results.json", content.encode())
+    return text
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -72,82 +101,19 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         rows: cells, as many in each row as in the header.
 
     Returns:
-        Lines joined by line ends, without a last one.
+        Lines joined by line ends, without a final one.
     """
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
-    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
+    widths = [max(3, *map(len, column)) for column in zip(*cells)]
 
     def line(row: Sequence[str]) -> str:
-        first, *others = (
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths))
-        )
-        return "| " + " | ".join([first, *others]) + " |"
+        others = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))
+        return f"| {' | '.join([row[0].ljust(widths[0]), *others])} |"
 
-    rule = "| " + " | ".join(["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
-    return "\n".join([line(cells[0]), rule + " |", *map(line, cells[1:])])
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join([line(cells[0]), line(rule), *map(line, cells[1:])])
 
 
-def retrieval_table(name: str, matrix: RetrievalMatrix, similarity: str) -> str:
-    """Returns the Markdown section of one retrieval data set: means, then every direction."""
-    means = [
-        [_metric_title(metric), _percent(matrix.mean(metric))]
-        for metric in _ordered(matrix.metrics)
-    ]
-    count = len(matrix.directions())
-    lines = [
-        f"## {name}: retrieval by {similarity}, %",
-        "",
-        markdown_table([f"mean of {count} directions", "%"], means),
-        "",
-    ]
-    size = len(matrix.languages)
-    if count < _MIN_FILLED * size * (size - 1):
-        lines.append(_pair_table(matrix))
-    else:
-        first = _ordered(matrix.metrics)[0]
-        rows = [
-            [f"**{code}**", *map(_percent, values), _percent(float(np.nanmean(values)))]
-            if np.isfinite(values).any()
-            else [f"**{code}**", *[""] * size, ""]
-            for code, values in zip(matrix.languages, matrix.metrics[first])
-        ]
-        header = [f"{_metric_title(first)}, from \\ to", *matrix.languages, "mean"]
-        lines.append(markdown_table(header, rows))
-    return "\n".join(lines) + "\n"
-
-
-def _pair_table(matrix: RetrievalMatrix) -> str:
-    """One row a pair, for data of many bilingual files."""
-    first = _ordered(matrix.metrics)[0]
-    metrics = [first, *(metric for metric in ("error", "xsim") if metric in matrix.metrics)]
-    rows = []
-    measured = matrix.directions()
-    for source, target in measured:
-        back = (target, source) in measured
-        if back and matrix.languages.index(source) > matrix.languages.index(target):
-            continue
-        cells = []
-        for metric in metrics:
-            cells.append(_percent(matrix.value(metric, source, target)))
-            cells.append(_percent(matrix.value(metric, target, source)) if back else "")
-        queries = matrix.languages.index(source), matrix.languages.index(target)
-        rows.append([f"{source}-{target}", *cells, f"{matrix.num_queries[queries]}"])
-    titles = [f"{_metric_title(metric)} {arrow}" for metric in metrics for arrow in ("→", "←")]
-    return markdown_table(["pair", *titles, "rows"], rows)
-
-
-def _ordered(metrics: Mapping[str, Any]) -> list[str]:
-    """P@k by k, then the others in the order of their titles."""
-    ranks = sorted((m for m in metrics if m.startswith("p_at_")), key=lambda m: int(m[5:]))
-    return ranks + [
-        metric for metric in _RETRIEVAL_TITLES if metric in metrics and metric not in ranks
-    ]
-
-
-def _metric_title(metric: str) -> str:
-    return _RETRIEVAL_TITLES.get(metric, metric.replace("p_at_", "P@"))
-
-
-def _percent(value: float) -> str:
-    return "" if np.isnan(value) else f"{100 * value:.1f}"
+def percent(value: float, decimals: int = 1) -> str:
+    """A share as a percentage; empty for NaN."""
+    return "" if np.isnan(value) else f"{100 * value:.{decimals}f}"

@@ -1,38 +1,231 @@
 """Cross-lingual retrieval: is a sentence's translation its nearest neighbor?
 
-Works on embeddings of any origin (`retrieval_matrix`) and, through an `encode` function, on texts
-(`evaluate_retrieval`, cheap enough to run while training). Writes and prints nothing.
+`retrieval_matrix` works on embeddings of any origin, `measure_retrieval` through an `encode`
+function on texts.
 """
 
+from __future__ import annotations
+
 import itertools
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from xling_jax.align import knn, margin
-from xling_jax.eval.retrieval_data import RetrievalData, load_distractors, load_retrieval_data
+from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
+from xling_jax.eval.retrieval_data import (
+    RetrievalData,
+    load_distractors,
+    load_retrieval_data,
+    vector_files,
+)
+from xling_jax.eval.tasks import Task
+from xling_jax.files.hashes import hash_file
+from xling_jax.options import OptionError, option
+from xling_jax.registry import check_choice
 
-__all__ = [
-    "MARGIN_NEIGHBORS",
-    "CSLS_NEIGHBORS",
-    "SIMILARITIES",
-    "RetrievalMatrix",
-    "encode_unique",
-    "evaluate_retrieval",
-    "load_distractors",
-    "load_retrieval_data",
-    "measure_retrieval",
-    "retrieval_matrix",
-    "retrieve",
-]
-
-Encode = Callable[[list[str]], np.ndarray]
+_logger = logging.getLogger(__name__)
 
 MARGIN_NEIGHBORS = 4  # Artetxe and Schwenk (2019a), section 3.
 CSLS_NEIGHBORS = 10  # Conneau et al. (2018), section 2.3.
 SIMILARITIES = ("cosine", "margin", "csls")
+MATCHES = ("index", "text")
+
+_NUM_KEYS, _NUM_QUERIES = 200_000, 2_000  # of XSR, as published
+_NUM_EXAMPLES = 5  # translations joined by lines in the projections
+_MAX_HEATMAP_LANGUAGES = 30
+# A matrix with fewer of its cells measured reads better as a list of pairs.
+_MIN_FILLED = 0.5
+
+
+@dataclass(frozen=True)
+class Retrieval(Task):
+    """P@k between all languages in both directions, the error rate reported for Tatoeba, xSIM."""
+
+    similarity: str = option("cosine", "what ranks the candidates", SIMILARITIES)
+    k: tuple[int, ...] = option((1, 5), "the k of P@k", positive=True, metavar="K,K")
+    match: str = option(
+        "index",
+        "what counts as right: only the query's own row, as published, or any row with its text",
+        MATCHES,
+    )
+    distractors: tuple[Path, ...] = option(
+        (), "lines of text that are further candidates", metavar="NAME.LANG.txt[.gz]"
+    )
+    xsr: tuple[int, ...] | None = option(
+        None,
+        "draw keys and queries from each data set as MUSE does (200000,2000 if no numbers are "
+        "given) and keep the rows drawn in the output directory",
+        positive=True,
+        nargs="?",
+        const=(_NUM_KEYS, _NUM_QUERIES),
+        metavar="KEYS,QUERIES",
+    )
+    xsr_samples: Path | None = option(
+        None, "directory with the rows that an earlier --xsr drew", metavar="DIR"
+    )
+
+    title = "Retrieval"
+    data_help = (
+        "n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's; "
+        "any number of them"
+    )
+    examples = """examples:
+  xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
+  xling evaluate retrieval --model M --data tatoeba/ --languages en,de,fr --output O
+  xling evaluate retrieval --embeddings vectors/ --data dev.tsv.gz --output O
+"""
+    columns = {"p_at_1": "P@1", "p_at_5": "P@5", "error": "error", "xsim": "xSIM"}
+    primary = "p_at_1"
+    lower_is_better = frozenset({"error", "xsim"})
+    axes = ("from", "to")
+
+    def __post_init__(self):
+        if self.xsr and self.xsr_samples:
+            raise OptionError("xsr draws rows and xsr_samples reads drawn ones; give one of them")
+        if self.xsr and (len(self.xsr) != 2 or self.xsr[1] > self.xsr[0]):
+            given = ",".join(map(str, self.xsr))
+            raise OptionError(f"xsr={given}: must be KEYS,QUERIES, with at most as many queries")
+        if self._draws_rows and (self.distractors or self.match != "index"):
+            raise OptionError(
+                "xsr has its own candidates and matches rows; leave out distractors and match"
+            )
+
+    @property
+    def _draws_rows(self) -> bool:
+        return bool(self.xsr or self.xsr_samples)
+
+    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
+        """Reads parallel text, see `load_retrieval_data`."""
+        sets = [load_retrieval_data(path, languages) for path in paths]
+        found = dict.fromkeys(code for data in sets for code in data.languages)
+        for code in languages or ():
+            if code not in found:
+                raise OptionError(f"languages: no text in {code}; there is some in {[*found]}")
+        return sets
+
+    def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
+        """`pud.dev.tsv.gz` has `pud.dev.en`; Tatoeba's files and distractors their own names."""
+        return vector_files(data, self.distractors)
+
+    def measure(
+        self, encoder: Any, data: RetrievalData, directory: Path | None = None
+    ) -> dict[str, RetrievalMatrix]:
+        """All directions between the languages of a data set."""
+        if self._draws_rows:
+            return {data.name: self._measure_drawn(encoder.encode, data, directory)}
+        matrix = measure_retrieval(
+            encoder.encode,
+            data,
+            similarity=self.similarity,
+            k_values=self._k_values,
+            match=self.match,
+            distractors=load_distractors(self.distractors, data.languages),
+        )
+        return {data.name: matrix}
+
+    def settings(self, encoder: Any, outcomes: Mapping[str, RetrievalMatrix]) -> dict[str, Any]:
+        """The options, and sizes of neighborhoods."""
+        return {
+            "similarity": self.similarity,
+            "k_values": self._k_values,
+            "match": self.match,
+            "xsr": self.xsr or (str(self.xsr_samples) if self.xsr_samples else None),
+            "margin_neighbors": MARGIN_NEIGHBORS,
+            "csls_neighbors": CSLS_NEIGHBORS,
+            "distractors": [
+                {"path": str(path), "sha256": hash_file(path)} for path in self.distractors
+            ],
+        }
+
+    def tables(
+        self, data: Sequence[RetrievalData], outcomes: Mapping[str, RetrievalMatrix]
+    ) -> list[str]:
+        """A section for each data set."""
+        return [retrieval_table(name, m, self.similarity) for name, m in outcomes.items()]
+
+    def pictures(
+        self, encoder: Any, data: Sequence[RetrievalData], outcomes: Mapping[str, RetrievalMatrix]
+    ) -> Iterator[Heatmap | Projection]:
+        """The matrix, and projections of the rows that all languages have."""
+        k = min(self.k)
+        for one in data if not self._draws_rows else ():
+            matrix = outcomes[one.name]
+            if len(matrix.languages) > _MAX_HEATMAP_LANGUAGES or len(one.parts) > 1:
+                _logger.info("%s: too many files or languages to draw; see results.md", one.name)
+                continue
+            mean = percent(matrix.mean(f"p_at_{k}"))
+            yield Heatmap(
+                f"{one.name}.matrix",
+                matrix.metrics[f"p_at_{k}"],
+                matrix.languages,
+                matrix.languages,
+                title=f"{one.name}: retrieval P@{k}, %",
+                subtitle=f"by {self.similarity}; mean {mean}; "
+                f"{int(matrix.num_candidates.max()):,} candidates",
+            )
+            texts = one.parts[0].texts
+            full = [row for row, cells in enumerate(zip(*texts.values())) if all(cells)]
+            if len(full) < 2:
+                continue
+            columns = {code: [column[row] for row in full] for code, column in texts.items()}
+            vectors, ids = encode_unique(encoder.encode, [*columns.values()])
+            # Spread over the file: neighboring rows may be of one document.
+            count = min(_NUM_EXAMPLES, len(full))
+            rows = [len(full) * (2 * place + 1) // (2 * count) for place in range(count)]
+            pivot = next(iter(columns.values()))
+            yield Projection(
+                one.name,
+                {code: vectors[ids(column)] for code, column in columns.items()},
+                title=f"{one.name}: translations in the plane",
+                examples={row: pivot[row] for row in rows},
+            )
+
+    @classmethod
+    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+        """Similarity, number of languages, further candidates."""
+        words = [settings.get("similarity")]
+        words += [f"{len(matrix['languages'])} languages"] if matrix.get("languages") else []
+        words += ["distractors"] if settings.get("distractors") else []
+        words += ["XSR"] if settings.get("xsr") else []
+        return ", ".join(filter(None, words))
+
+    @property
+    def _k_values(self) -> list[int]:
+        return sorted(set(self.k))
+
+    def _measure_drawn(
+        self, encode: Encode, data: RetrievalData, directory: Path
+    ) -> RetrievalMatrix:
+        """Draws or reads the rows of a data set, keeps them in the directory, measures."""
+        from xling_jax.eval import xsr
+
+        if len(data.parts) > 1:
+            raise OptionError(f"xsr: {data.name} has many files; give them one by one")
+        (text,) = data.parts
+        file = lambda where, pair: Path(where, f"{data.name}.xsr.{'-'.join(pair)}.json")
+        pairs = itertools.permutations(text.texts, 2)
+        if self.xsr:
+            samples = {
+                pair: xsr.draw_sample(*map(text.texts.get, pair), *self.xsr) for pair in pairs
+            }
+        else:
+            found = {pair: file(self.xsr_samples, pair) for pair in pairs}
+            samples = {k: xsr.XsrSample.load(path) for k, path in found.items() if path.exists()}
+            if not samples:
+                first = next(iter(found.values()))
+                raise OptionError(f"xsr_samples: {first.parent} holds no {first.name}")
+        for pair, sample in samples.items():
+            sample.save(file(directory, pair))
+        return xsr.measure_xsr(
+            encode, text, samples, similarity=self.similarity, k_values=self._k_values
+        )
 
 
 @dataclass(frozen=True)
@@ -67,6 +260,10 @@ class RetrievalMatrix:
     def mean(self, metric: str) -> float:
         """Mean over the directions measured, each counting the same."""
         return float(np.nanmean(self.metrics[metric]))
+
+    def scores(self, name: str) -> dict[str, float]:
+        """`NAME/METRIC`, the mean over directions, for each metric."""
+        return {f"{name}/{metric}": self.mean(metric) for metric in self.metrics}
 
     def to_dict(self) -> dict:
         """As plain numbers for JSON: directions that were not measured are left out."""
@@ -104,8 +301,8 @@ def retrieve(
         k: how many to return.
         similarity: "cosine"; "margin", the ratio margin with k=4; or "csls" with k=10. The last
             two score every candidate, not only the nearest by cosine.
-        source_pool: [p, dim], the text in which candidates have their neighborhoods; the queries
-            when None. Cosine does not use it.
+        source_pool: [p, dim] normalized embeddings among which candidates have their
+            neighborhoods; None for the queries. Not used by cosine.
         memory_mb: see `knn.top_k`.
 
     Returns:
@@ -114,14 +311,13 @@ def retrieve(
     Raises:
         ValueError: if `similarity` is unknown, and as `knn.top_k`.
     """
+    check_choice("similarity", similarity, SIMILARITIES)
     if similarity == "cosine":
         return knn.top_k(source, target, k, memory_mb=memory_mb)[1]
     rules = {
         "margin": (margin.ratio_margin, MARGIN_NEIGHBORS),
         "csls": (margin.csls, CSLS_NEIGHBORS),
     }
-    if similarity not in rules:
-        raise ValueError(f"similarity must be one of {', '.join(SIMILARITIES)}; got {similarity!r}")
     score, size = rules[similarity]
     source_pool = source if source_pool is None else source_pool
     source_mean = margin.neighbor_mean(source, target, size, memory_mb=memory_mb)
@@ -155,12 +351,11 @@ def retrieval_matrix(
         similarity: see `retrieve`.
         k_values: the k of P@k.
         distractors: for any of the languages [m, dim] further candidates. With "margin" and "csls"
-            those of the source language are part of the text in which candidates have their
-            neighborhoods.
+            candidates have neighbors among those of the source language too.
         present: for each language [n] bool, False where it has no translation; a direction uses
             the rows that both languages have. None: all rows.
-        text_ids: for each language [n] int, equal where texts are equal; then any copy of the
-            right text is right. None: only the row itself is.
+        text_ids: for each language [n] int, equal where texts are equal; any copy of the right
+            text is then right. None: only the row itself is.
         memory_mb: see `knn.top_k`.
 
     Returns:
@@ -230,9 +425,9 @@ def measure_retrieval(
         similarity: see `retrieve`.
         k_values: the k of P@k.
         match: "index", only the query's own row is right, as published; or "text", every
-            candidate with the right text is. They differ where the data holds duplicates.
-        distractors: for any language texts to be found wrongly; those equal to a candidate of the
-            data are left out.
+            candidate with the right text is. They differ where the data has duplicates.
+        distractors: for any language texts that are never right; those equal to a candidate of
+            the data are left out.
         memory_mb: see `knn.top_k`.
 
     Returns:
@@ -241,79 +436,84 @@ def measure_retrieval(
     Raises:
         ValueError: as `retrieval_matrix`, or if `match` is unknown.
     """
-    if match not in ("index", "text"):
-        raise ValueError(f"match must be index or text; got {match!r}")
+    check_choice("match", match, MATCHES)
     distractors = distractors or {}
     columns = [texts for part in data.parts for texts in part.texts.values()]
     vectors, ids = encode_unique(encode, [*columns, *distractors.values()])
     matrices = []
     for part in data.parts:
-        part_ids = {code: ids(texts) for code, texts in part.texts.items()}
-        matrices.append(
-            retrieval_matrix(
-                {code: vectors[rows] for code, rows in part_ids.items()},
-                similarity=similarity,
-                k_values=k_values,
-                distractors={
-                    code: vectors[np.setdiff1d(ids(distractors[code]), rows)]
-                    for code, rows in part_ids.items()
-                    if code in distractors
-                },
-                present={
-                    code: np.array([*map(bool, column)]) for code, column in part.texts.items()
-                },
-                text_ids=part_ids if match == "text" else None,
-                memory_mb=memory_mb,
-            )
+        rows = {code: ids(texts) for code, texts in part.texts.items()}
+        extra = {
+            code: vectors[np.setdiff1d(ids(texts), rows[code])]
+            for code, texts in distractors.items()
+            if code in rows
+        }
+        present = {code: np.array([*map(bool, texts)]) for code, texts in part.texts.items()}
+        matrix = retrieval_matrix(
+            {code: vectors[own] for code, own in rows.items()},
+            similarity=similarity,
+            k_values=k_values,
+            distractors=extra,
+            present=present,
+            text_ids=rows if match == "text" else None,
+            memory_mb=memory_mb,
         )
+        matrices.append(matrix)
     return _join(data.languages, matrices)
 
 
-def evaluate_retrieval(encode: Encode, data: RetrievalData, **settings) -> dict[str, float]:
-    """Measures retrieval as named numbers, for training loops and tables.
-
-    Args:
-        encode: texts to [n, dim] embeddings.
-        data: parallel text.
-        **settings: see `measure_retrieval`.
-
-    Returns:
-        `NAME/METRIC`, the mean over directions, and `NAME/METRIC_SOURCE_TARGET`, each direction;
-        all in [0, 1]. The primary one is `NAME/p_at_1`.
-
-    Raises:
-        ValueError: as `measure_retrieval`.
-    """
-    matrix = measure_retrieval(encode, data, **settings)
-    scores = {f"{data.name}/{metric}": matrix.mean(metric) for metric in matrix.metrics}
-    for metric, (source, target) in itertools.product(matrix.metrics, matrix.directions()):
-        name = f"{data.name}/{metric}_{source}_{target}"
-        scores[name] = matrix.value(metric, source, target)
-    return scores
+def retrieval_table(name: str, matrix: RetrievalMatrix, similarity: str) -> str:
+    """Returns the Markdown section of a data set: means, then every direction."""
+    metrics = _ordered(matrix.metrics)
+    count, size = len(matrix.directions()), len(matrix.languages)
+    means = [[_metric_title(metric), percent(matrix.mean(metric))] for metric in metrics]
+    if count < _MIN_FILLED * size * (size - 1):
+        directions = _pair_table(matrix)
+    else:
+        rows = [
+            [f"**{code}**", *map(percent, values), percent(_mean(values))]
+            for code, values in zip(matrix.languages, matrix.metrics[metrics[0]])
+        ]
+        header = [f"{_metric_title(metrics[0])}, from \\ to", *matrix.languages, "mean"]
+        directions = markdown_table(header, rows)
+    table = markdown_table([f"mean of {count} directions", "%"], means)
+    return f"## {name}: retrieval by {similarity}, %\n\n{table}\n\n{directions}\n"
 
 
-def encode_unique(
-    encode: Encode, columns: Sequence[Sequence[str]]
-) -> tuple[np.ndarray, Callable[[Sequence[str]], np.ndarray]]:
-    """Embeds every distinct text once, in one call.
+def _pair_table(matrix: RetrievalMatrix) -> str:
+    """One row a pair, for data of many bilingual files."""
+    metrics = [m for m in _ordered(matrix.metrics) if m in ("error", "xsim")]
+    metrics.insert(0, _ordered(matrix.metrics)[0])
+    measured = matrix.directions()
+    rows = []
+    for source, target in measured:
+        queries = matrix.num_queries[matrix.languages.index(source), matrix.languages.index(target)]
+        back = (target, source) in measured
+        if back and matrix.languages.index(source) > matrix.languages.index(target):
+            continue
+        cells = []
+        for metric in metrics:
+            cells.append(percent(matrix.value(metric, source, target)))
+            cells.append(percent(matrix.value(metric, target, source)) if back else "")
+        rows.append([f"{source}-{target}", *cells, f"{queries}"])
+    titles = [f"{_metric_title(metric)} {arrow}" for metric in metrics for arrow in "→←"]
+    return markdown_table(["pair", *titles, "rows"], rows)
 
-    Args:
-        encode: texts to [n, dim] embeddings.
-        columns: lists of texts.
 
-    Returns:
-        Embeddings [distinct, dim] and the function from texts to their rows, int64.
+def _ordered(metrics: Mapping[str, Any]) -> list[str]:
+    """P@k by k, then the errors."""
+    ranks = sorted((m for m in metrics if m.startswith("p_at_")), key=lambda m: int(m[5:]))
+    return ranks + [metric for metric in ("error", "xsim") if metric in metrics]
 
-    Raises:
-        ValueError: if `encode` returns another number of rows or not a matrix.
-    """
-    row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
-    vectors = knn.as_embeddings(encode(list(row_of)), "the result of encode")
-    if len(vectors) != len(row_of):
-        raise ValueError(
-            f"encode must return one row a text; got {len(vectors)} rows for {len(row_of)} texts"
-        )
-    return vectors, lambda texts: np.array([row_of[text] for text in texts], np.int64)
+
+def _metric_title(metric: str) -> str:
+    return {"error": "error, cosine", "xsim": "xSIM"}.get(metric, metric.replace("p_at_", "P@"))
+
+
+def _mean(values: np.ndarray) -> float:
+    """Mean of those that are not NaN; NaN if none is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else math.nan
 
 
 def _check_embeddings(

@@ -1,13 +1,14 @@
 """Parallel text to measure retrieval on, read whole and strictly.
 
-A development set holds a few thousand rows and every one counts, so a broken line is an error
-here, where preparing training text would count it and go on.
+A development set has a few thousand rows and every one counts, so a broken line is an error
+here, whereas preparing training text would count it and go on.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from xling_jax.corpora import specs as corpora
 from xling_jax.files.hashes import hash_texts
@@ -18,8 +19,8 @@ _TSV = re.compile(rf"(?P<name>.+)\.tsv({COMPRESSED})?")
 # The layout of LASER's Tatoeba test set: tatoeba.deu-eng.deu beside tatoeba.deu-eng.eng.
 _TATOEBA = re.compile(r"(?P<pair>.+\.(?P<first>[a-z_]+)-(?P<second>[a-z_]+))\.(?P=first)")
 _DISTRACTORS = re.compile(rf".+\.(?P<language>[A-Za-z_]+)\.txt({COMPRESSED})?")
-# A first column of row names, as in Parallel Universal Dependencies. It is Indonesian only where
-# that language is asked for, or where it is one of two columns.
+# A first column of row names, as in Parallel Universal Dependencies. It is read as Indonesian only
+# if that language is asked for, or if there are only two columns.
 _ID_COLUMN = "id"
 
 
@@ -43,10 +44,12 @@ class RetrievalData:
     Attributes:
         name: begins the names of its metrics, such as `europarl_dev`.
         parts: the files.
+        path: where they were read from.
     """
 
     name: str
     parts: tuple[ParallelText, ...]
+    path: str = ""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -63,6 +66,22 @@ class RetrievalData:
         """SHA-256 of languages and texts; not of file names or compression."""
         return hash_texts(item for part in self.parts for item in sorted(part.texts.items()))
 
+    @property
+    def size(self) -> str:
+        """Rows and languages, in words."""
+        return f"{self.num_rows} rows in {', '.join(self.languages)}"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was measured, as plain values."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "sha256": self.fingerprint,
+            "languages": list(self.languages),
+            "num_rows": self.num_rows,
+        }
+
 
 def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None) -> RetrievalData:
     """Reads parallel text for retrieval.
@@ -70,16 +89,15 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
     Args:
         path: a TSV file with a header of language codes (a first column `id` is ignored), a
             directory of such files or in the layout of LASER's Tatoeba set, or a corpus such as
-            `moses:PREFIX` (`languages` needed); files may be compressed.
-        languages: those wanted, by their codes in the data or by an alias (`de` for `deu`), which
-            is then the name used; None takes all.
+            `moses:PREFIX` (which needs `languages`); files may be compressed.
+        languages: those to read, by their codes in the data or by an alias (`de` for `deu`),
+            which is then the name used; None for all.
 
     Returns:
-        The data; files of a directory that hold fewer than two of the languages are left out.
+        The data; files of a directory with fewer than two of the languages are left out.
 
     Raises:
-        ValueError: if the data breaks a rule or holds fewer than two languages; file and line are
-            named.
+        ValueError: if the data breaks a rule or has fewer than two languages; names file and line.
         OSError: if a file cannot be read.
     """
     if languages is not None:
@@ -95,30 +113,30 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
     if not parts:
         wanted = "two language columns" if languages is None else f"two of {', '.join(languages)}"
         raise ValueError(f"{path}: retrieval needs at least {wanted}; found fewer")
-    data = RetrievalData(metric_name(str(path).rpartition(":")[2]), tuple(parts))
+    data = RetrievalData(metric_name(str(path).rpartition(":")[2]), tuple(parts), str(path))
     _check_directions(path, data)
     return data
 
 
 def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> dict[str, list[str]]:
-    """Reads texts that are candidates without being anybody's translation.
+    """Reads texts that are candidates but nothing's translation.
 
     Args:
         paths: files `NAME.LANG.txt`, one text a line, maybe compressed.
-        languages: those of the data they are for; LANG is one of them or an alias.
+        languages: of the data; LANG is one of them or an alias.
 
     Returns:
-        For each language with a file its texts, blank lines left out.
+        For each language with a file its texts, without blank lines.
 
     Raises:
-        ValueError: if a name has another shape, a language is not in the data, or a line is broken.
+        ValueError: if a name has another form, a language is not in the data, or a line is broken.
         OSError: if a file cannot be read.
     """
     texts: dict[str, list[str]] = {}
     for path in paths:
         match = _DISTRACTORS.fullmatch(Path(path).name)
         if not match:
-            raise ValueError(f"{path}: a distractor file is named NAME.LANG.txt[.gz]; rename it")
+            raise ValueError(f"{path}: must be named NAME.LANG.txt[.gz]; rename it")
         known = {languages_lib.to_iso639_1(code): code for code in languages}
         code = match["language"]
         if code not in languages:
@@ -126,6 +144,42 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
         languages_lib.check_known(code, languages, str(path))
         texts.setdefault(code, []).extend(filter(None, read_lines(path)))
     return texts
+
+
+def vector_files(
+    data: Sequence[RetrievalData], distractors: Sequence[str | Path] = ()
+) -> dict[str, Sequence[str]]:
+    """Names the file of ready vectors for each column of text.
+
+    Args:
+        data: parallel text: `pud.dev.tsv.gz` has `pud.dev.en` and so on, a file in Tatoeba's
+            layout, `tatoeba.deu-eng.deu`, its own name.
+        distractors: the files given to `load_distractors`: `news.en.txt.gz` has `news.en`.
+
+    Returns:
+        The name, without suffix -> the texts by row; blank lines are rows.
+
+    Raises:
+        ValueError: if two files have the same name.
+        OSError: if a distractor file cannot be read.
+    """
+    columns = []
+    for part in (part for each in data for part in each.parts):
+        stem = _stem(part.name)
+        tatoeba = _TATOEBA.fullmatch(stem)
+        stem = tatoeba["pair"] if tatoeba else stem
+        columns += [(f"{stem}.{code}", texts) for code, texts in part.texts.items()]
+    columns += [(_stem(path), read_lines(path)) for path in distractors]
+    names = [name for name, _ in columns]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"the vectors of two files would both be called {twice[0]}; rename one")
+    return dict(columns)
+
+
+def _stem(path: str | Path) -> str:
+    """The name of a text file without the suffixes of its format."""
+    return re.sub(rf"(\.tsv|\.txt)?({COMPRESSED})?$", "", Path(path).name)
 
 
 def _read_directory(place: Path, languages: Sequence[str] | None) -> list[ParallelText]:
@@ -147,7 +201,7 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
             )
     if not parts:
         raise ValueError(
-            f"{place}: must hold .tsv files or LASER's tatoeba.deu-eng.deu; none found"
+            f"{place}: must hold .tsv files, or pairs such as tatoeba.deu-eng.deu; found none"
         )
     return parts
 
@@ -168,7 +222,7 @@ def _read_tsv(path: Path, languages: Sequence[str] | None) -> ParallelText:
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise ValueError(
-                f"{path}:{number}: a row must have {len(header)} cells as the header; "
+                f"{path}:{number}: a row must have {len(header)} cells like the header; "
                 f"found {len(row)}"
             )
     if not rows:
@@ -180,22 +234,22 @@ def _read_tsv(path: Path, languages: Sequence[str] | None) -> ParallelText:
 
 
 def _read_corpus(spec: str, languages: Sequence[str] | None) -> ParallelText:
-    """Any other corpus that training can read; rows without a wanted language have a gap."""
+    """Any other corpus that training can read; a row may lack some of the languages."""
     if languages is None:
         if ":" not in spec:
-            raise ValueError(f"{spec}: must be a .tsv file, a directory or KIND:WHERE; it is none")
+            raise ValueError(f"{spec}: must be a .tsv file, a directory or KIND:WHERE")
         raise ValueError(f"{spec}: name the languages to read from it, such as --languages en,de")
     texts: dict[str, list[str]] = {code: [] for code in languages}
     for row in corpora.read_corpus(spec, languages):
         if row.problem:
-            raise ValueError(f"{row.file}:{row.line}: broken line ({row.problem}); mend the file")
+            raise ValueError(f"{row.file}:{row.line}: broken line ({row.problem}); correct it")
         for code, column in texts.items():
             column.append(row.texts.get(code, "").strip())
     return ParallelText(spec, {code: column for code, column in texts.items() if any(column)})
 
 
 def _choose_columns(columns: Sequence[str], languages: Sequence[str] | None) -> dict[str, str]:
-    """Maps the columns wanted to the codes to call them by, in the order of `languages`."""
+    """The columns to read -> the codes to call them by, in the order of `languages`."""
     if languages is None:
         return {column: column for column in columns}
     chosen = {}
@@ -221,6 +275,6 @@ def _check_directions(path: str | Path, data: RetrievalData) -> None:
                 other = seen.setdefault(frozenset((first, second)), part.name)
                 if other != part.name:
                     raise ValueError(
-                        f"{path}: a language pair may be in one file only; {second}-{first} is in "
+                        f"{path}: each language pair must be in one file; {second}-{first} is in "
                         f"{other} and {part.name}; give the files one by one"
                     )

@@ -1,26 +1,22 @@
 """Embeddings of any origin in place of an encoder: read from files, looked up by text.
 
-One file of vectors stands for each file of text, or each column of one: row i is line i. So
-whatever made the vectors, they are measured by the same code as an encoder's.
+One file of vectors stands for each file of text, or each column of one: row i is line i. Whatever
+made the vectors, the code that measures them is the same as for an encoder's.
 """
 
 import hashlib
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from xling_jax.eval.classification_data import ClassificationData
-from xling_jax.eval.retrieval_data import RetrievalData
 from xling_jax.files.embeddings import read_embeddings
-from xling_jax.files.lines import COMPRESSED, read_lines
 from xling_jax.text import languages as languages_lib
 
 _logger = logging.getLogger(__name__)
 
-# Equal texts in two files should have equal vectors; these are float32, maybe made in batches.
+# Equal texts in two files should have equal vectors, up to float32 and the effect of batches.
 _TOLERANCE = 1e-3
 _ROWS_AT_ONCE = 8192
 _SUFFIXES = (".npy", ".bin")
@@ -29,47 +25,46 @@ _SUFFIXES = (".npy", ".bin")
 class StoredEmbeddings:
     """Vectors read from files, with the part of `Encoder` that evaluation uses.
 
-    A text that occurs more than once gets the vector of its first row; where the rows of equal
-    texts differ, a warning tells how many.
+    A text that occurs more than once gets the vector of its first row; a warning counts the rows
+    that differ from it.
 
     Args:
         directory: holds the files `NAME.npy` (float [n, dim]) or `NAME.bin` (LASER's, headerless
-            float32), one for each of `columns`.
-        columns: NAME to the texts of its rows; see `retrieval_columns` and
-            `classification_columns`.
-        dim: embedding size, which `.bin` files do not tell.
+            float32), one for each name.
+        texts: NAME -> the texts of its rows; see `Task.vector_files`.
+        dim: embedding size, which `.bin` files do not state.
 
     Attributes:
         fingerprint: SHA-256 of the vectors used, in hex.
         dim: embedding size.
 
     Raises:
-        ValueError: if a file is missing, has other rows than there are texts, another size of
-            vectors than the rest, or a value that is not finite.
+        ValueError: if a file is missing, has more or fewer rows than there are texts, vectors of
+            another size than the others, or a value that is not finite.
         OSError: if a file cannot be read.
     """
 
     def __init__(
         self,
         directory: str | Path,
-        columns: Mapping[str, Sequence[str]],
+        texts: Mapping[str, Sequence[str]],
         *,
         dim: int | None = None,
     ):
-        if not columns:
-            raise ValueError(f"{directory}: there is no text to look vectors up for")
+        if not texts:
+            raise ValueError(f"{directory}: there is no text to look up vectors for")
         self._files: list[np.ndarray] = []
         self._row_of: dict[str, tuple[int, int]] = {}
         digest = hashlib.sha256()
         num_unequal = 0
-        for name, texts in columns.items():
+        for name, lines in texts.items():
             path = _find_file(Path(directory).expanduser(), name)
             vectors = read_embeddings(path, dim)
-            # A headerless file cannot contradict `dim`; others have to agree with the first.
+            # A headerless file cannot contradict `dim`; the others must agree with the first.
             dim = vectors.shape[1]
-            if len(vectors) != len(texts):
+            if len(vectors) != len(lines):
                 raise ValueError(
-                    f"{path}: must have a row for each of the {len(texts)} lines of {name}; "
+                    f"{path}: must have a row for each of the {len(lines)} lines of {name}; "
                     f"found {len(vectors)}; embed that file again"
                 )
             for start in range(0, len(vectors), _ROWS_AT_ONCE):
@@ -78,12 +73,12 @@ class StoredEmbeddings:
                     row = start + int(np.argmin(np.isfinite(block).all(axis=1)))
                     raise ValueError(f"{path}: values must be finite; row {row} has NaN or inf")
                 digest.update(block.data)
-            num_unequal += self._add(vectors, texts)
+            num_unequal += self._add(vectors, lines)
         self.dim = int(dim)
         self.fingerprint = digest.hexdigest()
         if num_unequal:
             _logger.warning(
-                "%s: %d rows differ from an earlier row with the same text, whose vector counts",
+                "%s: %d rows differ from an earlier row with the same text, whose vector is used",
                 directory,
                 num_unequal,
             )
@@ -113,7 +108,7 @@ class StoredEmbeddings:
         return vectors
 
     def _add(self, vectors: np.ndarray, texts: Sequence[str]) -> int:
-        """Enters a file; returns how many of its rows differ from those known for their text."""
+        """Adds a file; returns how many of its rows differ from the vector known for their text."""
         number = len(self._files)
         self._files.append(vectors)
         repeated: list[tuple[int, tuple[int, int]]] = []
@@ -130,63 +125,8 @@ class StoredEmbeddings:
         return num_unequal
 
 
-def retrieval_columns(
-    data: Sequence[RetrievalData], distractors: Sequence[str | Path] = ()
-) -> dict[str, Sequence[str]]:
-    """Names the vector file of each text column of retrieval data.
-
-    Args:
-        data: parallel text: `pud.dev.tsv.gz` has `pud.dev.en` and so on, a file of Tatoeba's
-            layout, `tatoeba.deu-eng.deu`, its own name.
-        distractors: the files given to `load_distractors`: `news.en.txt.gz` has `news.en`.
-
-    Returns:
-        The name, without a suffix, to the texts by row; blank lines count as rows.
-
-    Raises:
-        ValueError: if two files would have the same name.
-        OSError: if a distractor file cannot be read.
-    """
-    columns: dict[str, Sequence[str]] = {}
-
-    def add(name: str, texts: Sequence[str]) -> None:
-        if name in columns:
-            raise ValueError(f"two files of text have vectors of one name, {name}; rename one")
-        columns[name] = texts
-
-    for part in (part for each in data for part in each.parts):
-        stem = _stem(part.name)
-        for code, texts in part.texts.items():
-            tatoeba = re.fullmatch(r"(.+\.[a-z_]+-[a-z_]+)\.[a-z_]+", stem)
-            add(f"{tatoeba[1] if tatoeba else stem}.{code}", texts)
-    for path in distractors:
-        add(_stem(path), read_lines(path))
-    return columns
-
-
-def classification_columns(data: ClassificationData) -> dict[str, Sequence[str]]:
-    """Names the vector file of each file of labelled text: `train.en.tsv.gz` has `train.en`.
-
-    Args:
-        data: labelled text.
-
-    Returns:
-        The name, without a suffix, to the texts by row; a header is no row.
-    """
-    return {
-        f"{split}.{code}": part.texts
-        for split, parts in data.splits.items()
-        for code, part in parts.items()
-    }
-
-
-def _stem(path: str | Path) -> str:
-    """The name of a text file without what tells its format."""
-    return re.sub(rf"(\.tsv|\.txt)?({COMPRESSED})?$", "", Path(path).name)
-
-
 def _find_file(directory: Path, name: str) -> Path:
-    """The file of vectors of a name; its language may be written as an alias of the code."""
+    """The file of vectors of a name, whose language code may be an alias."""
     stem, _, code = name.rpartition(".")
     exact = [directory / (name + suffix) for suffix in _SUFFIXES]
     found = [path for path in exact if path.is_file()]
@@ -202,7 +142,7 @@ def _find_file(directory: Path, name: str) -> Path:
     if len(found) != 1:
         names = " and ".join(path.name for path in found) or "neither"
         raise ValueError(
-            f"{directory}: must hold the vectors of {name} as {exact[0].name} or {exact[1].name}, "
-            f"one of them; found {names}"
+            f"{directory}: must hold the vectors of {name} as either {exact[0].name} or "
+            f"{exact[1].name}; found {names}"
         )
     return found[0]

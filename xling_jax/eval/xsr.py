@@ -1,13 +1,12 @@
 """Cross-lingual sentence retrieval (XSR): few queries against many keys of one parallel text.
 
-2,000 queries in 200,000 keys of Europarl, as in MUSE (Conneau et al. 2018) and what followed it.
-Which rows are drawn decides the result and cannot be drawn again exactly from the description,
-so a sample is kept in a file.
+2,000 queries among 200,000 keys of Europarl, as in MUSE (Conneau et al. 2018) and later work. The
+result depends on which rows are drawn, and the published description does not determine them, so
+a sample is kept in a file.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.eval.retrieval import Encode, RetrievalMatrix, encode_unique, retrieve
+from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.eval.retrieval import RetrievalMatrix, retrieve
 from xling_jax.eval.retrieval_data import ParallelText
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.whole import read_json, write_json
 
-NUM_KEYS, NUM_QUERIES = 200_000, 2_000
-_SEED = 1234  # MUSE's, for the order of rows and for the queries alike.
-POOLS = ("keys", "queries")
+_SEED = 1234  # MUSE's, both for the order of rows and for the queries
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class XsrSample:
         """Reads a sample.
 
         Raises:
-            ValueError: if the file is missing or is no sample.
+            ValueError: if the file is missing or holds no sample.
         """
         value = read_json(Path(path))
         try:
@@ -66,27 +64,21 @@ class XsrSample:
         return sample
 
 
-def sample_as_muse(
-    source: Sequence[str],
-    target: Sequence[str],
-    *,
-    num_keys: int = NUM_KEYS,
-    num_queries: int = NUM_QUERIES,
-    seed: int = _SEED,
+def draw_sample(
+    source: Sequence[str], target: Sequence[str], num_keys: int, num_queries: int
 ) -> XsrSample:
     """Draws keys and queries as MUSE's `load_europarl_data` does.
 
     Rows are made unique on the source side, then on the target side, by their lower-cased words;
-    the first row of equals stays, in the order of the words, as `np.unique` leaves them. Then they
-    are shuffled, the first are the keys, and queries are drawn among these without replacement.
-    Choice: blank texts, which MUSE would keep one of, are left out.
+    the first of equal rows stays, in the order of the words, as `np.unique` leaves them. They are
+    then shuffled, the first ones are the keys, and queries are drawn among these without
+    replacement. Choice: blank texts, one of which MUSE would keep, are left out.
 
     Args:
         source: n texts; MUSE reads the first 800,000 lines.
         target: n texts.
         num_keys: how many keys.
         num_queries: how many queries.
-        seed: of both draws.
 
     Returns:
         The sample.
@@ -105,116 +97,73 @@ def sample_as_muse(
     if not 0 < num_queries <= num_keys <= len(rows):
         raise ValueError(
             f"num_queries={num_queries} and num_keys={num_keys} must be positive and at most the "
-            f"{len(rows)} distinct rows there are"
+            f"{len(rows)} distinct rows"
         )
-    order = np.random.RandomState(seed).permutation(len(rows))
+    order = np.random.RandomState(_SEED).permutation(len(rows))
     keys = np.array(rows, np.int64)[order][:num_keys]
-    queries = np.random.RandomState(seed).choice(num_keys, size=num_queries, replace=False)
+    queries = np.random.RandomState(_SEED).choice(num_keys, size=num_queries, replace=False)
     return XsrSample(keys, queries.astype(np.int64), _fingerprint(source, target))
 
 
 def measure_xsr(
     encode: Encode,
-    source: Sequence[str],
-    target: Sequence[str],
-    sample: XsrSample,
+    text: ParallelText,
+    samples: Mapping[tuple[str, str], XsrSample],
     *,
     similarity: str = "cosine",
     k_values: Sequence[int] = (1, 5, 10),
-    pool: str = "keys",
-    memory_mb: float = 256,
-) -> dict[str, float]:
-    """Measures how many queries find their translation.
-
-    Args:
-        encode: texts to [n, dim] embeddings; called once, with each text once.
-        source: the text that the sample was drawn from.
-        target: the same.
-        sample: which rows.
-        similarity: "cosine", as published; "margin" or "csls", see `retrieval.retrieve`.
-        k_values: the k of P@k.
-        pool: where candidates have their neighborhoods, for margin and CSLS: among the source
-            texts of all "keys", which must then be embedded, or of the "queries" alone.
-        memory_mb: see `knn.top_k`.
-
-    Returns:
-        `p_at_k` for each k, in [0, 1].
-
-    Raises:
-        ValueError: if the sample is of another text, or an argument is out of range.
-    """
-    if pool not in POOLS:
-        raise ValueError(f"pool must be one of {', '.join(POOLS)}; got {pool!r}")
-    if not k_values or min(k_values) < 1:
-        raise ValueError(f"k_values must be at least 1; got {list(k_values)}")
-    if _fingerprint(source, target) != sample.fingerprint:
-        raise ValueError("the sample was drawn from another text; draw one from this text")
-    queries = [source[row] for row in sample.keys[sample.queries]]
-    candidates = [target[row] for row in sample.keys]
-    columns = [queries, candidates]
-    if similarity != "cosine" and pool == "keys":
-        columns.append([source[row] for row in sample.keys])
-    vectors, ids = encode_unique(encode, columns)
-    unit = [knn.normalize(vectors[ids(column)]) for column in columns]
-    ranked = retrieve(
-        unit[0],
-        unit[1],
-        max(k_values),
-        similarity=similarity,
-        source_pool=unit[2] if len(unit) > 2 else None,
-        memory_mb=memory_mb,
-    )
-    right = ranked == sample.queries[:, None]
-    return {f"p_at_{k}": float(right[:, :k].any(axis=1).mean()) for k in k_values}
-
-
-def draw_samples(
-    text: ParallelText, num_keys: int = NUM_KEYS, num_queries: int = NUM_QUERIES
-) -> dict[tuple[str, str], XsrSample]:
-    """Draws a sample for every direction of an n-way text, (source, target); see `sample_as_muse`.
-
-    Raises:
-        ValueError: if a direction has too few distinct rows.
-    """
-    return {
-        (source, target): sample_as_muse(
-            text.texts[source], text.texts[target], num_keys=num_keys, num_queries=num_queries
-        )
-        for source, target in itertools.permutations(text.texts, 2)
-    }
-
-
-def xsr_matrix(
-    encode: Encode,
-    text: ParallelText,
-    samples: Mapping[tuple[str, str], XsrSample],
-    **settings,
 ) -> RetrievalMatrix:
-    """Measures every direction that has a sample.
+    """Measures how many queries find their translation, in every direction that has a sample.
 
     Args:
-        encode: texts to [n, dim] embeddings; called once a direction.
+        encode: texts to [n, dim] embeddings; called once a direction, with each text once.
         text: the n-way text that the samples were drawn from.
         samples: for each (source, target) its sample.
-        **settings: see `measure_xsr`.
+        similarity: "cosine", as published; "margin" or "csls", see `retrieval.retrieve`, for which
+            candidates have their neighborhoods among the source texts of all keys.
+        k_values: the k of P@k.
 
     Returns:
         `p_at_k` of the directions.
 
     Raises:
-        ValueError: as `measure_xsr`.
+        ValueError: if a sample is of another text, or an argument is out of range.
     """
+    if not k_values or min(k_values) < 1:
+        raise ValueError(f"k_values must be at least 1; got {list(k_values)}")
     languages = tuple(text.texts)
     shape = (len(languages), len(languages))
-    metrics: dict[str, np.ndarray] = {}
+    metrics = {f"p_at_{k}": np.full(shape, np.nan) for k in k_values}
     num_queries, num_candidates = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for (source, target), sample in samples.items():
-        cell = languages.index(source), languages.index(target)
-        columns = text.texts[source], text.texts[target]
-        for name, value in measure_xsr(encode, *columns, sample, **settings).items():
-            metrics.setdefault(name, np.full(shape, np.nan))[cell] = value
+    for (first, second), sample in samples.items():
+        cell = languages.index(first), languages.index(second)
+        ranked = _rank(encode, text.texts[first], text.texts[second], sample, similarity, k_values)
+        right = ranked == sample.queries[:, None]
+        for k in k_values:
+            metrics[f"p_at_{k}"][cell] = right[:, :k].any(axis=1).mean()
         num_queries[cell], num_candidates[cell] = len(sample.queries), len(sample.keys)
     return RetrievalMatrix(languages, metrics, num_queries, num_candidates)
+
+
+def _rank(
+    encode: Encode,
+    source: Sequence[str],
+    target: Sequence[str],
+    sample: XsrSample,
+    similarity: str,
+    k_values: Sequence[int],
+) -> np.ndarray:
+    """The nearest keys of each query, [q, max(k_values)] places in the keys."""
+    if _fingerprint(source, target) != sample.fingerprint:
+        raise ValueError("the sample was drawn from another text; draw one from this text")
+    queries = [source[row] for row in sample.keys[sample.queries]]
+    columns = [queries, [target[row] for row in sample.keys]]
+    if similarity != "cosine":
+        columns.append([source[row] for row in sample.keys])
+    vectors, ids = encode_unique(encode, columns)
+    unit = [knn.normalize(vectors[ids(column)]) for column in columns]
+    pool = unit[2] if len(unit) > 2 else None
+    return retrieve(*unit[:2], max(k_values), similarity=similarity, source_pool=pool)
 
 
 def _fingerprint(source: Sequence[str], target: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Pictures of results: matrices as heatmaps, embeddings in two dimensions.
 
 Colors are safe for the color-blind: one sequential map for values, and for languages the palette
-of Okabe and Ito with a marker shape of its own for each.
+of Okabe and Ito, each with its own marker shape.
 """
 
 import textwrap
@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from xling_jax.align import knn
+from xling_jax.eval.results import Heatmap, Projection
+from xling_jax.registry import check_choice
 
 PROJECTIONS = ("pca", "tsne")
 
@@ -22,39 +24,43 @@ _FAINT = "#8c8c8c"
 # Okabe and Ito (2008) without yellow, which is too pale for small marks on white.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+_MAX_POINTS = 1000  # of all languages together; beyond, rows are thinned out evenly
 _SEED = 0
-# 250 of them with exaggeration, as ever; clusters of a thousand points stand after as many again.
+# 250 with exaggeration, as usual; after as many again the clusters of a thousand points are stable.
 _TSNE_ITERATIONS = 500
 
 
-def draw_matrix(
-    path: str | Path,
-    values: np.ndarray,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    title: str,
-    subtitle: str = "",
-    row_title: str = "from",
-    column_title: str = "to",
-) -> None:
+def draw(picture: Heatmap | Projection, directory: Path) -> None:
+    """Draws a picture as PNG files.
+
+    Args:
+        picture: what to draw.
+        directory: of the files; it exists.
+
+    Raises:
+        ValueError: if sizes disagree.
+        OSError: if writing fails.
+    """
+    if isinstance(picture, Heatmap):
+        draw_matrix(directory / f"{picture.name}.png", picture)
+        return
+    for method in PROJECTIONS:
+        draw_projection(directory / f"{picture.name}.{method}.png", picture, method)
+
+
+def draw_matrix(path: str | Path, picture: Heatmap) -> None:
     """Draws a matrix of shares as a heatmap with the percentages written in it.
 
     Args:
         path: the PNG file to write.
-        values: [rows, columns] in [0, 1]; NaN cells stay empty.
-        rows: names of the rows.
-        columns: names of the columns.
-        title: what is shown.
-        subtitle: in smaller letters below.
-        row_title: beside the rows.
-        column_title: above the columns.
+        picture: what to draw.
 
     Raises:
         ValueError: if the shape does not fit the names.
         OSError: if writing fails.
     """
-    percent = 100 * np.asarray(values, np.float64)
+    rows, columns = picture.rows, picture.columns
+    percent = 100 * np.asarray(picture.values, np.float64)
     if percent.shape != (len(rows), len(columns)):
         raise ValueError(
             f"values must have the shape of the names, ({len(rows)}, {len(columns)}); "
@@ -64,7 +70,7 @@ def draw_matrix(
     width, height = max(5.2, cell * len(columns) + 2.2), cell * len(rows) + 1.9
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
-    # From the least value, so that differences show; the numbers tell the absolute.
+    # From the least value, to show differences; the numbers give the absolute.
     known = percent[np.isfinite(percent)]
     low = np.floor(known.min() / 10) * 10 if known.size else 0
     low = min(low, 90)
@@ -82,19 +88,19 @@ def draw_matrix(
                 color="white" if dark else "black",
             )
     _name_ticks(axes, rows, columns)
-    axes.set_ylabel(row_title, color=_FAINT)
-    axes.set_xlabel(column_title, color=_FAINT)
+    axes.set_ylabel(picture.axes[0], color=_FAINT)
+    axes.set_xlabel(picture.axes[1], color=_FAINT)
     axes.xaxis.set_label_position("top")
     bar = figure.colorbar(image, ax=axes, shrink=0.85, pad=0.03)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=9, colors=_INK)
     bar.set_label("%", rotation=0, color=_FAINT)
-    _set_title(figure, title, subtitle)
+    _set_title(figure, picture.title, picture.subtitle)
     _save(figure, path)
 
 
 def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
-    """Projects embeddings to the plane, by direction: they are normalized first.
+    """Projects embeddings, normalized first, to the plane.
 
     Args:
         vectors: [n, dim] embeddings, n > 1.
@@ -109,57 +115,44 @@ def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
     unit = knn.normalize(vectors).astype(np.float64)
     if len(unit) < 2:
         raise ValueError(f"a projection needs at least two vectors; got {len(unit)}")
+    check_choice("method", method, PROJECTIONS)
     if method == "pca":
         centered = unit - unit.mean(axis=0)
         left, scales, _ = np.linalg.svd(centered, full_matrices=False)
         points = left[:, :2] * scales[:2]
         points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
-        # The sign of an axis is arbitrary; make the longest point's coordinate positive.
+        # The sign of an axis is arbitrary; the largest coordinate becomes positive.
         signs = np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
         return points * np.where(signs == 0, 1, signs)
-    if method != "tsne":
-        raise ValueError(f"method must be one of {', '.join(PROJECTIONS)}; got {method!r}")
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
     perplexity = min(30.0, max(1.0, (len(unit) - 1) / 4))
-    # One thread: on two cores with other work, two threads took 1.7 times as long.
+    # One thread: two took 1.7 times as long on two busy cores.
     with threadpool_limits(1):
         return TSNE(
             perplexity=perplexity, init="pca", random_state=_SEED, max_iter=_TSNE_ITERATIONS
         ).fit_transform(unit)
 
 
-def draw_projection(
-    path: str | Path,
-    embeddings: Mapping[str, np.ndarray],
-    *,
-    title: str,
-    method: str = "pca",
-    examples: Mapping[int, str] | None = None,
-    max_points: int = 1000,
-) -> None:
-    """Draws embeddings of translations in the plane, colored by language.
+def draw_projection(path: str | Path, picture: Projection, method: str = "pca") -> None:
+    """Draws embeddings of translations in the plane, colored by language, examples numbered.
 
     Args:
         path: the PNG file to write.
-        embeddings: for each language [n, dim]; row i of all is one meaning.
-        title: what is shown.
+        picture: what to draw.
         method: see `project`.
-        examples: rows whose translations are joined by lines, with a text to explain each. They
-            are numbered in the picture.
-        max_points: of all languages together; the rows are thinned out evenly beyond.
 
     Raises:
         ValueError: if sizes disagree or `method` is unknown.
         OSError: if writing fails.
     """
+    embeddings, examples = picture.embeddings, picture.examples
     counts = {code: len(rows) for code, rows in embeddings.items()}
     if len(set(counts.values())) != 1:
         raise ValueError(f"row i must be one meaning in all languages; got row counts {counts}")
-    examples = examples or {}
     n = next(iter(counts.values()))
-    shown = np.linspace(0, n - 1, min(n, max(2, max_points // len(counts)))).round().astype(int)
+    shown = np.linspace(0, n - 1, min(n, max(2, _MAX_POINTS // len(counts)))).round().astype(int)
     shown = np.union1d(shown, np.array(list(examples), int))
     points = project(np.concatenate([rows[shown] for rows in embeddings.values()]), method)
     points = points.reshape(len(counts), len(shown), 2)
@@ -185,12 +178,14 @@ def draw_projection(
         spine.set_color("#d9d9d9")
     _draw_legend(axes, examples)
     name = {"pca": "PCA", "tsne": "t-SNE"}[method]
-    _set_title(figure, title, f"{name} of {len(shown)} sentences in {len(counts)} languages")
+    _set_title(
+        figure, picture.title, f"{name} of {len(shown)} sentences in {len(counts)} languages"
+    )
     _save(figure, path)
 
 
 def _draw_example(axes: Axes, number: int, places: np.ndarray) -> None:
-    """Joins translations, at [languages, 2], to their center and numbers the sentence."""
+    """Joins translations, at [languages, 2], to their center, with the number of the sentence."""
     center = places.mean(axis=0)
     for place, point in enumerate(places):
         axes.plot(*np.stack([center, point]).T, color=_INK, linewidth=0.9, zorder=3)
@@ -218,7 +213,7 @@ def _draw_example(axes: Axes, number: int, places: np.ndarray) -> None:
 
 
 def _draw_legend(axes: Axes, examples: Mapping[int, str]) -> None:
-    """Languages, and below them the numbered sentences, right of the picture."""
+    """Languages and, below them, the numbered sentences, to the right of the picture."""
     legend = axes.legend(
         loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, markerscale=2, borderaxespad=0
     )
@@ -245,7 +240,7 @@ def _draw_legend(axes: Axes, examples: Mapping[int, str]) -> None:
 
 
 def _can_draw(text: str) -> bool:
-    """Whether the font has all characters; others would show as boxes."""
+    """Whether the font has all characters, which would otherwise show as boxes."""
     font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
     return all(character.isspace() or ord(character) in font.get_charmap() for character in text)
 

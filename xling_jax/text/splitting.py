@@ -13,6 +13,10 @@ from xling_jax.registry import check_choice
 # "rule": punctuation; "sentencex": punctuation, abbreviations and quotes of a language; "laser":
 # each "." that stands alone in tokenised text, as LASER splits MLDoc.
 SPLITTERS = ("rule", "sentencex", "laser")
+SPLITTERS_HELP = (
+    "finds sentences in 'text': by punctuation (rule), by the rules of the language in 'lang' "
+    "(sentencex, pip install sentencex), or at each separate '.' of tokenized text (laser)"
+)
 
 # Closing quotes and brackets after a sentence.
 _CLOSING = r"[\"'”’»)\]」』）》】]*"

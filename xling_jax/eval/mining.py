@@ -1,26 +1,106 @@
-"""Bitext mining as in the BUCC shared task: are a text's translations found among other text?
+"""Bitext mining as in the BUCC shared task: are the translations in two texts found?
 
-The rules of the task and of LASER's `bucc.py`: pairs are mined one to one, pairs of texts that
-repeat are removed, the threshold that is best on the training part is used on the test part.
-Works on embeddings through an `encode` function. Writes and prints nothing.
+The rules of the task and of LASER's `bucc.py`: pairs are mined one to one, pairs of repeated texts
+are removed, and the best threshold on the training part is used on the test part.
 """
 
+from __future__ import annotations
+
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from xling_jax.align import mining
-from xling_jax.eval.retrieval import Encode, encode_unique
+from xling_jax.align.knn import BACKENDS
+from xling_jax.align.margin import MARGINS
+from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.eval.results import markdown_table, percent
+from xling_jax.eval.tasks import Task
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, read_lines
+from xling_jax.options import option
 
 _GOLD = re.compile(rf"(?P<name>.+)\.gold({COMPRESSED})?")
-# Where the threshold is tuned and where it is judged, the better place first.
+# Where the threshold is tuned and where it is tested, the preferred split first.
 _TRAIN_SPLITS, _TEST_SPLITS = ("training", "train", "sample"), ("test",)
+_SETTINGS = ("k", "margin", "retrieval", "backend")  # options of `align.mining.mine`
+
+
+@dataclass(frozen=True)
+class Mining(Task):
+    """Bitext mining by the rules of BUCC: precision, recall and F1 on the test part.
+
+    The threshold is the best one on the training part. Without test pairs the scores are those of
+    the training part, and the table says so.
+    """
+
+    margin: str = option("ratio", "how cosines are compared", MARGINS)
+    k: int = option(4, "neighbors of the margin", positive=True)
+    retrieval: str = option(
+        "max", "how pairs are chosen from the candidates, see xling mine", mining.RETRIEVALS
+    )
+    memory_mb: float = option(512, "memory for the search", positive=True)
+    backend: str = option("auto", "searches; auto: JAX on an accelerator, else NumPy", BACKENDS)
+
+    title = "Bitext mining"
+    data_help = (
+        "directories with BUCC's files PAIR.training.LANG, PAIR.training.gold, and those of test"
+    )
+    examples = """example:
+  xling evaluate mining --model runs/quickstart --data bucc2018/ --output runs/mining
+"""
+    columns = {"f1": "F1", "precision": "precision", "recall": "recall"}
+    primary = "f1"
+
+    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[MiningData]:
+        """Reads the language pairs, see `load_mining_data`."""
+        return [data for path in paths for data in load_mining_data(path, languages)]
+
+    def vector_files(self, data: Sequence[MiningData]) -> dict[str, Sequence[str]]:
+        """Each text has its own name, such as `fr-en.training.fr`."""
+        return {
+            f"{part.name}.{code}": texts
+            for one in data
+            for part in (one.train, one.test)
+            for code, texts in zip(part.languages, part.texts)
+        }
+
+    def measure(
+        self, encoder: Any, data: MiningData, directory: Path | None = None
+    ) -> dict[str, MiningResult]:
+        """Both parts of a language pair."""
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        result = measure_mining(encoder.encode, data, memory_mb=self.memory_mb, **settings)
+        return {data.name: result}
+
+    def settings(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
+        """The options that change pairs, and how the threshold was selected."""
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        return settings | {"selection": "threshold with the best F1 on the training part"}
+
+    def tables(self, data: Sequence[MiningData], outcomes: Mapping[str, MiningResult]) -> list[str]:
+        """One table with a row for each language pair."""
+        rows = []
+        for one in data:
+            result = outcomes[one.name]
+            scores = (result.test.precision, result.test.recall, result.test.f1, result.train.f1)
+            row = [one.name, *(percent(score, 2) for score in scores), f"{result.threshold:.3f}"]
+            rows.append([*row, one.test.name, f"{result.test.num_gold}"])
+        header = ["pair", "precision", "recall", "F1", "train F1", "threshold", "measured on"]
+        text = f"## Bitext mining, %\n\n{markdown_table([*header, 'pairs'], rows)}\n"
+        untested = ", ".join(one.name for one in data if not one.has_test)
+        if untested:
+            text += (
+                f"\nNo test pairs for {untested}: measured on the text that the threshold was "
+                "tuned on.\n"
+            )
+        return [text]
 
 
 @dataclass(frozen=True)
@@ -48,17 +128,19 @@ class MiningData:
 
     Attributes:
         name: begins the names of its metrics, such as `fr-en`.
-        train: what the threshold is tuned on.
-        test: what is measured with it; the same object as `train` where there is no test part.
+        train: for tuning the threshold.
+        test: for measuring with it; the same object as `train` where there is no test part.
+        path: where it was read from.
     """
 
     name: str
     train: MiningText
     test: MiningText
+    path: str = ""
 
     @property
     def has_test(self) -> bool:
-        """Whether the threshold is judged on text that it was not tuned on."""
+        """Whether the threshold is tested on other text than it was tuned on."""
         return self.test is not self.train
 
     @property
@@ -73,14 +155,35 @@ class MiningData:
             ]
         )
 
+    @property
+    def size(self) -> str:
+        """Sentences and gold pairs of the training part, in words."""
+        sides = zip(self.train.texts, self.train.languages)
+        counts = " and ".join(f"{len(texts):,} {code}" for texts, code in sides)
+        return f"{counts} sentences, {len(self.train.gold):,} pairs"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was measured, as plain values."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "sha256": self.fingerprint,
+            "languages": list(self.train.languages),
+            "tuned_on": self.train.name,
+            "measured_on": self.test.name,
+            "num_rows": [len(column) for column in self.test.texts],
+            "num_gold": len(self.test.gold),
+        }
+
 
 @dataclass(frozen=True)
 class MiningScores:
     """How many pairs were found.
 
     Attributes:
-        num_gold: pairs there are.
-        num_extracted: pairs that score above the threshold.
+        num_gold: gold pairs in all.
+        num_extracted: pairs that score at least the threshold.
         num_correct: gold pairs among these.
     """
 
@@ -90,12 +193,12 @@ class MiningScores:
 
     @property
     def precision(self) -> float:
-        """Share of what was extracted that is right; 0 if nothing was."""
+        """Share of the extracted pairs that are right; 0 if there are none."""
         return self.num_correct / self.num_extracted if self.num_extracted else 0.0
 
     @property
     def recall(self) -> float:
-        """Share of the gold pairs that was extracted."""
+        """Share of the gold pairs that were extracted."""
         return self.num_correct / self.num_gold
 
     @property
@@ -103,10 +206,15 @@ class MiningScores:
         """Harmonic mean of precision and recall."""
         return 2 * self.num_correct / (self.num_extracted + self.num_gold)
 
+    def to_dict(self) -> dict[str, float]:
+        """As plain numbers."""
+        shares = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+        return shares | dataclasses.asdict(self)
+
 
 @dataclass(frozen=True)
 class MiningResult:
-    """What was measured on one language pair.
+    """Scores of one language pair.
 
     Attributes:
         threshold: tuned on the training part; pairs that score at least this are extracted.
@@ -118,6 +226,21 @@ class MiningResult:
     train: MiningScores
     test: MiningScores
 
+    def scores(self, name: str) -> dict[str, float]:
+        """`NAME/f1`, `NAME/precision`, `NAME/recall`, `NAME/train_f1` and `NAME/threshold`."""
+        return {
+            f"{name}/f1": self.test.f1,
+            f"{name}/precision": self.test.precision,
+            f"{name}/recall": self.test.recall,
+            f"{name}/train_f1": self.train.f1,
+            f"{name}/threshold": self.threshold,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        parts = {"train": self.train.to_dict(), "test": self.test.to_dict()}
+        return parts | {"threshold": self.threshold}
+
 
 def load_mining_data(
     path: str | Path, languages: Sequence[str] | None = None
@@ -125,16 +248,17 @@ def load_mining_data(
     """Reads the files of BUCC.
 
     Args:
-        path: a directory with, in it or in its directories, for each part `PAIR.SPLIT.LANG` for
-            two languages, lines `id<TAB>sentence`, and `PAIR.SPLIT.gold`, lines `id<TAB>id`; the
-            split is `training` (or `train`, `sample`) or `test`. Files may be compressed.
-        languages: pairs of these only; None takes all.
+        path: a directory that has, itself or in its subdirectories, for each part
+            `PAIR.SPLIT.LANG` of two languages, lines `id<TAB>sentence`, and `PAIR.SPLIT.gold`,
+            lines `id<TAB>id`; the split is `training` (or `train`, `sample`) or `test`. Files may
+            be compressed.
+        languages: read only pairs of these; None for all.
 
     Returns:
-        The language pairs, by name. Parts without gold pairs are not read.
+        The language pairs, sorted by name. Parts without gold pairs are not read.
 
     Raises:
-        ValueError: if a file breaks a rule (it and the line are named) or there is nothing.
+        ValueError: if a file breaks a rule (names file and line) or there is nothing to read.
         OSError: if a file cannot be read.
     """
     place = Path(path).expanduser()
@@ -153,48 +277,28 @@ def load_mining_data(
     if not parts:
         wanted = "" if languages is None else f" of {', '.join(languages)}"
         raise ValueError(f"{place}: must hold BUCC files, such as fr-en.training.gold{wanted}")
-    return tuple(_read_pair(place, pair, splits) for pair, splits in sorted(parts.items()))
+    return tuple(_read_pair(str(path), pair, splits) for pair, splits in sorted(parts.items()))
 
 
-def mine_pairs(
-    encode: Encode,
-    text: MiningText,
-    *,
-    k: int = mining.MARGIN_NEIGHBORS,
-    margin: str = "ratio",
-    retrieval: str = "max",
-    memory_mb: float = 256,
-    backend: str = "numpy",
-) -> mining.MinedPairs:
-    """Mines one part: all pairs, ranked, without those whose text repeats.
+def mine_pairs(encode: Encode, text: MiningText, **settings: Any) -> mining.MinedPairs:
+    """Mines one part and ranks its pairs, without those of repeated texts.
 
     Args:
         encode: texts to [n, dim] embeddings; called once, with each text once.
-        text: what to mine.
-        k: see `mining.mine`, as the others.
-        margin: see there.
-        retrieval: see there.
-        memory_mb: see there.
-        backend: see there.
+        text: the two texts.
+        **settings: see `align.mining.mine`.
 
     Returns:
         Pairs of rows, best first.
 
     Raises:
-        ValueError: as `mining.mine`.
+        ValueError: as `align.mining.mine`.
     """
-    # A blank sentence is nobody's translation.
+    # A blank sentence is never a translation.
     counts = [Counter(filter(str.strip, column)) for column in text.texts]
     unique = [list(count) for count in counts]
     vectors, ids = encode_unique(encode, unique)
-    found = mining.mine(
-        *(vectors[ids(side)] for side in unique),
-        k=k,
-        margin=margin,
-        retrieval=retrieval,
-        memory_mb=memory_mb,
-        backend=backend,
-    )
+    found = mining.mine(*(vectors[ids(side)] for side in unique), **settings)
     once = [np.array([count[t] == 1 for t in count], bool) for count in counts]
     found = found.take(once[0][found.source] & once[1][found.target])
     rows = []
@@ -207,18 +311,18 @@ def mine_pairs(
 def tune_threshold(scores: np.ndarray, correct: np.ndarray, num_gold: int) -> float:
     """The threshold with the best F1 on a ranked list.
 
-    As LASER's `bucc.py`: the list is cut behind each pair, and the threshold lies midway between
-    the last pair kept and the next. Choice: pairs of equal scores are kept or cut together, where
-    LASER may cut between them and then keeps them all.
+    As in LASER's `bucc.py`, the list is cut after each pair in turn, and the threshold is midway
+    between the last pair kept and the next. Choice: pairs of equal scores are kept or cut
+    together; LASER may cut between them, and then keeps them all.
 
     Args:
         scores: [p] float, descending.
         correct: [p] bool, whether each pair is right.
-        num_gold: right pairs there are, found or not.
+        num_gold: right pairs in all, found or not.
 
     Returns:
-        The threshold: pairs that score at least this are kept. The first of equally good ones
-        in the list; the last score itself if all are kept; 0 if no pair is right.
+        The threshold: pairs that score at least this are kept. The highest of equally good ones;
+        the last score itself if all are kept; 0 if no pair is right.
     """
     scores = np.asarray(scores, np.float64)
     num_correct = np.cumsum(correct)
@@ -262,44 +366,15 @@ def measure_mining(encode: Encode, data: MiningData, **settings) -> MiningResult
     return MiningResult(threshold, train, test)
 
 
-def evaluate_mining(encode: Encode, data: MiningData, **settings) -> dict[str, float]:
-    """Measures mining as named numbers, for training loops and tables.
-
-    Args:
-        encode: texts to [n, dim] embeddings.
-        data: the language pair.
-        **settings: see `mine_pairs`.
-
-    Returns:
-        `NAME/f1` (the primary one), `NAME/precision`, `NAME/recall` on the test part,
-        `NAME/train_f1` and `NAME/threshold`.
-
-    Raises:
-        ValueError: as `mine_pairs`.
-    """
-    return named_metrics(data.name, measure_mining(encode, data, **settings))
-
-
-def named_metrics(name: str, result: MiningResult) -> dict[str, float]:
-    """The numbers of `evaluate_mining` from a result."""
-    return {
-        f"{name}/f1": result.test.f1,
-        f"{name}/precision": result.test.precision,
-        f"{name}/recall": result.test.recall,
-        f"{name}/train_f1": result.train.f1,
-        f"{name}/threshold": result.threshold,
-    }
-
-
 def _correct(pairs: mining.MinedPairs, gold: frozenset[tuple[int, int]]) -> np.ndarray:
     rows = zip(pairs.source.tolist(), pairs.target.tolist())
     return np.fromiter((pair in gold for pair in rows), bool, len(pairs))
 
 
 def _read_pair(
-    place: Path, pair: str, splits: Mapping[str, tuple[Path, str, tuple[str, str]]]
+    place: str, pair: str, splits: Mapping[str, tuple[Path, str, tuple[str, str]]]
 ) -> MiningData:
-    """Training and test part of a language pair, from the arguments of `_read_part` for each."""
+    """Training and test part of a language pair, each from the arguments of `_read_part`."""
     train = next((split for split in _TRAIN_SPLITS if split in splits), None)
     if train is None:
         raise ValueError(
@@ -308,18 +383,18 @@ def _read_pair(
         )
     text = _read_part(*splits[train])
     test = next((split for split in _TEST_SPLITS if split in splits), None)
-    return MiningData(pair, text, _read_part(*splits[test]) if test else text)
+    return MiningData(pair, text, _read_part(*splits[test]) if test else text, place)
 
 
 def _languages_of(gold: Path, name: str, files: Sequence[Path]) -> tuple[str, str]:
-    """The languages of the two texts beside a gold file, in the order that its name tells."""
+    """The languages of the two texts beside a gold file, in the order of its name."""
     pattern = re.compile(rf"{re.escape(name)}\.(?P<language>[A-Za-z_]+?)({COMPRESSED})?")
     matches = [pattern.fullmatch(file.name) for file in files if file.parent == gold.parent]
     codes = {match["language"] for match in matches if match} - {"gold"}
     if len(codes) != 2:
         found = ", ".join(sorted(codes)) or "none"
         raise ValueError(f"{gold}: needs two texts beside it, {name}.LANG; found {found}")
-    # fr-en.training: French first, whatever the alphabet says.
+    # fr-en.training: French first, against the alphabet.
     first = name.split(".")[0].split("-")[0]
     return tuple(sorted(codes, key=lambda code: (code != first, code)))
 
@@ -330,7 +405,7 @@ def _read_part(gold: Path, name: str, languages: tuple[str, str]) -> MiningText:
     pairs = set()
     for number, line in enumerate(read_lines(gold), 1):
         cells = line.split("\t")
-        # Some releases name the languages in one order and the columns in the other.
+        # In some releases the columns are in another order than the languages of the name.
         if len(cells) == 2 and cells[0] in rows[1]:
             cells.reverse()
         if len(cells) != 2 or cells[0] not in rows[0] or cells[1] not in rows[1]:
@@ -346,7 +421,7 @@ def _read_part(gold: Path, name: str, languages: tuple[str, str]) -> MiningText:
 
 
 def _read_sentences(gold: Path, name: str) -> tuple[list[str], list[str]]:
-    """Ids and sentences of the text of a name, maybe compressed, beside the gold pairs."""
+    """Ids and sentences of a text, possibly compressed, in the directory of the gold pairs."""
     pattern = re.compile(rf"{re.escape(name)}({COMPRESSED})?")
     path = next(file for file in sorted(gold.parent.iterdir()) if pattern.fullmatch(file.name))
     ids: list[str] = []
@@ -359,5 +434,5 @@ def _read_sentences(gold: Path, name: str) -> tuple[list[str], list[str]]:
         texts.append(text)
     twice = [sentence_id for sentence_id, count in Counter(ids).items() if count > 1]
     if twice:
-        raise ValueError(f"{path}: an id may stand once only; {twice[0]!r} stands more often")
+        raise ValueError(f"{path}: duplicate id {twice[0]!r}; give each sentence its own")
     return ids, texts

@@ -77,7 +77,7 @@ def test_xsr_keeps_the_rows_it_draws_and_takes_them_again(parallel, tmp_path, ca
     assert json.loads((second / "results.json").read_text())["matrices"] == written["matrices"]
     for wrong, rule in (
         (["--xsr", "3,5"], "at most as many queries"),
-        (["--xsr", "5,3", "--match", "text"], "no --distractors, --match"),
+        (["--xsr", "5,3", "--match", "text"], "leave out distractors and match"),
         (["--xsr-samples", str(tmp_path)], "holds no toy_dev.xsr.en-de.json"),
         (["--xsr", "5,3", "--xsr-samples", str(first)], "give one of them"),
     ):

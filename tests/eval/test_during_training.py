@@ -1,15 +1,16 @@
-"""What a run measures while it trains: from the names in its config to metrics.jsonl."""
+"""What a run measures while it trains: from the paths in its config to metrics.jsonl."""
 
 import json
 import types
 
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 from tests.cli.corpora_for_cli import arguments, write_tsv
-from xling_jax.cli import main, training_evaluation
-from xling_jax.cli.common import UsageError
+from xling_jax.cli import main
+from xling_jax.eval.during_training import check_evaluation, make_evaluators
+from xling_jax.eval.tasks import TASKS
+from xling_jax.options import OptionError
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
 
@@ -23,6 +24,10 @@ def write_labelled(directory, languages):
     return str(directory)
 
 
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
 def make(languages=("de", "en"), **evaluation):
     """Metrics of the evaluators of a config, of an encoder that knows the word but no language."""
 
@@ -30,11 +35,9 @@ def make(languages=("de", "en"), **evaluation):
         return np.array([np.eye(len(WORDS))[WORDS.index(text.split()[1])] for text in texts])
 
     encoder = types.SimpleNamespace(with_params=lambda params: types.SimpleNamespace(encode=encode))
-    config = ConfigDict({"languages": languages, "train": {"best_metric": ""}})
-    config.evaluation = ConfigDict({"retrieval": (), "classification": (), **evaluation})
-    training_evaluation.check_evaluation(config)
+    check_evaluation(evaluation)
     metrics = {}
-    for evaluator in training_evaluation.make_evaluators(config, encoder):
+    for evaluator in make_evaluators(evaluation, languages, encoder):
         metrics |= evaluator({}, 1)
     return metrics
 
@@ -65,7 +68,7 @@ def test_two_sets_of_one_name_are_refused(tmp_path):
     for parent in ("a", "b"):
         (tmp_path / parent).mkdir()
         directories.append(write_labelled(tmp_path / parent / "weather", ("de", "en")))
-    with pytest.raises(UsageError, match="both called weather"):
+    with pytest.raises(OptionError, match="both be called weather"):
         make(classification=directories)
 
 
@@ -76,12 +79,40 @@ def test_text_in_none_of_the_languages_is_an_error(tmp_path):
 
 
 def test_missing_data_and_a_metric_that_nothing_measures_are_wrong_use(tmp_path):
-    with pytest.raises(UsageError, match="--config.evaluation.classification .*nowhere: no such"):
+    with pytest.raises(OptionError, match="evaluation.classification: .*nowhere: no such"):
         make(classification=(str(tmp_path / "nowhere"),))
-    config = ConfigDict({"train": {"best_metric": "x/cross"}})
-    config.evaluation = ConfigDict({"retrieval": (), "classification": ()})
-    with pytest.raises(UsageError, match="evaluation.classification"):
-        training_evaluation.check_evaluation(config)
+    with pytest.raises(OptionError, match="needs data in one of evaluation.retrieval, eval"):
+        check_evaluation({"retrieval": (), "classification": ()}, "x/cross")
+    with pytest.raises(OptionError, match="evaluation='minning' must be one of .*mean mining"):
+        check_evaluation({"minning": ()})
+
+
+def test_every_task_can_be_measured(tmp_path):
+    lines = {code: [f"{code} {word}" for word in WORDS] for code in ("de", "en")}
+    write(tmp_path / "dev.tsv", ["de\ten", *map("\t".join, zip(*lines.values()))])
+    for code, texts in lines.items():
+        write(tmp_path / f"de-en.training.{code}", [f"{i}\t{t}" for i, t in enumerate(texts)])
+    write(tmp_path / "de-en.training.gold", [f"{i}\t{i}" for i in range(len(WORDS))])
+    documents = [
+        {"id": f"{i}", "lang": code, "sentences": [text]}
+        for code, texts in lines.items()
+        for i, text in enumerate(texts)
+    ]
+    write(tmp_path / "documents.jsonl", map(json.dumps, documents))
+    (tmp_path / "probing").mkdir()
+    rows = [f"{part}\t{i % 2}\tde {w}" for part in ("tr", "va", "te") for i, w in enumerate(WORDS)]
+    write(tmp_path / "probing" / "past_present.txt", rows)
+    paths = {
+        "retrieval": tmp_path / "dev.tsv",
+        "classification": write_labelled(tmp_path / "weather", ("de", "en")),
+        "mining": tmp_path,
+        "alignment": tmp_path / "documents.jsonl",
+        "probing": tmp_path / "probing",
+    }
+    metrics = make(**{task: (str(path),) for task, path in paths.items()})
+    for name in ("dev/p_at_1", "weather/cross", "de-en/f1", "documents/recall", "Tense/accuracy"):
+        assert metrics[name] == 1
+    assert set(paths) == set(TASKS)
 
 
 def test_a_run_writes_its_accuracy_and_keeps_the_best(tmp_path):

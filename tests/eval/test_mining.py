@@ -10,7 +10,7 @@ import pytest
 import xling_jax
 from xling_jax.align import mining
 from xling_jax.cli import main
-from xling_jax.eval import bitext_mining
+from xling_jax.eval import mining as bitext_mining
 
 # Degrees on a circle; fr and en hold translations with the same number.
 TRAIN = {
@@ -154,7 +154,7 @@ def test_the_threshold_of_training_is_used_on_test(bucc):
     }
     write(bucc, "fr-en.test", test, [("a", "x"), ("c", "z")])
     (data,) = bitext_mining.load_mining_data(bucc)
-    scores = bitext_mining.evaluate_mining(encode, data, margin="absolute", k=1)
+    scores = bitext_mining.measure_mining(encode, data, margin="absolute", k=1).scores("fr-en")
     assert scores["fr-en/train_f1"] == 1
     cut = (np.cos(np.radians(3)) + np.cos(np.radians(5))) / 2
     assert scores["fr-en/threshold"] == pytest.approx(cut)
@@ -183,7 +183,7 @@ def test_repeated_texts_are_mined_once_and_their_pairs_removed(bucc):
     ("name", "content", "message"),
     [
         ("fr-en.training.fr", "f1 no tab\n", r"training.fr:1: a line must be id<TAB>sentence"),
-        ("fr-en.training.en", "e1\tx\ne1\ty\n", "'e1' stands more often"),
+        ("fr-en.training.en", "e1\tx\ne1\ty\n", "duplicate id 'e1'"),
         ("fr-en.training.gold", "f1\te9\n", r"gold:1: a pair must be the ids of a fr and a en"),
         ("fr-en.training.gold", "f1\n", r"gold:1: a pair must be"),
         ("fr-en.training.gold", "", "gold: must hold pairs"),
@@ -248,7 +248,10 @@ def test_ready_vectors_are_measured_as_a_model_is(bucc, tmp_path, model):
 
 
 def test_wrong_use_has_status_2_and_makes_no_output(bucc, tmp_path, model, capsys):
-    assert evaluate(bucc, tmp_path / "out", "--k", 0) == 2
-    assert evaluate(bucc, tmp_path / "out", "--memory-mb", 0) == 2
+    for words in (("--k", 0), ("--memory-mb", 0), ("--margin", "none")):
+        with pytest.raises(SystemExit) as exit:
+            evaluate(bucc, tmp_path / "out", *words)
+        assert exit.value.code == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
     assert evaluate(bucc / "none", tmp_path / "out") == 2
     assert not (tmp_path / "out").exists()

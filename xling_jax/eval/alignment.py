@@ -1,0 +1,533 @@
+"""Document alignment: what share of the gold pairs of documents is found?
+
+The rules of WMT16 (pairs one to one, recall over the gold pairs) and, for many languages, the form
+of WMT19 (all pairs of languages). From sentence vectors made once, the eight variants of LAWDR's
+tables are compared: vectors biased or debiased, documents as mean or weighted sum, pairs scored by
+cosine or margin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from xling_jax.align.matching import align_documents
+from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
+from xling_jax.documents import debias, weighting
+from xling_jax.documents.alignment import AUTO, AlignmentOptions, match_urls
+from xling_jax.documents.density import TophatDensity
+from xling_jax.documents.records import (
+    AlignmentData,
+    Documents,
+    Gold,
+    load_alignment_data,
+    load_document_pairs,
+)
+from xling_jax.encode.documents import MODES, MODES_HELP
+from xling_jax.encode.mapped import encode_mapped
+from xling_jax.encode.unique import Encode
+from xling_jax.eval.results import Heatmap, markdown_table, percent
+from xling_jax.eval.tasks import Task
+from xling_jax.options import OptionError, option
+from xling_jax.registry import check_choice
+
+# Document vectors from sentence vectors, and how pairs are scored: the eight cells of LAWDR's
+# tables, the plainest first.
+REPRESENTATIONS = ("biased-mean", "biased-weighted", "debiased-mean", "debiased-weighted")
+SIMILARITIES = ("cosine", "margin")
+CELLS = tuple(f"{vectors}-{score}" for vectors in REPRESENTATIONS for score in SIMILARITIES)
+
+# The baseline of the first tokens of a document.
+_FIRST_TOKENS = 512
+_FIRST = f"first{_FIRST_TOKENS}"
+# Options that are arguments of `measure_alignment`.
+_SETTINGS = ("k", "candidates", "center", "density_on", "seed", "url_matching", "backend")
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Alignment(AlignmentOptions, Task):
+    """Recall of documents aligned one to one, in the eight variants of LAWDR's tables.
+
+    Vectors biased or debiased, documents as mean or weighted sum of sentences, scores by cosine or
+    margin.
+    """
+
+    gold: Path | None = option(
+        None,
+        "pairs of ids, source id<TAB>target id, between the two files of --data (WMT16); by "
+        "default documents of equal id in one file are translations (WMT19)",
+    )
+    document_mode: str = option("sentences", MODES_HELP, MODES)
+    cells: tuple[str, ...] = option(
+        ("all",),
+        "variants to measure; all leaves out the debiased ones if --debias is 0",
+        ("all", *CELLS),
+        metavar="NAME,NAME",
+    )
+    baselines: bool = option(
+        False, "also measure whole documents as one sequence, and their first 512 tokens"
+    )
+
+    title = "Document alignment"
+    data_help = (
+        'JSON lines {"id", "lang", "text" or "sentences"}; any number of files, or with --gold two'
+    )
+    offers = Task.offers | {"config"}
+    examples = """examples:
+  xling evaluate alignment --model M --data news.jsonl.gz --languages en,de,fr --baselines \\
+      --output runs/alignment
+  xling evaluate alignment --model M --data fr.jsonl.gz en.jsonl.gz --gold test.pairs \\
+      --domain domain --url-matching --output runs/wmt16
+"""
+    # The published scores are of other data.
+    columns = {"wmt16_recall": "WMT16 recall", "wmt19_recall": "WMT19 recall", "recall": "recall"}
+    primary = "recall"
+    cheap = MappingProxyType({"cells": ("biased-mean-margin",)})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.debias == 0:
+            for cell in self.cells:
+                if cell.startswith("debiased"):
+                    raise OptionError(f"cells: {cell} is not measured with debias=0; leave it out")
+
+    @property
+    def _cells(self) -> list[str]:
+        if "all" not in self.cells:
+            return list(self.cells)
+        return [cell for cell in CELLS if self.debias != 0 or cell.startswith("biased")]
+
+    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[AlignmentData]:
+        """Reads documents, see `load_alignment_data` and `load_document_pairs`."""
+        settings = {"domain": self.domain or None, "splitter": self.splitter}
+        if self.gold is None:
+            return [load_alignment_data(path, languages, **settings) for path in paths]
+        if len(paths) != 2:
+            raise OptionError(f"gold: needs two files of data, source and target; got {[*paths]}")
+        return [load_document_pairs(*paths, self.gold, languages, **settings)]
+
+    def vector_files(self, data: Sequence[AlignmentData]) -> dict[str, Sequence[str]]:
+        """`NAME.LANG` has the vectors of all sentences of a language."""
+        if self.baselines or self.document_mode != "sentences":
+            raise OptionError("embeddings are of sentences; leave out baselines and document_mode")
+        return {
+            f"{one.name}.{code}": side.sentences
+            for one in data
+            for code, side in one.documents.items()
+        }
+
+    def measure(
+        self, encoder: Any, data: AlignmentData, directory: Path | None = None
+    ) -> dict[str, AlignmentResult]:
+        """All cells, between all languages of a data set."""
+        encode = encoder.encode
+        if directory is not None and hasattr(encoder, "encode_stream"):
+            encode = lambda texts: encode_mapped(encoder, texts, len(texts), directory)
+        result = measure_alignment(
+            encode,
+            _regroup(data, encoder, self.document_mode),
+            cells=self._cells,
+            rank=None if self.debias == AUTO else self.debias,
+            baselines=self._baselines(encoder),
+            use_domains=bool(self.domain),
+            memory_mb=self.memory_mb,
+            **{name: getattr(self, name) for name in _SETTINGS},
+        )
+        return {data.name: result}
+
+    def settings(self, encoder: Any, outcomes: Mapping[str, AlignmentResult]) -> dict[str, Any]:
+        """The options, and the tokens that baselines read."""
+        names = (*_SETTINGS, "debias", "domain", "document_mode", "splitter")
+        read = {"document": getattr(encoder, "max_length_tokens", 0), _FIRST: _FIRST_TOKENS}
+        return {name: getattr(self, name) for name in names} | {
+            "cells": self._cells,
+            "baseline_tokens": {name: read[name] for name in self._baselines(encoder)},
+        }
+
+    def tables(
+        self, data: Sequence[AlignmentData], outcomes: Mapping[str, AlignmentResult]
+    ) -> list[str]:
+        """A section for each data set."""
+        return [_table(name, result) for name, result in outcomes.items()]
+
+    def pictures(
+        self, encoder: Any, data: Sequence[AlignmentData], outcomes: Mapping[str, AlignmentResult]
+    ) -> Iterator[Heatmap]:
+        """The recall between all languages, if there are more than two."""
+        for one in data:
+            codes, result = list(one.documents), outcomes[one.name]
+            if len(codes) < 3:
+                continue
+            values = np.full((len(codes), len(codes)), np.nan)
+            primary = primary_cell(result)
+            for (first, second), found in result.counts[primary].items():
+                i, j = codes.index(first), codes.index(second)
+                values[i, j] = values[j, i] = found.recall
+            yield Heatmap(
+                f"{one.name}.matrix",
+                values,
+                codes,
+                codes,
+                title=f"{one.name}: recall of document alignment, %",
+                subtitle=f"{primary}, of all pairs {percent(result.micro_recall(primary))}",
+            )
+
+    def _baselines(self, encoder: Any) -> dict[str, Encode]:
+        """Encoders of whole documents by the names of their cells."""
+        if not self.baselines:
+            return {}
+        if encoder.max_length_tokens <= _FIRST_TOKENS:
+            return {"document": encoder.encode}
+        shorter = encoder.with_max_length(_FIRST_TOKENS)
+        return {"document": encoder.encode, _FIRST: shorter.encode}
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """Pairs of documents of two languages in one cell.
+
+    Attributes:
+        num_gold: gold pairs in all.
+        num_correct: gold pairs found.
+        num_aligned: pairs found.
+    """
+
+    num_gold: int
+    num_correct: int
+    num_aligned: int
+
+    @property
+    def recall(self) -> float:
+        """Share of the gold pairs that were found."""
+        return self.num_correct / self.num_gold
+
+
+@dataclass(frozen=True)
+class AlignmentResult:
+    """Scores of one data set.
+
+    Attributes:
+        counts: by cell, then by pair of languages. Besides the `CELLS` asked for there may be
+            baselines, such as `document-cosine`.
+        ranks: components removed from the sentence vectors, by language; 0 if none were.
+        num_empty: documents without sentences, by language; they are never matched.
+    """
+
+    counts: dict[str, dict[Pair, PairCounts]]
+    ranks: dict[str, int]
+    num_empty: dict[str, int]
+
+    def micro_recall(self, cell: str) -> float:
+        """Share of all gold pairs that were found."""
+        counts = self.counts[cell].values()
+        return sum(c.num_correct for c in counts) / sum(c.num_gold for c in counts)
+
+    def macro_recall(self, cell: str) -> float:
+        """Mean of the recall of each pair of languages."""
+        return float(np.mean([counts.recall for counts in self.counts[cell].values()]))
+
+    def scores(self, name: str) -> dict[str, float]:
+        """The named numbers of a data set.
+
+        `NAME/recall` (that of `primary_cell`), then `NAME/recall_CELL` and
+        `NAME/macro_recall_CELL` for every cell, with "_" for "-".
+        """
+        scores = {f"{name}/recall": self.micro_recall(primary_cell(self))}
+        for cell in self.counts:
+            key = cell.replace("-", "_")
+            scores[f"{name}/recall_{key}"] = self.micro_recall(cell)
+            scores[f"{name}/macro_recall_{key}"] = self.macro_recall(cell)
+        return scores
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        cells = {
+            cell: {
+                "-".join(pair): {"recall": found.recall} | dataclasses.asdict(found)
+                for pair, found in counts.items()
+            }
+            for cell, counts in self.counts.items()
+        }
+        return {"cells": cells, "ranks": self.ranks, "num_empty": self.num_empty}
+
+
+def recall(pairs: Iterable[tuple[int, int]], gold: Gold) -> float:
+    """Recall by the rules of WMT16.
+
+    Args:
+        pairs: rows of documents aligned, best first. Each document counts once: a pair with a
+            document of an earlier pair is ignored, as by the task's script.
+        gold: rows of the right pairs.
+
+    Returns:
+        The share of the gold pairs among them.
+
+    Raises:
+        ValueError: if there are no gold pairs.
+    """
+    if not gold:
+        raise ValueError("gold must hold at least one pair; got none")
+    return _num_correct(pairs, gold) / len(gold)
+
+
+def measure_alignment(
+    encode: Encode,
+    data: AlignmentData,
+    *,
+    cells: Sequence[str] = CELLS,
+    rank: int | None = None,
+    center: bool = False,
+    density_on: str = "raw",
+    seed: int = 0,
+    baselines: Mapping[str, Encode] | None = None,
+    k: int = MARGIN_NEIGHBORS,
+    candidates: int | None = None,
+    use_domains: bool = False,
+    url_matching: bool = False,
+    memory_mb: float = 256,
+    backend: str = "numpy",
+) -> AlignmentResult:
+    """Aligns all pairs of languages that have gold pairs, in every cell.
+
+    Args:
+        encode: texts to [n, dim] embeddings; called once for each language, with its sentences.
+        data: documents and gold pairs.
+        cells: of `CELLS`.
+        rank: components of each language to remove in the debiased cells; None for the rule of
+            `debias.choose_rank`.
+        center: remove the mean vector as well.
+        density_on: "raw" vectors, or "debiased".
+        seed: of the cross-validation of the density and of that rule.
+        baselines: name -> function from whole documents to embeddings [n, dim].
+        k: see `align_documents`, like the next one.
+        candidates: see there.
+        use_domains: whether only documents of the same domain are candidates.
+        url_matching: whether pairs by `urls.match_urls` are accepted first.
+        memory_mb: see `knn.top_k`.
+        backend: see there.
+
+    Returns:
+        Counts by cell and pair of languages.
+
+    Raises:
+        ValueError: if a cell is unknown, there are no sentences, or vectors are not finite.
+    """
+    cells = _check_cells(cells)
+    lawdr = {"center": center, "density_on": density_on, "seed": seed}
+    documents, ranks = _represent_all(encode, data, cells, rank, lawdr)
+    for name, encode_texts in (baselines or {}).items():
+        documents[name] = {
+            code: _encode_whole(encode_texts, side) for code, side in data.documents.items()
+        }
+        cells = (*cells, *(f"{name}-{score}" for score in SIMILARITIES))
+    settings = {"k": k, "candidates": candidates, "memory_mb": memory_mb, "backend": backend}
+    counts: dict[str, dict[Pair, PairCounts]] = {cell: {} for cell in cells}
+    for (first, second), gold in data.gold.items():
+        sides = data.documents[first], data.documents[second]
+        accepted = match_urls(*sides, use_domains=use_domains) if url_matching else None
+        domains = (sides[0].domains, sides[1].domains) if use_domains else None
+        for cell in cells:
+            name, _, similarity = cell.rpartition("-")
+            pairs = align_documents(
+                documents[name][first],
+                documents[name][second],
+                similarity=similarity,
+                domains=domains,
+                accepted=accepted,
+                **settings,
+            )
+            counts[cell][first, second] = _count(pairs, gold)
+    num_empty = {code: side.num_empty for code, side in data.documents.items()}
+    return AlignmentResult(counts, ranks, num_empty)
+
+
+def represent_documents(
+    vectors: np.ndarray,
+    offsets: np.ndarray,
+    representations: Sequence[str] = REPRESENTATIONS,
+    *,
+    rank: int,
+    center: bool = False,
+    density_on: str = "raw",
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Makes document vectors of one language in several ways; shared work is done once.
+
+    The same as `Lawdr` with the settings of each. The sum of projected vectors is the projection
+    of their sum, so documents are debiased instead of sentences.
+
+    Args:
+        vectors: [n, dim] vectors of all sentences of the language; may be memory-mapped.
+        offsets: [docs + 1] int, see `weighting.document_vectors`.
+        representations: of `REPRESENTATIONS`.
+        rank: components to remove in the debiased ones.
+        center: remove the mean vector as well.
+        density_on: "raw" vectors, or for the debiased ones "debiased".
+        seed: of the density's cross-validation.
+
+    Returns:
+        [docs, dim] float32 for each; all-zero for documents without sentences.
+
+    Raises:
+        ValueError: if there are no sentences, the rank is too high, or a value is not finite.
+    """
+    statistics = debias.gram_matrix(vectors)
+    components = None
+    if any(name.startswith("debiased") for name in representations):
+        components = debias.language_components(statistics, rank, center)
+    # Keyed by the vectors whose density weights sentences; None for the mean.
+    weights: dict[str | None, np.ndarray | None] = {None: None}
+    pooled: dict[str | None, np.ndarray] = {}
+    found: dict[str, np.ndarray] = {}
+    for name in representations:
+        bias, _, pooling = name.partition("-")
+        key = None
+        if pooling == "weighted":
+            key = density_on if bias == "debiased" else "raw"
+        if key not in weights:
+            removed = components if key == "debiased" else None
+            density = TophatDensity.fit(vectors, statistics, removed, seed=seed)
+            weights[key] = weighting.sentence_weights(density.fitted_counts)
+        if key not in pooled:
+            pooled[key] = weighting.document_vectors(vectors, offsets, weights[key])
+        found[name] = pooled[key]
+        if bias == "debiased":
+            if center:
+                ones = np.ones((len(vectors), 1), np.float32)
+                total = weighting.document_vectors(ones, offsets, weights[key])
+                found[name] = found[name] - total * statistics.mean.astype(np.float32)
+            found[name] = debias.remove_components(found[name], components)
+    return found
+
+
+def primary_cell(result: AlignmentResult) -> str:
+    """The last of the cells measured that is no baseline: complete LAWDR, if it was measured."""
+    return [cell for cell in result.counts if cell in CELLS][-1]
+
+
+def _represent_all(
+    encode: Encode,
+    data: AlignmentData,
+    cells: Sequence[str],
+    rank: int | None,
+    settings: dict,
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, int]]:
+    """Document vectors by representation and language, and the ranks removed."""
+    vectors = {code: _encode(encode, side, code) for code, side in data.documents.items()}
+    ranks = dict.fromkeys(data.documents, 0)
+    if any(cell.startswith("debiased") for cell in cells):
+        if rank is None:
+            shared = {name: settings[name] for name in ("seed", "center")}
+            rank = debias.choose_rank(vectors, **shared).rank
+        ranks = dict.fromkeys(data.documents, rank)
+    wanted = list(dict.fromkeys(cell.rpartition("-")[0] for cell in cells))
+    documents: dict[str, dict[str, np.ndarray]] = {name: {} for name in wanted}
+    for code, side in data.documents.items():
+        # Popped, as sentence vectors take the most memory and are no longer needed.
+        found = represent_documents(
+            vectors.pop(code), side.offsets, wanted, rank=ranks[code], **settings
+        )
+        for name, array in found.items():
+            documents[name][code] = array
+    return documents, ranks
+
+
+def _count(pairs: MinedPairs, gold: Gold) -> PairCounts:
+    rows = zip(pairs.source.tolist(), pairs.target.tolist())
+    return PairCounts(len(gold), _num_correct(rows, gold), len(pairs))
+
+
+def _num_correct(pairs: Iterable[tuple[int, int]], gold: Gold) -> int:
+    sources, targets = set(), set()
+    num_correct = 0
+    for i, j in pairs:
+        if i not in sources and j not in targets:
+            sources.add(i)
+            targets.add(j)
+            num_correct += (i, j) in gold
+    return num_correct
+
+
+def _check_cells(cells: Sequence[str]) -> tuple[str, ...]:
+    for cell in cells:
+        check_choice("cells", cell, CELLS)
+    if not cells:
+        raise ValueError(f"cells must name at least one of {', '.join(CELLS)}")
+    return tuple(dict.fromkeys(cells))
+
+
+def _encode(encode: Encode, side: Documents, code: str) -> np.ndarray:
+    if not side.sentences:
+        raise ValueError(f"{side.name}: documents in {code} must have sentences; found none")
+    return _checked_rows(encode(side.sentences), len(side.sentences))
+
+
+def _encode_whole(encode: Encode, side: Documents) -> np.ndarray:
+    vectors = np.array(_checked_rows(encode(side.texts), len(side)), np.float32)
+    vectors[np.array(side.lengths) == 0] = 0  # never matched
+    return vectors
+
+
+def _checked_rows(vectors: np.ndarray, count: int) -> np.ndarray:
+    if len(vectors) != count:
+        raise ValueError(
+            f"encode must return one row per text; got {len(vectors)} rows for {count} texts"
+        )
+    return vectors
+
+
+def _regroup(data: AlignmentData, encoder: Any, mode: str) -> AlignmentData:
+    """The same with what is encoded at once in place of sentences."""
+    if mode == "sentences":
+        return data
+    documents = {}
+    for code, side in data.documents.items():
+        ends = side.offsets[1:].tolist()
+        texts = (side.sentences[end - n : end] for end, n in zip(ends, side.lengths) if n)
+        inputs = list(encoder.document_inputs(texts, mode))
+        counts = iter(map(len, inputs))
+        documents[code] = dataclasses.replace(
+            side,
+            sentences=[text for texts in inputs for text in texts],
+            lengths=[next(counts) if length else 0 for length in side.lengths],
+        )
+    return dataclasses.replace(data, documents=documents)
+
+
+def _table(name: str, result: AlignmentResult) -> str:
+    """Recall of every cell, then of the primary one by pair of languages."""
+    means = {"recall": result.micro_recall}
+    primary = primary_cell(result)
+    if len(result.counts[primary]) > 1:
+        means["macro recall"] = result.macro_recall
+    rows = []
+    for vectors in dict.fromkeys(cell.rpartition("-")[0] for cell in result.counts):
+        cells = [f"{vectors}-{score}" for score in SIMILARITIES]
+        shown = [
+            percent(mean(cell)) if cell in result.counts else ""
+            for mean in means.values()
+            for cell in cells
+        ]
+        rows.append([vectors.replace("-", ", "), *shown])
+    header = ["documents", *(f"{mean}, {score}" for mean in means for score in SIMILARITIES)]
+    by_pair = [
+        ["-".join(pair), percent(found.recall), f"{found.num_gold}"]
+        for pair, found in result.counts[primary].items()
+    ]
+    sections = [f"## {name}: document alignment, %", markdown_table(header, rows)]
+    sections.append(markdown_table([primary, "recall", "gold pairs"], by_pair))
+    for title, counts in (
+        ("Language components removed", result.ranks),
+        ("Empty documents, never matched", result.num_empty),
+    ):
+        shown = ", ".join(f"{count} in {code}" for code, count in counts.items() if count)
+        sections += [f"{title}: {shown}."] if shown else []
+    return "\n\n".join(sections) + "\n"

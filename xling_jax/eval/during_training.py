@@ -1,0 +1,79 @@
+"""What a run measures while it trains: the data sets that its config names, task by task.
+
+Cheap enough for every few minutes: each text is embedded once, and each task measures less than
+`xling evaluate` does by default (see `Task.cheap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xling_jax.eval.tasks import TASKS
+from xling_jax.options import OptionError
+from xling_jax.registry import check_choice
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
+Evaluator = Callable[[Any, int], Mapping[str, float]]
+
+
+def check_evaluation(evaluation: Mapping[str, Sequence[str]], best_metric: str = "") -> None:
+    """Refuses what can be refused before anything is read.
+
+    Args:
+        evaluation: task -> paths of its data.
+        best_metric: of `train.best_metric`.
+
+    Raises:
+        OptionError: if a task is unknown, a path is missing, or nothing measures the best metric.
+    """
+    for task, paths in evaluation.items():
+        try:
+            check_choice("evaluation", task, TASKS)
+        except ValueError as error:
+            raise OptionError(str(error)) from error
+        for path in paths:
+            if not Path(path).exists():
+                raise OptionError(f"evaluation.{task}: {path}: no such file or directory")
+    if best_metric and not any(evaluation.values()):
+        raise OptionError(
+            f"train.best_metric={best_metric!r} needs data in one of "
+            f"{', '.join(f'evaluation.{task}' for task in TASKS)}"
+        )
+
+
+def make_evaluators(
+    evaluation: Mapping[str, Sequence[str]], languages: Sequence[str], encoder: Encoder
+) -> list[Evaluator]:
+    """Reads the data to measure while training.
+
+    Args:
+        evaluation: task -> paths of its data, as for `xling evaluate TASK`.
+        languages: those of the config.
+        encoder: without parameters.
+
+    Returns:
+        For each data set a callable of (encoder parameters, step) to its metrics.
+
+    Raises:
+        OptionError: if two data sets have the same name.
+        ValueError, OSError: if the data is broken or has none of the languages.
+    """
+    named: dict[str, Evaluator] = {}
+    for task, paths in evaluation.items():
+        for path in paths:
+            for name, evaluate in TASKS[task]().while_training(path, languages).items():
+                if name in named:
+                    raise OptionError(
+                        f"evaluation.{task}: {path} and another data set would both be called "
+                        f"{name} in the metrics; rename one"
+                    )
+                named[name] = _evaluator(encoder, evaluate)
+    return list(named.values())
+
+
+def _evaluator(encoder: Encoder, evaluate: Callable[[Encoder], dict[str, float]]) -> Evaluator:
+    return lambda params, step: evaluate(encoder.with_params(params))

@@ -1,0 +1,201 @@
+"""The table of evaluation tasks, and what a task is.
+
+A new task is a file with a subclass of `Task` and one line in `TASKS`. From these come `xling
+evaluate NAME` with its arguments, the config key `evaluation.NAME` for measuring while training,
+and what the report shows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from xling_jax.registry import Registry
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+    from xling_jax.eval.results import Heatmap, Projection
+    from xling_jax.eval.stored_embeddings import StoredEmbeddings
+
+TASKS = Registry(
+    "evaluation task",
+    retrieval=(
+        "xling_jax.eval.retrieval:Retrieval",
+        "is a sentence's translation its nearest neighbor?",
+    ),
+    classification=(
+        "xling_jax.eval.classification:Classification",
+        "labels in one language, texts in the others",
+    ),
+    mining=(
+        "xling_jax.eval.mining:Mining",
+        "are the translations in two texts found?",
+    ),
+    alignment=(
+        "xling_jax.eval.alignment:Alignment",
+        "are a document's translations found among other documents?",
+    ),
+    probing=("xling_jax.eval.probing:Probing", "SentEval's tasks, in one language"),
+)
+
+
+class Outcome(Protocol):
+    """What a task measured on one data set."""
+
+    def scores(self, name: str) -> dict[str, float]:
+        """The named numbers, `NAME/METRIC`; shares are in [0, 1]."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers in detail, as plain values for results.json."""
+
+
+class Task:
+    """An evaluation task: a frozen dataclass whose fields are options (`options.option`).
+
+    The first paragraph of its docstring is its description in `--help`. A data set, as `load`
+    returns them, has a `name`, which begins the names of its metrics; a `size` in words, for the
+    log; and a `description` of plain values for results.json, at least its name and the SHA-256 of
+    what was read.
+
+    Attributes:
+        title: heads its results in the report.
+        data_help: what `--data` takes.
+        several: whether `--data` takes several files or directories.
+        offers: the shared arguments it takes, of "languages", "embeddings" (ready vectors in place
+            of a model), "pictures" and "config" (a file with options).
+        examples: of commands.
+        columns: metric -> heading in the report's table, in percent, in the order of the columns.
+            A published score may have a heading that no metric has.
+        primary: the main metric.
+        lower_is_better: metrics that are errors.
+        axes: what the rows and the columns of its matrices are, if the report can draw them.
+        cheap: options for measuring every few minutes while training.
+    """
+
+    title: str
+    data_help: str
+    several = True
+    offers = frozenset({"languages", "embeddings", "pictures"})
+    examples: str
+    columns: Mapping[str, str]
+    primary: str
+    lower_is_better: frozenset[str] = frozenset()
+    axes: tuple[str, str] | None = None
+    cheap: Mapping[str, Any] = MappingProxyType({})
+
+    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[Any]:
+        """Reads the data sets.
+
+        Args:
+            paths: as given to `--data`.
+            languages: those to measure, in order; None for all.
+
+        Raises:
+            OptionError: if an option does not fit the data, such as a language it lacks.
+            ValueError, OSError: if the data is broken or cannot be read.
+        """
+        raise NotImplementedError
+
+    def vector_files(self, data: Sequence[Any]) -> dict[str, Sequence[str]]:
+        """Names of the files of ready vectors, without suffix -> the texts of their rows.
+
+        Raises:
+            OptionError: if an option needs a model.
+        """
+        raise NotImplementedError
+
+    def measure(
+        self, encoder: Encoder | StoredEmbeddings, data: Any, directory: Path | None = None
+    ) -> dict[str, Outcome]:
+        """Measures an encoder on one data set.
+
+        Args:
+            encoder: has `encode`.
+            data: one of those that `load` returned.
+            directory: of the results, for further files and for large temporary ones.
+
+        Returns:
+            The outcome under the name of the data set, or several under names that begin with it.
+
+        Raises:
+            OptionError: if an option does not fit the data or the encoder.
+            ValueError: if an embedding is not finite.
+        """
+        raise NotImplementedError
+
+    def metrics(self, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
+        """The named numbers of all outcomes."""
+        scores: dict[str, float] = {}
+        for name, outcome in outcomes.items():
+            scores |= outcome.scores(name)
+        return scores
+
+    def settings(self, encoder: Any, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+        """All that the numbers depend on, as plain values."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def tables(self, data: Sequence[Any], outcomes: Mapping[str, Outcome]) -> list[str]:
+        """The Markdown sections of results.md."""
+        raise NotImplementedError
+
+    def pictures(
+        self, encoder: Any, data: Sequence[Any], outcomes: Mapping[str, Outcome]
+    ) -> Iterable[Heatmap | Projection]:
+        """The pictures of the results."""
+        return ()
+
+    def while_training(
+        self, path: str, languages: Sequence[str]
+    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
+        """Reads data to measure while training, with the options in `cheap`.
+
+        Args:
+            path: one of the config's `evaluation.NAME`.
+            languages: those of the config.
+
+        Returns:
+            Name of each data set -> function from an encoder to the metrics to log.
+
+        Raises:
+            ValueError, OSError: if the data is broken or has none of the languages.
+        """
+        task = dataclasses.replace(self, **self.cheap)
+
+        def evaluator(data: Any) -> Callable[[Encoder], dict[str, float]]:
+            def evaluate(encoder: Encoder) -> dict[str, float]:
+                scores = task.metrics(task.measure(encoder, data)).items()
+                return {k: v for k, v in scores if self.is_logged(k.rpartition("/")[2])}
+
+            return evaluate
+
+        return {data.name: evaluator(data) for data in task.load([path], languages)}
+
+    def is_logged(self, metric: str) -> bool:
+        """Whether a metric is logged while training."""
+        return metric in self.columns
+
+    @classmethod
+    def summary(cls, results: Mapping[str, Any]) -> list[tuple[str, dict[str, float], str]]:
+        """Rows of the report's table from the content of a `results.json`.
+
+        Returns:
+            For each data set its name, heading -> percentage, and how it was measured.
+        """
+        scores: dict[str, dict[str, float]] = {}
+        for metric, value in results["metrics"].items():
+            data, _, name = metric.rpartition("/")
+            if name in cls.columns:
+                scores.setdefault(data or "all", {})[cls.columns[name]] = 100 * value
+        settings, matrices = results.get("settings") or {}, results.get("matrices") or {}
+        return [
+            (data, found, cls.conditions(settings, matrices.get(data) or {}))
+            for data, found in scores.items()
+        ]
+
+    @classmethod
+    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+        """The settings that a score depends on, in words; those of a matrix before those of all."""
+        return str(settings.get("similarity") or "")
