@@ -7,9 +7,9 @@ from pathlib import Path
 import fsspec
 import pytest
 from ml_collections import ConfigDict
+from xling_jax.cli.remote_arguments import local_arguments, local_config
 
 from xling_jax.cli.common import UsageError
-from xling_jax.cli.remote_arguments import local_arguments, local_config
 from xling_jax.files.urls import Mirror, cache_directory
 
 URL = "memory://bucket/run"

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from xling_jax.cli import align_files, mine_files
 from xling_jax.cli.align_arguments import AUTO, add_choice, add_method_arguments, complete
 from xling_jax.cli.common import (
-    PlainProgress,
     UsageError,
     keep_compiled_programs,
-    progress,
     refuse_existing,
     require_file,
 )
+from xling_jax.files.progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -261,14 +260,7 @@ def _align(
 ) -> MinedPairs:
     from xling_jax.align.matching import align_documents
 
-    plain = PlainProgress("align", "document")
-    with progress(len(sides[0]), "align", "document") as bar:
-
-        def report(done: int, total: int) -> None:
-            bar.n = done
-            bar.refresh()
-            plain(done, total)
-
+    with Progress("align", len(sides[0]), "document") as progress:
         return align_documents(
             *documents,
             similarity=args.similarity,
@@ -279,5 +271,5 @@ def _align(
             normalize=not args.raw_products,
             memory_mb=args.memory_mb,
             backend=args.backend,
-            report=report,
+            report=progress,
         )

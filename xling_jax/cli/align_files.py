@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.cli.common import PlainProgress, progress
+from xling_jax.files.progress import track
 from xling_jax.files.whole import naming_errors
 
 if TYPE_CHECKING:
@@ -84,13 +84,10 @@ def encode_to_disk(
     import numpy as np
 
     with naming_errors(directory), tempfile.TemporaryFile(dir=directory) as file:
-        rows, plain = 0, PlainProgress(f"embed {name}", "sentence")
-        with progress(count, f"embed {name}", "sentence") as bar:
-            for chunk in encoder.encode_stream(sentences):
-                file.write(np.ascontiguousarray(chunk, dtype="<f4").data)
-                rows += len(chunk)
-                bar.update(len(chunk))
-                plain(rows, count)
+        rows, chunks = 0, encoder.encode_stream(sentences)
+        for chunk in track(chunks, f"embed {name}", count, "sentence", len):
+            file.write(np.ascontiguousarray(chunk, dtype="<f4").data)
+            rows += len(chunk)
         file.flush()
         if not rows:  # An empty file cannot be mapped.
             return np.empty((0, encoder.dim), np.float32)

@@ -8,13 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli import distributed
-from xling_jax.cli.common import (
-    PlainProgress,
-    UsageError,
-    keep_compiled_programs,
-    progress,
-    refuse_existing,
-)
+from xling_jax.cli.common import UsageError, keep_compiled_programs, refuse_existing
 from xling_jax.files.lines import (
     BROKEN_UTF8,
     LINE_TOO_LONG,
@@ -23,6 +17,7 @@ from xling_jax.files.lines import (
     BrokenLine,
     read_line_blocks,
 )
+from xling_jax.files.progress import track
 from xling_jax.text.languages import to_iso639_1
 from xling_jax.text.splitting import SPLITTERS, check_splitter, split_sentences
 
@@ -108,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if the input is missing, the output exists or an option is out of range.
         ValueError, OSError: if the model or a line of the input is broken, or writing fails.
     """
-    with distributed.joined(args, ends_by_sigterm=True) as processes:
+    with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         _check_arguments(args)
         if processes.count > 1:
             distributed.check_shared_paths(input=args.input, output=args.output)
@@ -142,10 +137,9 @@ def _embed(args: argparse.Namespace, processes: "Processes") -> None:
         settings = {"batch_size": args.batch_size, "normalize": args.normalize, "stats": stats}
         if args.documents:
             own = encoder.document_inputs(own, args.document_mode or "sentences")
-            return _with_progress(
-                encoder.encode_document_stream(own, **settings), total, "document"
-            )
-        return _with_progress(encoder.encode_stream(own, **settings), total, "sentence")
+            chunks = encoder.encode_document_stream(own, **settings)
+            return track(chunks, "embed", total, "document", len)
+        return track(encoder.encode_stream(own, **settings), "embed", total, "sentence", len)
 
     file = {"dim": encoder.dim, "format": args.format, "overwrite": args.overwrite}
     if processes.count > 1:
@@ -164,16 +158,6 @@ def _embed(args: argparse.Namespace, processes: "Processes") -> None:
         stats.num_sentences / max(seconds, 1e-9),
         100 * (1 - stats.num_tokens / max(stats.num_padded_tokens, 1)),
     )
-
-
-def _with_progress(chunks: Iterable[Any], total: int | None, unit: str) -> Iterator[Any]:
-    plain = PlainProgress("embed", unit)
-    with progress(total, "embed", unit) as bar:
-        for chunk in chunks:
-            yield chunk
-            bar.update(len(chunk))
-            if total is not None:
-                plain(bar.n, total)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

@@ -15,11 +15,11 @@ from xling_jax.cli.evaluation import (
     add_common,
     check_names,
     check_output,
-    file_hash,
     finish,
     load_vectors,
     numbers,
 )
+from xling_jax.files.hashes import hash_file
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> None:
         "xsr": args.xsr or args.xsr_samples,
         "margin_neighbors": retrieval.MARGIN_NEIGHBORS,
         "csls_neighbors": retrieval.CSLS_NEIGHBORS,
-        "distractors": [{"path": str(p), "sha256": file_hash(p)} for p in args.distractors],
+        "distractors": [{"path": str(p), "sha256": hash_file(p)} for p in args.distractors],
     }
     described = [_describe(path, data) for path, data in zip(args.data, sets)]
     finish(args, encoder, described, settings, metrics, matrices, texts, started)

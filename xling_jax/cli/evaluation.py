@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -168,9 +167,3 @@ def finish(
     )
     print(text)
     logger.info("results in %s", output)
-
-
-def file_hash(path: str) -> str:
-    """SHA-256 of a file."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import xling_jax
 from xling_jax.cli.common import UsageError
-from xling_jax.cli.remote_arguments import local_arguments
+from xling_jax.cli.remote import local_arguments
 
 COMMANDS = (
     "prepare_data",
@@ -73,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Checkpoints at URLs go through etils, which takes TensorFlow wherever that is installed, and
     # decides when it is first asked for any path.
     os.environ.setdefault("EPATH_USE_TF", "0")
+    # gcsfs would ask another service for the kind of bucket, for a minute where it may not.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     # A compiled program that is not kept, on a full disk say, costs time at the next start only.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache")
     try:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli import distributed, mine_files
 from xling_jax.cli.common import (
-    PlainProgress,
     UsageError,
     keep_compiled_programs,
-    progress,
     refuse_existing,
     require_file,
 )
 from xling_jax.files.lines import BrokenLine
+from xling_jax.files.progress import Progress, track
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if arguments do not fit together, an input is missing or an output exists.
         ValueError, OSError: if the model, vectors or text are broken, or writing fails.
     """
-    with distributed.joined(args, ends_by_sigterm=True) as processes:
+    with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         _check_arguments(args)
         if processes.count > 1:
             _check_arguments_of_several(args)
@@ -118,7 +117,7 @@ def run(args: argparse.Namespace) -> None:
         finally:
             if processes.index == 0:
                 for side in _SIDES:
-                    _shared_vectors(args, side).unlink(missing_ok=True)
+                    processes.remove(_shared_vectors(args, side))
 
 
 def _mine(args: argparse.Namespace, processes: Processes) -> None:
@@ -283,14 +282,8 @@ def _embed(
 
 def _encode(encoder: Encoder, texts: Iterable[str], total: int, name: str) -> Iterator[np.ndarray]:
     """Yields unit vectors, chunk by chunk."""
-    done = 0
-    plain = PlainProgress(f"embed {name}", "sentence")
-    with progress(total, f"embed {name}", "sentence") as bar:
-        for chunk in encoder.encode_stream(iter(texts), normalize=True):
-            yield chunk
-            done += len(chunk)
-            bar.update(len(chunk))
-            plain(done, total)
+    chunks = encoder.encode_stream(iter(texts), normalize=True)
+    return track(chunks, f"embed {name}", total, "sentence", len)
 
 
 def _find_candidates(args: argparse.Namespace, rows: list[Any], processes: Processes) -> Candidates:
@@ -301,16 +294,9 @@ def _find_candidates(args: argparse.Namespace, rows: list[Any], processes: Proce
         import jax
 
         where = {"backend": "jax", "devices": jax.devices()}
-    plain = PlainProgress("search", "sentence")
-    with progress(len(rows[0]), "search", "sentence") as bar:
-
-        def report(done: int, total: int) -> None:
-            bar.n = done
-            bar.refresh()
-            plain(done, total)
-
+    with Progress("search", len(rows[0]), "sentence") as progress:
         return mining.find_candidates(
-            *rows, args.k, memory_mb=args.memory_mb, report=report, **where
+            *rows, args.k, memory_mb=args.memory_mb, report=progress, **where
         )
 
 

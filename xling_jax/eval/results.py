@@ -6,9 +6,7 @@ fingerprint, the data's hash, the settings and the versions. `results.md` is for
 
 import importlib.metadata
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.eval.retrieval import RetrievalMatrix
+from xling_jax.files.whole import write_whole
 
 _PACKAGES = ("xling_jax", "numpy", "scikit-learn", "jax", "jaxlib", "flax", "sentencepiece")
 _PACKAGES += ("sentencex", "tokenizers")
@@ -52,16 +51,7 @@ def write_results(path: str | Path, results: Mapping[str, Any]) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(temporary, 0o644)  # mkstemp gives the file to its owner alone.
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_whole(path, text)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

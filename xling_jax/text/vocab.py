@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
+from xling_jax.files.whole import write_whole
+
 # Layout -> the special pieces, whose ids are their positions. T-LASER and LASER put them where
 # fairseq's dictionaries do; the lightweight dual encoder has no sentence marks and one MASK;
 # `masked` has both, for objectives that mix the two families.
@@ -205,16 +207,7 @@ class Vocab:
         """Writes the model to a file, whole or not at all."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.tmp")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(self.model_bytes)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        write_whole(path, self.model_bytes)
 
 
 def train_vocab(

@@ -1,0 +1,106 @@
+"""Progress with rate and time left: a bar on a terminal, log lines elsewhere."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_logger = logging.getLogger(__name__)
+
+_BAR_INTERVAL_S = 0.1
+_LOG_INTERVAL_S = 30.0
+
+
+class Progress:
+    """Shows how far a piece of work is. Call it with the number of units done.
+
+    Rates start with the first call: until then programs compile and files are opened.
+
+    Args:
+        what: the work, such as "embed".
+        total: number of units, if known.
+        unit: what is counted, in the singular.
+        show: True for a bar, False for nothing; by default a bar where stderr is a terminal, and a
+            log line every 30 s elsewhere.
+    """
+
+    def __init__(
+        self, what: str, total: int | None = None, unit: str = "step", show: bool | None = None
+    ):
+        # Imported here: the library loads without it, and few need a bar.
+        from tqdm import tqdm
+
+        self._what, self._total, self._unit = what, total, unit
+        has_bar = sys.stderr.isatty() if show is None else show
+        self._bar = tqdm(
+            total=total,
+            desc=what,
+            unit=unit,
+            disable=not has_bar,
+            leave=False,
+            mininterval=0,  # every update is shown: they are throttled here
+            miniters=1,
+        )
+        self._logs = show is None and not has_bar
+        self._interval_s = _LOG_INTERVAL_S if self._logs else _BAR_INTERVAL_S
+        self._next_s = time.monotonic() + (self._interval_s if self._logs else 0)
+        self._first: tuple[float, int] | None = None
+        self.done = 0
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Shows that `done` units are done, of `total` if that was not known before."""
+        self.done, now = done, time.monotonic()
+        if self._first is None:
+            self._first = now, done
+            if not self._bar.disable:
+                self._bar.n = self._bar.initial = self._bar.last_print_n = done
+                self._bar.start_t = self._bar.last_print_t = time.time()
+        if now < self._next_s:
+            return
+        self._next_s = now + self._interval_s
+        self._total = total or self._total
+        if self._logs:
+            self._log(now)
+        elif not self._bar.disable:
+            self._bar.total = self._total
+            self._bar.update(done - self._bar.n)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def _log(self, now: float) -> None:
+        started, done_before = self._first
+        of_total = f" of {self._total}" if self._total else ""
+        text = f"{self._what}: {self.done}{of_total} {self._unit}s"
+        if self.done > done_before and now > started:
+            rate = (self.done - done_before) / (now - started)
+            text += f", {rate:,.{0 if rate >= 100 else 2}f}/s"
+            if self._total:
+                text += f", {(self._total - self.done) / rate:.0f} s left"
+        _logger.info("%s", text)
+
+
+def track(
+    items: Iterable[Any],
+    what: str,
+    total: int | None = None,
+    unit: str = "step",
+    size: Callable[[Any], int] = lambda item: 1,
+) -> Iterator[Any]:
+    """Yields items and shows how many have been used.
+
+    Args:
+        items: the items.
+        what: see `Progress`.
+        total: see `Progress`.
+        unit: see `Progress`.
+        size: units of an item, such as `len` for chunks.
+    """
+    with Progress(what, total, unit) as progress:
+        for item in items:
+            yield item
+            progress(progress.done + size(item))
