@@ -67,7 +67,7 @@ def fetch(url: str, cache: Path, without: Collection[str] = ()) -> Path:
 
 
 def get(url: str, path: Path) -> None:
-    """Copies a file, or the files below a directory. Errors as `fetch`."""
+    """Copies a file, or the files below a directory, if there are any. Errors as `put`."""
     _get(url, path, _list(url, url))
 
 
