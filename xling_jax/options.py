@@ -61,7 +61,7 @@ def defaults(target: Callable, supplied: Collection[str] = ()) -> dict[str, Any]
 
 
 def check(target: Callable, settings: Mapping[str, Any], where: str, **supplied: Any) -> None:
-    """Raises ValueError if settings name an option that a target does not have, or miss one.
+    """Raises ValueError for an unknown option, a missing one, or a value of the wrong type.
 
     Args:
         target: a class or function.
@@ -70,13 +70,23 @@ def check(target: Callable, settings: Mapping[str, Any], where: str, **supplied:
         **supplied: arguments that are given beside the settings.
     """
     known = defaults(target, supplied)
-    for name in settings:
+    parameters = inspect.signature(target).parameters
+    for name, value in settings.items():
         if name not in known:
             hint = did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
             raise ValueError(f"{where}.{name}: unknown option of {target.__name__}; {hint}")
+        _check_type(parameters[name].annotation, value, f"{where}.{name}")
     for name, default in known.items():
         if default is REQUIRED and name not in settings:
             raise ValueError(f"{where}.{name} is missing; {target.__name__} needs it")
+
+
+def _check_type(annotation: Any, value: Any, where: str) -> None:
+    """Raises ValueError for a wrong value of an option that is a plain bool, number or string."""
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    wanted = {"bool": bool, "int": int, "float": (int, float), "str": str}.get(name)
+    if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and name != "bool")):
+        raise ValueError(f"{where}={value!r} must be of type {name}")
 
 
 def build(target: Callable, settings: Mapping[str, Any], where: str, **supplied: Any) -> Any:

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.corpora.small_corpus import WORDS, tree, write_corpus
-from xling_jax.corpora import jobs, pair_text, pair_tokens, prepare_jobs
+from xling_jax.corpora import beam as beam_runner
+from xling_jax.corpora import pair_text, pair_tokens
+from xling_jax.corpora import prepare as prepare_lib
 from xling_jax.corpora.beam import BeamRunner
 from xling_jax.corpora.prepare import prepare
 from xling_jax.corpora.shards import PairTokens
-from xling_jax.files.processes import Processes
 
 needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
@@ -156,23 +157,23 @@ def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(
 def test_a_failed_worker_is_one_line_and_finished_work_is_kept(
     corpora, tmp_path, direct, small_chunks, monkeypatch
 ):
-    written = []
-    write, full_from = pair_tokens.write_tokens, [3]
+    written, cleaned = [], []
+    write, full_from = pair_tokens.write_shard, [3]
 
-    def write_until_the_disk_is_full(directory, shard, tokens):
+    def write_until_the_disk_is_full(directory, columns):
         if len(written) == full_from[0]:
             raise OSError(28, "No space left on device", "/mnt/00000")
-        written.append((shard.pair, shard.number))
-        write(directory, shard, tokens)
+        written.append(directory)
+        write(directory, columns)
 
-    monkeypatch.setattr(prepare_jobs, "write_tokens", write_until_the_disk_is_full)
+    monkeypatch.setattr(pair_tokens, "write_shard", write_until_the_disk_is_full)
     with pytest.raises(OSError, match="^/mnt/00000: No space left on device$"):
         prepare(workdir=tmp_path / "w", runner=direct, **settings(*corpora))
     assert len(written) == 3
     full_from[0] = -1
-    monkeypatch.setattr(prepare_jobs, "clean_corpora", None)  # The text is not cleaned again.
+    monkeypatch.setattr(BeamRunner, "clean", lambda *_: cleaned.append(1))
     prepare(workdir=tmp_path / "w", runner=direct, **settings(*corpora))
-    assert len(written) == len(set(written)) > 6
+    assert len(written) == len(set(written)) > 6 and not cleaned
     prepare(workdir=tmp_path / "local", **settings(*corpora))
     assert tree(tmp_path / "w") == tree(tmp_path / "local")
 
@@ -186,7 +187,7 @@ def test_of_an_interrupted_run_only_missing_chunks_are_cleaned(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare_jobs, "join_chunks", interrupted)
+        patch.setattr(prepare_lib.pair_text, "write_pair_text", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare(workdir=tmp_path / "w", runner=direct, **settings(*corpora))
     chunks = sorted((tmp_path / "w/data/.clean.partial").glob("*/0*"))
@@ -207,50 +208,34 @@ def test_of_an_interrupted_run_only_missing_chunks_are_cleaned(
     assert tree(tmp_path / "w") == tree(tmp_path / "local")
 
 
-@pytest.mark.parametrize(
-    "spec, expected",
-    [
-        ("tsv:data/*.tsv.gz", "tsv:/here/data/*.tsv.gz"),
-        ("data/corpus.tsv", "/here/data/corpus.tsv"),
-        ("moses:../europarl@de-en", "moses:/europarl@de-en"),
-        ("tmx:/there/*.tmx", "tmx:/there/*.tmx"),
-        ("gettext:~/locale", "gettext:/home/locale"),
-        ("tfds:europarl_v7/de-en", "tfds:europarl_v7/de-en"),
-    ],
-)
-def test_workers_in_another_directory_find_the_corpora(monkeypatch, spec, expected):
-    monkeypatch.setattr(os, "getcwd", lambda: "/here")
-    monkeypatch.setenv("HOME", "/home")
-    assert prepare_jobs._absolute(spec) == expected
-
-
 @needs_beam
 def test_results_that_only_the_workers_see_are_an_error(
     corpora, tmp_path, direct, small_chunks, monkeypatch
 ):
-    monkeypatch.setattr(prepare_jobs, "_clean_chunk", _do_nothing)
-    monkeypatch.setattr(jobs, "_SEEN_WITHIN_S", 0)
-    with pytest.raises(FileNotFoundError, match="workers must see --workdir under the path"):
+    monkeypatch.setattr(beam_runner, "_clean_chunk", _do_nothing)
+    with pytest.raises(FileNotFoundError, match="mount --workdir at the same path"):
         prepare(workdir=tmp_path / "w", runner=direct, **settings(*corpora))
 
 
-def _do_nothing(path, function, chunk):
+def _do_nothing(cleaner, path, chunk):
     pass
 
 
-class _TwoWorkersForEachShard:
+class _TwoWorkersForEachShard(BeamRunner):
     """Stands for a runner that gives each shard to two workers at once."""
 
-    def run(self, job):
-        write, numbers = job.share(Processes())
+    def __post_init__(self):
+        pass
+
+    def write_shards(self, errors, writer, shards):
+        errors.mkdir()
         with concurrent.futures.ThreadPoolExecutor(2) as workers:
-            for number in numbers:
-                both = [workers.submit(write, number) for _ in range(2)]
+            for shard in shards:
+                arguments = writer, errors, shard
+                both = [workers.submit(beam_runner._write_shard, *arguments) for _ in range(2)]
                 for one in both:
                     one.result()
-
-    def finish(self):
-        pass
+        return shards
 
 
 def test_two_workers_with_the_same_shard_do_not_disturb_each_other(
@@ -260,16 +245,17 @@ def test_two_workers_with_the_same_shard_do_not_disturb_each_other(
     expected = tree(tmp_path / "w")
     for pair in ("de-en", "en-fr"):
         shutil.rmtree(tmp_path / "w/data" / pair)
-    both_have_written = threading.Barrier(2, timeout=30)
+    both_are_ready = threading.Barrier(2, timeout=30)
     num_written = []
-    write = pair_tokens.write_tokens
+    write = pair_tokens.write_shard
 
-    def write_together(directory, shard, tokens):
-        write(directory, shard, tokens)
-        num_written.append(both_have_written.wait())
+    def write_together(directory, columns):
+        num_written.append(both_are_ready.wait())
+        write(directory, columns)
 
-    monkeypatch.setattr(prepare_jobs, "write_tokens", write_together)
-    prepare(workdir=tmp_path / "w", runner=_TwoWorkersForEachShard(), **settings(*corpora))
+    monkeypatch.setattr(pair_tokens, "write_shard", write_together)
+    runner = _TwoWorkersForEachShard("two")
+    prepare(workdir=tmp_path / "w", runner=runner, **settings(*corpora))
     assert tree(tmp_path / "w") == expected
     assert num_written.count(0) == num_written.count(1) > 6
 

@@ -18,18 +18,6 @@ needs_beam = pytest.mark.skipif(
 _ROOT = Path(__file__).parents[2]
 
 
-class _Work:
-    """A job without steps."""
-
-    name = "cleaning"
-
-    def __init__(self, scratch):
-        self.scratch = scratch
-
-    def build(self, pipeline):
-        pass
-
-
 class _Job:
     """Stands for a pipeline and for the result of its run."""
 
@@ -71,7 +59,7 @@ def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, mess
     job = _Job(ending)
     monkeypatch.setattr(BeamRunner, "_make_pipeline", lambda self: job)
     with pytest.raises(kind, match=message) as error:
-        BeamRunner("flink").run(_Work(tmp_path))
+        BeamRunner("flink")._run("cleaning", lambda pipeline: None, tmp_path)
     assert "\n" not in str(error.value)
     assert job.is_cancelled is is_cancelled
 
@@ -87,7 +75,7 @@ def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, mess
         ),
         (
             ["--beam-options=--parallelism=2"],
-            "--beam-options are for a runner; name it by --runner",
+            "--beam-options need --runner",
         ),
         (["--runner=direct", "--num-workers=2"], "--num-workers is for processes of this machine"),
     ],
@@ -139,5 +127,5 @@ def test_copies_of_urls_are_not_for_workers_elsewhere(
 class _AnyWorkdir:
     """A workdir, looked at by its name alone."""
 
-    def __init__(self, path, processes):
+    def __init__(self, path):
         self.is_remote = "://" in path

@@ -229,10 +229,10 @@ def test_a_damaged_vocabulary_is_made_again(corpus, tmp_path):
     assert first.vocab_path.read_bytes() == content
 
 
-def test_interrupted_tokenising_goes_on_behind_the_last_whole_shard(corpus, tmp_path, monkeypatch):
-    def stop_after_two(items, desc, total=None):
-        for number, item in enumerate(items):
-            if "shards" in desc and number == 2:
+def test_interrupted_tokenising_goes_on_after_the_last_whole_shard(corpus, tmp_path, monkeypatch):
+    def stop_after_two(items, what, *_, **__):
+        for number, item in enumerate(items, 1):
+            if what == "tokenise" and number == 2:
                 raise KeyboardInterrupt
             yield item
 

@@ -26,7 +26,7 @@ def corpus(tmp_path) -> str:
         ("", "empty"),
         (
             "de\ten\nJa\t\n\tYes\n",
-            r"cleaning dropped every row \(2 empty\)|none of 2 rows holds both",
+            r"cleaning dropped every row \(2 empty\)|none of 2 rows has both",
         ),
         ("de\ten\nOK\tOK\n", r"cleaning dropped every row \(1 identical\)"),
     ],
@@ -44,13 +44,19 @@ def test_wrong_arguments_are_explained_before_data_is_touched(corpus, tmp_path):
     for changes, message in [
         ({"pairs": ("de-xx",)}, "data.pairs: unknown language 'xx'; known: de, en, fr"),
         ({"pairs": "de-en"}, "data.pairs must be a list"),
-        ({"pairs": ()}, "data.pairs must be a list of at least one"),
-        ({"corpora": ()}, "data.corpora must be a list of at least one"),
-        ({"corpora": (corpus, corpus)}, "names tsv:.*corpus.tsv twice"),
-        ({"vocab": {"sizes": 3}}, "vocab.sizes: no such setting; did you mean size"),
-        ({"vocab": {"model_type": "char"}}, "model_type must be one of bpe, unigram, word"),
-        ({"cleaning": {"max_wordz": 3}}, "cleaning.max_wordz: no such setting"),
-        ({"layout": "bert"}, "layout must be one of laser, dual, masked"),
+        ({"pairs": ()}, "data.pairs must be a list with at least one"),
+        ({"corpora": ()}, "data.corpora must be a list with at least one"),
+        ({"corpora": (corpus, corpus)}, "data.corpora: tsv:.*corpus.tsv is named twice"),
+        (
+            {"vocab": {"sizes": 3}},
+            "vocab.sizes: unknown option of .*; did you mean size",
+        ),
+        (
+            {"vocab": {"model_type": "char"}},
+            "vocab.model_type='char' must be one of bpe, unigram",
+        ),
+        ({"cleaning": {"max_wordz": 3}}, "cleaning.max_wordz: unknown option"),
+        ({"layout": "bert"}, "layout='bert' must be one of laser, dual, masked"),
     ]:
         with pytest.raises(ValueError, match=message):
             prepare(workdir=tmp_path / "w", **settings(corpus, **changes))

@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 
+from xling_jax.files import whole
 from xling_jax.files.embeddings import read_embeddings, write_embeddings
 
 
@@ -82,9 +83,7 @@ def test_a_full_disk_names_the_file(tmp_path, embeddings, monkeypatch):
         def write(self, data):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    from xling_jax.files import embeddings as embeddings_io
-
-    monkeypatch.setattr(embeddings_io, "open", lambda path, mode: Full(path, "w+"), raising=False)
+    monkeypatch.setattr(whole, "open", lambda path, mode: Full(path, "w+"), raising=False)
     with pytest.raises(OSError, match=r"No space left on device: .*e\.bin"):
         write_embeddings(tmp_path / "e.bin", [embeddings], dim=5, format="laser")
     assert list(tmp_path.iterdir()) == []
@@ -97,7 +96,7 @@ def test_a_chunk_of_another_size_is_refused(tmp_path, chunk):
 
 
 def test_unknown_format_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="format='bin' is not one of npy, laser"):
+    with pytest.raises(ValueError, match="format='bin' must be one of npy, laser"):
         write_embeddings(tmp_path / "e", [], dim=5, format="bin")
 
 
@@ -107,15 +106,15 @@ def test_wrong_sizes_are_named(tmp_path, embeddings):
     write_embeddings(laser, [embeddings], dim=5, format="laser")
     with pytest.raises(ValueError, match="must have 4 dimensions; found 5"):
         read_embeddings(npy, dim=4)
-    with pytest.raises(ValueError, match="140 bytes are not a whole number of rows of 4"):
+    with pytest.raises(ValueError, match="140 bytes is not a whole number of rows of 4"):
         read_embeddings(laser, dim=4)
     with pytest.raises(ValueError, match="pass dim"):
         read_embeddings(laser)
     npy.write_bytes(npy.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="promises 7 rows of 5 float32, 140 bytes; found 139"):
+    with pytest.raises(ValueError, match="says 7 rows of 5 float32, 140 bytes; found 139"):
         read_embeddings(npy)
     npy.write_bytes(npy.read_bytes()[:20])
-    with pytest.raises(ValueError, match="header cannot be read"):
+    with pytest.raises(ValueError, match="damaged .npy header"):
         read_embeddings(npy)
 
 

@@ -1,233 +1,138 @@
-"""Copies of files at URLs, with a store in memory: what is copied when, and what never counts."""
-
-import argparse
-import os
-from pathlib import Path
+"""Copies of files at URLs, with a store in memory."""
 
 import fsspec
 import pytest
-from ml_collections import ConfigDict
 
-from xling_jax.cli.common import UsageError
-from xling_jax.cli.remote_arguments import local_arguments, local_config
-from xling_jax.files.urls import Mirror, cache_directory
+from xling_jax.files import urls
+from xling_jax.files.processes import Processes
 
 URL = "memory://bucket/run"
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path, monkeypatch):
-    """The store, empty; copies go below `tmp_path`."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def store():
+    """Names to contents of the files below `URL`; the store is empty before and after."""
     files = fsspec.filesystem("memory")
     files.store.clear()
     yield files
     files.store.clear()
 
 
-@pytest.fixture
-def copied(monkeypatch) -> list[str]:
-    """Names of what is copied, in either direction, in order."""
-    names = []
-    kind = type(fsspec.filesystem("memory"))
-    for way in ("get", "put"):
-        original = getattr(kind, way)
-
-        def copy(self, sources, targets, *args, _way=way, _original=original, **more):
-            remote = sources if _way == "get" else targets
-            names.extend(f"{_way} {path.removeprefix('/bucket/run/')}" for path in remote)
-            return _original(self, sources, targets, *args, **more)
-
-        monkeypatch.setattr(kind, way, copy)
-    return names
-
-
-def put(files, **contents: str) -> None:
+def write(store, **contents):
     for name, content in contents.items():
-        files.pipe_file(f"/bucket/run/{name.replace('__', '/')}", content.encode())
+        store.pipe_file(f"/bucket/run/{name.replace('__', '/')}", content.encode())
 
 
-def there(files) -> dict[str, str]:
+def there(store):
     top = "/bucket/run/"
-    return {path.removeprefix(top): files.cat_file(path).decode() for path in files.find(top)}
+    return {path.removeprefix(top): store.cat_file(path).decode() for path in store.find(top)}
 
 
-def here(mirror: Mirror, *prefixes: str) -> dict[str, str]:
-    return {name: (mirror.directory / name).read_text() for name in mirror.local(*prefixes)}
+def here(directory):
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_text() for path in files}
 
 
-def test_only_what_differs_is_copied(files, copied):
-    put(files, a="1", data__b="2")
-    mirror = Mirror(URL, "inputs")
-    mirror.fetch_exactly("a", "data")
-    assert sorted(copied) == ["get a", "get data/b"]
-    mirror.fetch_exactly("a", "data")
-    assert len(copied) == 2
-    put(files, data__b="3")
-    Mirror(URL, "inputs").fetch_exactly("a", "data")  # another process
-    assert copied[2:] == ["get data/b"]
-    assert here(mirror, "a", "data") == {"a": "1", "data/b": "3"}
-
-    (mirror.directory / "a").write_text("new")
-    mirror.put(["a", "data/b", "missing"])
-    assert copied[3:] == ["put a"] and there(files) == {"a": "new", "data/b": "3"}
-    mirror.put(["a"])
-    mirror.fetch_exactly("a")
-    assert len(copied) == 4
-
-
-def test_json_takes_its_name_last(files, monkeypatch):
-    """By it a reader sees that shards are whole, also of a copy that was interrupted."""
-    put(files, **{"a.json": "1", "b__x.npy": "1", "c.npy": "1"})
-    mirror, named = Mirror(URL, "workdirs"), []
-    replace = os.replace
-
-    def note(source, target):
-        named.append(Path(target).name)
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", note)
-    mirror.fetch(mirror.objects())
-    assert named[:3] == ["x.npy", "c.npy", "a.json"]
-
-
-def test_what_the_store_lacks_is_removed_here_but_for_what_is_kept(files):
-    put(files, data__b="2")
-    mirror = Mirror(URL, "workdirs")
-    for name in ("data/old", "data/text/kept", "data/.lock", "metrics.jsonl"):
-        (mirror.directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (mirror.directory / name).touch()
-    mirror.fetch_exactly("data", "config.json", keep=("data/text",))
-    assert here(mirror, "data") == {"data/b": "2", "data/text/kept": ""}
-    assert (mirror.directory / "data/.lock").exists()
-    assert (mirror.directory / "metrics.jsonl").exists()
-
-
-def test_names_that_lead_elsewhere_or_begin_with_a_dot_are_left_alone(files):
-    put(files, a="1", **{".versions.json": "{}", "x__..__..__evil": "!"})
-    mirror = Mirror(URL, "inputs")
-    assert list(mirror.objects()) == ["a"]
-    for url in ("memory://bucket/../x", "gs:///x", "nothing"):
-        with pytest.raises(UsageError, match="must be PROTOCOL://PATH"):
-            cache_directory("inputs", url)
-
-
-def test_the_seal_goes_first_and_comes_last(files, copied, monkeypatch):
-    mirror = Mirror(URL, "workdirs")
-    (mirror.directory / "data").mkdir(parents=True)
-    for name in ("b", "c", "seal"):
-        (mirror.directory / "data" / name).write_text("1")
-    mirror.put_whole("data", seal="data/seal")
-    assert copied == ["put data/b", "put data/c", "put data/seal"]
-    mirror.put_whole("data", seal="data/seal")
-    assert len(copied) == 3, "nothing changed"
-
-    (mirror.directory / "data/b").write_text("22")
-    (mirror.directory / "data/c").unlink()
-    with monkeypatch.context() as patched:
-        patched.setattr(type(files), "put", lambda *_: (_ for _ in ()).throw(ValueError("no\nnet")))
-        with pytest.raises(OSError, match="memory://bucket/run: ValueError: no net"):
-            mirror.put_whole("data", seal="data/seal")
-    assert there(files) == {"data/b": "1"}, "half of it must not count"
-    mirror.put_whole("data", seal="data/seal")
-    assert there(files) == {"data/b": "22", "data/seal": "1"}
-    assert copied[3:] == ["put data/b", "put data/seal"]
-
-
-def arguments(**given) -> argparse.Namespace:
-    return argparse.Namespace(**{"command": "mine", "overwrite": False, "output": "-", **given})
-
-
-def test_inputs_are_copied_and_outputs_appear_when_the_command_succeeds(files):
-    put(files, **{"a.de.gz": "x", "results__results.json": "{}", "results__table.md": "|"})
-    args = arguments(model="name", source=f"{URL}/a.de.gz", data=[f"{URL}/results", "here"])
-    args.output, args.n_best = f"{URL}/out.tsv", f"{URL}/best"
-    with local_arguments(args):
-        assert Path(args.source).read_text() == "x" and Path(args.source).name == "a.de.gz"
-        assert Path(args.data[0], "table.md").read_text() == "|"
-        assert (args.data[1], args.model) == ("here", "name")
-        Path(args.output).write_text("pairs")
-        Path(args.n_best, "deep").mkdir(parents=True)
-        Path(args.n_best, "deep/x").write_text("1")
-        assert "out.tsv" not in there(files)
-    assert there(files)["out.tsv"] == "pairs" and there(files)["best/deep/x"] == "1"
-
-
-def test_a_command_that_fails_leaves_no_output(files):
-    args = arguments(output=f"{URL}/out.tsv")
-    with pytest.raises(ValueError, match="broken"), local_arguments(args):
-        Path(args.output).write_text("half")
-        raise ValueError("broken")
-    assert there(files) == {}
-
-
-def test_of_several_processes_the_first_copies_the_output(files):
-    args = arguments(output=f"{URL}/out")
-    with local_arguments(args):
-        args.process_index = 1
-    assert there(files) == {}
-    with local_arguments(args := arguments(output=f"{URL}/out")):
-        put(files, **{"out.exchange__left": "by one that was killed"})
-        with args.exchange.cleared(True):
-            Path(args.output).write_text("1")
-            args.exchange.send(Path(args.output))
-            assert there(files) == {"out.exchange/out": "1"}
-            Path(args.output).write_text("own")
-            args.exchange.receive(Path(args.output))
-        args.process_index = 0
-    assert there(files) == {"out": "1"}
-
-
-def test_wrong_use_is_found_before_any_work(files):
-    put(files, **{"out": "1"})
-    wrong = {
-        "exists; choose another --output": arguments(output=f"{URL}/out"),
-        "no such file or directory": arguments(source=f"{URL}/missing"),
-        "needs a local directory": arguments(workdir="gs://bucket/run"),
-        "nonsense:// cannot be read here": arguments(source="nonsense://bucket/x"),
+def test_a_file_a_directory_and_a_pattern_are_copied_under_their_names(store, tmp_path):
+    write(store, **{"a.de.gz": "x", "data__b": "2", "data__c__d": "3", "a.en": "y"})
+    file = urls.fetch(f"{URL}/a.de.gz", tmp_path)
+    assert file.name == "a.de.gz" and file.read_text() == "x"
+    directory = urls.fetch(f"{URL}/data/", tmp_path)
+    assert directory.name == "data" and here(directory) == {"b": "2", "c/d": "3"}
+    assert here(urls.fetch("memory://bucket", tmp_path)) == {
+        **{f"run/{name}": content for name, content in there(store).items()}
     }
-    for message, args in wrong.items():
-        with pytest.raises(UsageError, match=message), local_arguments(args):
-            raise AssertionError("the command ran")
-    args = arguments(output=f"{URL}/out", overwrite=True)
-    with local_arguments(args):
-        Path(args.output).write_text("2")
-    assert there(files) == {"out": "2"}
+    pattern = urls.fetch(f"{URL}/a.*", tmp_path)
+    assert pattern.name == "a.*"
+    assert here(pattern.parent) == {"a.de.gz": "x", "a.en": "y"}
 
 
-def test_a_workdir_as_input_is_copied_without_what_only_training_needs(files):
-    put(files, metrics="", **{"metrics.jsonl": "{}", "encoder__config.json": "{}"})
-    put(files, checkpoints__1="state", data__manifest="{}", vocab__v="")
-    args = arguments(model=URL)
-    with local_arguments(args):
-        names = Mirror(URL, "inputs").local("")
-    assert names == ["encoder/config.json", "metrics", "metrics.jsonl"]
-
-
-def test_corpora_of_a_config_are_copied_by_pattern_and_by_prefix(files):
-    names = ("a.tsv", "b.tsv", "c.txt", "deep/d.tsv", "x.de-en.de", "x.de-en.en", "x.de-enough")
-    put(files, **{name: name for name in names})
-    config = ConfigDict({"data": {"corpora": (), "count": 3}, "vocab": {"model": ""}})
-    config.data.corpora = (f"tsv:{URL}/*.tsv", f"moses:{URL}/x.de-en@de-en", "tsv:here/*.tsv")
-    config.vocab.model = f"{URL}/c.txt"
-    local = local_config(config, "data", "vocab")
-    top = Mirror(URL, "inputs").directory
-    assert local.data.corpora == (
-        f"tsv:{top}/*.tsv",
-        f"moses:{top}/x.de-en@de-en",
-        "tsv:here/*.tsv",
+def test_what_did_not_change_is_copied_once_and_copies_in_use_stay(store, tmp_path, monkeypatch):
+    copied = []
+    get = type(store).get
+    monkeypatch.setattr(
+        type(store), "get", lambda self, a, *b, **c: copied.extend(a) or get(self, a, *b, **c)
     )
-    assert local.vocab.model == f"{top}/c.txt" and local.data.count == 3
-    assert config.vocab.model == f"{URL}/c.txt", "the run's own config keeps the URLs"
-    assert sorted(path.name for path in top.iterdir() if path.name[0] != ".") == [
-        *("a.tsv", "b.tsv", "c.txt", "x.de-en.de", "x.de-en.en"),
+    write(store, data__a="1", data__b="2")
+    first = urls.fetch(f"{URL}/data", tmp_path)
+    assert urls.fetch(f"{URL}/data", tmp_path) == first and len(copied) == 2
+    write(store, data__b="3")
+    second = urls.fetch(f"{URL}/data", tmp_path)
+    assert (here(first), here(second)) == ({"a": "1", "b": "2"}, {"a": "1", "b": "3"})
+    store.rm("/bucket/run/data/a")
+    assert here(urls.fetch(f"{URL}/data", tmp_path)) == {"b": "3"}
+
+
+def test_hidden_files_and_names_that_lead_elsewhere_are_left_out(store, tmp_path):
+    write(store, data__a="1", **{"data__.part": "", "data__..__..__evil": "!"})
+    assert here(urls.fetch(f"{URL}/data", tmp_path)) == {"a": "1"}
+
+
+def test_some_names_of_a_directory_may_be_left_out(store, tmp_path):
+    write(store, data__large__x="1", data__a="2", data__deep__large="3")
+    copy = urls.fetch(f"{URL}/data", tmp_path, without=("large",))
+    assert here(copy) == {"a": "2", "deep/large": "3"}
+
+
+def test_nothing_there_and_unknown_protocols_are_errors(store, tmp_path):
+    for name in ("missing", "missing/*.tsv"):
+        with pytest.raises(FileNotFoundError, match=f"{URL}/missing.*: no such file or directory"):
+            urls.fetch(f"{URL}/{name}", tmp_path)
+    with pytest.raises(ValueError, match="nonsense:// is not supported here"):
+        urls.fetch("nonsense://bucket/x", tmp_path)
+    assert [urls.is_url(x) for x in ("gs://b/x", "gs:///x", "tsv:gs://b/x", "/x", None)] == [
+        *(True, False, False, False, False)
     ]
-    files.rm("/bucket/run/b.tsv")
-    local_config(config, "data")
-    assert not (top / "b.tsv").exists(), "the pattern must match what the store has"
-    config.data.corpora = (f"gettext:{URL}/wheels",)
-    with pytest.raises(UsageError, match="gettext reads no URLs"):
-        local_config(config, "data")
-    config.data.corpora = (f"tsv:{URL}/*.csv",)
-    with pytest.raises(UsageError, match=r"\*\.csv: no such file"):
-        local_config(config, "data")
+
+
+def test_an_error_of_the_store_names_the_url_and_leaves_no_copy(store, tmp_path, monkeypatch):
+    write(store, a="1")
+
+    def fail(*_, **__):
+        raise RuntimeError("no\nnetwork")
+
+    monkeypatch.setattr(type(store), "get", fail)
+    with pytest.raises(OSError, match="memory://bucket/run.*: RuntimeError: no network"):
+        urls.fetch(f"{URL}/a", tmp_path)
+    assert here(tmp_path) == {".lock": ""}
+
+
+def test_files_and_directories_are_put_and_the_file_that_seals_them_comes_last(
+    store, tmp_path, monkeypatch
+):
+    order = []
+    put = type(store).put
+    monkeypatch.setattr(
+        type(store), "put", lambda self, a, b, **c: order.append(sorted(b)) or put(self, a, b, **c)
+    )
+    for name in ("config.json", "weights", "deep/x", "text/left-out"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    urls.put(tmp_path, f"{URL}/model", without=("text",))
+    assert sorted(there(store)) == ["model/config.json", "model/deep/x", "model/weights"]
+    assert [path.rpartition("/")[2] for path in order[-1]] == ["config.json"]
+    urls.put(tmp_path / "weights", f"{URL}/model/deep/x")
+    assert there(store)["model/deep/x"] == "weights"
+    assert urls.exists(f"{URL}/model") and urls.read(f"{URL}/model/weights") == b"weights"
+    urls.get(f"{URL}/model", tmp_path / "back")
+    assert here(tmp_path / "back") == {
+        name: there(store)[f"model/{name}"] for name in ("config.json", "deep/x", "weights")
+    }
+    urls.remove(f"{URL}/model/w*")
+    assert urls.read(f"{URL}/model/weights") is None
+    urls.remove(f"{URL}/model")
+    urls.remove(f"{URL}/model")
+    assert there(store) == {}
+
+
+def test_processes_without_a_common_file_system_hand_each_other_files(store, tmp_path):
+    sides = [Processes(index, 2, store=URL) for index in range(2)]
+    paths = [tmp_path / str(index) / ".part" for index in range(2)]
+    for path in paths:
+        path.parent.mkdir()
+    paths[1].write_text("1")
+    sides[1].send(paths[1])
+    sides[0].receive(paths[0])
+    assert paths[0].read_text() == "1" and there(store) == {".part": "1"}
+    sides[0].remove(paths[0].with_name(".p*"))
+    assert there(store) == {} and not paths[0].exists() and paths[1].exists()

@@ -25,5 +25,5 @@ def test_map_in_order_keeps_order_and_errors_of_processes():
     assert list(map_in_order(_square, range(20), 2)) == [i * i for i in range(20)]
     with pytest.raises(ValueError, match="three"):
         list(map_in_order(_fail_at_three, range(20), 2))
-    with pytest.raises(OSError, match="start again with num_workers=1"):
+    with pytest.raises(OSError, match="again with num_workers=1"):
         list(map_in_order(_exit, range(20), 2))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TextIO
 
 import numpy as np
@@ -17,7 +14,7 @@ import numpy as np
 from xling_jax.align.mining import Candidates, MinedPairs, score_pairs
 from xling_jax.align.rows import AnyRows
 from xling_jax.files.lines import BrokenLine, read_line_blocks, shown
-from xling_jax.files.whole import naming_errors
+from xling_jax.files.whole import whole_file
 
 Line = str | BrokenLine
 Columns = tuple[list[Line], list[Line]]
@@ -213,18 +210,5 @@ def _output(path: str) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    place = Path(path)
-    if place.exists() and not place.is_file():
-        raise ValueError(f"{path}: is not a regular file; use '-' to write to stdout")
-    with naming_errors(path):
-        handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-        try:
-            with open(handle, "w", encoding="utf-8", newline="\n") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)  # mkstemp gives the file to its owner alone.
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+    with whole_file(path, "w") as file:
+        yield file

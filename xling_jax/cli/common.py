@@ -1,20 +1,15 @@
-"""What the commands share: errors of use, configs, progress, outputs."""
+"""What the commands share: errors of use, configs, outputs."""
 
 import argparse
-import contextlib
 import difflib
-import logging
 import os
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
-from tqdm import tqdm
 
-logger = logging.getLogger(__name__)
+from xling_jax.files.cache import cache_directory
 
 
 class UsageError(ValueError):
@@ -35,64 +30,25 @@ def require_file(path: str | os.PathLike, argument: str) -> Path:
 
 
 def keep_compiled_programs() -> None:
-    """Has JAX keep compiled programs in the user's cache directory, for the next start.
+    """Makes JAX keep compiled programs in the user's cache directory, for the next start.
 
-    In `$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`. Does nothing where that cannot be
-    written, or where JAX_COMPILATION_CACHE_DIR or this process has already chosen a directory.
+    Does nothing if that cannot be written, or if JAX_COMPILATION_CACHE_DIR or this process has
+    already chosen a directory.
     """
     import jax
 
     if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:
         return
-    caches = os.environ.get("XDG_CACHE_HOME", "")
+    directory = cache_directory(os.environ)
     try:
-        # The XDG specification has relative paths ignored.
-        directory = Path(caches if os.path.isabs(caches) else Path.home() / ".cache", "xling_jax")
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home.
+        if directory:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
         return
-    if os.access(directory, os.W_OK):
+    if directory and os.access(directory, os.W_OK):
         jax.config.update("jax_compilation_cache_dir", str(directory))
-        # Encoders compile one program a length; JAX keeps only those that took a second.
+        # Encoders compile a program for each length; JAX keeps only those that took a second.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-@contextlib.contextmanager
-def progress(total: int, description: str, unit: str = "step") -> Iterator[tqdm]:
-    """A progress bar with rate and time left on a terminal; silent elsewhere (logs tell there)."""
-    with tqdm(
-        total=total, desc=description, unit=unit, disable=not sys.stderr.isatty(), leave=False
-    ) as bar:
-        yield bar
-
-
-class PlainProgress:
-    """Progress lines for logs: at most one every `interval_s`, with rate and time left."""
-
-    def __init__(self, description: str, unit: str, interval_s: float = 30.0):
-        self._description, self._unit, self._interval = description, unit, interval_s
-        self._started = self._last = time.monotonic()
-        self._first: int | None = None
-
-    def __call__(self, done: int, total: int) -> None:
-        """Reports `done` of `total`."""
-        now = time.monotonic()
-        if self._first is None:
-            self._first, self._started, self._last = done, now, now
-        if now - self._last < self._interval or sys.stderr.isatty():
-            return
-        self._last = now
-        rate = (done - self._first) / max(now - self._started, 1e-9)
-        left = (total - done) / rate if rate else float("inf")
-        logger.info(
-            "%s %d/%d, %.2f %s/s, %.0f s left",
-            self._description,
-            done,
-            total,
-            rate,
-            self._unit,
-            left,
-        )
 
 
 def load_config(path: str, overrides: Sequence[str] = ()) -> ConfigDict:

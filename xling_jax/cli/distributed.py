@@ -1,4 +1,4 @@
-"""One command as several processes: how each finds the others, and how all leave."""
+"""One command in several processes: how each finds the others, and how all of them end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import atexit
 import contextlib
 import ctypes
-import dataclasses
 import logging
 import os
 import signal
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A process that is not heard of for so long is taken for dead, and the others end.
+# A process that sends no heartbeat for this long is taken for dead, and the others end.
 HEARTBEAT_TIMEOUT_S = 60
-# How long the first of them waits for the last: machines are not ready at the same time.
+# How long the first process waits for the last: machines are not ready at the same time.
 JOIN_WITHIN_S = 300
-# What a process may still do after an error: say what it was, write buffers.
+# For what a process still does after an error: report it, flush buffers.
 _LEAVE_WITHIN_S = 10
-# The first process ends the others by its end; they may be about to say what it has said.
+# The end of the first process ends the others; they may be about to report the same error.
 _LINGER_S = 5
-# At least those of `struct sigaction`, 152 on Linux.
+# At least the size of `struct sigaction`, 152 on Linux.
 _SIGACTION_BYTES = 1024
 _WEEK_MS = 7 * 24 * 3600 * 1000
 
@@ -39,37 +38,35 @@ _WEEK_MS = 7 * 24 * 3600 * 1000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds `--distributed`, or `--coordinator`, `--num-processes` and `--process-id`."""
     group = parser.add_argument_group(
-        "several processes", "the same command is started in each; launch/ has scripts that do it"
+        "several processes", "start the same command in each; launch/ has scripts for that"
     )
     group.add_argument(
         "--distributed",
         action="store_true",
-        help="find the others as a TPU pod, GKE, Slurm or Open MPI announces them",
+        help="find the other processes through the TPU pod, GKE, Slurm or Open MPI",
     )
     group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
     group.add_argument("--num-processes", type=int, metavar="N")
-    group.add_argument("--process-id", type=int, metavar="I", help="of this one, from 0 to N - 1")
+    group.add_argument("--process-id", type=int, metavar="I", help="number of this one, 0 to N - 1")
 
 
 @contextlib.contextmanager
-def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterator[Processes]:
+def joined(args: argparse.Namespace) -> Iterator[Processes]:
     """Joins the other processes of a command, if there are any, for the time of a block.
 
-    All leave the block together, except after an error: the others wait for this process
-    somewhere inside, and to wait for them would be for ever.
+    All leave the block together, except after an error: the others wait for this process somewhere
+    inside, and waiting for them would never end.
 
     Args:
-        args: with the arguments of `add_arguments`; gets `process_index`. If it has `exchange`, the
-            processes hand each other files there, see `remote_arguments`.
-        ends_by_sigterm: the process dies of SIGTERM, as it would alone. Else JAX takes it for the
-            notice of preemption, which training asks for.
+        args: with the arguments of `add_arguments`; gets `process_index`. May have `store`, see
+            `Processes`.
 
     Yields:
         The processes, or this one alone.
 
     Raises:
-        common.UsageError: if they do not fit each other, or there is no cluster to be found.
-        OSError: if the others do not answer.
+        common.UsageError: if the arguments contradict each other, or there is no cluster.
+        OSError: if the other processes do not join.
     """
     from xling_jax.files.processes import Processes
 
@@ -79,8 +76,8 @@ def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterat
         return
     import jax
 
-    # JAX ends the process if one does not come, with nothing but the state of its protocol.
-    logger.info("waiting for all processes to start, at most %d s", JOIN_WITHIN_S)
+    # If one does not come, JAX ends the process and reports only the state of its protocol.
+    logger.info("waiting up to %d s for all processes to start", JOIN_WITHIN_S)
     try:
         jax.distributed.initialize(
             initialization_timeout=JOIN_WITHIN_S,
@@ -90,56 +87,46 @@ def joined(args: argparse.Namespace, *, ends_by_sigterm: bool = False) -> Iterat
     except ValueError as error:
         raise common.UsageError(
             f"--distributed: no TPU pod, GKE, Slurm or Open MPI job found ({error}); give "
-            "--coordinator, --num-processes and --process-id"
+            "--coordinator, --num-processes and --process-id instead"
         ) from error
     except RuntimeError as error:
-        raise OSError(f"the other processes do not answer: {str(error).splitlines()[0]}") from error
-    if ends_by_sigterm:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        reason = str(error).splitlines()[0]
+        raise OSError(f"timed out joining the other processes: {reason}") from error
     try:
         logger.info(
             "process %d of %d, %d of %d devices",
             *(jax.process_index(), jax.process_count()),
             *(jax.local_device_count(), jax.device_count()),
         )
-        count = jax.process_count()
-        # As launch/local.sh starts them; elsewhere a machine has one, or the scheduler divides it.
-        all_here = (args.coordinator or "").startswith(("127.0.0.1:", "localhost:"))
         args.process_index = jax.process_index()
-        processes = Processes(args.process_index, count, meet, count if all_here else 1)
-        exchange = getattr(args, "exchange", None)
-        if exchange is None:
-            yield processes
-        else:
-            with exchange.cleared(processes.index == 0):
-                yield dataclasses.replace(processes, send=exchange.send, receive=exchange.receive)
+        store = getattr(args, "store", "")
+        yield Processes(args.process_index, jax.process_count(), meet, store)
     except BaseException as error:
-        # JAX waits for all processes at exit. What is registered last is called first.
+        # At exit JAX waits for all processes; what is registered last is called first.
         atexit.register(_leave, _exit_status(error), _LINGER_S if jax.process_index() == 0 else 0)
-        # Python waits for threads even before that, and those that write checkpoints wait for
+        # Before that, Python waits for threads, and those that write checkpoints wait for the
         # other processes.
         timer = threading.Timer(_LEAVE_WITHIN_S, _leave, [_exit_status(error)])
         timer.daemon = True
         timer.start()
-        if isinstance(error, (ValueError, RuntimeError)) and _tells_of_another(error):
+        if isinstance(error, (ValueError, RuntimeError)) and _is_of_another(error):
             reason = str(error).splitlines()[0]
-            raise OSError(f"another process has ended, see its log ({reason})") from error
+            raise OSError(f"another process ended; see its log ({reason})") from error
         raise
     jax.distributed.shutdown()
 
 
 @contextlib.contextmanager
 def dying_of_sigterm() -> Iterator[None]:
-    """SIGTERM ends this process during a block, as if JAX did not take it for a notice.
+    """SIGTERM ends this process during a block, as it would a single one.
 
-    For work that nobody asks, between its parts, whether there was one.
+    JAX takes the signal for a notice of preemption, which only the training loop looks for.
     """
-    import jax
-
-    if not jax.distributed.is_initialized():
+    jax = sys.modules.get("jax")
+    if jax is None or not jax.distributed.is_initialized():
         yield
         return
-    # JAX's handler is none of Python's, so only the system can put it back.
+    # The handler is not one of Python's, so only the system can restore it.
     libc, handler = ctypes.CDLL(None), ctypes.create_string_buffer(_SIGACTION_BYTES)
     libc.sigaction(signal.SIGTERM, None, handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -150,10 +137,10 @@ def dying_of_sigterm() -> Iterator[None]:
 
 
 def check_shared_paths(**paths: str | None) -> None:
-    """Refuses pipes where several processes read and write together.
+    """Refuses pipes, which several processes cannot share.
 
     Args:
-        **paths: of arguments, by their names; None for those not given.
+        **paths: by the names of their arguments; None for those not given.
 
     Raises:
         common.UsageError: naming the argument.
@@ -162,35 +149,34 @@ def check_shared_paths(**paths: str | None) -> None:
         option = f"--{name.replace('_', '-')}"
         if path == "-" or (path and os.path.exists(path) and not os.path.isfile(path)):
             raise common.UsageError(
-                f"{option} {path}: with several processes must be a file, on a file system that "
-                "all see"
+                f"{option} {path}: with several processes must be a file on a shared file system"
             )
 
 
 def meet(name: str) -> None:
-    """Waits until all processes are here, for as long as all are alive.
+    """Waits until all processes call this, for as long as all are alive.
 
-    Not by a collective of the devices, which gives up when one process has much more to do.
+    It is not a collective of the devices, which times out if one process has much more to do.
 
     Args:
-        name: of the place; no other meeting of a command has it.
+        name: of the meeting, used once in a command.
 
     Raises:
-        OSError: if another process has ended.
+        OSError: if another process ended.
     """
     import jax
     import orbax.checkpoint as ocp
 
     try:
-        # The function of JAX itself is not public.
+        # JAX's own function is not public.
         ocp.multihost.get_barrier_sync_fn()(key=f"xling: {name}", timeout_ms=_WEEK_MS)
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise OSError(f"{name}: another process has ended, see its log ({reason})") from error
+        raise OSError(f"{name}: another process ended; see its log ({reason})") from error
 
 
 def _initialize_arguments(args: argparse.Namespace) -> dict | None:
-    """Arguments of `jax.distributed.initialize`, None for a single process."""
+    """Arguments of `jax.distributed.initialize`; None for a single process."""
     given = {
         "--coordinator": args.coordinator,
         "--num-processes": args.num_processes,
@@ -200,7 +186,7 @@ def _initialize_arguments(args: argparse.Namespace) -> dict | None:
     if len(missing) == len(given):
         return {} if args.distributed else None
     if args.distributed:
-        raise common.UsageError("--distributed finds what --coordinator and the like say; give one")
+        raise common.UsageError("--distributed and --coordinator exclude each other; give one")
     if missing:
         raise common.UsageError(
             f"--coordinator, --num-processes and --process-id go together; {missing[0]} is missing"
@@ -208,7 +194,7 @@ def _initialize_arguments(args: argparse.Namespace) -> dict | None:
     host, _, port = args.coordinator.rpartition(":")
     if not host or not port.isdigit():
         raise common.UsageError(
-            f"--coordinator {args.coordinator}: must be HOST:PORT, e.g. 10.0.0.2:8476"
+            f"--coordinator {args.coordinator}: must be HOST:PORT, such as 10.0.0.2:8476"
         )
     if not 0 <= args.process_id < args.num_processes:
         raise common.UsageError(
@@ -219,7 +205,7 @@ def _initialize_arguments(args: argparse.Namespace) -> dict | None:
         "coordinator_address": args.coordinator,
         "num_processes": args.num_processes,
         "process_id": args.process_id,
-        # In a Slurm allocation, say, JAX would else choose one device for this process.
+        # Otherwise JAX would choose one device for this process, in a Slurm allocation say.
         "cluster_detection_method": "deactivate",
     }
 
@@ -231,8 +217,8 @@ def _exit_status(error: BaseException) -> int:
     return 2 if isinstance(error, common.UsageError) else 1
 
 
-def _tells_of_another(error: Exception) -> bool:
-    """Whether an error is that of a collective in which another process is missing."""
+def _is_of_another(error: Exception) -> bool:
+    """Whether an error is that of a collective from which another process is missing."""
     return any(sign in str(error) for sign in ("Gloo", "Connection reset by peer", "Socket closed"))
 
 

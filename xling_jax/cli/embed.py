@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if the input is missing, the output exists or an option is out of range.
         ValueError, OSError: if the model or a line of the input is broken, or writing fails.
     """
-    with distributed.joined(args, ends_by_sigterm=True) as processes:
+    with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         _check_arguments(args)
         if processes.count > 1:
             distributed.check_shared_paths(input=args.input, output=args.output)

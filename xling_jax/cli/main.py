@@ -96,10 +96,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Checkpoints at URLs go through etils, which uses TensorFlow wherever that is installed unless
     # told otherwise before its first path.
     os.environ.setdefault("EPATH_USE_TF", "0")
+    # gcsfs would ask another service for the kind of bucket, for a minute where it may not.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     # A compiled program that is not cached, on a full disk say, only costs time at the next start.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache")
     from xling_jax.cli.common import UsageError
-    from xling_jax.cli.remote_arguments import local_arguments
+    from xling_jax.cli.remote import local_arguments
 
     try:
         with local_arguments(args):

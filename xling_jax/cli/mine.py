@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
         UsageError: if arguments are inconsistent, an input is missing or an output exists.
         ValueError, OSError: if the model, vectors or text are broken, or writing fails.
     """
-    with distributed.joined(args, ends_by_sigterm=True) as processes:
+    with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         _check_arguments(args)
         if processes.count > 1:
             _check_arguments_of_several(args)
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
         finally:
             if processes.index == 0:
                 for side in sides.SIDES:
-                    _shared_vectors(args, side).unlink(missing_ok=True)
+                    processes.remove(_shared_vectors(args, side))
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

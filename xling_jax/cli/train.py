@@ -13,10 +13,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from xling_jax.cli import common, distributed, prepare_data
-from xling_jax.cli.remote_arguments import local_config
-from xling_jax.cli.remote_workdir import Workdir
+from xling_jax.cli.remote import Workdir, local_config
 from xling_jax.eval.during_training import Evaluator, check_evaluation, make_evaluators
 from xling_jax.files.processes import Processes
+from xling_jax.files.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
 
     Args:
         config: files it names may be at URLs.
-        workdir: a directory, or `gs://BUCKET/PATH`, see `remote_workdir`.
+        workdir: a directory, or `gs://BUCKET/PATH`, see `remote.Workdir`.
         processes: who trains together; None for this one alone.
 
     Returns:
@@ -96,14 +96,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         jax.config.update("jax_compilation_cache_dir", str(cache))
     vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase)
     started = time.time()
-    with _Sigterm() as sigterm, common.progress(config.train.total_steps, "train") as bar:
-        plain = common.PlainProgress("train", "step")
-
-        def on_step(step: int, total: int) -> None:
-            bar.total = total
-            bar.update(step - bar.n)
-            plain(step, total)
-
+    with _Sigterm() as sigterm, Progress("train") as progress:
         result = train(
             original,
             str(run.path),
@@ -111,7 +104,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
             evaluators=_evaluators(config, vocab),
             begin_with=_begin_with(config, vocab),
             should_stop=sigterm,
-            on_step=on_step,
+            on_step=progress,
             checkpoint_directory=run.checkpoints,
             publish=run.publish,
         )

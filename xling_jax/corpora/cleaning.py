@@ -1,12 +1,10 @@
-"""Which pairs of texts are fit to train on, and why the others are not.
+"""Which pairs of texts are fit for training, and why the others are not.
 
-Pure functions of texts: reading, counting over a corpus and writing are the business of
-`pair_text.py`. Every reason a row can be dropped for has one name, which is also its key in
-`counts.json`.
+Pure functions of texts; `pair_text.py` reads, counts and writes. Every reason to drop a pair has
+one name, which is also its key in `counts.json`.
 """
 
 import dataclasses
-import difflib
 import functools
 import math
 import re
@@ -19,7 +17,7 @@ from xling_jax.files.lines import PROBLEMS
 from xling_jax.text import scripts
 from xling_jax.text.vocab import normalize_text, remove_invisible
 
-# In the order they are looked for: a pair counts under the first that applies.
+# In the order of the checks: a pair counts under the first that applies.
 REASONS = (
     *PROBLEMS,
     "empty",
@@ -33,14 +31,14 @@ REASONS = (
     "length_ratio",
 )
 
-# Scripts without spaces. Mean word lengths in characters: about two in Chinese and Japanese,
-# five in Thai, Lao, Burmese and Khmer.
+# Scripts without spaces. Their mean word lengths are about two characters in Chinese and Japanese,
+# and five in Thai, Lao, Burmese and Khmer.
 _CHINESE = "[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
 _THAI = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
 _SPACELESS = re.compile(f"{_CHINESE[:-1]}{_THAI[1:]}")
 _SPACELESS_WORD = re.compile(f"{_CHINESE}{{1,2}}|{_THAI}{{1,5}}")
-# A word with inner hyphens, points and commas and the apostrophe behind it, or one mark, as the
-# Moses tokenizer splits them. The ranges are combining marks, which \w leaves out.
+# A word with hyphens, points and commas inside and a final apostrophe, or one punctuation mark, as
+# the Moses tokenizer splits text. The ranges are combining marks, which \w does not match.
 _WORD = re.compile(
     "[\\w\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff]+"
     "(?:[-.,]\\w[\\w\u0300-\u036f\u0900-\u0dff]*)*['’]?|[^\\w\\s]"
@@ -50,27 +48,28 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 @dataclasses.dataclass(frozen=True)
 class CleaningRules:
-    """What a pair must fulfil. The defaults of words and ratio are those of the T-LASER papers.
+    """The rules for a pair. The limits of words and length ratio are those of the T-LASER papers.
 
     Args:
-        min_words: fewest words and punctuation marks of a side.
-        max_words: most words and punctuation marks of a side.
-        max_chars: most characters of a side.
-        max_length_ratio: most words of the longer side for each word of the shorter.
-        length_ratio_slack: words the longer side may have beyond that. The published filter has 0,
-            which costs many short pairs ("Yes." and "That is right.").
-        drop_identical: drop pairs whose sides are equal but for case: untranslated.
+        min_words: minimum words and punctuation marks of a side.
+        max_words: maximum words and punctuation marks of a side.
+        max_chars: maximum characters of a side.
+        max_length_ratio: maximum words of the longer side per word of the shorter.
+        length_ratio_slack: words that the longer side may have beyond that. The published filter
+            has 0, which drops many short pairs ("Yes." and "That is right.").
+        drop_identical: drop pairs whose sides differ at most in case: untranslated text.
         require_letters: drop pairs with a side of digits and punctuation only.
-        min_script_share: least share of a side's letters that must belong to the language's
-            scripts; 0 turns the check off. The default drops what is obviously wrong.
-        alphabet_only: drop pairs with a letter outside the alphabets of their two languages, as
-            the lightweight dual encoder's data was filtered. Choice: digits and punctuation are
-            never looked at, since the paper does not list its characters.
-        alphabets: language -> its letters, added to or in place of the known alphabets.
-        max_tokens_per_sentence: most vocabulary pieces of a side, specials not counted; 0 for any.
+        min_script_share: minimum share of a side's letters that belong to scripts of its language;
+            0 disables the check. The default drops only what is obviously wrong.
+        alphabet_only: drop pairs with a letter outside the alphabets of their two languages, as in
+            the data of the lightweight dual encoder. Choice: digits and punctuation are not
+            checked, since the paper does not list its characters.
+        alphabets: language -> its letters, in addition to or in place of the known alphabets.
+        max_tokens_per_sentence: maximum vocabulary pieces of a side without special tokens; 0 for
+            no limit.
 
     Raises:
-        ValueError: if a rule can never be fulfilled.
+        ValueError: if no pair can satisfy a rule.
     """
 
     min_words: int = 1
@@ -93,31 +92,31 @@ class CleaningRules:
             )
         if self.max_chars < 1 or self.max_tokens_per_sentence < 0:
             raise ValueError(
-                f"cleaning.max_chars={self.max_chars} must be positive and "
-                f"cleaning.max_tokens_per_sentence={self.max_tokens_per_sentence} not negative"
+                f"cleaning.max_chars={self.max_chars} must be at least 1 and "
+                f"cleaning.max_tokens_per_sentence={self.max_tokens_per_sentence} at least 0"
             )
         if not (1 <= self.max_length_ratio < math.inf and self.length_ratio_slack >= 0):
             raise ValueError(
-                f"cleaning.max_length_ratio={self.max_length_ratio} must be at least 1 (a large "
-                f"number for any) and cleaning.length_ratio_slack={self.length_ratio_slack} not "
-                "negative"
+                f"cleaning.max_length_ratio={self.max_length_ratio} must be finite and at least 1 "
+                "(a large number disables it) and "
+                f"cleaning.length_ratio_slack={self.length_ratio_slack} at least 0"
             )
         if not 0 <= self.min_script_share <= 1:
             raise ValueError(
-                f"cleaning.min_script_share={self.min_script_share} must be from 0 (off) to 1"
+                f"cleaning.min_script_share={self.min_script_share} must be from 0 (disabled) to 1"
             )
 
     def check_languages(self, languages: Sequence[str]) -> None:
-        """Raises ValueError if a rule needs a table that some language does not have."""
+        """Raises ValueError if a rule needs an alphabet that is not known."""
         unknown = [code for code in languages if self._alphabet(code) is None]
         if self.alphabet_only and unknown:
             raise ValueError(
-                f"cleaning.alphabet_only: no alphabet is known for {', '.join(unknown)}; give its "
+                f"cleaning.alphabet_only: unknown alphabet of {', '.join(unknown)}; give its "
                 f"letters as cleaning.alphabets.{unknown[0]}"
             )
 
     def foreign_letter(self, first: str, second: str) -> re.Pattern[str]:
-        """Pattern of a lower-case letter in neither language's alphabet."""
+        """A pattern of lower-case letters outside the alphabets of both languages."""
         letters = "".join(sorted({*self._alphabet(first), *self._alphabet(second)}))
         return re.compile(r"[^\W\d_" + re.escape(letters) + "]")
 
@@ -126,41 +125,11 @@ class CleaningRules:
         return scripts.alphabet(language) if given is None else given.lower()
 
 
-def settings_from(kind: type, values: Mapping, where: str):
-    """Makes a settings dataclass from a section of a config.
-
-    Args:
-        kind: the dataclass.
-        values: field name -> value; what is missing keeps its default.
-        where: the section's name, for messages.
-
-    Returns:
-        An instance of `kind`.
-
-    Raises:
-        ValueError: for a name that is no field, with the nearest ones, or a value of another type.
-    """
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
-    for name, value in values.items():
-        if name not in defaults:
-            near = difflib.get_close_matches(name, defaults, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(defaults)}"
-            raise ValueError(f"{where}.{name}: no such setting; {hint}")
-        default = defaults[name]
-        wanted = (int, float) if isinstance(default, float) else type(default)
-        is_bool_for_number = isinstance(value, bool) and not isinstance(default, bool)
-        if isinstance(default, bool | int | float | str) and (
-            not isinstance(value, wanted) or is_bool_for_number
-        ):
-            raise ValueError(f"{where}.{name} must be {type(default).__name__}; found {value!r}")
-    return kind(**values)
-
-
 def count_words(text: str) -> int:
-    """Counts words and punctuation marks, nearly as the Moses tokenizer splits them.
+    """Counts words and punctuation marks, approximately as the Moses tokenizer splits text.
 
-    The published length filter ran on tokenised text. In scripts without spaces a mean word length
-    stands in for a segmenter.
+    The published length filter ran on tokenised text. In scripts without spaces the count is
+    estimated from the mean word length.
     """
     num_spaceless = 0
     if not text.isascii() and _SPACELESS.search(text):
@@ -170,13 +139,13 @@ def count_words(text: str) -> int:
 
 @dataclasses.dataclass(slots=True)
 class CleanText:
-    """One text, cleaned, and what was found out about it.
+    """One cleaned text.
 
     Attributes:
-        text: normalised, case kept.
+        text: normalised, with its case.
         num_words: see `count_words`.
         had_invisible: whether control or zero-width characters were removed.
-        reason: why no pair may have this side, or None.
+        reason: why a pair with this side is dropped, or None.
     """
 
     text: str
@@ -191,7 +160,7 @@ class RowCleaner:
     Args:
         rules: the rules.
         pairs: pairs wanted, each two codes in alphabetical order.
-        held_out_hashes: `held_out.content_hash` of texts no row may repeat, in any language.
+        held_out_hashes: `held_out.content_hash` of texts that no row may repeat in any language.
     """
 
     def __init__(
@@ -215,8 +184,8 @@ class RowCleaner:
             texts: language -> text.
 
         Returns:
-            For each wanted pair with both languages in `texts`: the pair, the reason it is dropped
-            for or None, and its sides in the order of the pair.
+            For each wanted pair with both languages in `texts`: the pair, why it is dropped or
+            None, and its sides in the order of the pair.
         """
         sides = {language: self._clean_text(language, text) for language, text in texts.items()}
         if self._held_out and any(
@@ -238,7 +207,7 @@ class RowCleaner:
         if not side.text:
             side.reason = "empty"
         elif len(side.text) > rules.max_chars:
-            # Before the words are counted: the text may be a megabyte.
+            # Checked before the words are counted: the text may be a megabyte.
             side.reason = "too_long"
         else:
             side.num_words = count_words(side.text)

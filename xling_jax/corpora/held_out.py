@@ -1,7 +1,7 @@
-"""Keeps evaluation text out of training: the texts that no training row may repeat.
+"""Held-out text: what training rows may not repeat, so that evaluation data stays unseen.
 
-Texts are compared by their letters and digits alone, case-folded, so that punctuation, spacing and
-case do not hide a copy.
+Texts are compared by their letters and digits alone, case-folded: a copy is found whatever its
+punctuation, spacing and case.
 """
 
 import glob
@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,24 +22,24 @@ _HEADER_CELL = re.compile(r"[A-Za-z]{2,12}([_-][A-Za-z0-9]{2,8})*")
 
 
 def content_hash(text: str) -> int:
-    """64-bit hash of a text's letters and digits, case-folded; 0 if it has none."""
+    """64-bit hash of the case-folded letters and digits of a text; 0 if it has none."""
     content = "".join(filter(str.isalnum, text.casefold()))
     if not content:
         return 0
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "little")
 
 
-def held_out_files(specs: Sequence[str]) -> list[str]:
+def held_out_files(specs: Iterable[str]) -> list[str]:
     """Finds the files of `data.exclude`.
 
     Args:
-        specs: paths, globs, or directories, whose files are all taken.
+        specs: paths, globs, or directories, which stand for all files below them.
 
     Returns:
-        Sorted paths without repetition.
+        Sorted distinct paths.
 
     Raises:
-        ValueError: if one matches nothing, since decontamination would silently not happen.
+        ValueError: if one matches nothing: its text would silently not be held out.
     """
     files: set[str] = set()
     for spec in specs:
@@ -50,7 +50,9 @@ def held_out_files(specs: Sequence[str]) -> list[str]:
             for name in names
         ]
         if not found:
-            raise ValueError(f"data.exclude: {spec}: no such file; held-out text must be readable")
+            raise ValueError(
+                f"data.exclude: {spec}: no such file; its text could not be held out of training"
+            )
         files.update(found)
     return sorted(files)
 
@@ -59,15 +61,15 @@ def held_out_hashes(files: Iterable[str]) -> np.ndarray:
     """Reads evaluation files into the sorted hashes of their texts.
 
     Args:
-        files: TSV (with a header of languages, or without), JSON lines (documents with `text` or
-            `sentences`, or one field a language), or plain text, one sentence a line; possibly
+        files: TSV (with or without a header of languages), JSON lines (documents with `text` or
+            `sentences`, or a field per language), or plain text with one sentence per line; may be
             compressed.
 
     Returns:
         [n] uint64, sorted, unique, without the hash of an empty text.
 
     Raises:
-        ValueError: if a line is not UTF-8, or not JSON where it should be; names the line.
+        ValueError: if a line is not UTF-8, or should be JSON and is not; names the line.
     """
     hashes = {content_hash(text) for file in files for text in _texts(file)}
     hashes.discard(0)
@@ -81,7 +83,8 @@ def _texts(path: str) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         if isinstance(line, BrokenLine):
             raise ValueError(
-                f"{path}:{number}: held-out text must be readable; found {line.problem}; mend it"
+                f"{path}:{number}: held-out text must be readable; found {line.problem}; fix the "
+                "line"
             )
         if is_json:
             yield from _json_texts(line, path, number)
@@ -99,12 +102,12 @@ def _json_texts(line: str, path: str, number: int) -> Iterator[str]:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{number}: each line must be one JSON value; {error}") from error
+        raise ValueError(f"{path}:{number}: each line must be a JSON value; {error}") from error
     yield from _strings(record)
 
 
 def _strings(value: object) -> Iterator[str]:
-    """All strings of a JSON value; a text of several lines also line by line."""
+    """All strings in a JSON value; the lines of a text with several lines as well."""
     if isinstance(value, str):
         yield value
         if "\n" in value:

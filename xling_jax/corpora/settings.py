@@ -3,8 +3,10 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from xling_jax.corpora.cleaning import CleaningRules, settings_from
+from xling_jax import options
+from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.corpora.shards import pair_name
+from xling_jax.registry import check_choice
 from xling_jax.text.languages import check_known, check_languages, parse_pair
 from xling_jax.text.vocab import MODEL_TYPES, SPECIALS
 
@@ -14,21 +16,21 @@ class VocabSettings:
     """The `vocab` section of a config.
 
     Args:
-        size: number of pieces, specials included.
+        size: number of pieces, special tokens included.
         model: a SentencePiece model to use instead of training one; empty to train.
         model_type: `bpe`, `unigram` or `word`, see `train_vocab`.
-        sample_sentences: most sentences to train on, drawn from all kept sides with the seed.
-        sampling_exponent: a pair of n rows gives a share proportional to n ** exponent: 1 as
-            published (all pair files joined), 0 the same number from every pair, so that languages
-            with little text are not cut into letters.
-        lowercase: whether case is dropped.
+        sample_sentences: maximum sentences to train on, sampled with the seed from all kept text.
+        sampling_exponent: a pair of n rows contributes in proportion to n ** exponent: 1 as
+            published (all pair files joined), 0 for the same number from every pair, so that words
+            of languages with little text are not split into letters.
+        lowercase: whether text is lower-cased.
         character_coverage: share of the characters that get a piece.
     """
 
     size: int = 50_000
     model: str = ""
     model_type: str = "bpe"
-    sample_sentences: int = 1_000_000
+    sample_sentences: int = 5_000_000
     sampling_exponent: float = 1.0
     lowercase: bool = True
     character_coverage: float = 0.9995
@@ -36,18 +38,14 @@ class VocabSettings:
     def __post_init__(self):
         if self.size < 1 or self.sample_sentences < 2:
             raise ValueError(
-                f"vocab.size={self.size} must be positive and "
+                f"vocab.size={self.size} must be at least 1 and "
                 f"vocab.sample_sentences={self.sample_sentences} at least 2"
             )
         if not 0 < self.character_coverage <= 1:
             raise ValueError(
-                f"vocab.character_coverage={self.character_coverage} must be above 0, at most 1"
+                f"vocab.character_coverage={self.character_coverage} must be above 0 and at most 1"
             )
-        if self.model_type not in MODEL_TYPES:
-            raise ValueError(
-                f"vocab.model_type must be one of {', '.join(MODEL_TYPES)}; "
-                f"found {self.model_type!r}"
-            )
+        check_choice("vocab.model_type", self.model_type, MODEL_TYPES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +74,17 @@ class PrepareSettings:
         layout: str = "laser",
         seed: int = 0,
     ) -> "PrepareSettings":
-        """Checks settings without touching data; arguments as `prepare`.
+        """Checks settings without touching data.
+
+        Args:
+            languages: codes of the languages.
+            corpora: each `KIND:WHERE`, see `specs.open_corpus`.
+            pairs: pairs to train on, each `source-target`.
+            exclude: evaluation files whose texts no training row may repeat.
+            cleaning: options of `CleaningRules`.
+            vocab: options of `VocabSettings`.
+            layout: special tokens of the vocabulary, a key of `vocab.SPECIALS`.
+            seed: of the vocabulary's sample.
 
         Raises:
             ValueError: naming the key of the config, what was found, and the way out.
@@ -84,25 +92,24 @@ class PrepareSettings:
         languages = check_languages(languages)
         for name, values in (("pairs", pairs), ("corpora", corpora)):
             if not values or isinstance(values, str):
-                raise ValueError(f"data.{name} must be a list of at least one; found {values!r}")
+                raise ValueError(f"data.{name} must be a list with at least one; found {values!r}")
         unordered = set()
         for pair in pairs:
             codes = [check_known(code, languages, "data.pairs") for code in parse_pair(pair)]
             unordered.add(pair_name(*codes))
         repeated = sorted({spec for spec in corpora if list(corpora).count(spec) > 1})
         if repeated:
-            raise ValueError(f"data.corpora names {repeated[0]} twice; name each corpus once")
-        rules = settings_from(CleaningRules, cleaning or {}, "cleaning")
+            raise ValueError(f"data.corpora: {repeated[0]} is named twice; name it once")
+        rules = options.build(CleaningRules, cleaning or {}, "cleaning")
         rules.check_languages(sorted({code for pair in unordered for code in pair.split("-")}))
-        if layout not in SPECIALS:
-            raise ValueError(f"layout must be one of {', '.join(SPECIALS)}; found {layout!r}")
+        check_choice("layout", layout, SPECIALS)
         return cls(
             languages=languages,
             corpora=tuple(corpora),
             exclude=(exclude,) if isinstance(exclude, str) else tuple(exclude),
             pairs=tuple(sorted(unordered)),
             cleaning=rules,
-            vocab=settings_from(VocabSettings, vocab or {}, "vocab"),
+            vocab=options.build(VocabSettings, vocab or {}, "vocab"),
             layout=layout,
             seed=seed,
         )

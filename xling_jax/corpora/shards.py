@@ -1,7 +1,7 @@
-"""Token shards on disk: written once, whole or not at all, and read through memory maps.
+"""Token shards: written whole or not at all, and read through memory maps.
 
-A pair of languages `a-b` (a < b) lives in `DIR/a-b/`, one directory a shard, holding for each
-language a flat array of token ids and the offsets of its rows:
+A pair of languages `a-b` (a < b) has a directory for each shard, which holds for each language a
+flat array of token ids and the offsets of its rows:
 
     DIR/de-en/00000/de.tokens.npy    [total_tokens] uint16 or int32, no special tokens
     DIR/de-en/00000/de.offsets.npy   [rows + 1] int64, row i is tokens[offsets[i]:offsets[i + 1]]
@@ -10,11 +10,12 @@ Row i of one language translates row i of the other.
 """
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from xling_jax.files.whole import naming_errors, whole_directory
 
 
 def pair_name(first: str, second: str) -> str:
@@ -38,43 +39,37 @@ def pack_rows(rows: Sequence[np.ndarray], dtype: np.dtype) -> tuple[np.ndarray, 
 def write_shard(
     directory: str | os.PathLike, columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
 ) -> None:
-    """Writes one shard under a temporary name, then renames it into place.
+    """Writes a shard whole or not at all.
 
     Args:
-        directory: the shard's final directory; replaced if it exists.
-        columns: language code -> (flat tokens, offsets), equal numbers of rows.
+        directory: of the shard; replaced if it exists.
+        columns: language code -> (flat tokens, offsets), with equal numbers of rows.
 
     Raises:
-        ValueError: if the languages' row counts differ.
-        OSError: from the file system, naming the path; nothing is left at `directory`.
+        ValueError: if the numbers of rows differ.
+        OSError: naming a path, if writing fails.
     """
     rows = {language: len(offsets) - 1 for language, (_, offsets) in columns.items()}
     if len(set(rows.values())) > 1:
-        raise ValueError(f"columns must have equal row counts; found {rows}")
-    directory = Path(directory)
-    temporary = directory.with_name(directory.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+        raise ValueError(f"columns must have equal numbers of rows; found {rows}")
+    with whole_directory(directory) as temporary, naming_errors(directory):
         for language, (tokens, offsets) in columns.items():
             np.save(temporary / f"{language}.tokens.npy", tokens)
             np.save(temporary / f"{language}.offsets.npy", offsets)
-        shutil.rmtree(directory, ignore_errors=True)
-        temporary.rename(directory)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 class PairTokens:
     """The rows of one language pair over all its shards, memory-mapped.
 
     Args:
-        directory: `DIR/a-b`, holding the shards.
+        directory: `DIR/a-b`, which holds the shards.
 
     Attributes:
         languages: the two codes in alphabetical order.
-        lengths: language -> [rows] int32, number of tokens of each row, specials not counted.
+        lengths: language -> [rows] int32, number of tokens of each row without special tokens.
+
+    Raises:
+        ValueError: if there are no shards, or a shard is damaged.
     """
 
     def __init__(self, directory: str | os.PathLike):
@@ -92,7 +87,7 @@ class PairTokens:
                 tokens.append(self._load(shard / f"{language}.tokens.npy"))
                 offsets.append(self._load(shard / f"{language}.offsets.npy"))
                 if not len(offsets[-1]) or offsets[-1][-1] != len(tokens[-1]):
-                    raise self._damaged(shard, "tokens and offsets do not fit each other")
+                    raise self._damaged(shard, "tokens and offsets do not match")
             self._tokens[language], self._offsets[language] = tokens, offsets
             self.lengths[language] = np.concatenate([np.diff(o) for o in offsets]).astype(np.int32)
         sizes = [len(o) - 1 for o in self._offsets[self.languages[0]]]
@@ -106,8 +101,8 @@ class PairTokens:
 
     def _damaged(self, path: Path, problem: str) -> ValueError:
         return ValueError(
-            f"{path}: damaged token shard: {problem}; remove {self.directory} and start the same "
-            "command again, which writes it anew"
+            f"{path}: damaged token shard: {problem}; remove {self.directory} and run the same "
+            "command again to rebuild it"
         )
 
     def __len__(self) -> int:
@@ -118,9 +113,9 @@ class PairTokens:
 
         Args:
             language: one of `languages`.
-            rows: [n] int64 row numbers; -1 gives a row of `fill`.
-            width: number of columns; longer rows are cut.
-            fill: the id written behind a row's tokens.
+            rows: [n] int64 row numbers; -1 for a row of `fill`.
+            width: number of columns; longer rows are truncated.
+            fill: the id that pads shorter rows.
 
         Returns:
             [n, width] int32.

@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from xling_jax.align.backends import Report
 from xling_jax.align.rows import BLOCK_ROWS, as_embeddings
@@ -28,6 +27,7 @@ from xling_jax.documents.debias import (
 from xling_jax.documents.density import TophatDensity
 from xling_jax.documents.neighbor_counts import BACKENDS
 from xling_jax.documents.weighting import checked_offsets, document_vectors, sentence_weights
+from xling_jax.files.whole import write_whole
 from xling_jax.registry import check_choice
 
 WEIGHTINGS = ("kde", "none")
@@ -216,15 +216,7 @@ class Lawdr:
             for name, tensor in tensors.items()
             if tensor is not None
         }
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.tmp")
-        try:
-            save_file(tensors, temporary, {"format": _FORMAT, "lawdr": json.dumps(facts)})
-            os.replace(temporary, path)
-        except SafetensorError as error:  # raised when the disk is full
-            raise OSError(f"{path}: could not be written: {error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, save(tensors, {"format": _FORMAT, "lawdr": json.dumps(facts)}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Lawdr:

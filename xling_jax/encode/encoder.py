@@ -30,6 +30,7 @@ from xling_jax.encode.texts import (
     text_windows,
     tokenize,
 )
+from xling_jax.files.progress import Progress
 from xling_jax.text.splitting import check_texts
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -165,9 +166,9 @@ class Encoder:
         stats = EncodeStats()
         embeddings = np.empty((len(sentences), self.dim), np.float32)
         windows = self._encode_windows(sentences, batch_size, normalize, stats, embeddings)
-        with _progress(len(embeddings), show_progress) as bar:
+        with Progress("encode", len(embeddings), "sentence", show=show_progress) as progress:
             for window in windows:
-                bar.update(len(window))
+                progress(progress.done + len(window))
         if stats.num_truncated and not self._warned_of_truncation:
             self._warned_of_truncation = True
             logger.warning(
@@ -275,11 +276,11 @@ class Encoder:
             inputs, pooling=pooling, batch_size=batch_size, normalize=normalize
         )
         done = 0
-        with _progress(len(embeddings), show_progress) as bar:
+        with Progress("encode", len(embeddings), "document", show=show_progress) as progress:
             for chunk in chunks:
                 embeddings[done : done + len(chunk)] = chunk
                 done += len(chunk)
-                bar.update(len(chunk))
+                progress(done)
         return embeddings
 
     def document_inputs(
@@ -374,10 +375,3 @@ def _special_ids(vocab: Vocabulary, names: Sequence[str]) -> np.ndarray:
                 f"specials must be 'bos' or 'eos' and in the vocabulary; {name!r} is not"
             )
     return np.array([ids[name] for name in names], np.int32)
-
-
-def _progress(total: int, show: bool) -> Any:
-    # Imported here: few want the bar, and the library should load without it.
-    from tqdm import tqdm
-
-    return tqdm(total=total, disable=not show)

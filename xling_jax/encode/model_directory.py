@@ -31,6 +31,7 @@ import safetensors.numpy
 
 import xling_jax
 from xling_jax.encode.model_card import model_card
+from xling_jax.files.whole import naming_errors, whole_directory
 from xling_jax.models import registry
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 
@@ -362,33 +363,17 @@ def _write_whole(
     vocab: Vocabulary,
     results: Mapping[str, float] | None,
 ) -> None:
-    """Writes into a neighbour directory, then gives it the name."""
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    fresh = directory.with_name(f".{directory.name}.tmp")
-    old = directory.with_name(f".{directory.name}.old")
-    shutil.rmtree(fresh, ignore_errors=True)  # left by a run that was killed here
-    shutil.rmtree(old, ignore_errors=True)
-    try:
-        fresh.mkdir()
+    with whole_directory(directory) as fresh, naming_errors(directory):
         (fresh / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
         contiguous = {name: np.ascontiguousarray(value) for name, value in flat.items()}
         try:
             safetensors.numpy.save_file(contiguous, fresh / PARAMS_FILE)
         except safetensors.SafetensorError as error:
             raise OSError(f"{directory}: the model could not be written: {error}") from error
+        # safetensors makes files that only their owner can read.
+        shutil.copymode(fresh / CONFIG_FILE, fresh / PARAMS_FILE)
         write_vocab(vocab, fresh)
         num_params = sum(value.size for value in flat.values())
         card = model_card(config, num_params=num_params, vocab_size=vocab.size, results=results)
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")
-        for path in fresh.iterdir():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-        # A directory that is not empty cannot be replaced in one step. Between these two renames
-        # the name is missing, never half-written; the old model is deleted only afterwards.
-        if directory.exists():
-            os.rename(directory, old)
-        os.rename(fresh, directory)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)

@@ -1,8 +1,8 @@
 """One text encoded by several processes: each takes every Nth window, the first joins the parts.
 
-The windows are those that one process alone would take, so a sentence shares its batches with the
-same neighbours and gets the same vector to the last bit. Parts are files of their own, beside the
-output: what several machines write into one file, a network file system may mix up.
+The windows are those of a single process, so a sentence shares its batches with the same neighbors
+and gets the same vector to the last bit. Each process writes a part next to the output: a network
+file system may mix up what several machines write into one file.
 """
 
 import glob
@@ -27,7 +27,7 @@ def share_of(
         items: texts, or documents: texts or lists of sentences. The same in all processes.
         window: most items of a window.
         processes: who shares.
-        sizes: gets the number of items of every window, those of the others included.
+        sizes: gets the number of items of every window, including those of other processes.
     """
     for number, texts in enumerate(text_windows(items, window)):
         if sizes is not None:
@@ -49,8 +49,8 @@ def write_embeddings_together(
 ) -> int:
     """Writes the embeddings of all items, each process encoding its share.
 
-    All processes call it with the same arguments and see the same files. Next to the output its
-    parts take as much room again for the time of joining them.
+    All processes call it with the same arguments. While they are joined, the parts take as much
+    room as the output, next to it.
 
     Args:
         path: the output file, which appears whole or not at all.
@@ -67,15 +67,14 @@ def write_embeddings_together(
         the first process at least.
 
     Raises:
-        ValueError: as `write_embeddings`, or if a part has not the rows that it should.
+        ValueError: as `write_embeddings`, or if a part does not have the expected rows.
         OSError: if writing fails, or the first process does not see a part.
     """
     path = Path(path)
     part = _part(path, processes.index)
     if processes.index == 0:  # what killed processes left
         for pattern in (f".{path.name}.part-", f"..{path.name}.part-"):
-            for left in path.parent.glob(f"{glob.escape(pattern)}*"):
-                left.unlink(missing_ok=True)
+            processes.remove(path.with_name(f"{glob.escape(pattern)}*"))
     processes.meet(f"{path.name}: before its parts")
     sizes: list[int] = []
     try:
@@ -91,7 +90,7 @@ def write_embeddings_together(
             write_embeddings(path, chunks, dim=dim, format=format, overwrite=overwrite)
         processes.meet(f"{path.name}: whole")
     finally:
-        part.unlink(missing_ok=True)
+        processes.remove(part.with_name(glob.escape(part.name)))
     return sum(sizes)
 
 
@@ -108,13 +107,13 @@ def _joined(path: Path, sizes: list[int], count: int, dim: int) -> Iterator[np.n
             parts.append(read_embeddings(part, dim=dim))
         except FileNotFoundError as error:
             raise OSError(
-                f"{part}: process 0 does not see this part of process {index}; choose an output "
-                "on a file system that all processes share"
+                f"{part}: process 0 does not see this part of process {index}; choose an --output "
+                "on a shared file system"
             ) from error
         if len(parts[-1]) != rows:
             raise ValueError(
-                f"{part}: must have {rows} rows; found {len(parts[-1])}; do all processes read "
-                "the same input?"
+                f"{part}: must have {rows} rows; found {len(parts[-1])}; give all processes the "
+                "same input"
             )
     taken = [0] * count
     for number, size in enumerate(sizes):

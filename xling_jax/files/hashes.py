@@ -1,6 +1,7 @@
-"""Content hashes of input files, so that prepared data knows what it was made from."""
+"""Hashes of files and of values."""
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,14 +9,14 @@ from pathlib import Path
 from xling_jax.files.whole import read_json, write_json
 
 
-def hash_file(path: str) -> str:
+def hash_file(path: str | os.PathLike[str]) -> str:
     """Returns the SHA-256 of a file's content in hex digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def hash_texts(named_texts: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Returns the SHA-256, in hex, of named lists of texts in the order given."""
+    """Returns the SHA-256, in hex digits, of named lists of texts in the order given."""
     digest = hashlib.sha256()
     for name, texts in named_texts:
         for item in (name, str(len(texts)), *texts):
@@ -24,11 +25,17 @@ def hash_texts(named_texts: Iterable[tuple[str, Sequence[str]]]) -> str:
     return digest.hexdigest()
 
 
+def fingerprint(value: object) -> str:
+    """Returns 16 hex digits that identify a JSON value."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 class FileHashes:
-    """SHA-256 of input files, remembered by size and time of change.
+    """SHA-256 of files, remembered by size and modification time.
 
     Args:
-        path: the file that remembers.
+        path: JSON file with the hashes of earlier runs.
 
     Attributes:
         used: path -> hash, of the files asked for.
@@ -40,7 +47,7 @@ class FileHashes:
         self.used: dict[str, str] = {}
 
     def get(self, path: str) -> str:
-        """Returns the hex digest of a file's content."""
+        """Returns the hash of a file's content in hex digits."""
         status = os.stat(path)
         state = [status.st_size, status.st_mtime_ns]
         known = self._known.get(os.path.abspath(path), [])

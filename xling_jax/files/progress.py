@@ -8,13 +8,14 @@ from typing import Any
 
 _logger = logging.getLogger(__name__)
 
+_BAR_INTERVAL_S = 0.1
 _LOG_INTERVAL_S = 30.0
 
 
 class Progress:
     """Shows how far a piece of work is. Call it with the number of units done.
 
-    Rates start after the first call: until then programs compile and files open.
+    Rates start with the first call: until then programs compile and files are opened.
 
     Args:
         what: the work, such as "embed".
@@ -32,23 +33,36 @@ class Progress:
 
         self._what, self._total, self._unit = what, total, unit
         has_bar = sys.stderr.isatty() if show is None else show
+        self._bar = tqdm(
+            total=total,
+            desc=what,
+            unit=unit,
+            disable=not has_bar,
+            leave=False,
+            mininterval=0,  # every update is shown: they are throttled here
+            miniters=1,
+        )
         self._logs = show is None and not has_bar
-        self._bar = tqdm(total=total, desc=what, unit=unit, leave=False, disable=not has_bar)
+        self._interval_s = _LOG_INTERVAL_S if self._logs else _BAR_INTERVAL_S
+        self._next_s = time.monotonic() + (self._interval_s if self._logs else 0)
         self._first: tuple[float, int] | None = None
-        self._logged = time.monotonic()
         self.done = 0
 
     def __call__(self, done: int, total: int | None = None) -> None:
         """Shows that `done` units are done, of `total` if that was not known before."""
-        self.done, self._total = done, total or self._total
-        now = time.monotonic()
+        self.done, now = done, time.monotonic()
         if self._first is None:
             self._first = now, done
-            self._start_bar(done)
-        if self._logs and now - self._logged >= _LOG_INTERVAL_S:
-            self._logged = now
+            if not self._bar.disable:
+                self._bar.n = self._bar.initial = self._bar.last_print_n = done
+                self._bar.start_t = self._bar.last_print_t = time.time()
+        if now < self._next_s:
+            return
+        self._next_s = now + self._interval_s
+        self._total = total or self._total
+        if self._logs:
             self._log(now)
-        if not self._bar.disable:
+        elif not self._bar.disable:
             self._bar.total = self._total
             self._bar.update(done - self._bar.n)
 
@@ -58,18 +72,12 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def _start_bar(self, done: int) -> None:
-        if not self._bar.disable:
-            self._bar.n = self._bar.initial = self._bar.last_print_n = done
-            self._bar.start_t = self._bar.last_print_t = time.time()
-            self._bar.refresh()
-
     def _log(self, now: float) -> None:
-        started, done_then = self._first
+        started, done_before = self._first
         of_total = f" of {self._total}" if self._total else ""
         text = f"{self._what}: {self.done}{of_total} {self._unit}s"
-        if self.done > done_then and now > started:
-            rate = (self.done - done_then) / (now - started)
+        if self.done > done_before and now > started:
+            rate = (self.done - done_before) / (now - started)
             text += f", {rate:,.{0 if rate >= 100 else 2}f}/s"
             if self._total:
                 text += f", {(self._total - self.done) / rate:.0f} s left"

@@ -1,105 +1,71 @@
-"""Files and directories that appear on disk whole or not at all, and errors that name them.
-
-Also the lock that keeps two processes from making the same ones.
-"""
+"""Files and directories that appear whole or not at all, and errors that name them."""
 
 import contextlib
 import errno
-import hashlib
 import json
 import logging
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 _logger = logging.getLogger(__name__)
 
-
-@contextlib.contextmanager
-def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Gives an OSError that names no file the path it was about.
-
-    A failed write (disk full, quota) knows its file descriptor only, and numpy's does not even
-    say why.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        number = error.errno or errno.EIO
-        reason = error.strerror or f"{os.strerror(number)}, is the disk full? ({error})"
-        raise OSError(number, reason, os.fspath(path)) from error
+# Why a write fails, without the name of the file.
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @contextlib.contextmanager
-def atomic_directory(directory: Path) -> Iterator[Path]:
-    """Gives a directory to fill, which takes its name only at the end.
+def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+    """Opens a file that takes its name only when the block ends without an error.
+
+    Its permissions are those that the umask gives to any new file.
 
     Args:
-        directory: the final name; replaced if it exists.
+        path: the file; replaced if it exists.
+        mode: as for `open`; text is UTF-8 with line feeds.
 
     Yields:
-        The temporary directory, next to the final one. What an interrupted run left is removed.
+        The open file, a hidden neighbor of `path` until the end.
 
     Raises:
-        OSError: from the file system, with a path; nothing new is left at `directory`.
+        ValueError: if `path` exists but is not a regular file.
+        OSError: naming `path`, if writing fails; `path` is then as it was before.
     """
-    temporary = directory.with_name(f".{directory.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: is a directory; name a file")
+    if path.exists() and not path.is_file():  # a device or a named pipe would be replaced
+        raise ValueError(f"{path}: is not a regular file; use '-' to write to stdout")
+    temporary = _temporary(path)
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
-        yield temporary
-        replace_directory(temporary, directory)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with naming_errors(path):
+            with open(temporary, mode, **text) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    except OSError as error:
+        if error.filename == os.fspath(temporary):
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
-
-
-def replace_directory(source: Path, target: Path) -> None:
-    """Renames a directory, over another one if need be, once all in it is on disk."""
-    with naming_errors(target):
-        sync_tree(source)
-        shutil.rmtree(target, ignore_errors=True)
-        os.rename(source, target)
-        _sync(target.parent)
-
-
-def sync_tree(directory: Path) -> None:
-    """Waits until a directory's files are on disk, so that no name outlives its content."""
-    for path in directory.rglob("*"):
-        _sync(path)
-    _sync(directory)
-
-
-def write_json(path: Path, value: object) -> None:
-    """Writes JSON, sorted and indented, whole or not at all."""
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    write_whole(path, text.encode())
-
-
-def write_whole(path: Path, content: bytes, writer: str = "tmp") -> None:
-    """Writes a file whole or not at all.
-
-    Args:
-        path: the file.
-        content: of it.
-        writer: part of the temporary name; of its own where several may write the same file.
-
-    Raises:
-        OSError: with the path; the file is as it was.
-    """
-    temporary = path.with_name(f".{path.name}.{writer}")
-    try:
-        with naming_errors(path), open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
+    """Writes a file whole or not at all; errors as `whole_file`."""
+    with whole_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def write_json(path: str | os.PathLike[str], value: object) -> None:
+    """Writes JSON, sorted and indented, whole or not at all; errors as `whole_file`."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    write_whole(path, text)
 
 
 def read_json(path: Path) -> dict | None:
@@ -112,14 +78,93 @@ def read_json(path: Path) -> dict | None:
 
 
 @contextlib.contextmanager
-def lock_directory(directory: Path) -> Iterator[None]:
-    """Lets one process at a time work in a directory; the others wait, and then find it done.
+def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Gives a directory to fill that takes its name only when the block ends without an error.
 
-    The system frees the lock when the process ends, however it ends.
+    Several processes may write the same directory: the last one to finish stays.
+
+    Args:
+        path: the directory; replaced if it exists. Its parents are made.
+
+    Yields:
+        A hidden neighbor of `path`, which is synced to disk before it is renamed.
+
+    Raises:
+        OSError: naming a path, if writing fails; `path` is then as it was before.
+    """
+    path = Path(path)
+    temporary = _temporary(path)
+    with naming_errors(path):
+        temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        rename_directory(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def rename_directory(source: Path, target: Path) -> None:
+    """Syncs a directory to disk and renames it, replacing an existing directory.
+
+    A directory that is not empty cannot be replaced in one step: for a moment the name is missing,
+    but it never names a directory that is incomplete.
+    """
+    with naming_errors(target):
+        for path in (*source.rglob("*"), source):
+            _sync(path)
+        while True:
+            try:
+                os.rename(source, target)
+                break
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            old = _temporary(target)
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                os.rename(target, old)
+            shutil.rmtree(old, ignore_errors=True)
+        _sync(target.parent)
+
+
+def remove_temporary(directory: Path) -> None:
+    """Removes what killed processes left of whole files and directories in a directory.
+
+    No process may be writing there.
+    """
+    for path in directory.glob(".*.tmp"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Adds the path to an error of writing that names no file.
+
+    A failed write (disk full, quota) knows only its file descriptor, and NumPy's not even the
+    reason. Other errors pass unchanged.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _WRITE_ERRORS:
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        if error.errno is None and "requested and" in str(error):
+            reason = f"could not be written; is the disk full? ({error})"
+            raise OSError(errno.EIO, reason, os.fspath(path)) from error
+        raise
+
+
+@contextlib.contextmanager
+def lock_directory(directory: Path) -> Iterator[None]:
+    """Lets one process at a time work in a directory; the others wait.
+
+    The system releases the lock when the process ends, however it ends.
     """
     try:
         import fcntl
-    except ImportError:  # No such locks on Windows.
+    except ImportError:  # Windows has no such locks
         yield
         return
     with open(directory / ".lock", "w") as file:
@@ -131,10 +176,9 @@ def lock_directory(directory: Path) -> Iterator[None]:
         yield
 
 
-def fingerprint(value: object) -> str:
-    """Short hex digest of a JSON value."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _temporary(path: Path) -> Path:
+    """A name next to `path` that no other process uses."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
 def _sync(path: Path) -> None:
@@ -142,8 +186,7 @@ def _sync(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems cannot sync a directory.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some cannot sync a directory
             raise
     finally:
         os.close(descriptor)

@@ -1,7 +1,6 @@
-"""Runs a function over many chunks in several processes, in order and in bounded memory.
+"""Calls a function on many items in several processes, in order and in bounded memory.
 
-Processes are spawned, never forked: the caller may hold JAX or TensorFlow threads. The results do
-not depend on the number of processes, because the caller makes the chunks.
+Processes are spawned, never forked: the caller may hold JAX or TensorFlow threads.
 """
 
 import collections
@@ -16,57 +15,64 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-# Chunks handed out ahead of the one awaited, for each process: enough to keep it busy while the
-# caller writes, few enough to bound the memory.
-_CHUNKS_AHEAD = 2
+# Items handed out per process ahead of the one awaited: enough to keep it busy while the caller
+# writes, few enough to bound the memory.
+_ITEMS_AHEAD = 2
 
 # The function of this process, set once, so that its state (a vocabulary, the hashes of held-out
-# text) is not sent again with every chunk.
+# text) is not sent with every item.
 _function: Callable[[Any], Any] | None = None
 
 
+def num_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def map_in_order(
-    function: Callable[[Any], Any], chunks: Iterable[Any], num_workers: int
+    function: Callable[[Any], Any], items: Iterable[Any], num_workers: int
 ) -> Iterator[Any]:
-    """Yields `function(chunk)` for each chunk, in order.
+    """Yields `function(item)` for each item, in order.
 
     Args:
         function: picklable; an instance with `__call__` may carry state.
-        chunks: read lazily, a few ahead.
-        num_workers: processes; with 1, or when there is only one chunk, all is done here.
+        items: read lazily, a few ahead.
+        num_workers: number of processes; with 1, or a single item, all is done in this one.
 
     Yields:
-        The results.
+        The results, which do not depend on the number of processes.
 
     Raises:
-        ChildProcessError: if a process died, most often for want of memory.
+        ChildProcessError: if a process died, usually for lack of memory.
         Exception: whatever `function` raised.
     """
-    chunks = iter(chunks)
-    first = list(itertools.islice(chunks, 2))
-    chunks = itertools.chain(first, chunks)
+    items = iter(items)
+    first = list(itertools.islice(items, 2))
+    items = itertools.chain(first, items)
     if num_workers <= 1 or len(first) < 2:
-        yield from map(function, chunks)
+        yield from map(function, items)
         return
     with concurrent.futures.ProcessPoolExecutor(
         num_workers, multiprocessing.get_context("spawn"), _start_worker, (function,)
     ) as pool:
         try:
-            yield from _collect(pool, chunks, num_workers * (1 + _CHUNKS_AHEAD))
+            yield from _collect(pool, items, num_workers * (1 + _ITEMS_AHEAD))
         except BrokenProcessPool as error:
             raise ChildProcessError(
-                "a worker process ended before its work (out of memory, killed, or a script that "
-                "calls this outside `if __name__ == '__main__':`); start again with num_workers=1: "
-                "what is finished is kept"
+                "a worker process died (out of memory, killed, or started by a script that calls "
+                "this outside `if __name__ == '__main__':`); run the same command again with "
+                "num_workers=1: finished work is kept"
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _collect(pool: concurrent.futures.Executor, chunks: Iterator[Any], limit: int) -> Iterator[Any]:
+def _collect(pool: concurrent.futures.Executor, items: Iterator[Any], limit: int) -> Iterator[Any]:
     waiting: collections.deque[concurrent.futures.Future] = collections.deque()
-    for chunk in chunks:
-        waiting.append(pool.submit(_call, chunk))
+    for item in items:
+        waiting.append(pool.submit(_call, item))
         if len(waiting) >= limit:
             yield waiting.popleft().result()
     while waiting:
@@ -76,7 +82,7 @@ def _collect(pool: concurrent.futures.Executor, chunks: Iterator[Any], limit: in
 def _start_worker(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
-    # An interrupt from the keyboard reaches every process; one of them should tell of it.
+    # Ctrl-C reaches every process; only the parent should report it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
@@ -87,5 +93,5 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _call(chunk: Any) -> Any:
-    return _function(chunk)
+def _call(item: Any) -> Any:
+    return _function(item)

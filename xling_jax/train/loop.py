@@ -15,6 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
+from xling_jax.files.whole import write_whole
 from xling_jax.models.registry import encoder_specials
 from xling_jax.train import flops
 from xling_jax.train.build import build, compute_dtype, init_params
@@ -167,9 +168,7 @@ def _update(
 
 def _write_config(config: ConfigDict, workdir: str) -> None:
     """Writes the resolved config to `W/config.json`."""
-    temporary = Path(workdir) / "config.json.tmp"
-    temporary.write_text(json.dumps(config.to_dict(), indent=2) + "\n", encoding="utf-8")
-    temporary.replace(Path(workdir) / "config.json")
+    write_whole(Path(workdir) / "config.json", json.dumps(config.to_dict(), indent=2) + "\n")
 
 
 def _initial_state(

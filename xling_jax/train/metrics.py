@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xling_jax.files.whole import naming_errors
+from xling_jax.files.whole import naming_errors, write_whole
 
 _NOT_AVERAGED = ("normalizer", "rows", "sentences", "tokens", "gradient_norm")
 
@@ -66,9 +66,7 @@ class MetricsWriter:
 
         kept = [line for line in _whole_lines(self._path) if stays(json.loads(line))]
         with naming_errors(self._path):
-            temporary = self._path.with_suffix(".tmp")
-            temporary.write_text("".join(kept), encoding="utf-8")
-            temporary.replace(self._path)
+            write_whole(self._path, "".join(kept))
             self._file = self._path.open("a", encoding="utf-8")
         self._board = ScalarBoard(
             Path(workdir) / "tensorboard", purge_step=resume_step + 1 if resume_step else None

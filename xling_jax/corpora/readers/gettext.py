@@ -1,7 +1,7 @@
 """Reads translated software messages from gettext catalogues (`.po`, `.mo`).
 
 Catalogues come from a directory tree, from a wheel (or a directory of wheels) that need not be
-installed, or from an installed package.  The catalogues of one program in several languages are
+installed, or from an installed package. The catalogues of a program in several languages are
 joined, so that a message gives one row with every language that translates it.
 """
 
@@ -21,43 +21,25 @@ from urllib.parse import parse_qsl
 
 import polib
 
+from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.corpora.readers.gettext_text import clean_message, is_symbolic
-from xling_jax.corpora.readers.rows import Row
+from xling_jax.files.lines import BROKEN_UTF8, NUL_BYTE
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _OPTIONS = {"placeholder": "X", "source": "en"}
 _ARCHIVES = (".whl", ".zip")
 _CATALOGUES = (".po", ".mo")
-# A member that says more than this of itself is no catalogue: real ones stay under 10 MB.
+# A member that claims to be larger is no catalogue: real ones stay under 10 MB.
 _MAX_MEMBER_BYTES = 256 * 1024 * 1024
 _TAG = r"[A-Za-z]{2,3}(?:[_-](?:[A-Z][a-z]{3}|[A-Z]{2}|\d{3}))?(?:@\w+)?"
 _HEADER_LANGUAGE = re.compile(rb"Language: ?([A-Za-z][\w@-]*)")
-# polib splits text into lines by str.splitlines, which also breaks at these, inside a message.
+# polib splits text with str.splitlines, which also breaks at these, inside a message.
 _FALSE_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 # What the error handler "surrogateescape" makes of a byte that is not text.
 _BROKEN_BYTE = re.compile("[\udc80-\udcff]")
-# Number to ask a plural rule for "many": in Slavic languages 2 to 4 have a form of their own.
+# The number to ask a plural rule for "many": in Slavic languages 2 to 4 have a separate form.
 _MANY = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Message:
-    """One message of a program in the languages that have it.
-
-    Attributes:
-        texts: language -> plain sentence (`gettext_text.clean_message`).
-        catalogue: path of its catalogues inside their root, with `*` for the language.
-        file: the catalogue it was read from, `WHEEL!MEMBER` inside an archive.
-        line: line of the entry in a `.po`, number of the entry in a `.mo`, from 1.
-        problem: "broken_utf8" or "nul_byte" when the texts could not be read, else None.
-    """
-
-    texts: dict[str, str]
-    catalogue: str
-    file: str
-    line: int
-    problem: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,93 +61,105 @@ class _Entry:
     default: str | None = None
 
 
-def read_gettext(path: str, languages: Sequence[str]) -> Iterator[Row]:
-    """Yields one row per message that at least two of the languages have.
+class GettextReader(Reader):
+    """`gettext:PATH[?placeholder=WORD&source=CODE]`, catalogues of software messages.
 
-    Fuzzy, obsolete and untranslated entries are left out. A message with plural forms gives two
-    rows, the form for 1 and the form for 5 of each language, picked by its own plural rule.
-    Mark-up, placeholders and accelerators are handled as `gettext_text.clean_message` says.
-
-    Args:
-        path: a directory (of catalogue trees or wheels), a wheel or zip, a `.po` or `.mo` file, or
-            `package:NAME` for an installed distribution. Options follow as a query:
-            `?placeholder=WORD` (default X; empty drops placeholders), `?source=CODE`, the language
-            of the message ids (default en).
-        languages: codes to read, such as `de` or `pt_BR`. `de` also takes a catalogue named
-            `de_DE`, or `de_AT` where there is neither.
-
-    Returns:
-        An iterator of rows, in the order of the catalogue paths and of the entries in them.
+    PATH is a directory (of catalogue trees or wheels), a wheel or zip, a `.po` or `.mo` file, or
+    `package:NAME` for an installed distribution. `placeholder` (default X; empty drops
+    placeholders) stands for what a program fills in, `source` (default en) is the language of the
+    message ids.
 
     Raises:
-        ValueError: on an unknown option, a broken catalogue or archive, or when fewer than two of
-            the languages are found.
-        FileNotFoundError: if there is no such path, or no catalogue in it.
+        ValueError: for an unknown option.
     """
-    for message in read_messages(path, languages):
-        yield Row(message.texts, message.file, message.line, message.problem)
 
+    def __init__(self, spec: str, where: str):
+        super().__init__(spec, where)
+        self._path, _, query = where.partition("?")
+        options = _OPTIONS | dict(parse_qsl(query, keep_blank_values=True))
+        unknown = sorted(set(options) - set(_OPTIONS))
+        if unknown:
+            raise ValueError(
+                f"{spec}: unknown option {unknown[0]}; options are {', '.join(_OPTIONS)}"
+            )
+        self._placeholder, self._source = options["placeholder"], options["source"]
 
-def read_messages(path: str, languages: Sequence[str]) -> Iterator[Message]:
-    """Yields the messages that `read_gettext` turns into rows, with the catalogue they are from."""
-    where, options = _split_options(path)
-    groups = _group(list(_find(where)), languages)
-    source = options["source"]
-    found = {language for group in groups.values() for language in group} | {source}
-    if len(found & set(languages)) < 2:
-        raise ValueError(
-            f"gettext:{path}: catalogues for at least two of the languages {', '.join(languages)} "
-            f"are needed; found {', '.join(sorted(found & set(languages))) or 'none'}; check the "
-            f"codes, or set ?source=CODE if message ids are not {source}"
+    def read(self, languages: Sequence[str]) -> Iterator[Row]:
+        """Reads a row from each message that at least two of the languages have.
+
+        Fuzzy, obsolete and untranslated entries are left out. A message with plural forms gives two
+        rows: the form for 1 and the form for 5 of each language, picked by its own plural rule.
+        Markup, placeholders and accelerators are handled as `gettext_text.clean_message` says.
+        `de` also takes a catalogue named `de_DE`, or `de_AT` where there is neither.
+
+        Returns:
+            Rows in the order of the catalogue paths and of the entries in them; their line is that
+            of the entry in a `.po`, or the number of the entry in a `.mo`.
+
+        Raises:
+            ValueError: for a broken catalogue or archive, or if fewer than two of the languages are
+                found.
+            FileNotFoundError: if there is no such path, or no catalogue in it.
+        """
+        return (row for _, row in self.messages(languages))
+
+    def messages(self, languages: Sequence[str]) -> Iterator[tuple[str, Row]]:
+        """As `read`, each row with the path of its catalogues, `*` standing for the language."""
+        groups = _group(list(self._find()), languages)
+        found = {language for group in groups.values() for language in group} | {self._source}
+        found &= set(languages)
+        if len(found) < 2:
+            raise ValueError(
+                f"{self.spec}: needs catalogues for at least two of {', '.join(languages)}; found "
+                f"{', '.join(sorted(found)) or 'none'}; check the codes, or set ?source=CODE if "
+                f"message ids are not {self._source}"
+            )
+        return (
+            (name, row)
+            for name in sorted(groups)
+            for row in _join(name, groups[name], languages, self._source, self._placeholder)
         )
-    for name in sorted(groups):
-        yield from _join(name, groups[name], languages, source, options["placeholder"])
 
+    def files(self, languages: Sequence[str] | None = None) -> list[str]:
+        """Lists the files that hold catalogues of any language."""
+        return sorted({catalogue.name.split("!", 1)[0] for catalogue in self._find()})
 
-def gettext_files(path: str) -> list[str]:
-    """Returns the files on disk that hold the catalogues of `path`, sorted."""
-    where, _ = _split_options(path)
-    return sorted({catalogue.name.split("!", 1)[0] for catalogue in _find(where)})
+    def moved(self, move: Callable[[str], str]) -> str:
+        """As `Reader.moved`; an installed package stays where it is."""
+        if self._path.startswith("package:"):
+            return self.where
+        return move(self._path) + self.where[len(self._path) :]
 
-
-def _split_options(path: str) -> tuple[str, dict[str, str]]:
-    where, _, query = path.partition("?")
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = sorted(set(given) - set(_OPTIONS))
-    if unknown:
-        raise ValueError(
-            f"gettext:{path}: unknown option {unknown[0]}; options are {', '.join(_OPTIONS)}"
-        )
-    return where, _OPTIONS | given
-
-
-def _find(where: str) -> Iterator[_Catalogue]:
-    """Yields every catalogue under a path, whatever its language, sorted by path."""
-    if where.startswith("package:"):
-        paths = _installed_catalogues(where.removeprefix("package:"))
-    elif os.path.isdir(where):
-        wanted = _CATALOGUES + _ARCHIVES
-        paths = [
-            (str(file), file.relative_to(where).as_posix())
-            for file in sorted(Path(where).rglob("*"))
-            if file.suffix.lower() in wanted and file.is_file()
+    def _find(self) -> Iterator[_Catalogue]:
+        """Yields every catalogue under the path, whatever its language, sorted by path."""
+        where = self._path
+        if where.startswith("package:"):
+            paths = _installed_catalogues(where.removeprefix("package:"))
+        elif os.path.isdir(where):
+            wanted = _CATALOGUES + _ARCHIVES
+            paths = [
+                (str(file), file.relative_to(where).as_posix())
+                for file in sorted(Path(where).rglob("*"))
+                if file.suffix.lower() in wanted and file.is_file()
+            ]
+        elif os.path.exists(where):
+            # The language of a single catalogue may stand in its full path: de/LC_MESSAGES/x.mo.
+            paths = [(where, "/".join(Path(where).absolute().parts[-3:]))]
+        else:
+            raise FileNotFoundError(f"{self.spec}: no such file or directory")
+        found = [
+            catalogue
+            for file, inner_path in paths
+            for catalogue in (
+                _members(file) if file.lower().endswith(_ARCHIVES) else [_plain(file, inner_path)]
+            )
         ]
-    elif os.path.exists(where):
-        # What tells the language of a lone catalogue may be "de/LC_MESSAGES" in its full path.
-        paths = [(where, "/".join(Path(where).absolute().parts[-3:]))]
-    else:
-        raise FileNotFoundError(f"gettext:{where}: no such file or directory")
-    count = 0
-    for file, inner_path in paths:
-        found = _members(file) if file.lower().endswith(_ARCHIVES) else [_plain(file, inner_path)]
-        for catalogue in found:
-            count += 1
-            yield catalogue
-    if not count:
-        raise FileNotFoundError(
-            f"gettext:{where}: no .po or .mo file here; give a directory, a wheel or package:NAME "
-            "that carries catalogues"
-        )
+        if not found:
+            raise FileNotFoundError(
+                f"{self.spec}: no .po or .mo file here; give a directory, a wheel or package:NAME "
+                "with catalogues"
+            )
+        yield from found
 
 
 def _plain(file: str, inner_path: str) -> _Catalogue:
@@ -178,21 +172,21 @@ def _members(archive: str) -> Iterator[_Catalogue]:
     except zipfile.BadZipFile as error:
         raise ValueError(f"{archive}: not a valid wheel or zip ({error}); fetch it again") from None
 
-    def reader(info: zipfile.ZipInfo) -> bytes:
+    def read(info: zipfile.ZipInfo) -> bytes:
         if info.file_size > _MAX_MEMBER_BYTES:
             raise ValueError(f"{archive}!{info.filename}: {info.file_size} bytes is no catalogue")
         try:
-            # One handle for all members: a big wheel's directory takes long to read. It closes
-            # with the last catalogue that refers to it.
+            # One handle for all members, because the directory of a big wheel takes long to read.
+            # It closes with the last catalogue that refers to it.
             return opened.read(info)
         except (zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"{archive}!{info.filename}: {error}; fetch it again") from None
 
     for info in sorted(opened.infolist(), key=lambda info: info.filename):
         if info.filename.lower().endswith(_CATALOGUES):
-            # What a wheel keeps under NAME-VERSION.data/data is installed without that prefix.
+            # What a wheel holds under NAME-VERSION.data/data is installed without that prefix.
             inner = re.sub(r"^[^/]+\.data/(?:data|purelib|platlib)/", "", info.filename)
-            yield _Catalogue(f"{archive}!{info.filename}", inner, lambda info=info: reader(info))
+            yield _Catalogue(f"{archive}!{info.filename}", inner, lambda info=info: read(info))
 
 
 def _installed_catalogues(name: str) -> list[tuple[str, str]]:
@@ -218,8 +212,8 @@ def _installed_catalogues(name: str) -> list[tuple[str, str]]:
             ]
     if not known:
         raise FileNotFoundError(
-            f"gettext:package:{name}: no such package is installed; install it, or download its "
-            "wheel (pip download --no-deps) and give the wheel's path"
+            f"gettext:package:{name}: not installed; install it, or download its wheel with "
+            "pip download --no-deps and give the path of the wheel"
         )
     return sorted(found)
 
@@ -237,7 +231,7 @@ def _group(
             if rank is None:
                 continue
             best = ranked.setdefault(_star(path, tag), {})
-            # Of a .po and a .mo the .po: it knows what is fuzzy, and lines can be named.
+            # Of a .po and a .mo the .po: it marks what is fuzzy, and lines can be named.
             key = (rank, tag, path.suffix != ".po", catalogue.name)
             if language not in best or key < best[language][0]:
                 best[language] = (key, catalogue)
@@ -283,7 +277,7 @@ def _star(path: PurePosixPath, tag: str) -> str:
 
 def _join(
     name: str, group: dict[str, _Catalogue], languages: Sequence[str], source: str, placeholder: str
-) -> Iterator[Message]:
+) -> Iterator[Row]:
     """Yields the messages of one program's catalogues, by (context, id, plural or not)."""
     entries = {language: _entries(catalogue) for language, catalogue in group.items()}
     # The source catalogue last: it often holds ids that nobody has translated yet.
@@ -301,17 +295,17 @@ def _join(
             if default or not is_symbolic(first.source):
                 texts[source] = default or first.source
         origin = next(iter(versions))
-        at = (name, group[origin].name, versions[origin].line)
+        file, line = group[origin].name, versions[origin].line
         problem = _problem(texts)
         if problem:
-            yield Message({}, *at, problem=problem)
+            yield Row({}, file, line, problem)
             continue
         texts = clean_message(texts, placeholder=placeholder)
         if len(texts) >= 2:
-            yield Message({lang: texts[lang] for lang in languages if lang in texts}, *at)
+            yield Row({lang: texts[lang] for lang in languages if lang in texts}, file, line)
         else:
             dropped += 1
-    logger.debug(
+    _logger.debug(
         "%s: %d messages in %s; %d without text in two languages",
         name, len(keys) - dropped, ", ".join(order), dropped,
     )  # fmt: skip
@@ -320,8 +314,8 @@ def _join(
 def _problem(texts: dict[str, str]) -> str | None:
     joined = "".join(texts.values())
     if _BROKEN_BYTE.search(joined):
-        return "broken_utf8"
-    return "nul_byte" if "\0" in joined else None
+        return BROKEN_UTF8
+    return NUL_BYTE if "\0" in joined else None
 
 
 def _entries(catalogue: _Catalogue) -> dict[tuple, _Entry]:
@@ -332,8 +326,8 @@ def _entries(catalogue: _Catalogue) -> dict[tuple, _Entry]:
         parsed, decode = parse(data)
     except (OSError, ValueError, LookupError, struct.error) as error:
         raise ValueError(
-            f"{catalogue.name}: not a valid gettext catalogue ({error}); correct the file or "
-            "leave it out"
+            f"{catalogue.name}: not a valid gettext catalogue ({error}); fix the file or leave it "
+            "out"
         ) from None
     one, many = _plural_forms(parsed.metadata.get("Plural-Forms", ""), catalogue.name)
     entries: dict[tuple, _Entry] = {}
@@ -362,12 +356,12 @@ def _parse_po(data: bytes) -> tuple[polib.POFile, Callable[[str], str]]:
     except LookupError:  # a template's "charset=CHARSET"
         text = data.decode("utf-8", "surrogateescape")
     text = _FALSE_LINE_ENDS.sub(" ", text.removeprefix("\ufeff"))
-    # polib opens a text that happens to be the name of a file; none ends in a newline and a blank.
+    # polib opens a text that is the name of a file; no name ends in a newline and a blank.
     return polib.pofile(text + "\n ", encoding="utf-8"), str
 
 
 def _parse_mo(data: bytes) -> tuple[polib.MOFile, Callable[[str], str]]:
-    # polib gives up at the first broken byte; latin-1 carries any byte to `decode`.
+    # polib fails at the first broken byte; latin-1 passes any byte on to `decode`.
     parsed = polib.mofile(data, encoding="latin-1")
     charset = re.search(r"charset=([\w.:-]+)", parsed.metadata.get("Content-Type", ""))
     encoding = charset[1] if charset else "utf-8"
@@ -382,7 +376,7 @@ def _plural_forms(rule: str, name: str) -> tuple[int, int]:
         choose = gettext.c2py(expression[1].strip()) if expression else lambda n: int(n != 1)
         return choose(1), choose(_MANY)
     except (ValueError, ZeroDivisionError):
-        logger.warning("%s: cannot read the plural rule %r; taking n != 1", name, rule)
+        _logger.warning("%s: invalid plural rule %r; using n != 1", name, rule)
         return 0, 1
 
 

@@ -1,15 +1,14 @@
-"""The text inside software messages: mark-up, entities, placeholders and keyboard accelerators.
+"""The text inside software messages: markup, entities, placeholders and keyboard accelerators.
 
-A message of a user interface is a template: "Delete <b>%(name)s</b>?", "_Open file".  This module
-turns the versions of one message into plain sentences that a sentence encoder can learn from.
-Finding and joining messages is the work of `gettext_catalogs`.
+A message of a user interface is a template: "Delete <b>%(name)s</b>?", "_Open file". This module
+turns the versions of one message into plain sentences that an encoder can learn from. Finding and
+joining messages is the work of `gettext.py`.
 """
 
 import html
 import re
 
-# Only names that exist in HTML or Pango are taken for tags: "Usage: copy <source> <target>" keeps
-# its words.
+# Only names that exist in HTML or Pango are tags: "Usage: copy <source> <target>" keeps its words.
 _BLOCK_TAGS = "address article blockquote br dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p pre section"
 _BLOCK_TAGS += " table tbody td tfoot th thead tr ul"
 _INLINE_TAGS = "a abbr acronym b big bdi bdo button cite code del dfn em font i img input ins kbd"
@@ -18,10 +17,10 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _BLOCK = re.compile(rf"</?(?:{'|'.join(_BLOCK_TAGS.split())})(?:\s[^<>]*)?/?>", re.IGNORECASE)
 # React style translations number their tags: "<0>Open</0>".
 _INLINE = re.compile(rf"</?(?:{'|'.join(_INLINE_TAGS.split())}|\d+)(?:\s[^<>]*)?/?>", re.IGNORECASE)
-# html.unescape alone also takes entities without the semicolon, and "&copy file" is an accelerator.
+# html.unescape alone also accepts entities without semicolon, and "&copy file" is an accelerator.
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 
-# A message that chooses its words by number in place: its text exists only after formatting.
+# A message that chooses its words by number: its text exists only after formatting.
 _ICU_CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 
 _PLACEHOLDER = re.compile(
@@ -44,12 +43,12 @@ _SPACE = re.compile(r"\s+")
 def clean_message(texts: dict[str, str], *, placeholder: str = "X") -> dict[str, str]:
     """Returns the versions of one message as plain sentences.
 
-    In this order: HTML and Pango tags go (a block tag or `<br>` leaves a space), entities become
-    characters, placeholders of printf, Python, JavaScript, Qt, Zope and Django templates become
-    `placeholder`, the mark of a keyboard accelerator goes, white space runs become one space.
+    In this order: HTML and Pango tags are removed (a block tag or `<br>` leaves a space), entities
+    become characters, placeholders of printf, Python, JavaScript, Qt, Zope and Django templates
+    become `placeholder`, accelerator marks are removed, runs of white space become one space.
 
-    Choice: one placeholder word for all, against dropping it: the sentence stays whole ("Delete
-    X?"), and neither names nor types of arguments, which are equal in every language, give the
+    Choice: one placeholder word for all rather than none: the sentence stays whole ("Delete X?"),
+    and the names and types of arguments, which are the same in every language, do not give the
     translation away.
 
     Args:
@@ -57,8 +56,8 @@ def clean_message(texts: dict[str, str], *, placeholder: str = "X") -> dict[str,
         placeholder: the word that stands for an argument; empty to drop arguments.
 
     Returns:
-        Language -> sentence. A language is left out when nothing with a letter in it remains beside
-        placeholders, or when the text is an ICU plural or select form.
+        Language -> sentence. A language is left out if no letter remains beside placeholders, or if
+        the text is an ICU plural or select form.
     """
     plain = {}
     has_words = set()
@@ -68,7 +67,7 @@ def clean_message(texts: dict[str, str], *, placeholder: str = "X") -> dict[str,
         text = _drop_markup(text)
         if any(c.isalpha() for c in _PLACEHOLDER.sub(" ", text)):
             has_words.add(language)
-        # Neighbours such as "{day}{month}" make one word; NUL cannot stand in a catalogue.
+        # Neighbors such as "{day}{month}" become one word; a catalogue cannot hold NUL.
         text = _PLACEHOLDER.sub(lambda m: "%" if m["percent"] else "\0", text)
         plain[language] = re.sub("\0+", lambda _: placeholder, text)
     for mark in "_&":
@@ -78,7 +77,7 @@ def clean_message(texts: dict[str, str], *, placeholder: str = "X") -> dict[str,
 
 
 def is_symbolic(message_id: str) -> bool:
-    """Tells whether a message id is a key ("label_add_item", "error.404") and not source text."""
+    """Whether a message id is a key ("label_add_item", "error.404") and not source text."""
     return re.fullmatch(r"\w+(?:[._:][A-Za-z]\w*)+|\w+_\w+", message_id, re.ASCII) is not None
 
 
@@ -91,11 +90,11 @@ def _drop_markup(text: str) -> str:
 
 
 def _drop_accelerators(texts: dict[str, str], mark: str) -> dict[str, str]:
-    """Removes the accelerator mark where the versions of the message show that it is one.
+    """Removes accelerator marks where the versions of the message show that they are such.
 
     A mark before a word ("_File", "&Datei") is an accelerator. Inside a word ("E_xit", "Q&uit") it
-    is one unless every version that has it has the same word, as with "file_name" and "AT&T". Two
-    marks in one text are never accelerators.
+    is one unless all versions that have it have the same word, as "file_name" or "AT&T". Two marks
+    in one text are never accelerators.
     """
     in_word = re.compile(rf"\w*{mark}(?=[^\W_])\w*")
     suffix = re.compile(rf"\s*\({mark}\w\)")  # "ファイル(_F)"

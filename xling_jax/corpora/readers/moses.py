@@ -1,73 +1,99 @@
-"""Moses files: a plain text file a language, line i of each a translation of line i of the rest."""
+"""Moses files: plain text, one file per language, whose lines i translate one another."""
 
+import glob
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from xling_jax.corpora.readers.rows import Row
+from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import COMPRESSED_SUFFIXES, read_line_blocks
 from xling_jax.text import languages as languages_lib
 
-_END = None  # Fills up the shorter files; a line is a string or a `BrokenLine`.
+_END = None  # pads the shorter files; a line is a string or a `BrokenLine`
 
 
-def find_moses_files(where: str, languages: Sequence[str]) -> dict[str, str]:
-    """Finds the files `PREFIX.LANGUAGE`, plain or else compressed.
+class MosesReader(Reader):
+    """`moses:PREFIX`: the files `PREFIX.LANGUAGE`, plain or compressed.
 
-    Args:
-        where: a path prefix, or `PREFIX@de-en` to take these two languages only; their files may
-            then also be called `PREFIX.de-en.de` (or `PREFIX.en-de.de`) and so on.
-        languages: the languages wanted.
-
-    Returns:
-        Language to path, at least two.
-
-    Raises:
-        ValueError: if the prefix has files for fewer than two of the languages.
+    `PREFIX@de-en` takes only these two languages; their files may then also be called
+    `PREFIX.de-en.de` (or `PREFIX.en-de.de`) and so on.
     """
-    prefix, at, pair = where.rpartition("@")
-    prefixes = [where]
-    if at and os.sep not in pair:
-        source, target = languages_lib.parse_pair(pair)
-        for code in (source, target):
-            languages_lib.check_known(code, languages, f"moses:{where}")
-        languages = (source, target)
-        prefixes = [prefix, f"{prefix}.{source}-{target}", f"{prefix}.{target}-{source}"]
-    found: dict[str, str] = {}
-    for candidate in prefixes:
-        files = {language: _find_file(f"{candidate}.{language}") for language in languages}
-        found = {language: path for language, path in files.items() if path}
-        if len(found) > 1:
-            return found
-    raise FileNotFoundError(
-        f"moses:{where}: there must be files for at least two of {', '.join(languages)}; found "
-        f"{', '.join(found.values()) or 'none'}. Expected {prefixes[0]}.{languages[0]} and "
-        f"{prefixes[0]}.{languages[1]}, plain or {' '.join(COMPRESSED_SUFFIXES)}."
-    )
+
+    def __init__(self, spec: str, where: str):
+        super().__init__(spec, where)
+        prefix, at, pair = where.rpartition("@")
+        has_pair = at and os.sep not in pair
+        self._prefix = prefix if has_pair else where
+        self._pair = languages_lib.parse_pair(pair) if has_pair else None
+
+    def read(self, languages: Sequence[str]) -> Iterator[Row]:
+        """Reads the files in lockstep.
+
+        Where a line of one language is broken the whole row is, and names that file.
+
+        Raises:
+            ValueError: at the end, if the numbers of lines differ or a file holds no text.
+            FileNotFoundError: if there are files for fewer than two of the languages.
+        """
+        return read_moses(self._find(languages))
+
+    def files(self, languages: Sequence[str] | None = None) -> list[str]:
+        """Lists the files of the languages; by default those of all languages there are."""
+        return sorted(self._find(languages or self._pair or self._languages()).values())
+
+    def moved(self, move: Callable[[str], str]) -> str:
+        """As `Reader.moved`; the pattern matches the files of all languages."""
+        prefix = move(f"{self._prefix}.*").removesuffix(".*")
+        return prefix + self.where[len(self._prefix) :]
+
+    def _languages(self) -> list[str]:
+        """Codes that follow the prefix in file names."""
+        paths = glob.glob(f"{glob.escape(self._prefix)}.*")
+        codes = {path[len(self._prefix) + 1 :].split(".")[0] for path in paths}
+        return sorted(filter(languages_lib.is_code, codes))
+
+    def _find(self, languages: Sequence[str]) -> dict[str, str]:
+        """Language -> path, at least two."""
+        prefixes = [self._prefix]
+        if self._pair:
+            source, target = self._pair
+            for code in self._pair:
+                languages_lib.check_known(code, languages, self.spec)
+            languages = self._pair
+            prefixes += [f"{self._prefix}.{source}-{target}", f"{self._prefix}.{target}-{source}"]
+        found: dict[str, str] = {}
+        for prefix in prefixes:
+            files = {language: _find_file(f"{prefix}.{language}") for language in languages}
+            found = {language: path for language, path in files.items() if path}
+            if len(found) > 1:
+                return found
+        raise FileNotFoundError(
+            f"{self.spec}: needs files {self._prefix}.LANGUAGE, plain or "
+            f"{' '.join(COMPRESSED_SUFFIXES)}, for at least two of {', '.join(languages)}; found "
+            f"{', '.join(found.values()) or 'none'}"
+        )
+
+
+def _find_file(name: str) -> str | None:
+    names = (name + suffix for suffix in ("", *COMPRESSED_SUFFIXES))
+    return next(filter(os.path.isfile, names), None)
 
 
 def read_moses(paths: Mapping[str, str]) -> Iterator[Row]:
-    """Reads files in lockstep.
+    """Reads files in lockstep, see `MosesReader.read`.
 
     Args:
-        paths: language to path.
-
-    Yields:
-        A row a line. Where the line of one language is broken the whole row is, with that file.
-
-    Raises:
-        ValueError: at the end, if the numbers of lines differ or a file holds no text.
+        paths: language -> path.
     """
-    languages = tuple(paths)
-    first_path = paths[languages[0]]
+    first_path = next(iter(paths.values()))
     streams = [itertools.chain.from_iterable(read_line_blocks(path)) for path in paths.values()]
-    without_text = set(languages)
+    without_text = set(paths)
     line_number = 0
     for lines in itertools.zip_longest(*streams, fillvalue=_END):
         line_number += 1
         texts = {}
         broken = None
-        for language, line in zip(languages, lines):
+        for language, line in zip(paths, lines):
             if type(line) is str:
                 if line and not line.isspace():
                     texts[language] = line
@@ -81,17 +107,10 @@ def read_moses(paths: Mapping[str, str]) -> Iterator[Row]:
         if without_text:
             without_text.difference_update(texts)
         yield Row(texts, first_path, line_number)
-    for language in languages:
+    for language, path in paths.items():
         if language in without_text:
             state = "no line holds text" if line_number else "the file is empty"
-            raise ValueError(f"{paths[language]}: {state}; remove it from the corpus or fill it.")
-
-
-def _find_file(name: str) -> str | None:
-    return next(
-        (name + suffix for suffix in ("", *COMPRESSED_SUFFIXES) if os.path.isfile(name + suffix)),
-        None,
-    )
+            raise ValueError(f"{path}: {state}; leave it out of the corpus")
 
 
 def _unequal_counts(
@@ -103,6 +122,6 @@ def _unequal_counts(
         for path, line, stream in zip(paths.values(), lines, streams)
     ]
     return ValueError(
-        f"files of a Moses corpus must have the same number of lines; {', '.join(counts)}. "
-        "Fetch them again, or align them."
+        f"the files of a Moses corpus must have the same number of lines; {', '.join(counts)}; "
+        "fetch them again, or align them"
     )

@@ -1,17 +1,17 @@
 """Translation datasets of TensorFlow Datasets, prepared on first use.
 
-Datasets prepared here are stored as array_record, which is read without TensorFlow. One that lies
-in the data directory as tfrecord is read as it is, which needs TensorFlow.
+Datasets prepared here are stored as array_record, which is read without TensorFlow. One that is
+already in the data directory as tfrecord is read as it is, which needs TensorFlow.
 """
 
 import difflib
 import importlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora import tfds_builders
-from xling_jax.corpora.readers.rows import Row
+from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE
 
 if TYPE_CHECKING:
@@ -21,59 +21,58 @@ _WHERE = re.compile(
     r"(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<version>\d+\.\d+\.\d+))?(:(?P<split>[^?]+))?"
     r"(\?data_dir=(?P<data_dir>.+))?"
 )
-# One by one, array_record reads a third as fast.
+# One at a time, array_record reads a third as fast.
 _EXAMPLES_A_READ = 1024
 _MAX_ERROR_LENGTH = 300
 
 
-def read_tfds(where: str, languages: Sequence[str]) -> Iterator[Row]:
-    """Reads a dataset whose examples are translations, and prepares (downloads) it if need be.
+class TfdsReader(Reader):
+    """`tfds:NAME[/CONFIG][:VERSION][:SPLIT][?data_dir=DIR]`, a dataset of translations.
 
-    An example may be `{language: text}` (`features.Translation`, or plain text features), the lists
-    of `features.TranslationVariableLanguages`, or hold one of these as a feature.
-
-    Args:
-        where: `NAME[/CONFIG][:VERSION][:SPLIT][?data_dir=DIR]`; the split is "train" by default,
-            the directory that of TFDS (`TFDS_DATA_DIR`).
-        languages: the languages wanted.
-
-    Returns:
-        A row an example.
+    The split is "train" by default, the directory that of TFDS (`TFDS_DATA_DIR`). An example may be
+    `{language: text}` (`features.Translation`, or plain text features), the lists of
+    `features.TranslationVariableLanguages`, or hold one of these as a feature.
 
     Raises:
-        ValueError: if there is no such dataset or split, or no example has text in one of the
-            languages.
-        ImportError: without `tensorflow_datasets`.
+        ValueError: if WHERE has another form.
     """
-    match = _parse(where)
-    builder = _make_builder(match["name"], match["version"], match["data_dir"])
-    return _read_rows(builder, match["name"], match["split"] or "train", languages)
 
+    def __init__(self, spec: str, where: str):
+        super().__init__(spec, where)
+        match = _WHERE.fullmatch(where)
+        if not match:
+            raise ValueError(
+                f"{spec}: must be tfds:NAME[/CONFIG][:VERSION][:SPLIT][?data_dir=DIR], such as "
+                "tfds:para_crawl/enfr"
+            )
+        self._name, self._version = match["name"], match["version"]
+        self._split, self._data_dir = match["split"] or "train", match["data_dir"]
 
-def prepare_dataset(where: str, beam_options: Any) -> None:
-    """Prepares a dataset, unless that is done, before anything reads it.
+    def read(self, languages: Sequence[str]) -> Iterator[Row]:
+        """Reads a row from each example; prepares (downloads) the dataset first if necessary.
 
-    Args:
-        where: as `read_tfds`.
-        beam_options: Apache Beam's `PipelineOptions`, for datasets whose examples Beam makes.
+        Raises:
+            ValueError: if there is no such dataset or split, or no example has text in one of the
+                languages.
+            OSError: if the dataset cannot be prepared.
+            ImportError: without `tensorflow_datasets`.
+        """
+        builder = _make_builder(self._name, self._version, self._data_dir)
+        return _read_rows(builder, self._name, self._split, languages)
 
-    Raises:
-        ValueError, OSError, ImportError: as `read_tfds`.
-    """
-    match = _parse(where)
-    builder = _make_builder(match["name"], match["version"], match["data_dir"])
-    if not builder.is_prepared():
-        _prepare(builder, match["name"], beam_options)
+    def files(self, languages: Sequence[str] | None = None) -> list[str]:
+        """None: its name and version define a dataset."""
+        return []
 
+    def moved(self, move: Callable[[str], str]) -> str:
+        """WHERE as it is: TFDS finds datasets by itself."""
+        return self.where
 
-def _parse(where: str) -> re.Match[str]:
-    match = _WHERE.fullmatch(where)
-    if not match:
-        raise ValueError(
-            f"tfds:{where}: must be tfds:NAME[/CONFIG][:VERSION][:SPLIT][?data_dir=DIR], such as "
-            "tfds:para_crawl/enfr."
-        )
-    return match
+    def prepare(self, beam_options: Any = None) -> None:
+        """Prepares the dataset if necessary. Raises as `read`."""
+        builder = _make_builder(self._name, self._version, self._data_dir)
+        if not builder.is_prepared():
+            _prepare(builder, self._name, beam_options)
 
 
 def _make_builder(
@@ -84,7 +83,7 @@ def _make_builder(
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise ImportError(
-            f"tfds:{name}: needs TensorFlow Datasets; pip install 'xling_jax[train]'."
+            f"tfds:{name}: needs TensorFlow Datasets; pip install 'xling_jax[train]'"
         ) from error
     dataset, _, config = name.partition("/")
     module = tfds_builders.MODULES.get(dataset)
@@ -94,25 +93,25 @@ def _make_builder(
     try:
         configs = tfds.builder_cls(dataset).builder_configs
     except tfds.core.DatasetNotFoundError:
-        configs = {}  # TFDS still finds a dataset without code by its files.
-    # Of several configurations TFDS would take the first, and so other languages than meant.
+        configs = {}  # TFDS may still find the files of a dataset without code
+    # TFDS would take the first of several configurations, and so the wrong languages.
     if configs and config not in configs:
         near = difflib.get_close_matches(config, configs, n=8, cutoff=0.3) or sorted(configs)[:8]
         raise ValueError(
-            f"tfds:{full_name}: must name a configuration of {dataset}; found {config!r}, there "
-            f"are {', '.join(near)}{'' if len(near) == len(configs) else ', ...'}."
+            f"tfds:{full_name}: must name a configuration of {dataset}, such as "
+            f"{', '.join(near)}{'' if len(near) == len(configs) else ', ...'}; found {config!r}"
         )
     try:
         builder = tfds.builder(full_name, data_dir=data_dir)
         if not builder.is_prepared():
             builder = tfds.builder(full_name, data_dir=data_dir, file_format="array_record")
     except tfds.core.DatasetNotFoundError as error:
-        # Without the community's datasets, whose list TFDS fetches from the network.
+        # Without community datasets, whose list TFDS fetches from the network.
         known = [*tfds.list_builders(with_community_datasets=False), *tfds_builders.MODULES]
         near = difflib.get_close_matches(dataset, known)
         raise ValueError(
-            f"tfds:{full_name}: TFDS knows no such dataset; near names: {', '.join(near) or 'none'}"
-            f"; ours: {', '.join(tfds_builders.MODULES)}."
+            f"tfds:{full_name}: unknown dataset; similar names: {', '.join(near) or 'none'}; "
+            f"defined here: {', '.join(tfds_builders.MODULES)}"
         ) from error
     except (ValueError, AssertionError) as error:
         raise ValueError(f"tfds:{full_name}: {_one_line(error)}") from error
@@ -124,10 +123,10 @@ def _read_rows(
 ) -> Iterator[Row]:
     if not builder.is_prepared():
         _prepare(builder, name)
-    # A split may be a part, "train[:10%]".
+    # A split may be a slice, "train[:10%]".
     if split.split("[")[0] not in builder.info.splits:
         raise ValueError(
-            f"tfds:{name}: no split {split!r}; there are {', '.join(builder.info.splits)}."
+            f"tfds:{name}: no split {split!r}; it has {', '.join(builder.info.splits)}"
         )
     file = f"tfds:{name}"
     has_text = False
@@ -138,7 +137,7 @@ def _read_rows(
     if not has_text:
         raise ValueError(
             f"{file}: no example has text in {' or '.join(languages)}; its features are "
-            f"{', '.join(builder.info.features)}."
+            f"{', '.join(builder.info.features)}"
         )
 
 

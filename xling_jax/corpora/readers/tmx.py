@@ -1,8 +1,8 @@
-"""Translation memories (TMX 1.4): XML units with one variant a language, read as a stream.
+"""Translation memories (TMX 1.4): XML units with a variant for each language, read as a stream.
 
-Works on expat itself rather than on `xml.etree`: expat knows the line of every element, builds no
-tree that would have to be pruned, and text can be mended before it comes to it, so that a broken
-byte costs one unit and not the file.
+Uses expat directly rather than `xml.etree`: expat knows the line of every element, builds no tree
+that would have to be pruned, and text can be repaired before it is parsed, so that a broken byte
+costs one unit and not the file.
 """
 
 import codecs
@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.parsers import expat
 
-from xling_jax.corpora.readers.rows import Row
+from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE, read_chunks
 from xling_jax.text import languages as languages_lib
 
-# Inside a segment these hold the mark-up of the original document; "hi" holds text.
+# Elements inside a segment that hold mark-up of the original document; "hi" holds text.
 _NATIVE_CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
 # XML allows neither NUL nor other control characters, and real files have both. NUL becomes this
-# noncharacter, which XML allows and no text has, so that its unit is known; the others spaces.
+# noncharacter, which XML allows and no text has, so that its unit can be marked as broken; the
+# others become spaces.
 _NUL_MARK = "\ufdd0"
 _BROKEN_MARK = "\N{REPLACEMENT CHARACTER}"
 _CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f]")
@@ -26,47 +27,49 @@ _MAX_REFERENCE_LENGTH = len("&#x0010ffff;")
 _DECLARED_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
 
 
-def read_tmx(paths: Sequence[str], languages: Sequence[str]) -> Iterator[Row]:
-    """Reads TMX files.
+class TmxReader(Reader):
+    """`tmx:GLOB`, translation memories.
 
     The language of a variant is matched by its whole code, else by what stands before the first
     "-", else by its ISO 639 alias: `de-DE` and `deu` are `de`.
-
-    Args:
-        paths: files, see `lines.read_chunks` for compression.
-        languages: the languages wanted.
-
-    Yields:
-        A row a unit, with the line of its `<tu>`. Where a language has several variants the first
-        with text counts. Units with bytes that are not of the encoding, NUL bytes, or a segment of
-        more than `MAX_LINE_BYTES` characters are rows with a problem.
-
-    Raises:
-        ValueError: if a file is not well-formed XML, or no unit of it has two of the languages.
     """
-    for path in paths:
-        collector = _UnitCollector(path, languages)
-        parser = expat.ParserCreate()
-        parser.buffer_text = True
-        parser.StartElementHandler = collector.start
-        parser.EndElementHandler = collector.end
-        parser.CharacterDataHandler = collector.text
-        collector.line = lambda parser=parser: parser.CurrentLineNumber
-        try:
-            for text in _read_text(path):
-                parser.Parse(text, False)
-                yield from collector.take_rows()
-            parser.Parse("", True)
-        except expat.ExpatError as error:
-            raise ValueError(
-                f"{path}:{error.lineno}: not well-formed XML ({expat.ErrorString(error.code)}); "
-                "mend the file or export it again."
-            ) from error
-        if not collector.has_pair:
-            raise ValueError(
-                f"{path}: no translation unit has two of {', '.join(languages)}; found "
-                f"{', '.join(sorted(collector.tags)) or 'no language'}."
-            )
+
+    def read(self, languages: Sequence[str]) -> Iterator[Row]:
+        """Reads a row from each unit, with the line of its `<tu>`.
+
+        Of several variants in one language the first with text counts. Units with bytes that are
+        not of the encoding, with NUL bytes, or with a segment of more than `MAX_LINE_BYTES`
+        characters are rows with a problem.
+
+        Raises:
+            ValueError: if a file is not well-formed XML, or no unit of it has two of the languages.
+        """
+        return (row for path in self.files() for row in _read_file(path, languages))
+
+
+def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
+    collector = _UnitCollector(path, languages)
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler = collector.start
+    parser.EndElementHandler = collector.end
+    parser.CharacterDataHandler = collector.text
+    collector.line = lambda: parser.CurrentLineNumber
+    try:
+        for text in _read_text(path):
+            parser.Parse(text, False)
+            yield from collector.take_rows()
+        parser.Parse("", True)
+    except expat.ExpatError as error:
+        raise ValueError(
+            f"{path}:{error.lineno}: not well-formed XML ({expat.ErrorString(error.code)}); "
+            "fix the file or export it again"
+        ) from error
+    if not collector.has_pair:
+        raise ValueError(
+            f"{path}: no translation unit has two of {', '.join(languages)}; found "
+            f"{', '.join(sorted(collector.tags)) or 'no language'}"
+        )
 
 
 class _UnitCollector:
@@ -75,7 +78,7 @@ class _UnitCollector:
     def __init__(self, path: str, languages: Sequence[str]):
         self.path = path
         self.has_pair = False
-        self.tags: dict[str, str | None] = {}  # As in the file, with the language meant.
+        self.tags: dict[str, str | None] = {}  # as in the file -> the language meant
         self.line = lambda: 0
         self._exact = {code.lower().replace("_", "-"): code for code in languages}
         self._alias = {languages_lib.to_iso639_1(c): c for c in languages if "_" not in c}
@@ -121,7 +124,7 @@ class _UnitCollector:
             return
         self._segment_length += len(data)
         if self._segment_length > MAX_LINE_BYTES:
-            self._problem = LINE_TOO_LONG  # And no more of it is kept.
+            self._problem = LINE_TOO_LONG  # no more of it is kept
         else:
             self._segment.append(data)
 
@@ -146,7 +149,7 @@ class _UnitCollector:
 def _read_text(path: str) -> Iterator[str]:
     """Decodes a file and replaces what XML forbids."""
     decoder = None
-    held = ""  # Perhaps the beginning of a character reference.
+    held = ""  # may be the beginning of a character reference
     for chunk in read_chunks(path):
         decoder = decoder or codecs.getincrementaldecoder(_find_encoding(path, chunk))("replace")
         text = held + decoder.decode(chunk)
@@ -154,13 +157,13 @@ def _read_text(path: str) -> Iterator[str]:
         if start == -1 or ";" in text[start:]:
             start = len(text)
         held = text[start:]
-        yield _mend(text[:start])
+        yield _repair(text[:start])
     if decoder:
-        yield _mend(held + decoder.decode(b"", final=True))
+        yield _repair(held + decoder.decode(b"", final=True))
 
 
 def _find_encoding(path: str, head: bytes) -> str:
-    """Returns the encoding that the first bytes of an XML file show."""
+    """Returns the encoding that the first bytes of an XML file declare."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     declared = _DECLARED_ENCODING.match(head.removeprefix(codecs.BOM_UTF8))
@@ -169,20 +172,20 @@ def _find_encoding(path: str, head: bytes) -> str:
         encoding = codecs.lookup(encoding).name
     except LookupError as error:
         raise ValueError(
-            f"{path}:1: unknown encoding {encoding!r}; convert the file to UTF-8."
+            f"{path}:1: unknown encoding {encoding!r}; convert the file to UTF-8"
         ) from error
     return "utf-8-sig" if encoding == "utf-8" else encoding
 
 
-def _mend(text: str) -> str:
+def _repair(text: str) -> str:
     if "\0" in text:
         text = text.replace("\0", _NUL_MARK)
     if "&#" in text:
-        text = _REFERENCE.sub(_mend_reference, text)
+        text = _REFERENCE.sub(_repair_reference, text)
     return _CONTROL.sub(" ", text)
 
 
-def _mend_reference(match: re.Match) -> str:
+def _repair_reference(match: re.Match) -> str:
     """Replaces a reference to a character that XML forbids, such as `&#x1;`."""
     number = int(match[1], 16) if match[1] else int(match[2])
     is_legal = (number >= 0x20 and not 0xD800 <= number < 0xE000) or number in (9, 10, 13)

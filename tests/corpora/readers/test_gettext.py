@@ -6,8 +6,7 @@ import zipfile
 import polib
 import pytest
 
-from xling_jax.corpora import specs as corpora
-from xling_jax.corpora.readers.gettext import gettext_files, read_gettext, read_messages
+from xling_jax.corpora.specs import open_corpus
 
 LANGUAGES = ["en", "de", "fr"]
 
@@ -29,7 +28,11 @@ def write_po(path, entries, *, language="de", plural="nplurals=2; plural=(n != 1
 
 
 def read_texts(path, languages=LANGUAGES):
-    return [row.texts for row in read_gettext(str(path), languages)]
+    return [row.texts for row in read_rows(path, languages)]
+
+
+def read_rows(path, languages=LANGUAGES):
+    return list(open_corpus(f"gettext:{path}").read(languages))
 
 
 @pytest.fixture
@@ -48,17 +51,11 @@ def test_languages_of_a_message_are_joined(tree):
 
 
 def test_row_names_its_catalogue_and_line(tree):
-    row = list(read_gettext(str(tree), LANGUAGES))[1]
+    row = read_rows(tree)[1]
     file = tree / "shop/locale/de/LC_MESSAGES/app.po"
     assert row.file == str(file)
     lines = file.read_text(encoding="utf-8").splitlines()
     assert lines[row.line - 1] == 'msgid "Close"'
-
-
-def test_corpus_kind_gettext_reads_the_same_rows(tree):
-    spec = f"gettext:{tree}"
-    assert list(corpora.read_corpus(spec, LANGUAGES)) == list(read_gettext(str(tree), LANGUAGES))
-    assert corpora.corpus_files(spec) == gettext_files(str(tree))
 
 
 def test_wheel_mo_and_po_give_the_same_texts(tree):
@@ -73,7 +70,7 @@ def test_wheel_mo_and_po_give_the_same_texts(tree):
     by_english = sorted(expected, key=lambda texts: texts["en"])
     assert sorted(read_texts(wheel), key=lambda texts: texts["en"]) == by_english
     assert sorted(read_texts(wheel.parent), key=lambda texts: texts["en"]) == by_english
-    assert gettext_files(str(wheel.parent)) == [str(wheel)]
+    assert open_corpus(f"gettext:{wheel.parent}").files() == [str(wheel)]
 
 
 def test_one_wheel_per_language_is_joined(tmp_path):
@@ -203,7 +200,7 @@ def test_broken_bytes_and_nul_are_reported_with_their_line(tmp_path):
     data = (tmp_path / "de.po").read_bytes()
     data = data.replace("Schön".encode(), b"Sch\xf6n").replace(b"Null", b"N\0ll")
     (tmp_path / "de.po").write_bytes(data)
-    rows = list(read_gettext(str(tmp_path), LANGUAGES))
+    rows = read_rows(tmp_path)
     assert [row.problem for row in rows] == [None, "broken_utf8", "nul_byte"]
     assert data.splitlines()[rows[1].line - 1] == b'msgid "Fine"'
     assert rows[1].texts == {}
@@ -213,7 +210,7 @@ def test_broken_bytes_in_compiled_catalogue_lose_one_message(tmp_path):
     write_po(tmp_path / "de.mo", {"Fine": "Schön", "Good": "Gut"})
     data = (tmp_path / "de.mo").read_bytes()
     (tmp_path / "de.mo").write_bytes(data.replace("Schön".encode(), b"Sch\xf6nx"))
-    rows = list(read_gettext(str(tmp_path), LANGUAGES))
+    rows = read_rows(tmp_path)
     assert [row.problem for row in rows] == ["broken_utf8", None]
 
 
@@ -232,7 +229,7 @@ def test_line_separators_inside_a_message_do_not_break_it(tmp_path):
 
 
 def test_messages_know_their_catalogue(tree):
-    assert {m.catalogue for m in read_messages(str(tree), LANGUAGES)} == {
+    assert {name for name, _ in open_corpus(f"gettext:{tree}").messages(LANGUAGES)} == {
         "shop/locale/*/LC_MESSAGES/app"
     }
 
@@ -258,7 +255,7 @@ def test_wrong_places_and_options_are_explained(tree, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="no .po or .mo"):
         read_texts(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match="no such package is installed"):
+    with pytest.raises(FileNotFoundError, match="not installed; install it"):
         read_texts("package:no_such_package_here")
-    with pytest.raises(ValueError, match="at least two of the languages nl, it"):
+    with pytest.raises(ValueError, match="at least two of nl, it"):
         read_texts(tree, ["nl", "it"])

@@ -10,11 +10,12 @@ import pytest
 
 from xling_jax.corpora import tfds_builders
 from xling_jax.corpora.readers import tfds as reader
-from xling_jax.corpora.specs import Row, read_corpus
+from xling_jax.corpora.readers.base import Row
+from xling_jax.corpora.specs import read_corpus
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
-_DUMMY_DATA = Path(__file__).parent / "tfds_dummy_data"
+_DUMMY_DATA = Path(__file__).parents[1] / "tfds_dummy_data"
 # What a builder asks for, by the beginning of its address, and the dummy files that stand for it.
 _ARCHIVES = {
     "https://www.statmt.org/europarl/v7/": _DUMMY_DATA / "europarl_v7",
@@ -107,9 +108,12 @@ def test_europarl_has_all_pairs_of_its_21_languages():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("europarl_v8/de-en", "TFDS knows no such dataset; near names: europarl_v7"),
-        ("europarl_v7/en-de", "must name a configuration of europarl_v7; found 'en-de'"),
-        ("europarl_v7", "must name a configuration of europarl_v7; found ''"),
+        ("europarl_v8/de-en", "unknown dataset; similar names: europarl_v7"),
+        (
+            "europarl_v7/en-de",
+            "must name a configuration of europarl_v7, .*; found 'en-de'",
+        ),
+        ("europarl_v7", "must name a configuration of europarl_v7, .*; found ''"),
         ("europarl_v7/de-en:1.0.0", "cannot be loaded at version 1.0.0"),
         ("a b", "must be tfds:NAME"),
     ],
@@ -121,7 +125,7 @@ def test_wrong_name_is_an_error_of_one_line(name, message):
 
 
 def test_unknown_split_is_an_error_that_lists_the_splits(tmp_path, no_download):
-    with pytest.raises(ValueError, match="no split 'dev'; there are train"):
+    with pytest.raises(ValueError, match="no split 'dev'; it has train"):
         _read("europarl_v7/de-en:dev", ("de", "en"), tmp_path)
 
 

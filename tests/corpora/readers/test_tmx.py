@@ -1,10 +1,12 @@
-"""TMX files: languages, mark-up, broken bytes and broken XML."""
+"""TMX files: languages, markup, broken bytes and broken XML."""
 
 import gzip
 
 import pytest
 
-from xling_jax.corpora.specs import MAX_LINE_BYTES, Row, read_corpus
+from xling_jax.corpora.readers.base import Row
+from xling_jax.corpora.specs import read_corpus
+from xling_jax.files.lines import MAX_LINE_BYTES
 
 
 def _tmx(*units: str, head: str = '<?xml version="1.0" encoding="UTF-8"?>\n') -> str:

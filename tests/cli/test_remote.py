@@ -1,0 +1,111 @@
+"""URLs among the arguments of commands and in configs, with a store in memory."""
+
+import argparse
+from pathlib import Path
+
+import fsspec
+import pytest
+from ml_collections import ConfigDict
+
+from tests.files.test_urls import URL, there, write
+from xling_jax.cli.common import UsageError
+from xling_jax.cli.remote import local_arguments, local_config
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    """The store, empty; copies go below `tmp_path`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    yield files
+    files.store.clear()
+
+
+def arguments(**given) -> argparse.Namespace:
+    return argparse.Namespace(**{"command": "mine", "overwrite": False, "output": "-", **given})
+
+
+def test_inputs_are_copied_and_outputs_appear_when_the_command_succeeds(store):
+    write(store, **{"a.de.gz": "x", "results__results.json": "{}", "results__table.md": "|"})
+    args = arguments(model="name", source=f"{URL}/a.de.gz", data=[f"{URL}/results", "here"])
+    args.output, args.n_best = f"{URL}/out.tsv", f"{URL}/best"
+    with local_arguments(args):
+        assert Path(args.source).read_text() == "x" and Path(args.source).name == "a.de.gz"
+        assert Path(args.data[0], "table.md").read_text() == "|"
+        assert (args.data[1], args.model) == ("here", "name")
+        assert (Path(args.output).name, args.store) == ("out.tsv", URL)
+        Path(args.output).write_text("pairs")
+        Path(args.n_best, "deep").mkdir(parents=True)
+        Path(args.n_best, "deep/x").write_text("1")
+        assert "out.tsv" not in there(store)
+    assert there(store)["out.tsv"] == "pairs" and there(store)["best/deep/x"] == "1"
+
+
+def test_a_command_that_fails_leaves_no_output(store):
+    args = arguments(output=f"{URL}/out.tsv")
+    with pytest.raises(ValueError, match="broken"), local_arguments(args):
+        Path(args.output).write_text("half")
+        raise ValueError("broken")
+    assert there(store) == {} and not Path(args.output).exists()
+
+
+def test_of_several_processes_the_first_copies_the_output(store):
+    for index, expected in ((1, {}), (0, {"out": "0"})):
+        with local_arguments(args := arguments(output=f"{URL}/out")):
+            Path(args.output).write_text(str(index))
+            args.process_index = index
+        assert there(store) == expected
+
+
+def test_wrong_use_is_found_before_any_work(store):
+    write(store, out="1")
+    wrong = {
+        "exists; choose another --output": arguments(output=f"{URL}/out"),
+        "no such file or directory": arguments(source=f"{URL}/missing"),
+        "needs a local directory": arguments(workdir="gs://bucket/run"),
+        "nonsense:// is not supported here": arguments(source="nonsense://bucket/x"),
+    }
+    for message, args in wrong.items():
+        with pytest.raises(UsageError, match=message), local_arguments(args):
+            raise AssertionError("the command ran")
+    args = arguments(output=f"{URL}/out", overwrite=True)
+    with local_arguments(args):
+        Path(args.output).write_text("2")
+    assert there(store) == {"out": "2"}
+
+
+def test_a_workdir_as_input_is_copied_without_what_only_training_needs(store):
+    write(store, **{"metrics.jsonl": "{}", "encoder__config.json": "{}"})
+    write(store, checkpoints__1="state", data__manifest="{}", vocab__v="")
+    args = arguments(model=URL)
+    with local_arguments(args):
+        files = [path for path in Path(args.model).rglob("*") if path.is_file()]
+        assert sorted(path.name for path in files) == ["config.json", "metrics.jsonl"]
+
+
+def test_corpora_of_a_config_are_copied_by_pattern_and_by_prefix(store):
+    names = ("a.tsv", "b.tsv", "c.txt", "deep/d.tsv", "x.de-en.de", "x.de-en.en", "x.de-enough")
+    write(store, **{name: name for name in names}, wheels__deep__a="whl")
+    config = ConfigDict({"data": {"corpora": (), "count": 3}, "vocab": {"model": ""}})
+    config.data.corpora = (
+        f"tsv:{URL}/*.tsv",
+        f"moses:{URL}/x.de-en@de-en",
+        f"gettext:{URL}/wheels?source=de",
+        "tsv:here/*.tsv",
+    )
+    config.vocab.model = f"{URL}/c.txt"
+    local = local_config(config, "data", "vocab")
+    tsv, moses, gettext, here = local.data.corpora
+    found = lambda pattern: sorted(p.name for p in Path(pattern).parent.glob(Path(pattern).name))
+    assert tsv.startswith("tsv:/") and found(tsv[4:]) == ["a.tsv", "b.tsv"]
+    assert moses.endswith("/x.de-en@de-en")
+    assert found(moses[6:].replace("@de-en", "*")) == ["x.de-en.de", "x.de-en.en"]
+    wheels, _, options = gettext.partition("?")
+    assert Path(wheels[8:], "deep/a").read_text() == "whl" and options == "source=de"
+    assert here == "tsv:here/*.tsv" and local.data.count == 3
+    assert Path(local.vocab.model).read_text() == "c.txt"
+    assert config.vocab.model == f"{URL}/c.txt", "the run's own config keeps the URLs"
+    config.data.corpora = (f"tsv:{URL}/*.csv",)
+    with pytest.raises(UsageError, match=r"\*\.csv: no such file"):
+        local_config(config, "data")

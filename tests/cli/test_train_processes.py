@@ -1,0 +1,78 @@
+"""`xling train` as several processes: the first prepares the data while the others wait."""
+
+import signal
+import time
+
+import pytest
+
+from tests.cli import processes_for_cli as processes
+from tests.cli.corpora_for_cli import arguments, write_tsv
+from tests.train.processes import wait_for
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_tsv(tmp_path_factory.mktemp("corpus") / "corpus.tsv")
+
+
+def heartbeats_of_5_seconds(number):
+    from xling_jax.cli import distributed
+
+    distributed.HEARTBEAT_TIMEOUT_S = 5
+
+
+def end(processes_started, logs):
+    """Waits for the end of all, by an error in some of them; returns what each has said."""
+    statuses = processes.finish(processes_started, 60)
+    assert 0 not in statuses and None not in statuses, processes.said(logs)
+    return [(logs / f"{number}.txt").read_text() for number in range(len(statuses))]
+
+
+def test_a_broken_corpus_is_one_line_of_the_first_process(corpus, tmp_path):
+    broken = tmp_path / "broken.tsv"
+    broken.write_text(corpus.read_text() + "a\tb\tc\n")
+    command = arguments("train", f"tsv:{broken}", tmp_path / "w")
+    started = processes.start(tmp_path / "logs", 2, command, heartbeats_of_5_seconds)
+    first, second = end(started, tmp_path / "logs")
+    (line,) = (line for line in first.splitlines() if line.startswith("xling train: error"))
+    assert "broken.tsv:302: a row must have 2 cells" in line
+    assert "broken.tsv" not in second
+
+
+def another_vocabulary_in_the_second(number):
+    from xling_jax.cli import prepare_data
+
+    heartbeats_of_5_seconds(number)
+    settings = prepare_data.prepare_settings
+    vocab = {"size": 90} if number == 1 else {}
+    prepare_data.prepare_settings = lambda config: (
+        settings(config) | {"vocab": settings(config)["vocab"] | vocab}
+    )
+
+
+def test_processes_with_different_configs_of_the_data_are_told_so(corpus, tmp_path):
+    command = arguments("train", f"tsv:{corpus}", tmp_path / "w")
+    started = processes.start(tmp_path / "logs", 2, command, another_vocabulary_in_the_second)
+    _, second = end(started, tmp_path / "logs")
+    assert "prepared with another config; start all processes with the same arguments" in second
+
+
+def endless_cleaning(number):
+    from xling_jax.corpora.pair_text import ChunkCleaner
+
+    def clean(*_):
+        print("cleaning now", flush=True)
+        time.sleep(100)
+
+    ChunkCleaner.__call__ = clean
+
+
+def test_sigterm_ends_them_while_the_first_prepares(corpus, tmp_path):
+    command = arguments("train", f"tsv:{corpus}", tmp_path / "w")
+    started = processes.start(tmp_path / "logs", 2, command, endless_cleaning)
+    assert wait_for(lambda: "cleaning now" in processes.said(tmp_path / "logs"))
+    for process in started:
+        process.terminate()
+    assert set(processes.finish(started, 20)) <= {-signal.SIGTERM, -signal.SIGABRT}

@@ -1,0 +1,69 @@
+"""Corpora by name: which reader takes them, and their files."""
+
+from pathlib import Path
+
+import pytest
+
+from xling_jax.corpora.readers.base import Row
+from xling_jax.corpora.specs import moved_corpus, open_corpus, read_corpus
+
+
+def _write(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def _read(spec: str, languages=("de", "en")) -> list[Row]:
+    return list(read_corpus(spec, languages))
+
+
+@pytest.mark.parametrize("spec", ["csv:a.csv", "tsv:", "corpus.txt", ""])
+def test_unknown_kind_is_an_error_that_lists_the_kinds(spec):
+    with pytest.raises(ValueError, match="tsv, moses, tmx, gettext, tfds"):
+        read_corpus(spec, ("de", "en"))
+
+
+def test_missing_file_is_an_error_with_the_pattern(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no/\*\.tsv: no such file"):
+        read_corpus(f"tsv:{tmp_path}/no/*.tsv", ("de", "en"))
+
+
+def test_directory_is_an_error(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a directory; name the files in it"):
+        read_corpus(f"tsv:{tmp_path}", ("de", "en"))
+
+
+def test_one_language_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="needs two languages"):
+        read_corpus("tsv:a.tsv", ("de",))
+
+
+def test_corpus_files_are_those_that_are_read(tmp_path):
+    german, english, french = (
+        _write(tmp_path / name, "x\n") for name in ("c.de", "c.en.gz", "c.fr")
+    )
+    _write(tmp_path / "c.txt~", "no")
+    files = lambda spec, *languages: open_corpus(spec).files(*languages)
+    assert files(f"moses:{tmp_path}/c") == [german, english, french]
+    assert files(f"moses:{tmp_path}/c", ("de", "en")) == [german, english]
+    assert files(f"moses:{tmp_path}/c@de-fr") == [german, french]
+    table = _write(tmp_path / "a.tsv", "de\ten\n")
+    assert files(f"tsv:{tmp_path}/*.tsv") == [table]
+    assert files("tfds:para_crawl/enfr") == []
+
+
+@pytest.mark.parametrize(
+    "spec, expected",
+    [
+        ("tsv:data/*.tsv.gz", "tsv:/here/data/*.tsv.gz"),
+        ("data/corpus.tsv", "/here/data/corpus.tsv"),
+        ("moses:x/europarl@de-en", "moses:/here/x/europarl@de-en"),
+        ("tmx:there/*.tmx", "tmx:/here/there/*.tmx"),
+        ("gettext:~/locale?source=de", "gettext:/here//home/locale?source=de"),
+        ("gettext:package:django", "gettext:package:django"),
+        ("tfds:europarl_v7/de-en?data_dir=x", "tfds:europarl_v7/de-en?data_dir=x"),
+    ],
+)
+def test_a_corpus_can_be_moved(spec, expected, monkeypatch):
+    monkeypatch.setenv("HOME", "/home")
+    assert moved_corpus(spec, lambda path: f"/here/{path}") == expected

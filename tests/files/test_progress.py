@@ -1,0 +1,86 @@
+"""Progress on a terminal and in logs."""
+
+import io
+import re
+import sys
+
+import pytest
+
+from xling_jax.files import progress as progress_lib
+from xling_jax.files.progress import Progress, track
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that is set by hand."""
+    now = [0.0]
+    monkeypatch.setattr(progress_lib.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_logs_give_rate_and_time_left_without_the_first_step(clock, caplog):
+    caplog.set_level("INFO")
+    with Progress("train", 100) as progress:
+        clock[0] = 500.0  # compiling
+        progress(1)
+        for done in range(2, 42):
+            clock[0] += 1.0
+            progress(done)
+    assert caplog.messages == [
+        "train: 1 of 100 steps",
+        "train: 31 of 100 steps, 1.00/s, 69 s left",
+    ]
+
+
+def test_a_total_may_be_unknown_or_come_later(clock, caplog):
+    caplog.set_level("INFO")
+    with Progress("clean", unit="row") as progress:
+        for clock[0], done, total in ((0, 100, None), (40, 8100, None), (80, 16100, 20100)):
+            progress(done, total)
+    assert caplog.messages == [
+        "clean: 8100 rows, 200/s",
+        "clean: 16100 of 20100 rows, 200/s, 20 s left",
+    ]
+
+
+def test_a_stall_gives_no_time_left(clock, caplog):
+    caplog.set_level("INFO")
+    with Progress("embed", 10, "sentence") as progress:
+        for clock[0] in (0, 40):
+            progress(5)
+    assert caplog.messages == ["embed: 5 of 10 sentences"]
+
+
+def test_a_terminal_gets_a_bar_and_no_log_lines(clock, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Progress("embed", 10, "sentence") as progress:
+        for clock[0], done in ((100, 4), (200, 6), (300, 8)):
+            progress(done)
+    shown = re.findall(r"\d+/10", terminal.getvalue())
+    assert shown[0] == "0/10" and "8/10" in shown and not caplog.messages
+
+
+def test_nothing_is_shown_unless_wanted(capsys, caplog, clock):
+    with Progress("encode", 10, show=False) as progress:
+        clock[0] = 100.0
+        progress(5)
+    assert capsys.readouterr().err == "" and not caplog.messages
+    with Progress("encode", 10, show=True) as progress:
+        progress(5)
+    assert "encode" in capsys.readouterr().err
+
+
+def test_items_are_passed_on_and_counted_by_size(clock, caplog):
+    caplog.set_level("INFO")
+    chunks = [[1, 2], [3], [4, 5, 6]]
+
+    def slow():
+        for chunk in chunks:
+            clock[0] += 31.0
+            yield chunk
+
+    assert list(track(slow(), "embed", 6, "sentence", len)) == chunks
+    assert [re.search(r"\d+ of 6", m)[0] for m in caplog.messages] == ["2 of 6", "3 of 6", "6 of 6"]

@@ -1,0 +1,156 @@
+"""Files and directories that appear whole or not at all."""
+
+import errno
+import multiprocessing
+import os
+import resource
+import stat
+import threading
+
+import pytest
+
+from xling_jax.files.whole import (
+    lock_directory,
+    naming_errors,
+    read_json,
+    remove_temporary,
+    whole_directory,
+    whole_file,
+    write_json,
+    write_whole,
+)
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "a"
+    write_whole(path, "old")
+    with whole_file(path) as file:
+        file.write(b"new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new" and names(tmp_path) == ["a"]
+    with whole_file(path, "w") as file:
+        file.write("ä\n")
+    assert path.read_bytes() == "ä\n".encode()
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
+    write_whole(tmp_path / "a", b"old")
+    for error in (ValueError("no"), KeyboardInterrupt()):
+        with pytest.raises(type(error)), whole_file(tmp_path / "a") as file:
+            file.write(b"half")
+            raise error
+    assert names(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_permissions_are_those_of_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_json(tmp_path / "a.json", {})
+        with whole_directory(tmp_path / "d"):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
+    assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == mode | (mode >> 2 & 0o111)
+
+
+def fill_the_disk(path, queue):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    try:
+        write_whole(path, b"x" * 2000)
+    except OSError as error:
+        queue.put((error.errno, error.filename))
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=fill_the_disk, args=(tmp_path / "a", queue))
+    process.start()
+    assert queue.get(timeout=60) == (errno.EFBIG, str(tmp_path / "a"))
+    process.join()
+    assert names(tmp_path) == []
+
+
+def test_a_missing_directory_is_an_error_of_the_file_itself(tmp_path):
+    with pytest.raises(FileNotFoundError) as error:
+        write_whole(tmp_path / "missing/a", b"")
+    assert error.value.filename == str(tmp_path / "missing/a")
+
+
+def test_only_regular_files_are_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe: is not a regular file; use '-'"):
+        write_whole(tmp_path / "pipe", b"")
+    with pytest.raises(ValueError, match="is a directory; name a file"):
+        write_whole(tmp_path, b"")
+
+
+def test_errors_that_are_not_of_writing_pass_unchanged(tmp_path):
+    for error in (OSError("another process ended"), FileNotFoundError(2, "no", "/x")):
+        with pytest.raises(OSError) as caught, naming_errors(tmp_path):
+            raise error
+        assert caught.value is error
+    with pytest.raises(OSError, match=f"disk full.*{tmp_path}"), naming_errors(tmp_path):
+        raise OSError("100 requested and 3 written")  # as numpy does
+
+
+def test_a_directory_appears_when_it_is_complete_and_replaces_another(tmp_path):
+    for content in ("old", "new"):
+        with whole_directory(tmp_path / "up/d") as directory:
+            (directory / content).write_text(content)
+            assert names(tmp_path / "up") != ["d"]
+        assert names(tmp_path / "up") == ["d"] and names(tmp_path / "up/d") == [content]
+    with pytest.raises(ValueError), whole_directory(tmp_path / "up/d") as directory:
+        raise ValueError
+    assert names(tmp_path / "up") == ["d"] and names(tmp_path / "up/d") == ["new"]
+
+
+def test_of_two_that_write_one_directory_the_last_to_finish_stays(tmp_path):
+    with whole_directory(tmp_path / "d") as first:
+        (first / "first").touch()
+        with whole_directory(tmp_path / "d") as second:
+            (second / "second").touch()
+        assert names(tmp_path / "d") == ["second"]
+    assert names(tmp_path) == ["d"] and names(tmp_path / "d") == ["first"]
+
+
+def test_what_a_killed_process_left_can_be_removed(tmp_path):
+    (tmp_path / ".a.0123.tmp").touch()
+    (tmp_path / ".d.0123.tmp").mkdir()
+    (tmp_path / ".kept").touch()
+    remove_temporary(tmp_path)
+    assert names(tmp_path) == [".kept"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[1]", b"\xff"])
+def test_json_that_is_missing_or_damaged_is_none(tmp_path, content):
+    if content is not None:
+        (tmp_path / "a.json").write_bytes(content)
+    assert read_json(tmp_path / "a.json") is None
+
+
+def hold(directory, held, release):
+    with lock_directory(directory):
+        held.set()
+        release.wait(60)
+
+
+def test_a_lock_is_waited_for_and_said_to_be(tmp_path, caplog):
+    context = multiprocessing.get_context("spawn")
+    held, release = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(tmp_path, held, release))
+    process.start()
+    assert held.wait(60)
+    released = threading.Timer(0.5, release.set)
+    released.start()
+    caplog.set_level("INFO")
+    with lock_directory(tmp_path):
+        assert release.is_set()
+    assert caplog.messages == [f"{tmp_path}: waiting for another process that works here"]
+    process.join()

@@ -1,0 +1,245 @@
+"""Inputs, outputs and workdirs of commands at URLs: copied here, and what is new copied back."""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from xling_jax.cli.common import UsageError
+from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared
+from xling_jax.corpora.readers import READERS
+from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.corpora.specs import moved_corpus
+from xling_jax.files import urls
+from xling_jax.files.cache import cache_directory
+from xling_jax.files.hashes import fingerprint
+from xling_jax.files.processes import Processes
+from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
+
+logger = logging.getLogger(__name__)
+
+_OUTPUTS = ("output", "n_best")
+_HAVE_WORKDIRS = ("prepare", "train")
+
+
+@contextlib.contextmanager
+def local_arguments(args: argparse.Namespace) -> Iterator[None]:
+    """Gives a command paths on this machine for the URLs among its arguments, during a block.
+
+    Outputs are copied to their URLs when the block ends without an error; of several processes, by
+    the first.
+
+    Args:
+        args: of any command; changed. Gets `store`, the URL of the directory of an output. Must
+            have `process_index` at the end if there are several processes.
+
+    Raises:
+        UsageError: if an input is missing, an output exists, or a protocol is not supported.
+        OSError: if copying fails.
+    """
+    if urls.is_url(getattr(args, "workdir", None)) and args.command not in _HAVE_WORKDIRS:
+        raise UsageError(f"--workdir {args.workdir}: xling {args.command} needs a local directory")
+    outputs = {name: getattr(args, name, None) for name in _OUTPUTS}
+    outputs = {name: url.rstrip("/") for name, url in outputs.items() if urls.is_url(url)}
+    for name, value in vars(args).items():
+        if name not in (*_OUTPUTS, "workdir", "config", "config_overrides"):
+            setattr(args, name, local_names(value))
+    with contextlib.ExitStack() as stack:
+        for name, url in outputs.items():
+            if not getattr(args, "overwrite", False) and _called(urls.exists, url):
+                raise UsageError(f"{url}: exists; choose another --output or add --overwrite")
+            args.store, _, file = url.rpartition("/")
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_cache("outputs")))
+            setattr(args, name, str(Path(scratch, file)))
+        yield
+        for name, url in outputs.items():
+            if getattr(args, "process_index", 0) == 0:
+                urls.put(Path(getattr(args, name)), url)
+
+
+def local_config(config: ConfigDict, *sections: str) -> ConfigDict:
+    """A config with `local_names` of some sections."""
+    values = config.to_dict()
+    local = ConfigDict(values | {name: local_names(values[name]) for name in sections})
+    local.lock()
+    return local
+
+
+def local_names(value: Any) -> Any:
+    """A value with `local_name` of all strings in it."""
+    if isinstance(value, Mapping):
+        return {key: local_names(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(local_names, value))
+    return local_name(value) if isinstance(value, str) else value
+
+
+def local_name(name: str) -> str:
+    """Copies what is at a URL to this machine.
+
+    Args:
+        name: the URL of a file, a directory or files by a pattern, or a corpus `KIND:URL`.
+
+    Returns:
+        The same of the copy; a name without a URL as it is.
+
+    Raises:
+        UsageError: if there is nothing at the URL, or its protocol is not supported.
+        OSError: if copying fails.
+    """
+    if urls.is_url(name):
+        is_run = _called(urls.exists, f"{name.rstrip('/')}/metrics.jsonl")
+        without = ("checkpoints", "data", "vocab") if is_run else ()  # only training needs them
+        return str(_called(urls.fetch, name, _cache("inputs"), without))
+    if "://" in name and name.partition(":")[0] in READERS:
+        return moved_corpus(name, local_name)
+    return name
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function whose ValueError or FileNotFoundError is due to a wrong argument."""
+    try:
+        return function(*arguments)
+    except (ValueError, FileNotFoundError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _cache(kind: str) -> Path:
+    """A directory for copies."""
+    directory = cache_directory(os.environ)
+    if directory is None:
+        raise UsageError("URLs are copied to a cache directory: set XDG_CACHE_HOME or HOME")
+    (directory / kind).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory / kind
+
+
+class Workdir:
+    """A run's directory; one at `gs://BUCKET/PATH` has a copy on this machine.
+
+    Each process works in its copy, and orbax writes checkpoints to the store. Only process 0 copies
+    back: prepared data once they are complete; metrics before each checkpoint that they belong to,
+    so that a run continued on a fresh machine has all of them; the encoder at the end.
+
+    Args:
+        path: a directory, or `gs://BUCKET/PATH`.
+        processes: who works here.
+
+    Attributes:
+        name: as given.
+        processes: who works here.
+        path: the directory on this machine.
+        checkpoints: directory of the checkpoints, for orbax.
+
+    Raises:
+        UsageError: if there is no such bucket, or it is a URL of something else.
+        OSError: if the store cannot be read.
+    """
+
+    _PUBLISHED = ("config.json", "metrics.jsonl", "tensorboard", "results")
+    _MANIFEST = "data/manifest.json"
+    _KEPT_HERE = ("text", "input_hashes.json", ".lock")
+
+    def __init__(self, path: str, processes: Processes | None = None):
+        self.name, self.processes = path, processes or Processes()
+        self._url = path.rstrip("/") if urls.is_url(path) else ""
+        self.path, self.checkpoints = Path(path), str(Path(path).absolute() / "checkpoints")
+        if not self._url:
+            return
+        if not path.startswith("gs://"):
+            raise UsageError(f"--workdir {path}: must be a directory or gs://BUCKET/PATH")
+        # orbax asks for the bucket as well, but only after the data are prepared.
+        if not _called(urls.exists, "/".join(path.split("/")[:3])):
+            raise UsageError(f"--workdir {path}: no such bucket, or no permission to see it")
+        self.checkpoints = f"{self._url}/checkpoints"
+        self.path = _cache("workdirs") / fingerprint(self._url)
+        self.path.mkdir(exist_ok=True)
+        logger.info("%s: copy in %s", self._url, self.path)
+        for name in self._PUBLISHED if self.processes.index == 0 else self._PUBLISHED[:1]:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+            if (content := urls.read(f"{self._url}/{name}")) is not None:
+                write_whole(self.path / name, content)
+            else:
+                (self.path / name).unlink(missing_ok=True)
+                urls.get(f"{self._url}/{name}", self.path / name)
+        self._published_s = time.time()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it lies in an object store."""
+        return bool(self._url)
+
+    def ensure_prepared(
+        self, settings: PrepareSettings, prepare: Callable[[], object], anew: bool = False
+    ) -> None:
+        """Makes the prepared data if necessary; called by process 0.
+
+        Data at a URL are taken without a look at the corpora, which a machine that takes over a
+        run may not have.
+
+        Args:
+            settings: what data are prepared with.
+            prepare: prepares in `path`.
+            anew: whether to look at the corpora even so.
+
+        Raises:
+            ValueError, OSError: as `prepare`, or if copying fails.
+        """
+        there = self._manifest()
+        if there and is_made_with(there, settings) and not anew:
+            return
+        # What an earlier start prepared here is worth more: it may be of these settings.
+        if there and not (self.path / "data").exists():
+            self._fetch_data()
+        prepare()
+        if self._url and read_json(self.path / self._MANIFEST) != there:
+            urls.remove(f"{self._url}/{self._MANIFEST}")
+            for name in ("vocab", "data"):
+                urls.remove(f"{self._url}/{name}")
+                urls.put(self.path / name, f"{self._url}/{name}", self._KEPT_HERE)
+
+    def prepared(self, settings: PrepareSettings) -> PreparedData:
+        """The prepared data, once process 0 has ensured that they are there.
+
+        Raises:
+            ValueError, OSError: if there are none of these settings, or copying fails.
+        """
+        if self._url:
+            self._fetch_data()
+        return load_prepared(self.path, settings)
+
+    def publish(self) -> None:
+        """Copies back what is new of config, metrics, event files and results."""
+        if not self._url or self.processes.index > 0:
+            return
+        since, self._published_s = self._published_s, time.time()
+        for name in self._PUBLISHED:
+            for path in (self.path / name, *(self.path / name).rglob("*")):
+                if path.is_file() and path.stat().st_mtime > since - 2:  # clocks are coarse
+                    urls.put(path, f"{self._url}/{path.relative_to(self.path).as_posix()}")
+
+    def publish_encoder(self) -> None:
+        """Copies back the encoder."""
+        if self._url and self.processes.index == 0:
+            urls.remove(f"{self._url}/encoder")
+            urls.put(self.path / "encoder", f"{self._url}/encoder")
+
+    def _manifest(self) -> dict[str, Any] | None:
+        content = urls.read(f"{self._url}/{self._MANIFEST}") if self._url else None
+        return json.loads(content) if content else None
+
+    def _fetch_data(self) -> None:
+        """Makes the data here those of the store."""
+        with lock_directory(self.path):  # other processes on this machine may share the copy
+            if read_json(self.path / self._MANIFEST) != self._manifest():
+                for name in ("vocab", "data"):
+                    with whole_directory(self.path / name) as copy:
+                        urls.get(f"{self._url}/{name}", copy)
