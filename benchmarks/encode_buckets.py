@@ -20,7 +20,9 @@ import jax
 import numpy as np
 
 import xling_jax
-from xling_jax.encode.encoder import Encoder, EncodeStats
+from xling_jax.encode.device_batches import DeviceBatches
+from xling_jax.encode.encoder import Encoder
+from xling_jax.encode.texts import EncodeStats
 from xling_jax.models import registry
 from xling_jax.text.vocab import train_vocab
 
@@ -54,9 +56,9 @@ def make_encoder(args: argparse.Namespace, sentences: list[str]) -> Encoder:
         ffn_width=4 * args.width,
     )
     tokens = np.ones((1, 8), np.int32)
+    params = jax.jit(module.init)(jax.random.key(0), tokens)["params"]
     return Encoder(
-        module,
-        jax.jit(module.init)(jax.random.key(0), tokens)["params"],
+        DeviceBatches(module, params, vocab.pad_id),
         vocab,
         specials=registry.encoder_specials("tlaser"),
         max_length_tokens=512,
@@ -71,7 +73,7 @@ def naive_encoder(encoder: Encoder, sentences: list[str]):
     ids = encoder.vocab.encode(sentences)
     length = min(encoder.max_length_tokens, max(map(len, ids)) + 2)
     rows = max(1, 1024 // length) if jax.default_backend() == "cpu" else 65536 // length
-    apply = jax.jit(lambda params, tokens: encoder.module.apply({"params": params}, tokens))
+    apply = jax.jit(lambda params, tokens: encoder.backend.module.apply({"params": params}, tokens))
 
     def encode(texts: list[str]) -> np.ndarray:
         results = []

@@ -95,6 +95,10 @@ def test_importing_the_package_pulls_in_neither_jax_nor_tensorflow():
     assert not loaded_by("import xling_jax") & {"jax", "flax", "numpy", *TENSORFLOW}
 
 
+def test_the_encoder_imports_no_jax_before_it_needs_a_device():
+    assert not loaded_by("import xling_jax.encode.encoder") & {"jax", "flax"}
+
+
 def test_training_and_encoding_import_no_tensorflow():
     loaded = loaded_by("import xling_jax.train.loop, xling_jax.encode.encoder")
     assert "jax" in loaded

@@ -11,6 +11,7 @@ import numpy as np
 
 from xling_jax.align.matching import align_documents
 from xling_jax.documents.lawdr import Lawdr
+from xling_jax.encode.device_batches import DeviceBatches
 from xling_jax.encode.encoder import Encoder
 from xling_jax.text.vocab import train_vocab
 
@@ -64,9 +65,9 @@ def make_encoder(path):
     """An encoder whose vocabulary is trained to a path."""
     vocab = train_vocab((text for row in ROWS for text in row["sentences"]), path, size=120)
     module = MeanOfTokens(vocab.size)
+    params = module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"]
     return Encoder(
-        module,
-        module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"],
+        DeviceBatches(module, params, vocab.pad_id),
         vocab,
         specials=((), ("eos",)),
         max_length_tokens=60,

@@ -24,9 +24,9 @@ def model(tmp_path_factory):
 
 def small_windows(number):
     """So that few lines are enough for all processes."""
-    from xling_jax.encode import encoder
+    from xling_jax.encode import device_batches
 
-    encoder._CPU_WINDOW_SENTENCES = WINDOW
+    device_batches._CPU_WINDOW_SENTENCES = WINDOW
 
 
 def embed(model, text, output, *options):

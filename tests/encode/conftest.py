@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xling_jax.encode.device_batches import DeviceBatches
 from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
@@ -63,7 +64,9 @@ def make_encoder(vocab):
             "fingerprint": "",
             "dim": DIM,
         }
-        return Encoder(module, vocab=vocab, **{**arguments, **changes})
+        arguments |= changes
+        backend = DeviceBatches(module, arguments.pop("params"), vocab.pad_id)
+        return Encoder(backend, vocab, **arguments)
 
     return make
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.encode import encoder as encoder_lib
-from xling_jax.encode.encoder import EncodeStats, l2_normalize
+from xling_jax.encode import device_batches
+from xling_jax.encode.encoder import l2_normalize
+from xling_jax.encode.texts import EncodeStats
 
 
 def by_hand(encoder, sentence):
@@ -43,7 +44,7 @@ def test_vector_does_not_depend_on_the_other_sentences(encoder, sentences):
 
 def test_vector_does_not_depend_on_windows(encoder, sentences, monkeypatch):
     together = encoder.encode(sentences)
-    monkeypatch.setattr(encoder_lib, "_CPU_WINDOW_SENTENCES", 7)
+    monkeypatch.setattr(device_batches, "_CPU_WINDOW_SENTENCES", 7)
     chunks = list(encoder.encode_stream(iter(sentences)))
     assert [len(chunk) for chunk in chunks][:3] == [7, 7, 7]
     np.testing.assert_allclose(np.concatenate(chunks), together, atol=1e-5)
@@ -77,7 +78,7 @@ def test_long_text_is_cut_and_counted(make_encoder, caplog):
         encoder.encode([long, "la"])
         encoder.encode([long, "la"])
     assert [record.getMessage() for record in caplog.records] == [
-        "1 of 2 sentences were cut at 40 tokens (told once)"
+        "1 of 2 sentences were cut at 40 tokens (further warnings suppressed)"
     ]
 
 
@@ -100,10 +101,10 @@ def test_compilations_are_bounded_by_the_listed_shapes(make_encoder, sentences):
         own.encode(sentences[start : start + 20])
     shapes = own.batch_shapes().all()
     assert len(shapes) == 12
-    compiled = own._device.apply._cache_size()
+    compiled = own.backend.apply._cache_size()
     assert compiled <= len(shapes)
     own.with_params(jax.tree.map(lambda leaf: leaf * 2, own.params)).encode(sentences)
-    assert own._device.apply._cache_size() == compiled
+    assert own.backend.apply._cache_size() == compiled
 
 
 def test_parameters_may_come_later(make_encoder, encoder):
@@ -169,7 +170,7 @@ def test_without_specials_blank_text_is_all_padding(make_encoder):
 
 def test_document_is_the_mean_of_its_sentences(encoder, monkeypatch):
     documents = ["La mo. Ti ren! Su?", ["la mo", "ti"], "", [], "kel", ["da"] * 20]
-    monkeypatch.setattr(encoder_lib, "_CPU_WINDOW_SENTENCES", 4)
+    monkeypatch.setattr(device_batches, "_CPU_WINDOW_SENTENCES", 4)
     rows = encoder.encode_documents(documents)
     expected = [["La mo.", "Ti ren!", "Su?"], ["la mo", "ti"], [""], [""], ["kel"], ["da"]]
     for row, sentences in zip(rows, expected):
@@ -186,7 +187,7 @@ def test_load_takes_a_model_directory_or_a_workdir(model_directory, sentences):
     expected = loaded.encode(texts)
     tokens = np.full((1, 40), loaded.vocab.pad_id, np.int32)
     tokens[0, :2] = loaded.vocab.bos_id, loaded.vocab.eos_id
-    blank = loaded.module.apply({"params": loaded.params}, tokens)[0]
+    blank = loaded.backend.module.apply({"params": loaded.params}, tokens)[0]
     np.testing.assert_allclose(expected[2], blank, atol=1e-5)
     workdir = model_directory.parent / "run"
     workdir.mkdir()
@@ -198,7 +199,7 @@ def test_load_takes_a_model_directory_or_a_workdir(model_directory, sentences):
 
 
 def test_load_names_what_is_possible(tmp_path):
-    with pytest.raises(ValueError, match=r"nowhere: no such directory; give .* \(none\)"):
+    with pytest.raises(ValueError, match=r"nowhere: no such directory; use .* \(none\)"):
         xling_jax.load("nowhere")
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(ValueError, match="has not exported an encoder yet"):

@@ -99,7 +99,7 @@ def test_cut_parameters_are_named(model_directory, keep):
     path = model_directory / "encoder.safetensors"
     data = path.read_bytes()
     path.write_bytes(data[: keep if isinstance(keep, int) else int(keep * len(data))])
-    with pytest.raises(ValueError, match=r"encoder\.safetensors: is cut or damaged .* export"):
+    with pytest.raises(ValueError, match=r"encoder\.safetensors: truncated or damaged .* export"):
         load_model(model_directory)
 
 
@@ -134,9 +134,9 @@ def test_a_missing_file_is_named(model_directory, name):
     [
         ({"format_version": 2}, "format_version 2 is newer than the 1"),
         ({"format_version": None}, "has no format_version"),
-        ({"family": "rnn"}, "describes no encoder we can build: .*'rnn' is unknown"),
+        ({"family": "rnn"}, "describes no known encoder: .*'rnn' is unknown"),
         ({"encoder": {"vocab_size": 120, "widht": 3}}, "encoder.widht is no argument"),
-        ({"encoder": {"vocab_size": 120, "width": "16"}}, "describes no encoder we can build"),
+        ({"encoder": {"vocab_size": 120, "width": "16"}}, "describes no known encoder"),
         ({"encoder": {"vocab_size": 12, "width": 16}}, "the files are from different models"),
         ({"dim": 17}, "dim=17; the encoder has 16"),
         ({"specials": [["bos"], []]}, "specials="),
@@ -157,7 +157,7 @@ def test_a_config_that_fits_nothing_is_named(model_directory, changes, message):
 
 def test_broken_json_is_named(model_directory):
     (model_directory / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json: is not valid JSON"):
+    with pytest.raises(ValueError, match=r"config\.json: not valid JSON"):
         load_model(model_directory)
 
 

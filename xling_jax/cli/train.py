@@ -280,14 +280,14 @@ def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any]]:
 
 def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[Evaluator]:
     """What `config.evaluation` names, as callables of (params, step)."""
+    from xling_jax.encode.device_batches import DeviceBatches
     from xling_jax.encode.encoder import Encoder
     from xling_jax.models.registry import build_encoder, encoder_specials
 
     family, arguments = _encoder_arguments(config)
     module = build_encoder(family, vocab_size=vocab.size, **arguments)
     encoder = Encoder(
-        module,
-        {},
+        DeviceBatches(module, {}, vocab.pad_id),
         vocab,
         specials=encoder_specials(family),
         max_length_tokens=_max_length_tokens(config),

@@ -1,7 +1,7 @@
-"""Which sentences are encoded together, and in which padded shape. NumPy only, no device.
+"""Groups sentences into batches of fixed padded shapes, with NumPy only.
 
-The shapes come from a short fixed list, so that the number of compilations is known whatever the
-text, and sentences of like length share a batch, so that little is computed on padding.
+A short fixed list of shapes gives a known number of compilations whatever the text; sentences of
+similar length share a batch, so that little is computed on padding.
 """
 
 import dataclasses
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-# Steps of at most 1.5, so that padding costs a third at worst and about a tenth on real text.
+# Steps of at most 1.5: padding costs a third at worst and about a tenth on real text.
 BUCKET_LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 
-# One sentence alone is computed as this many: few shapes, and small enough to answer quickly.
+# The size for a single sentence: few shapes, and still a quick answer.
 _SMALLEST_BATCH = 8
 
 
@@ -21,10 +21,10 @@ class BatchShapes:
     """The shapes an encoder may use.
 
     Attributes:
-        max_length_tokens: the longest length; the others are `BUCKET_LENGTHS` below it.
-        batch_tokens: tokens of a full batch, padding included.
-        batch_size: rows of a full batch instead, the same at every length.
-        num_devices: rows are a multiple of it.
+        max_length_tokens: the largest length; the others are `BUCKET_LENGTHS` below it.
+        batch_tokens: tokens in a full batch, padding included.
+        batch_size: rows in a full batch of any length, instead of `batch_tokens`.
+        num_devices: the number of rows is a multiple of it.
     """
 
     max_length_tokens: int
@@ -38,12 +38,12 @@ class BatchShapes:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Bucket lengths, upwards."""
+        """Bucket lengths, increasing."""
         shorter = (length for length in BUCKET_LENGTHS if length < self.max_length_tokens)
         return (*shorter, self.max_length_tokens)
 
     def rows(self, length: int) -> tuple[int, ...]:
-        """Batch sizes for a length, upwards: a small one, a full one, and one between when far."""
+        """Batch sizes for a length, increasing: small, full, and one between if far apart."""
         full = self.batch_size or max(_SMALLEST_BATCH, self.batch_tokens // length)
         smallest = min(_SMALLEST_BATCH, full)
         sizes = {smallest, full}
@@ -60,15 +60,15 @@ class BatchShapes:
 def plan_batches(
     lengths: np.ndarray, shapes: BatchShapes
 ) -> Iterator[tuple[np.ndarray, tuple[int, int]]]:
-    """Cuts sentences into batches, the longest first.
+    """Groups sentences into batches, longest first.
 
-    The longest sentence that remains decides the length of a batch; of its sizes it takes the
-    largest that the sentences of that length fill to more than half. Rows left free are given to
-    shorter sentences, which costs nothing.
+    The longest remaining sentence determines the length of a batch. Its size is the largest that
+    sentences of that length fill by more than half; shorter sentences take the free rows, at no
+    cost.
 
     Args:
         lengths: [n] int, tokens of each sentence, at most `shapes.max_length_tokens`.
-        shapes: the shapes allowed.
+        shapes: the possible shapes.
 
     Yields:
         (indices of the sentences [at most rows], (rows, length)); every index once.

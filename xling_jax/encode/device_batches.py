@@ -1,18 +1,33 @@
-"""Token windows to vectors on the device: padded batches, compiled programs, shards."""
+"""Token windows to vectors on the devices of JAX: padded batches, compiled programs, shards."""
+
+from __future__ import annotations
 
 import collections
 import functools
 from typing import Any
 
 import flax.linen as nn
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xling_jax.encode.batch_plan import BatchShapes, plan_batches
 from xling_jax.encode.texts import TokenWindow
 
-# Batches handed to the device before the oldest is fetched: one runs while the next is packed.
+# Tokens in a full batch. On a CPU more would leave its caches; accelerators need many.
+_CPU_BATCH_TOKENS = 1024
+_ACCELERATOR_BATCH_TOKENS = 65536
+# Without layers there are no products to fit a cache; the cost is in the calls.
+_CPU_BATCH_TOKENS_WITHOUT_LAYERS = 32768
+
+# Sentences tokenized, sorted and encoded together: many full batches, but limited memory and wait
+# for the first rows.
+_CPU_WINDOW_SENTENCES = 8192
+_ACCELERATOR_WINDOW_SENTENCES = 65536
+
+# Batches submitted to the device before the oldest is fetched: one runs while the next is packed.
 _BATCHES_IN_FLIGHT = 2
 
 
@@ -21,33 +36,59 @@ class DeviceBatches:
 
     Args:
         module: Linen module, `apply({"params": params}, tokens [batch, length]) -> [batch, dim]`.
-        params: its parameters; batches are split over the devices of the mesh they live on.
+        params: its parameters; {} if `with_params` will set them. If they live on a mesh of several
+            devices, batches are split over all of them, and every process of the mesh must encode
+            the same text.
         pad_id: token id of padding.
 
     Attributes:
+        module, pad_id: as given.
         params: the parameters, on the device.
         num_devices: devices that share a batch.
     """
 
     def __init__(self, module: nn.Module, params: Any, pad_id: int | None):
-        # Host arrays would be sent to the device again with every batch.
+        self.module, self.pad_id = module, pad_id
+        # Host arrays would be sent to the device with every batch.
         self.params = jax.tree.map(
             lambda leaf: leaf if isinstance(leaf, jax.Array) else jax.device_put(leaf), params
         )
-        self._pad_id = pad_id
         self.num_devices = 1
         self._tokens_sharding = replicated = None
         sharding = getattr(next(iter(jax.tree.leaves(self.params)), None), "sharding", None)
-        if isinstance(sharding, jax.sharding.NamedSharding) and sharding.mesh.size > 1:
+        if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
             mesh = sharding.mesh
             self.num_devices = mesh.size
-            rows = jax.sharding.PartitionSpec(mesh.axis_names)
-            self._tokens_sharding = jax.sharding.NamedSharding(mesh, rows)
-            replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+            self._tokens_sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+            replicated = NamedSharding(mesh, PartitionSpec())
         self.apply = _jitted_apply(module, replicated)
 
+    def with_params(self, params: Any) -> DeviceBatches:
+        """Returns the same with other parameters; compiled programs are shared."""
+        return DeviceBatches(self.module, params, self.pad_id)
+
+    @classmethod
+    def on_all_devices(cls, module: nn.Module, params: Any, pad_id: int | None) -> DeviceBatches:
+        """Puts the parameters on all local devices, which then share batches."""
+        mesh = Mesh(np.array(jax.local_devices()), ("data",))
+        return cls(module, jax.device_put(params, NamedSharding(mesh, PartitionSpec())), pad_id)
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens in a full batch that keep the device busy, padding included."""
+        if jax.default_backend() != "cpu":
+            return _ACCELERATOR_BATCH_TOKENS
+        layers = getattr(self.module, "layers", None)
+        return _CPU_BATCH_TOKENS_WITHOUT_LAYERS if layers == 0 else _CPU_BATCH_TOKENS
+
+    @property
+    def window_sentences(self) -> int:
+        """Most sentences to encode together."""
+        on_cpu = jax.default_backend() == "cpu"
+        return _CPU_WINDOW_SENTENCES if on_cpu else _ACCELERATOR_WINDOW_SENTENCES
+
     def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
-        """Fills [sentences, dim] in input order; returns the padded tokens computed."""
+        """Fills [sentences, dim] in input order; returns the number of tokens with padding."""
         padded_tokens = 0
         in_flight: collections.deque[tuple[np.ndarray, jax.Array]] = collections.deque()
         for members, (rows, length) in plan_batches(np.diff(window.offsets), shapes):
@@ -61,17 +102,33 @@ class DeviceBatches:
         return padded_tokens
 
     def _pack(self, window: TokenWindow, members: np.ndarray, rows: int, length: int) -> jax.Array:
-        tokens = np.full((rows, length), self._pad_id, np.int32)
+        tokens = np.full((rows, length), self.pad_id, np.int32)
         starts, stops = window.offsets[members], window.offsets[members + 1]
         index = starts[:, None] + np.arange(length)
         real = index < stops[:, None]
         tokens[: len(members)][real] = window.tokens[index[real]]
         if self._tokens_sharding is None:
             return jax.device_put(tokens)
-        # Works with several processes too: each holds all rows and gives its devices theirs.
+        # With several processes, too: each has all rows and gives its devices their share.
         return jax.make_array_from_callback(
             tokens.shape, self._tokens_sharding, lambda index: tokens[index]
         )
+
+
+def parameter_shapes(
+    module: nn.Module,
+) -> tuple[dict[str, tuple[tuple[int, ...], str]], int]:
+    """Returns {name: (shape, dtype)} of an encoder's parameters, and its embedding size."""
+
+    def run(key: jax.Array, tokens: jax.Array) -> tuple[Any, jax.Array]:
+        embeddings, variables = module.init_with_output(key, tokens, deterministic=True)
+        return variables["params"], embeddings
+
+    tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    params, embeddings = jax.eval_shape(run, jax.random.key(0), tokens)
+    flat = flax.traverse_util.flatten_dict(params, sep="/")
+    shapes = {name: (value.shape, str(value.dtype)) for name, value in flat.items()}
+    return shapes, int(embeddings.shape[-1])
 
 
 def _fetch(batch: tuple[np.ndarray, jax.Array], embeddings: np.ndarray) -> None:

@@ -1,9 +1,9 @@
-"""Text to vectors: tokenise, sort by length, pad to a few fixed shapes, run, put back in order.
+"""Text to vectors: tokenize, sort by length, pad to a few fixed shapes, run, restore the order.
 
-A sentence always gets the same vector: its tokens are padded, never cut or mixed, because of its
-neighbours. The shapes are few and known (`Encoder.batch_shapes`), so the number of compilations
-is bounded whatever the text. Input is taken in windows, and a thread tokenises the next window
-while the device works on the current one; memory does not grow with the input.
+A sentence always gets the same vector: padding depends on its neighbors, its tokens do not. There
+are few known shapes (`Encoder.batch_shapes`), which bounds the number of compilations whatever the
+text. Input is processed in windows, and a thread tokenizes the next window while the device works
+on the current one; memory does not grow with the input.
 """
 
 from __future__ import annotations
@@ -14,62 +14,60 @@ import copy
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-import flax.linen as nn
-import jax
 import numpy as np
 
 from xling_jax.encode import model_directory
 from xling_jax.encode.batch_plan import BatchShapes
-from xling_jax.encode.device_batches import DeviceBatches
 from xling_jax.encode.documents import document_inputs, pool_stream
-from xling_jax.encode.texts import (
-    EncodeStats,
-    TokenWindow,
-    text_windows,
-    tokenize,
-)
+from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
 from xling_jax.text.splitting import check_texts
 from xling_jax.text.vocabularies import Vocabulary
 
 logger = logging.getLogger(__name__)
 
-# Tokens in a full batch. More gains nothing on a CPU, whose caches are then too small; an
-# accelerator needs many to be busy.
-_CPU_BATCH_TOKENS = 1024
-_ACCELERATOR_BATCH_TOKENS = 65536
-# An encoder without layers multiplies nothing that would fit a cache; calls are what costs.
-_CPU_BATCH_TOKENS_WITHOUT_LAYERS = 32768
 
-# Sentences tokenised, sorted and encoded together. They bound memory and the wait for the first
-# rows; many full batches must fit.
-_CPU_WINDOW_SENTENCES = 8192
-_ACCELERATOR_WINDOW_SENTENCES = 65536
+class Backend(Protocol):
+    """Computes the vectors of tokens, such as `device_batches.DeviceBatches`.
+
+    Attributes:
+        params: parameters of the model.
+        num_devices: number of rows in a batch is a multiple of it.
+        batch_tokens: tokens in a full batch, padding included.
+        window_sentences: most sentences to encode together.
+    """
+
+    params: Any
+    num_devices: int
+    batch_tokens: int
+    window_sentences: int
+
+    def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
+        """Fills [sentences, dim] in input order; returns the number of tokens with padding."""
+
+    def with_params(self, params: Any) -> Backend:
+        """Returns the same with other parameters."""
 
 
 class Encoder:
     """Encodes sentences and documents with one model.
 
     Args:
-        module: Linen module, `apply({"params": params}, tokens [batch, length]) -> [batch, dim]`.
-        params: its parameters, or {} when `with_params` will give them. If they live on a mesh of
-            several devices, batches are split over all of them (and every process of that mesh
-            must encode the same text together).
+        backend: computes the vectors.
         vocab: text to token ids.
-        specials: names of the special tokens in front of and behind the text, such as
-            (("bos",), ("eos",)); see `models.registry.encoder_specials`.
-        max_length_tokens: longest input, specials included; longer ones are cut at the end.
+        specials: names of the special tokens before and after the text, such as
+            (("bos",), ("eos",)).
+        max_length_tokens: longest input, special tokens included; longer ones are cut at the end.
         languages: codes of the training languages, for information.
-        fingerprint: hex digest of the model, "" for one that is still in training.
+        fingerprint: hex digest of the model, "" for one in training.
         dim: embedding size.
     """
 
     def __init__(
         self,
-        module: nn.Module,
-        params: Any,
+        backend: Backend,
         vocab: Vocabulary,
         *,
         specials: tuple[Sequence[str], Sequence[str]],
@@ -78,7 +76,7 @@ class Encoder:
         fingerprint: str,
         dim: int,
     ):
-        self.module = module
+        self.backend = backend
         self.vocab = vocab
         self.max_length_tokens = max_length_tokens
         self.languages = tuple(languages)
@@ -88,25 +86,23 @@ class Encoder:
         self._room = max_length_tokens - sum(map(len, self._affixes))
         if self._room < 1:
             raise ValueError(
-                f"max_length_tokens={max_length_tokens} must leave room for text beside the "
+                f"max_length_tokens={max_length_tokens} must leave room for text besides the "
                 f"{max_length_tokens - self._room} special tokens"
             )
         self._warned_of_truncation = False
-        self._set_params(params)
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Encoder:
         """Loads a model directory; its batches are split over all local devices.
 
         Raises:
-            ValueError: if the directory is no intact model directory.
+            ValueError: if the directory is not an intact model directory.
         """
+        from xling_jax.encode.device_batches import DeviceBatches
+
         spec = model_directory.load_model(path)
-        mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ("data",))
-        everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
         return cls(
-            spec.module,
-            jax.device_put(spec.params, everywhere),
+            DeviceBatches.on_all_devices(spec.module, spec.params, spec.vocab.pad_id),
             spec.vocab,
             specials=spec.specials,
             max_length_tokens=spec.max_length_tokens,
@@ -115,26 +111,45 @@ class Encoder:
             dim=spec.dim,
         )
 
+    @property
+    def params(self) -> Any:
+        """Parameters of the model."""
+        return self.backend.params
+
+    @property
+    def window_sentences(self) -> int:
+        """Most sentences that are tokenized, sorted and encoded together."""
+        return self.backend.window_sentences
+
+    def batch_shapes(self, batch_size: int | None = None) -> BatchShapes:
+        """Returns the shapes that may be compiled; `.all()` lists them."""
+        return BatchShapes(
+            max_length_tokens=self.max_length_tokens,
+            batch_tokens=self.backend.batch_tokens,
+            batch_size=batch_size,
+            num_devices=self.backend.num_devices,
+        )
+
     def with_params(self, params: Any) -> Encoder:
         """Returns the same encoder with other parameters; compiled programs are shared."""
         other = copy.copy(self)
         other.fingerprint = ""
-        other._set_params(params)
+        other.backend = self.backend.with_params(params)
         return other
 
     def with_max_length(self, max_length_tokens: int) -> Encoder:
-        """Returns the same encoder reading no more than the first tokens, specials included.
+        """Returns the same encoder for shorter inputs, special tokens included.
 
         Raises:
-            ValueError: if it would read more than now, or nothing but special tokens.
+            ValueError: if inputs would be longer, or only special tokens.
         """
         shorter = copy.copy(self)
         shorter._room = self._room - (self.max_length_tokens - max_length_tokens)
         if not 1 <= shorter._room <= self._room:
             raise ValueError(
                 f"max_length_tokens={max_length_tokens} must be from "
-                f"{self.max_length_tokens - self._room + 1} to {self.max_length_tokens}, what the "
-                "model takes"
+                f"{self.max_length_tokens - self._room + 1} to {self.max_length_tokens}, the "
+                "model's limit"
             )
         shorter.max_length_tokens = max_length_tokens
         return shorter
@@ -152,7 +167,7 @@ class Encoder:
         Args:
             sentences: texts, in any of the model's languages; an empty text is allowed.
             batch_size: sentences in a full batch; by default as many as keep the device busy at
-                each length. Smaller needs less memory.
+                each length. Fewer need less memory.
             normalize: scale every vector to length 1 (a zero vector stays zero).
             show_progress: draw a progress bar on stderr.
 
@@ -160,7 +175,7 @@ class Encoder:
             float32 [n, dim], row i for sentence i.
 
         Raises:
-            ValueError: if `sentences` is a single string or holds anything but strings.
+            ValueError: if `sentences` is a single string, or an item is not a string.
         """
         sentences = check_texts(sentences)
         stats = EncodeStats()
@@ -172,7 +187,7 @@ class Encoder:
         if stats.num_truncated and not self._warned_of_truncation:
             self._warned_of_truncation = True
             logger.warning(
-                "%d of %d sentences were cut at %d tokens (told once)",
+                "%d of %d sentences were cut at %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
         return embeddings
@@ -188,7 +203,7 @@ class Encoder:
         """Encodes any number of sentences in bounded memory.
 
         Args:
-            sentences: texts; consumed in a thread, one window ahead of the device.
+            sentences: texts; read in a thread, one window ahead of the device.
             batch_size: as for `encode`.
             normalize: as for `encode`.
             stats: counts to add to.
@@ -207,15 +222,13 @@ class Encoder:
         stats: EncodeStats,
         out: np.ndarray | None = None,
     ) -> Iterator[np.ndarray]:
-        """Yields the rows of window after window; views of `out` where that is given."""
+        """Yields the rows of each window; views of `out` if that is given."""
         shapes = self.batch_shapes(batch_size)
         windows = text_windows(sentences, self.window_sentences)
 
         def tokenize_next() -> tuple[TokenWindow, EncodeStats] | None:
             texts = next(windows, None)
-            return (
-                None if texts is None else tokenize(texts, self.vocab, *self._affixes, self._room)
-            )
+            return texts and tokenize(texts, self.vocab, *self._affixes, self._room)
 
         done = 0
         with concurrent.futures.ThreadPoolExecutor(1, "xling-tokenize") as pool:
@@ -226,7 +239,7 @@ class Encoder:
                 rows = len(window.offsets) - 1
                 embeddings = np.empty((rows, self.dim), np.float32) if out is None else out[done:]
                 embeddings = embeddings[:rows]
-                counts.num_padded_tokens = self._device.run_window(window, shapes, embeddings)
+                counts.num_padded_tokens = self.backend.run_window(window, shapes, embeddings)
                 stats.add(counts)
                 done += rows
                 if normalize:
@@ -248,8 +261,8 @@ class Encoder:
         """Encodes documents, by default as the mean of the vectors of their sentences.
 
         Args:
-            documents: each a text, split at sentence ends and line breaks, or a sequence of
-                sentences. One without sentences counts as one empty sentence.
+            documents: each a text, which is split at sentence ends and line breaks, or a sequence
+                of sentences. A document without sentences counts as one empty sentence.
             mode: what is encoded at once: "sentences", each one; "packed", as many as the encoder
                 takes; "windows", 128 words, every 64; "sequence", the document, cut where the
                 encoder ends.
@@ -257,19 +270,18 @@ class Encoder:
             splitter: see `split_sentences`.
             language: of the texts, for "sentencex".
             batch_size: sentences in a full batch, as for `encode`.
-            normalize: scale the document vectors to length 1; sentence vectors are averaged as
-                they are.
+            normalize: scale the document vectors, but not those of sentences, to length 1.
             show_progress: draw a progress bar on stderr.
 
         Returns:
             float32 [n, dim], row i for document i.
 
         Raises:
-            ValueError: if `documents` is a single string or holds anything else, or a setting is
-                unknown.
+            ValueError: if `documents` is a single string, an item is neither a text nor sentences,
+                or a setting is unknown.
         """
         if isinstance(documents, str):
-            raise ValueError("documents must be a list; for one document pass [document]")
+            raise ValueError("documents must be a list; wrap a single document: [document]")
         embeddings = np.empty((len(documents), self.dim), np.float32)
         inputs = self.document_inputs(documents, mode, splitter=splitter, language=language)
         chunks = self.encode_document_stream(
@@ -291,7 +303,7 @@ class Encoder:
         splitter: str = "rule",
         language: str | None = None,
     ) -> Iterator[list[str]]:
-        """Yields the texts that stand for each document; arguments as for `encode_documents`."""
+        """Yields the texts to encode for each document; arguments as `encode_documents`."""
         return document_inputs(
             documents,
             mode,
@@ -313,7 +325,8 @@ class Encoder:
         """Encodes any number of documents in bounded memory; see `encode_documents`.
 
         Args:
-            documents: texts, split by the rule, or the sentences or `document_inputs` of each.
+            documents: texts, which are split by the built-in rule, or the sentences or
+                `document_inputs` of each.
             pooling: as for `encode_documents`.
             batch_size: as for `encode`.
             normalize: as for `encode_documents`.
@@ -322,7 +335,7 @@ class Encoder:
         Yields:
             float32 [any, dim], the rows in input order.
         """
-        # Filled by the tokenising thread; a document's count is there before its vectors are.
+        # Filled by the tokenizing thread, before the vectors of a document are computed.
         counts: collections.deque[int] = collections.deque()
 
         def texts() -> Iterator[str]:
@@ -333,32 +346,6 @@ class Encoder:
         chunks = self.encode_stream(texts(), batch_size=batch_size, stats=stats)
         for pooled in pool_stream(chunks, counts, pooling):
             yield l2_normalize(pooled) if normalize else pooled
-
-    @property
-    def window_sentences(self) -> int:
-        """Most sentences that are tokenised, sorted and encoded together."""
-        return _CPU_WINDOW_SENTENCES if _on_cpu() else _ACCELERATOR_WINDOW_SENTENCES
-
-    def batch_shapes(self, batch_size: int | None = None) -> BatchShapes:
-        """Returns the shapes that may be compiled; `.all()` lists them."""
-        batch_tokens = _ACCELERATOR_BATCH_TOKENS
-        if _on_cpu():
-            bare = getattr(self.module, "layers", None) == 0
-            batch_tokens = _CPU_BATCH_TOKENS_WITHOUT_LAYERS if bare else _CPU_BATCH_TOKENS
-        return BatchShapes(
-            max_length_tokens=self.max_length_tokens,
-            batch_tokens=batch_tokens,
-            batch_size=batch_size,
-            num_devices=self._device.num_devices,
-        )
-
-    def _set_params(self, params: Any) -> None:
-        self._device = DeviceBatches(self.module, params, self.vocab.pad_id)
-        self.params = self._device.params
-
-
-def _on_cpu() -> bool:
-    return jax.default_backend() == "cpu"
 
 
 def l2_normalize(embeddings: np.ndarray) -> np.ndarray:
@@ -372,6 +359,6 @@ def _special_ids(vocab: Vocabulary, names: Sequence[str]) -> np.ndarray:
     for name in names:
         if ids.get(name) is None:
             raise ValueError(
-                f"specials must be 'bos' or 'eos' and in the vocabulary; {name!r} is not"
+                f"specials must be 'bos' or 'eos', and in the vocabulary; {name!r} is not"
             )
     return np.array([ids[name] for name in names], np.int32)

@@ -1,23 +1,27 @@
-"""The README of a model directory: what the encoder is, how it was trained, what was measured."""
+"""The README of a model directory: the encoder, its training, and measured results."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
+
+from xling_jax.text.vocabularies import Vocabulary
+
+_LOWERCASE = {True: "yes", False: "no", None: "as its tokenizer does"}
 
 
 def model_card(
     config: Mapping[str, Any],
     *,
     num_params: int,
-    vocab_size: int,
+    vocab: Vocabulary,
     results: Mapping[str, float] | None = None,
 ) -> str:
-    """Writes the text of a model's README.
+    """Returns the text of a model's README.
 
     Args:
         config: the model's `config.json`.
         num_params: number of encoder parameters.
-        vocab_size: number of pieces in the vocabulary.
+        vocab: its vocabulary.
         results: measured values, `eval_name/metric` to number.
 
     Returns:
@@ -37,9 +41,9 @@ def model_card(
         "| | |",
         "|---|---|",
         f"| parameters | {num_params:,} |",
-        f"| vocabulary | {vocab_size:,} pieces |",
+        f"| vocabulary | {vocab.size:,} pieces |",
         f"| longest input | {config['max_length_tokens']} tokens, longer ones are cut |",
-        f"| lower-cased input | {_lowercase(config['preprocessing'])} |",
+        f"| lower-cased input | {_LOWERCASE[vocab.lowercase]} |",
         f"| fingerprint | `{config['fingerprint'][:16]}` |",
         f"| made with | {', '.join(f'{k} {v}' for k, v in config['versions'].items())} |",
         "",
@@ -58,12 +62,6 @@ def model_card(
     else:
         lines.append("None recorded. `xling evaluate` measures this encoder.")
     return "\n".join(lines) + "\n"
-
-
-def _lowercase(preprocessing: Mapping[str, Any]) -> str:
-    if preprocessing["lowercase"]:
-        return "yes"
-    return "as its tokenizer does" if preprocessing.get("tokenizer") == "huggingface" else "no"
 
 
 def _cell(value: Any) -> str:

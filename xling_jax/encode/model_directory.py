@@ -1,30 +1,28 @@
 """Model directories: an encoder on disk as plain data.
 
     config.json            family, sizes, languages, preprocessing, versions, training summary
-    encoder.safetensors    parameters, float32, named by their path in the module ("a/b/kernel")
-    sentencepiece.model    the vocabulary; converted encoders have files of their own
+    encoder.safetensors    float32 parameters, named by their path in the module ("a/b/kernel")
+    sentencepiece.model    the vocabulary; converted encoders have other files
     README.md              model card
 
-Loading executes nothing that comes from the directory: JSON and safetensors are data, and the
-module is built by `models.registry` from plain numbers. Names, shapes and dtypes are checked
-against that module before a parameter is read.
+Loading executes nothing from the directory: JSON and safetensors are data, and `models.registry`
+builds the module from plain numbers. Names, shapes and dtypes are checked against that module
+before parameters are read.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
 import platform
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import flax
-import flax.linen as nn
-import flax.traverse_util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -32,15 +30,17 @@ import safetensors.numpy
 import xling_jax
 from xling_jax.encode.model_card import model_card
 from xling_jax.files.whole import naming_errors, whole_directory
-from xling_jax.models import registry
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
+
+if TYPE_CHECKING:
+    import flax.linen as nn
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 PARAMS_FILE = "encoder.safetensors"
 CARD_FILE = "README.md"
 
-# Directories inside the package with encoders that ship with it, by name.
+# Directories of encoders inside the package, by name.
 SHIPPED: dict[str, pathlib.Path] = {}
 
 _CONFIG_TYPES: dict[str, type] = {
@@ -53,7 +53,10 @@ _CONFIG_TYPES: dict[str, type] = {
     "max_length_tokens": int,
     "fingerprint": str,
 }
-_SAFETENSORS_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+_SAFETENSORS_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+# Name of a parameter -> shape and dtype.
+Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +67,9 @@ class ModelSpec:
         family: model family, a key of `models.registry`.
         module: the Linen module built from `config["encoder"]`.
         params: nested dict of NumPy arrays, checked against the module.
-        vocab: the vocabulary with the preprocessing of training.
-        specials: special tokens in front of and behind a sentence, (("bos",), ("eos",)).
-        max_length_tokens: longest input in tokens, specials included.
+        vocab: the vocabulary, with the preprocessing used in training.
+        specials: special tokens before and after a sentence, (("bos",), ("eos",)).
+        max_length_tokens: longest input in tokens, special tokens included.
         dim: embedding size.
         languages: codes of the languages the encoder was trained on.
         fingerprint: hex digest over everything that determines a vector.
@@ -86,17 +89,16 @@ class ModelSpec:
 
 
 def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
-    """Finds the model directory a user means.
+    """Finds a model directory.
 
     Args:
         name_or_path: a model directory, a workdir with an `encoder/`, or a shipped name.
 
     Returns:
-        A directory that holds a `config.json` and an `encoder.safetensors`, or one of them: a
-        directory with only one is left for `load_model` to explain.
+        A directory that looks like a model directory; `load_model` checks it.
 
     Raises:
-        ValueError: if there is no such model; lists what is possible.
+        ValueError: if there is no such model; says what is possible.
     """
     name = os.fspath(name_or_path)
     path = pathlib.Path(name)
@@ -109,12 +111,12 @@ def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
     if path.is_dir():
         found = f"is a directory with neither {PARAMS_FILE} nor encoder/{PARAMS_FILE}"
         if (path / "checkpoints").is_dir():
-            found += "; its training has not exported an encoder yet, run xling train again"
+            found += "; training has not exported an encoder yet, run xling train again"
     else:
         found = "no such directory"
     shipped = ", ".join(sorted(SHIPPED)) or "none"
     raise ValueError(
-        f"{name}: {found}; give a model directory, a workdir of xling train, "
+        f"{name}: {found}; use a model directory, a workdir of xling train, "
         f"or the name of a shipped encoder ({shipped})"
     )
 
@@ -135,18 +137,17 @@ def save_model(
     """Writes a model directory; it appears whole or not at all.
 
     Args:
-        directory: where to write. The parent must exist or be creatable.
+        directory: where to write; its parents are created.
         family: model family, a key of `models.registry`.
-        encoder_args: constructor arguments for `registry.build_encoder`, JSON values;
-            `vocab_size` may be left out when the table has exactly `vocab.size` rows.
+        encoder_args: arguments of `registry.build_encoder`, JSON values; `vocab_size` may be left
+            out if the table has exactly `vocab.size` rows.
         params: nested dict of the encoder's parameters (NumPy or JAX arrays), fully addressable.
         vocab: the vocabulary used in training.
         languages: codes of the training languages.
-        max_length_tokens: longest input in tokens, specials included; longer ones are cut.
-        training: a JSON-compatible summary of the training run, kept in `config.json` and shown
-            in the model card.
+        max_length_tokens: longest input in tokens, special tokens included; longer ones are cut.
+        training: JSON-compatible summary of the training, for `config.json` and the model card.
         results: measured values for the model card, `eval_name/metric` to number.
-        overwrite: replace a model directory that is there. Anything else is never replaced.
+        overwrite: replace an existing model directory; other directories are never replaced.
 
     Returns:
         The fingerprint: a hex digest over everything that determines a vector.
@@ -155,18 +156,16 @@ def save_model(
         ValueError: if the parameters do not fit the module, or `directory` is something else.
         FileExistsError: if `directory` exists, is not empty and `overwrite` is False.
     """
+    from xling_jax.models import registry
+
     directory = pathlib.Path(directory)
     _check_replaceable(directory, overwrite)
     encoder_args = {"vocab_size": vocab.size, **encoder_args}
     specials = registry.encoder_specials(family)
-    module = registry.build_encoder(family, **encoder_args)
-    expected, dim = _expected_params(module)
-    flat = {name: np.asarray(value) for name, value in _flatten(params)}
-    _check_names_and_shapes(
-        {name: (value.shape, str(value.dtype)) for name, value in flat.items()},
-        expected,
-        "params",
-    )
+    _, expected, dim = _build(family, encoder_args)
+    flat = _flatten(params)
+    found = {name: (value.shape, str(value.dtype)) for name, value in flat.items()}
+    _check_names_and_shapes(found, expected, "params")
     config = {
         "format_version": FORMAT_VERSION,
         "family": family,
@@ -194,9 +193,11 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
         The module, its parameters and the vocabulary.
 
     Raises:
-        ValueError: if a file is missing, cut, from a newer version, or disagrees with another;
-            names the file, the rule and the value found.
+        ValueError: if a file is missing, truncated, from a newer version, or disagrees with
+            another; names the file, the rule and the value found.
     """
+    from xling_jax.models import registry
+
     directory = pathlib.Path(directory)
     for name in (CONFIG_FILE, PARAMS_FILE):
         if not (directory / name).is_file():
@@ -206,11 +207,10 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     vocab = read_vocab(directory, config["preprocessing"])
     try:
         specials = registry.encoder_specials(config["family"])
-        module = registry.build_encoder(config["family"], **config["encoder"])
-        expected, dim = _expected_params(module)
+        module, expected, dim = _build(config["family"], config["encoder"])
     except (TypeError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{config_path}: describes no encoder we can build: {reason}") from error
+        raise ValueError(f"{config_path}: describes no known encoder: {reason}") from error
     for key, built in (("specials", [list(names) for names in specials]), ("dim", dim)):
         if config[key] != built:
             raise ValueError(f"{config_path}: {key}={config[key]!r}; the encoder has {built!r}")
@@ -222,13 +222,13 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     flat = _read_params(directory / PARAMS_FILE, expected)
     if _fingerprint(config, flat, vocab) != config["fingerprint"]:
         raise ValueError(
-            f"{directory}: the fingerprint in {CONFIG_FILE} is not that of {PARAMS_FILE} and "
-            f"the vocabulary; a file was changed or comes from another model, export it again"
+            f"{directory}: the fingerprint in {CONFIG_FILE} does not match {PARAMS_FILE} and the "
+            "vocabulary; a file was changed or comes from another model, export it again"
         )
     return ModelSpec(
         family=config["family"],
         module=module,
-        params=flax.traverse_util.unflatten_dict(flat, sep="/"),
+        params=_unflatten(flat),
         vocab=vocab,
         specials=specials,
         max_length_tokens=config["max_length_tokens"],
@@ -239,36 +239,45 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     )
 
 
-def _flatten(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return iter(sorted(flax.traverse_util.flatten_dict(dict(params), sep="/").items()))
+def _build(family: str, encoder_args: Mapping[str, Any]) -> tuple[nn.Module, Shapes, int]:
+    """Builds the module of an encoder; also returns the shapes of its parameters, and its dim."""
+    from xling_jax.encode.device_batches import parameter_shapes
+    from xling_jax.models import registry
+
+    module = registry.build_encoder(family, **encoder_args)
+    return module, *parameter_shapes(module)
 
 
-def _expected_params(module: nn.Module) -> tuple[dict[str, tuple[tuple[int, ...], str]], int]:
-    """Returns {name: (shape, dtype)} of the module's parameters, and the embedding size."""
-
-    def run(key: jax.Array, tokens: jax.Array) -> tuple[Any, jax.Array]:
-        embeddings, variables = module.init_with_output(key, tokens, deterministic=True)
-        return variables["params"], embeddings
-
-    tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    params, embeddings = jax.eval_shape(run, jax.random.key(0), tokens)
-    shapes = {name: (value.shape, str(value.dtype)) for name, value in _flatten(params)}
-    return shapes, int(embeddings.shape[-1])
+def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
+    """{"a": {"b": array}} to {"a/b": array}, sorted."""
+    flat = {}
+    for name, value in sorted(params.items()):
+        nested = isinstance(value, Mapping)
+        flat |= (
+            _flatten(value, f"{prefix}{name}/") if nested else {prefix + name: np.asarray(value)}
+        )
+    return flat
 
 
-def _check_names_and_shapes(
-    found: Mapping[str, tuple[tuple[int, ...], str]],
-    expected: Mapping[str, tuple[tuple[int, ...], str]],
-    where: str,
-) -> None:
-    missing = sorted(expected.keys() - found.keys())
-    unknown = sorted(found.keys() - expected.keys())
-    if missing or unknown:
-        parts = []
-        if missing:
-            parts.append(f"{len(missing)} are missing, first {missing[0]}")
-        if unknown:
-            parts.append(f"{len(unknown)} are unknown, first {unknown[0]}")
+def _unflatten(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """{"a/b": array} to {"a": {"b": array}}."""
+    params: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, last = name.split("/")
+        place = params
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return params
+
+
+def _check_names_and_shapes(found: Shapes, expected: Shapes, where: str) -> None:
+    wrong = {
+        "missing": sorted(expected.keys() - found.keys()),
+        "unknown": sorted(found.keys() - expected.keys()),
+    }
+    if any(wrong.values()):
+        parts = [f"{len(ns)} are {kind}, first {ns[0]}" for kind, ns in wrong.items() if ns]
         raise ValueError(
             f"{where}: must hold the encoder's {len(expected)} parameters; {'; '.join(parts)}"
         )
@@ -284,7 +293,7 @@ def _read_config(path: pathlib.Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: is not valid JSON: {error}") from error
+        raise ValueError(f"{path}: not valid JSON: {error}") from error
     version = config.get("format_version") if isinstance(config, dict) else None
     if not isinstance(version, int):
         raise ValueError(f"{path}: has no format_version; it is not the config of a model")
@@ -300,28 +309,25 @@ def _read_config(path: pathlib.Path) -> dict[str, Any]:
     return config
 
 
-def _read_params(
-    path: pathlib.Path, expected: Mapping[str, tuple[tuple[int, ...], str]]
-) -> dict[str, np.ndarray]:
-    dtypes = {short: name for name, short in _SAFETENSORS_DTYPES.items()}
+def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             found = {}
             for name in file.keys():  # noqa: SIM118, safe_open is no mapping
                 tensor = file.get_slice(name)
                 dtype = tensor.get_dtype()
-                found[name] = (tuple(tensor.get_shape()), dtypes.get(dtype, dtype))
+                found[name] = (tuple(tensor.get_shape()), _SAFETENSORS_DTYPES.get(dtype, dtype))
             _check_names_and_shapes(found, expected, str(path))
             return {name: file.get_tensor(name) for name in sorted(found)}
     except safetensors.SafetensorError as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: is cut or damaged ({reason}); export it again") from error
+        raise ValueError(f"{path}: truncated or damaged ({reason}); export it again") from error
 
 
 def _fingerprint(
     config: Mapping[str, Any], flat: Mapping[str, np.ndarray], vocab: Vocabulary
 ) -> str:
-    """Digests all that determines a vector: parameters, vocabulary, sizes, specials, length."""
+    """Digests what determines a vector: parameters, vocabulary, sizes, specials, length."""
     keys = ("family", "encoder", "preprocessing", "specials", "max_length_tokens")
     plain = json.dumps({key: config[key] for key in keys}, sort_keys=True)
     digest = hashlib.sha256(plain.encode())
@@ -335,16 +341,14 @@ def _fingerprint(
 def _versions() -> dict[str, str]:
     return {
         "xling_jax": xling_jax.__version__,
-        "jax": jax.__version__,
-        "flax": flax.__version__,
-        "numpy": np.__version__,
+        **{name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")},
         "python": platform.python_version(),
     }
 
 
 def _check_replaceable(directory: pathlib.Path, overwrite: bool) -> None:
     if directory.exists() and not directory.is_dir():
-        raise ValueError(f"{directory}: is a file; name a directory for the model")
+        raise ValueError(f"{directory}: is a file; choose a directory for the model")
     if not directory.is_dir() or not any(directory.iterdir()):
         return
     if not overwrite:
@@ -352,7 +356,7 @@ def _check_replaceable(directory: pathlib.Path, overwrite: bool) -> None:
     if not (directory / CONFIG_FILE).exists() or not (directory / PARAMS_FILE).exists():
         raise ValueError(
             f"{directory}: only a model directory or an empty one is replaced; "
-            f"this one holds no {CONFIG_FILE} and {PARAMS_FILE}; name another"
+            f"this one has no {CONFIG_FILE} and {PARAMS_FILE}; choose another"
         )
 
 
@@ -371,9 +375,9 @@ def _write_whole(
             safetensors.numpy.save_file(contiguous, fresh / PARAMS_FILE)
         except safetensors.SafetensorError as error:
             raise OSError(f"{directory}: the model could not be written: {error}") from error
-        # safetensors makes files that only their owner can read.
+        # safetensors creates files that only their owner can read.
         shutil.copymode(fresh / CONFIG_FILE, fresh / PARAMS_FILE)
         write_vocab(vocab, fresh)
         num_params = sum(value.size for value in flat.values())
-        card = model_card(config, num_params=num_params, vocab_size=vocab.size, results=results)
+        card = model_card(config, num_params=num_params, vocab=vocab, results=results)
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")

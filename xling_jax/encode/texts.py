@@ -1,4 +1,4 @@
-"""From input text to token windows: checks, sentences of documents, windows, tokens, counts."""
+"""Input text to windows of tokens, with counts."""
 
 import dataclasses
 import itertools
@@ -9,20 +9,20 @@ import numpy as np
 
 from xling_jax.text.vocabularies import Vocabulary
 
-# Bounds the memory of a window of long texts.
+# Limits the memory of a window of long texts.
 _WINDOW_CHARACTERS = 8_000_000
 
 
 @dataclasses.dataclass
 class EncodeStats:
-    """What happened to the input; counts add up over calls.
+    """Counts of the input, summed over calls.
 
     Attributes:
         num_sentences: sentences encoded.
-        num_empty: sentences without a token; their vector is that of the special tokens alone.
+        num_empty: sentences without tokens, whose vector is that of the special tokens.
         num_truncated: sentences cut to `max_length_tokens`.
-        num_tokens: tokens computed on, special tokens included.
-        num_padded_tokens: the same with padding.
+        num_tokens: tokens encoded, special tokens included.
+        num_padded_tokens: tokens encoded, padding included, too.
     """
 
     num_sentences: int = 0
@@ -38,14 +38,14 @@ class EncodeStats:
 
 
 class TokenWindow(NamedTuple):
-    """Tokenised sentences, in input order: one flat array instead of 32k small ones."""
+    """Tokenized sentences in input order, as one array instead of many small ones."""
 
-    tokens: np.ndarray  # [sum of lengths] int32, specials included
+    tokens: np.ndarray  # [sum of lengths] int32, special tokens included
     offsets: np.ndarray  # [sentences + 1] int64
 
 
 def text_windows(sentences: Iterable[str], num_sentences: int) -> Iterator[list[str]]:
-    """Cuts a stream into lists of at most `num_sentences`, fewer when they are long, never none."""
+    """Yields lists of at most `num_sentences` from a stream, fewer if they are long."""
     stream = iter(sentences)
     while True:
         window: list[str] = []
@@ -63,17 +63,17 @@ def text_windows(sentences: Iterable[str], num_sentences: int) -> Iterator[list[
 def tokenize(
     texts: Sequence[str], vocab: Vocabulary, prefix: np.ndarray, suffix: np.ndarray, room: int
 ) -> tuple[TokenWindow, EncodeStats]:
-    """Tokenises texts and puts special tokens around them.
+    """Tokenizes texts and adds special tokens around them.
 
     Args:
         texts: at least one.
         vocab: text to ids.
-        prefix: [any] int32, ids in front of each text.
-        suffix: [any] int32, ids behind each text.
-        room: ids kept of each text; the rest is cut off.
+        prefix: [any] int32, ids before each text.
+        suffix: [any] int32, ids after each text.
+        room: most ids of a text; the rest is cut off.
 
     Returns:
-        The tokens, and the counts but for padding.
+        The tokens, and the counts except those of padding.
     """
     ids, lengths = vocab.encode_flat(texts)
     kept = np.minimum(lengths, room)
