@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from xling_jax.files.whole import atomic_directory
+from xling_jax.files.whole import whole_directory
 
 _logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def build_mldoc(
     archives: dict[Path, zipfile.ZipFile] = {}
     counts = {}
     try:
-        with atomic_directory(Path(output).expanduser()) as directory:
+        with whole_directory(Path(output).expanduser()) as directory:
             for name, each in entries.items():
                 rows = [_read_document(places[entry], archives, clean) for entry in each]
                 text = "".join(f"{label}\t{document}\n" for label, document in rows)
