@@ -38,7 +38,7 @@ def write_corpus(directory: Path, rows: int, vocab_size: int) -> None:
 
 def open_pairs(directory: str, config, pairs: list[str]):
     """The library's batches over a directory of token shards."""
-    from xling_jax.train.pairs import open_batches
+    from xling_jax.train.batches import open_batches
 
     data = config.data
     return open_batches(
@@ -62,7 +62,7 @@ def count_tokens(batch) -> int:
 
 def serve_reader(batches, reader: str, num_batches: int) -> None:
     """Serves turns of `num_batches` batches each."""
-    from xling_jax.train.pairs import read_batches
+    from xling_jax.train.batches import read_batches
 
     starts = itertools.count(0, num_batches)
 

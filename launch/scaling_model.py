@@ -112,11 +112,11 @@ def make_update(name: str, rows: int) -> Update:
     from flax.traverse_util import flatten_dict
 
     from xling_jax.cli.common import load_config
-    from xling_jax.cli.dry_run import abstract_batch
     from xling_jax.train import flops
+    from xling_jax.train.batches import training_directions
     from xling_jax.train.batching import Bucket
     from xling_jax.train.build import build, init_params
-    from xling_jax.train.pairs import training_directions
+    from xling_jax.train.dry_run import abstract_batch
     from xling_jax.train.state import count_parameters
 
     config = load_config(f"configs/{name}")

@@ -14,6 +14,7 @@ from xling_jax.losses.token_distribution import (
     LABEL_TOKENS,
     OVERLAPS,
     TASKS,
+    Labels,
     Masked,
     label_distributions,
     mask_one_token,
@@ -246,7 +247,7 @@ def arrays():
 
 
 def loss(hidden, table, ids, label_weights, weights, bias, **settings):
-    arrays = (hidden, table, ids, label_weights, weights)
+    arrays = (hidden, table, Labels(ids, label_weights), weights)
     return token_distribution_kl(*arrays, output_bias=bias, **{"vocab_size": VOCAB} | settings)
 
 
@@ -279,7 +280,8 @@ def test_value_and_gradients_equal_the_formula(arrays, chunks):
 
 def test_without_gradient_jit_bias_and_row_weights_the_value_is_the_formula(arrays):
     hidden, table, ids, label_weights, weights, bias = arrays
-    values = token_distribution_kl(hidden, table, ids, label_weights, vocab_size=VOCAB)
+    labels = Labels(ids, label_weights)
+    values = token_distribution_kl(hidden, table, labels, vocab_size=VOCAB)
     plain = (hidden, table, ids, label_weights, np.ones_like(weights), np.zeros_like(bias))
     np.testing.assert_allclose(values, reference(*plain)[:2], rtol=1e-6)
 

@@ -2,11 +2,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from xling_jax.cli.dry_run import abstract_batch
 from xling_jax.config import default_config
 from xling_jax.models.registry import build_encoder
 from xling_jax.train import flops, loop
 from xling_jax.train.batching import Bucket
+from xling_jax.train.dry_run import abstract_batch
 from xling_jax.train.flops import matmul_flops
 
 B, T, D, F, L, V = 32, 32, 1024, 4096, 6, 50_000

@@ -6,6 +6,7 @@ the encoder, or of both. Labels are few ids with weights, never an array over th
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from jax.typing import ArrayLike
 
 from xling_jax.losses.fused_softmax import fused_loss, output_softmax
 
-TASKS = ("mlm", "smlm", "xtr", "mlm+xtr", "ugt")
+TASKS = ("mlm", "smlm", "xtr", "ugt")
 DUPLICATES = ("once", "count", "renormalize")
 OVERLAPS = ("overwrite", "add")
 LABEL_TOKENS = ("original", "masked")
@@ -37,15 +38,18 @@ class Masked(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """Label distributions, q(ids) = weights and 0 elsewhere.
+    """Label distributions, q(ids) = weights and 0 elsewhere; `add_labels` puts several together.
 
     Attributes:
         ids: [batch, k] int32.
         weights: [batch, k] float32, 0 where the id is of no account.
+        scales: [k] float32 or a number, the weight of the distribution that an entry belongs to,
+            which is a factor of its weights.
     """
 
     ids: jax.Array
     weights: jax.Array
+    scales: ArrayLike = 1.0
 
 
 def mask_one_token(
@@ -139,12 +143,11 @@ def label_distributions(
 ) -> tuple[Labels, Labels]:
     """What either side of each pair shall predict.
 
-        xtr      q(w) = N_w / ‖S'‖ for w in the other sentence S'                      (Eq. 3)
-        mlm      q(w_t) = 1 for the side in which w_t is hidden, nothing for the other one
-        smlm     q(w_t) = 1 for both sides                                             (Eq. 1)
-        mlm+xtr  entries of both distributions, so that both losses are added
-        ugt      ½ at w_t and N_w / (2 ‖S'‖) for w in S' for the side in which w_t is hidden,
-                 Eq. 3 for the other one, and for both where nothing is hidden         (Eq. 4)
+        xtr   q(w) = N_w / ‖S'‖ for w in the other sentence S'                      (Eq. 3)
+        mlm   q(w_t) = 1 for the side in which w_t is hidden, nothing for the other one
+        smlm  q(w_t) = 1 for both sides                                             (Eq. 1)
+        ugt   ½ at w_t and N_w / (2 ‖S'‖) for w in S' for the side in which w_t is hidden,
+              Eq. 3 for the other one, and for both where nothing is hidden         (Eq. 4)
 
     A pair with an empty side, a row of padding among them, has weight nowhere.
 
@@ -164,8 +167,8 @@ def label_distributions(
 
     Returns:
         Labels of source and target: k is 1 for `mlm` and `smlm`, else the other side's length, and
-        one more where the hidden token has an entry. Each id has a weight once in a row, but twice
-        in `mlm+xtr` if w_t is in S'. Weights of a row sum to at most 1 (2 in `mlm+xtr`).
+        one more where the hidden token has an entry. Each id has a weight once in a row. Weights of
+        a row sum to at most 1.
 
     Raises:
         ValueError: for an unknown option, or without `masked` where the task needs it.
@@ -195,21 +198,31 @@ def label_distributions(
             here = hidden if task == "smlm" else hidden & (masked.side == side)
             if task == "ugt":
                 labels = _unified_labels(labels, token, here, overlap)
-            elif task == "mlm+xtr":
-                labels = _append(labels, token, here[:, None].astype(jnp.float32))
             else:
                 labels = Labels(token[:, None], here[:, None].astype(jnp.float32))
         result.append(Labels(labels.ids, jnp.where(kept, labels.weights, 0)))
     return tuple(result)
 
 
-def _chunk_loss(hidden, table, bias, ids, label_weights, row_weights, *, vocab_size, with_gradient):
+def add_labels(labels: Sequence[tuple[float, Labels]]) -> Labels:
+    """Label distributions of several tasks side by side, so that their losses are added.
+
+    Args:
+        labels: weight of each task's loss, and its labels.
+    """
+    rows = zip(*((ls.ids, ls.weights * w, jnp.full(ls.ids.shape[1:], w)) for w, ls in labels))
+    return Labels(*(jnp.concatenate(arrays, axis=-1) for arrays in rows))
+
+
+def _chunk_loss(
+    hidden, table, bias, ids, label_weights, label_scales, row_weights, *, vocab_size, with_gradient
+):
     """KL and cross-entropy of one chunk and, on demand, the gradient by its logits."""
     softmax = output_softmax(hidden, table, bias, vocab_size)
     logits = jnp.take_along_axis(softmax.logits, ids, axis=1)
     total = label_weights.sum(1)
     # q log q is 0 at q = 0.
-    log_label = jnp.log(jnp.where(label_weights > 0, label_weights, 1))
+    log_label = jnp.log(jnp.where(label_weights > 0, label_weights / label_scales, 1))
     cross_entropy = total * softmax.log_normalizer - (label_weights * logits).sum(1)
     divergence = cross_entropy + (label_weights * log_label).sum(1)
     sums = ((row_weights * divergence).sum(), (row_weights * cross_entropy).sum())
@@ -223,8 +236,7 @@ def _chunk_loss(hidden, table, bias, ids, label_weights, row_weights, *, vocab_s
 def token_distribution_kl(
     hidden: jax.Array,
     output_table: jax.Array,
-    label_ids: jax.Array,
-    label_weights: jax.Array,
+    labels: Labels,
     row_weights: ArrayLike | None = None,
     *,
     output_bias: jax.Array | None = None,
@@ -244,9 +256,8 @@ def token_distribution_kl(
         hidden: [batch, width], from the sentence vectors.
         output_table: [rows, width] float32; rows beyond `vocab_size` are padding for the hardware
             and take no part in the softmax.
-        label_ids: [batch, k] int32, below `vocab_size` wherever they have a weight. Two entries of
-            a row with the same id count as two distributions, whose divergences are added.
-        label_weights: [batch, k] float32, q, a constant.
+        labels: q, a constant; ids below `vocab_size` wherever they have a weight. Two entries of a
+            row with the same id count as two distributions, whose divergences are added.
         row_weights: [batch] bool or float; None for 1.
         output_bias: [rows] float32; None for none.
         vocab_size: V; all rows if None.
@@ -267,8 +278,9 @@ def token_distribution_kl(
         )
     row_weights = jnp.asarray(1.0 if row_weights is None else row_weights, jnp.float32)
     targets = (
-        label_ids,
-        label_weights.astype(jnp.float32),
+        labels.ids,
+        labels.weights.astype(jnp.float32),
+        jnp.broadcast_to(jnp.asarray(labels.scales, jnp.float32), labels.ids.shape),
         jnp.broadcast_to(row_weights, hidden.shape[:1]),
     )
     loss = functools.partial(_chunk_loss, vocab_size=int(vocab_size))

@@ -11,33 +11,36 @@ from jax.extend import backend
 from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
 
+from xling_jax import options
 from xling_jax.models.layers import padded_vocab_size
+from xling_jax.models.registry import DECODERS, ENCODERS
 from xling_jax.train import flops
-from xling_jax.train.batching import Bucket, make_buckets
-from xling_jax.train.build import build, compute_dtype, init_params
-from xling_jax.train.check import check_batch_multiple
+from xling_jax.train.batches import DataSettings
+from xling_jax.train.batching import Bucket
+from xling_jax.train.build import VocabFacts, build_objective, compute_dtype, init_params
+from xling_jax.train.check import ASSUMED_EPOCH, check_batch_multiple
 from xling_jax.train.collectives import read_collectives, summary
+from xling_jax.train.durations import resolve_schedule, run_length
 from xling_jax.train.memory import Memory, state_memory, update_memory, whole_bytes
 from xling_jax.train.mesh import AXES, make_mesh
 from xling_jax.train.objective import LossFn
 from xling_jax.train.optimizer import make_optimizer, make_schedule
-from xling_jax.train.pairs import training_directions
 from xling_jax.train.state import TrainState, abstract_state, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 
 _GIB = 2**30
-_IDS = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
 
 
 def published_count(config: ConfigDict) -> int:
     """Parameters as the papers count: two LSTM biases, unused projections, no padding rows."""
-    vocab_size = config.vocab.size
-    copy = config.copy_and_resolve_references().unlock()
-    for side in (copy.encoder, copy.decoder):
-        if "published_parameters" in side:
-            side.published_parameters = True
-    copy.encoder.vocab_multiple = copy.decoder.vocab_multiple = 1
-    model, _ = build(copy, vocab_size, _IDS)
+    copy = ConfigDict(config.to_dict())
+    for side, table in (("encoder", ENCODERS), ("decoder", DECODERS), ("head", None)):
+        if side not in copy:
+            continue
+        copy[side].vocab_multiple = 1
+        if table and "published_parameters" in options.defaults(table[copy[side].family]):
+            copy[side].published_parameters = True
+    model = build_objective(copy, VocabFacts(copy.vocab.size)).setting.model
     return count_parameters(jax.eval_shape(init_params(model), jax.random.key(0)))
 
 
@@ -58,16 +61,14 @@ def describe(config: ConfigDict) -> str:
     """
     pretended = _pretend_devices(config)
     mesh = make_mesh(**config.mesh)
-    check_batch_multiple(config)
-    buckets = make_buckets(
-        config.data.bucket_lengths,
-        config.data.max_tokens,
-        config.data.batch_multiple,
-        config.data.batch_size,
-    )
-    directions = training_directions(config.data.pairs, config.data.both_directions)
-    model, loss_fn = build(config, config.vocab.size, _IDS, num_devices=mesh.size)
-    optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
+    data = options.build(DataSettings, config.data, "data")
+    check_batch_multiple(data.batch_multiple)
+    buckets, directions = data.buckets(), data.directions()
+    objective = build_objective(config, VocabFacts(config.vocab.size), mesh.size)
+    model = objective.setting.model
+    total = run_length(config.train, ASSUMED_EPOCH)
+    schedule = make_schedule(**resolve_schedule(config.schedule, ASSUMED_EPOCH, total))
+    optimizer = make_optimizer(schedule=schedule, **config.optimizer)
     _, shapes = abstract_state(init_params(model), optimizer, config.seed)
 
     lines = [json.dumps(config.to_dict(), indent=2, ensure_ascii=False), ""]
@@ -81,13 +82,13 @@ def describe(config: ConfigDict) -> str:
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(str(direction) for direction in directions)}",
-        f"micro-batches     {config.data.accumulation_steps} per update, up to "
-        f"{max(map(math.prod, buckets)) * config.data.accumulation_steps:,} padded tokens a side",
+        f"micro-batches     {data.accumulation_steps} per update, up to "
+        f"{max(map(math.prod, buckets)) * data.accumulation_steps:,} padded tokens a side",
     ]
     both = any(direction.both for direction in directions)
-    lines += _flops(config, loss_fn, shapes, buckets, both)
-    compiled = compile_update(config, mesh, loss_fn, optimizer, shapes, buckets[-1], both)
-    memory = update_memory(mesh, shapes, compiled, config.data.accumulation_steps > 1)
+    lines += _flops(data, objective, shapes, buckets, both)
+    compiled = compile_update(config, mesh, objective, optimizer, shapes, buckets[-1], both)
+    memory = update_memory(mesh, shapes, compiled, data.accumulation_steps > 1)
     lines += _memory(config, mesh, shapes, memory, buckets[-1])
     lines += _collectives(mesh, compiled)
     return "\n".join(lines)
@@ -105,15 +106,13 @@ def _pretend_devices(config: ConfigDict) -> bool:
     return True
 
 
-def _flops(config, loss_fn, shapes, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
+def _flops(data, loss_fn, shapes, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
     """Lines on every bucket's FLOPs."""
     lines = ["", "bucket length   rows   tokens a side   TFLOP per micro-batch"]
-    gradient = jax.grad(lambda p, b, k: loss_fn(p, b, k, True)[0])
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    counts = []
+    flops_of, counts = flops.FlopsByShape(loss_fn, shapes.params), []
     for bucket in buckets:
-        count = flops.matmul_flops(gradient, shapes.params, abstract_batch(bucket, both), key)
-        counts.append(count * config.data.accumulation_steps / 1e12)
+        count = flops_of(abstract_batch(bucket, both))
+        counts.append(count * data.accumulation_steps / 1e12)
         tokens = bucket.length * bucket.batch_size
         lines.append(
             f"{bucket.length:13,} {bucket.batch_size:6,} {tokens:15,} {count / 1e12:23.3f}"

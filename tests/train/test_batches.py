@@ -5,7 +5,7 @@ import pytest
 
 from tests.train.synthetic import LANGUAGES, write_corpus
 from xling_jax.corpora.shards import PairTokens
-from xling_jax.train.pairs import (
+from xling_jax.train.batches import (
     Direction,
     open_batches,
     plan_summary,
