@@ -7,9 +7,9 @@ L = L_UGT + 2 · L_align + 2 · L_sim (Eq. 7).
 Reproduces   With UGT alone (`:objective=ugt`): Table 3, MLDoc accuracy en→fr 85.1, fr→en 82.4
              (mean of the four pairs 81.4). With UGT and both contrastive losses (`:objective=all`,
              default): Table 4, retrieval P@1 of 2,000 queries in 200,000, 90.2 and 90.8 (mean
-             88.8). The paper's tables mix the two models. `:objective=` also takes mlm, smlm, xtr, mlm+xtr
-             (Table 6) and ugt+align (Table 7), `:layers=` any depth (Table 5). Expect within 2
-             points.
+             88.8). The paper's tables mix the two models. `:objective=` also takes mlm, smlm, xtr,
+             mlm+xtr (Table 6) and ugt+align (Table 7), `:layers=` any depth (Table 5). Expect
+             within 2 points.
 Data         ParaCrawl v5, en-fr (37.8 million pairs; de 29.6, es 32.8, it 17.3), 12 epochs (30 for
              it).
 Hardware     One Titan X Pascal, under 10 days; 24 minutes for 10,000 updates on a V100 (paper).

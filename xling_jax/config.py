@@ -157,33 +157,38 @@ def _make_room(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
     another unit, an entry of a mapping.
 
     Returns:
-        The overrides that are left: a duration of 0 in a unit that the config does not use says
-        nothing.
+        The overrides that are left: a duration of 0 beside one in another unit says nothing.
     """
     from xling_jax.train.durations import split_unit
 
+    values = {
+        word.removeprefix("--config.").partition("=")[0]: _literal(word.partition("=")[2])
+        for word in overrides
+    }
+    lengths = {split_unit(key)[0] for key, value in values.items() if value != 0}
     left = []
-    for word in overrides:
-        key, _, text = word.removeprefix("--config.").partition("=")
-        section, *path, last = key.split(".")
-        if not path and section == last or section not in _SECTIONS:
+    for word, (key, value) in zip(overrides, values.items()):
+        section, *path = key.split(".")
+        if not path or section not in _SECTIONS:
             left.append(word)
             continue
+        *path, last = path
         part = config[section] if section in config else _add(config, section)
-        if section == "objective" and path and path[0] not in part:
-            _add(part, path[0])
-        is_entry = len(path) > (1 if section == "objective" else 0)
-        for step in path:
-            part = part.get(step) if isinstance(part, ConfigDict) else None
-        if isinstance(part, ConfigDict) and last not in part:
+        for name in path:
+            part = part[name] if name in part else _add(part, name)
+            if not isinstance(part, ConfigDict):
+                break
+        else:
             bare, unit = split_unit(last)
-            others = [key for key in part if unit and split_unit(key)[0] == bare]
-            if others and _literal(text) == 0:
+            others = [k for k in part if unit and k != last and split_unit(k)[0] == bare]
+            if unit and value == 0 and (others or split_unit(key)[0] in lengths):
                 continue
             for other in others:
                 del part[other]
-            if unit or is_entry or section in ("optimizer", "schedule", "decoder", "evaluation"):
-                part[last] = _literal(text)
+            is_entry = len(path) > (section == "objective")
+            own = section in ("optimizer", "schedule", "decoder", "evaluation")
+            if last not in part and (unit or is_entry or own):
+                part[last] = value
         left.append(word)
     return left
 
@@ -231,6 +236,7 @@ def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
     from xling_jax.models.dual import TokenDistributionHead
     from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
     from xling_jax.train.batches import DataSettings
+    from xling_jax.train.durations import in_steps
     from xling_jax.train.mesh import make_mesh
     from xling_jax.train.objective import ObjectiveSettings, parse_objective
     from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
@@ -277,7 +283,10 @@ def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
     for name, find in (("optimizer", find_optimizer), ("schedule", find_schedule)):
         if "name" not in config[name]:
             raise ValueError(f"config.{name}.name is missing")
-        find(config[name].name)
+        given = {in_steps(key): value for key, value in config[name].items() if key != "name"}
+        for extra in ("clip_global_norm", "l2_penalty") if name == "optimizer" else ():
+            given.pop(extra, None)
+        options.check(find(config[name].name), given, name, partial=True)
     for name in ("clip_global_norm", "l2_penalty"):
         config.optimizer[name] = config.optimizer.get(name, options.defaults(make_optimizer)[name])
 

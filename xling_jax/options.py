@@ -62,13 +62,21 @@ def _passed_on(target: Callable) -> dict[str, Any]:
     }
 
 
-def check(target: Callable, settings: Mapping[str, Any], where: str, **supplied: Any) -> None:
+def check(
+    target: Callable,
+    settings: Mapping[str, Any],
+    where: str,
+    *,
+    partial: bool = False,
+    **supplied: Any,
+) -> None:
     """Raises ValueError if settings name an option that a target does not have, or lack one.
 
     Args:
         target: a class or function.
         settings: option -> value.
         where: section of the config, for the message.
+        partial: some may still be missing.
         **supplied: arguments that are given beside the settings.
     """
     known = defaults(target, supplied)
@@ -80,7 +88,7 @@ def check(target: Callable, settings: Mapping[str, Any], where: str, **supplied:
                 f"it takes {', '.join(known) or 'none'}"
             )
     for name, default in known.items():
-        if default is REQUIRED and name not in settings:
+        if default is REQUIRED and name not in settings and not partial:
             raise ValueError(f"{where}.{name} is missing; {target.__name__} needs it")
 
 

@@ -121,12 +121,16 @@ def make_optimizer(
         clip_global_norm: largest global norm of the gradient; 0 does not clip.
         l2_penalty: added to the gradient as l2_penalty · parameters, behind clipping (coupled
             weight decay, PyTorch's `weight_decay`).
-        **arguments: of the optimizer (b1, b2, eps, weight_decay, …).
+        **arguments: of the optimizer (b1, b2, eps, weight_decay, …). A `weight_decay` of 0 fits
+            one that has none, so that a command line can replace an optimizer that decays.
 
     Raises:
         ValueError: for an unknown name or argument.
     """
-    optimizer = options.build(find_optimizer(name), arguments, "optimizer", learning_rate=schedule)
+    function = find_optimizer(name)
+    if arguments.get("weight_decay") == 0 and "weight_decay" not in options.defaults(function):
+        del arguments["weight_decay"]
+    optimizer = options.build(function, arguments, "optimizer", learning_rate=schedule)
     before = []
     if clip_global_norm:
         before.append(optax.clip_by_global_norm(clip_global_norm))

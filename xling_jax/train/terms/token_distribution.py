@@ -8,7 +8,6 @@ import jax
 from xling_jax.losses.token_distribution import (
     TASKS,
     Labels,
-    add_labels,
     label_distributions,
     token_distribution_kl,
 )
@@ -51,24 +50,20 @@ class TokenDistribution(Term):
 
     def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs of the divergences of both sides."""
-        labels = []
-        for task in sorted(self.tasks, reverse=True):
-            sides = label_distributions(
-                task,
-                inputs.batch["source_tokens"],
-                inputs.batch["target_tokens"],
-                inputs.masked,
-                pad_id=setting.pad_id,
-                **self.passed_to(label_distributions),
-            )
-            ids, weights = (interleave(*arrays) for arrays in list(zip(*sides))[:2])
-            labels.append((self.tasks[task], Labels(ids, weights)))
-        labels = add_labels(labels)
+        source, target = label_distributions(
+            self.tasks,
+            inputs.batch["source_tokens"],
+            inputs.batch["target_tokens"],
+            inputs.masked,
+            pad_id=setting.pad_id,
+            **self.passed_to(label_distributions),
+        )
         hidden, table, bias = setting.model.apply(
             {"params": inputs.params},
             interleave(inputs.source, inputs.target),
             method="token_distribution",
         )
+        labels = Labels(*map(interleave, source[:2], target[:2]), source.scales)
         limits = self.passed_to(token_distribution_kl)
         limits["max_logits"] *= setting.num_devices
         value, cross_entropy = token_distribution_kl(
