@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.train.synthetic import VOCAB_SIZE, write_corpus
-from xling_jax import options
 from xling_jax.cli import align
 from xling_jax.cli.common import load_config as load_any_config
 from xling_jax.config import ConfigError, find_config, load_config, parse_argument
@@ -17,13 +16,12 @@ from xling_jax.documents import lawdr
 from xling_jax.encode import document_inputs
 from xling_jax.text import splitting
 from xling_jax.train import loop
-from xling_jax.train.batches import DataSettings
-from xling_jax.train.build import VocabFacts, build_objective, compute_dtype, init_params
+from xling_jax.train.build import VocabFacts, build, build_objective, compute_dtype, init_params
 from xling_jax.train.check import check_config
 from xling_jax.train.durations import Epoch, resolve_schedule, run_length
 from xling_jax.train.mesh import make_mesh
-from xling_jax.train.optimizer import make_optimizer, make_schedule
-from xling_jax.train.state import abstract_state, count_parameters
+from xling_jax.train.optimizer import make_schedule
+from xling_jax.train.state import count_parameters
 from xling_jax.train.step import make_steps
 from xling_jax.train.warm_start import put_encoder, put_word_vectors
 
@@ -99,9 +97,7 @@ def test_a_config_holds_what_it_uses_and_builds(argument, terms, shape):
     assert {name for name in config.objective if name not in shared} == terms
     assert ("decoder" in config) == ("translation" in terms)
     assert ("head" in config) == ("token_distribution" in terms)
-    objective = build_objective(config, VocabFacts(config.vocab.size))
-    model = objective.setting.model
-    assert count_parameters(jax.eval_shape(init_params(model), jax.random.key(0))) > 0
+    assert count_parameters(build(config).shapes.params) > 0
 
 
 @pytest.mark.parametrize("argument, terms, shape", CASES)
@@ -166,14 +162,10 @@ SMOKE = (
 def test_a_smoke_config_takes_a_step(argument, tmp_path):
     config = load_config(argument, ["--config.data.reader=numpy"])
     corpus = write_corpus(tmp_path, rows=60, languages=sorted(config.languages))
-    data = options.build(DataSettings, config.data, "data")
-    batches = loop.open_batches(config, data, corpus)
-    objective = build_objective(config, VocabFacts(VOCAB_SIZE))
-    schedule = make_schedule(**resolve_schedule(config.schedule, EPOCH, 8))
-    optimizer = make_optimizer(schedule=schedule, **config.optimizer)
-    init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
-    steps = make_steps(objective, optimizer, make_mesh(), shapes, config.seed)
-    state, sums = steps.train(jax.jit(init)(), batches[0], np.int32(0))
+    batches = loop.open_batches(config, corpus)
+    built = build(config, VocabFacts(VOCAB_SIZE), epoch=EPOCH)
+    steps = make_steps(built.objective, built.optimizer, make_mesh(), built.shapes, config.seed)
+    state, sums = steps.train(jax.jit(built.init)(), batches[0], np.int32(0))
     assert state.step == 1
     assert np.isfinite(sums["gradient_norm"]) and sums["gradient_norm"] > 0
     if "translation_loss" in sums:  # a model that knows nothing yet: about log V per token

@@ -1,4 +1,4 @@
-"""From a config to its objective: model, terms, and what they must know of the vocabulary."""
+"""From a config to everything it describes but data and devices."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -7,11 +7,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from ml_collections import ConfigDict
 
+from xling_jax import options
 from xling_jax.models.registry import CrossLingualModel, build_model, encoder_specials
 from xling_jax.registry import check_choice
+from xling_jax.train.batches import DataSettings
+from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
 from xling_jax.train.objective import Objective, parse_objective
+from xling_jax.train.optimizer import make_optimizer, make_schedule
+from xling_jax.train.settings import TrainSettings
+from xling_jax.train.state import TrainState, abstract_state
 from xling_jax.train.terms.term import Setting, all_reads
 
 COMPUTE_DTYPES = ("auto", "float32", "bfloat16")
@@ -42,6 +49,62 @@ class VocabFacts:
         specials = [i for i in self.special_ids.values() if i is not None]
         maskable[[*self.never_masked, *specials]] = False
         return maskable
+
+
+@dataclasses.dataclass(frozen=True)
+class Build:
+    """What a config describes.
+
+    Attributes:
+        data: how text becomes batches.
+        settings: how long the run is and what happens when, in steps.
+        schedule: the learning rate's arguments, durations in steps.
+        objective: the loss and its model.
+        optimizer: with its schedule.
+        init: makes the initial state.
+        shapes: of that state.
+    """
+
+    data: DataSettings
+    settings: TrainSettings
+    schedule: Mapping[str, Any]
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    init: Callable[[], TrainState]
+    shapes: TrainState
+
+
+# Stands for the length of a pass over data that are not prepared yet.
+ASSUMED_EPOCH = Epoch(steps=10_000.0, examples=1_000_000)
+
+
+def build(
+    config: ConfigDict,
+    vocab: VocabFacts | None = None,
+    *,
+    num_devices: int = 1,
+    epoch: Epoch = ASSUMED_EPOCH,
+) -> Build:
+    """Builds what a config describes; makes no arrays.
+
+    Args:
+        config: completed, see `xling_jax.config`.
+        vocab: that sentences are tokenised with; None for one of the config's size.
+        num_devices: that share a batch.
+        epoch: length of a pass over the data.
+
+    Raises:
+        ValueError: for the first thing that cannot be built.
+    """
+    data = options.build(DataSettings, config.data, "data")
+    total = run_length(config.train, epoch)
+    in_steps = resolve(config.train, "train", epoch, total) | {"total_steps": total}
+    settings = options.build(TrainSettings, in_steps, "train")
+    schedule = resolve_schedule(config.schedule, epoch, total)
+    optimizer = make_optimizer(schedule=make_schedule(**schedule), **config.optimizer)
+    objective = build_objective(config, vocab or VocabFacts(config.vocab.size), num_devices)
+    init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
+    return Build(data, settings, schedule, objective, optimizer, init, shapes)
 
 
 def compute_dtype(name: str) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.extend import backend
 from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
@@ -15,17 +14,13 @@ from xling_jax import options
 from xling_jax.models.layers import padded_vocab_size
 from xling_jax.models.registry import DECODERS, ENCODERS
 from xling_jax.train import flops
-from xling_jax.train.batches import DataSettings
 from xling_jax.train.batching import Bucket
-from xling_jax.train.build import VocabFacts, build_objective, compute_dtype, init_params
-from xling_jax.train.check import ASSUMED_EPOCH, check_batch_multiple
+from xling_jax.train.build import Build, build, compute_dtype
+from xling_jax.train.check import check_batch_multiple
 from xling_jax.train.collectives import read_collectives, summary
-from xling_jax.train.durations import resolve_schedule, run_length
 from xling_jax.train.memory import Memory, state_memory, update_memory, whole_bytes
 from xling_jax.train.mesh import AXES, make_mesh
-from xling_jax.train.objective import LossFn
-from xling_jax.train.optimizer import make_optimizer, make_schedule
-from xling_jax.train.state import TrainState, abstract_state, count_parameters, sharded_shapes
+from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 
 _GIB = 2**30
@@ -40,8 +35,7 @@ def published_count(config: ConfigDict) -> int:
         copy[side].vocab_multiple = 1
         if table and "published_parameters" in options.defaults(table[copy[side].family]):
             copy[side].published_parameters = True
-    model = build_objective(copy, VocabFacts(copy.vocab.size)).setting.model
-    return count_parameters(jax.eval_shape(init_params(model), jax.random.key(0)))
+    return count_parameters(build(copy).shapes.params)
 
 
 def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
@@ -61,15 +55,10 @@ def describe(config: ConfigDict) -> str:
     """
     pretended = _pretend_devices(config)
     mesh = make_mesh(**config.mesh)
-    data = options.build(DataSettings, config.data, "data")
+    built = build(config, num_devices=mesh.size)
+    data, objective, shapes = built.data, built.objective, built.shapes
     check_batch_multiple(data.batch_multiple)
     buckets, directions = data.buckets(), data.directions()
-    objective = build_objective(config, VocabFacts(config.vocab.size), mesh.size)
-    model = objective.setting.model
-    total = run_length(config.train, ASSUMED_EPOCH)
-    schedule = make_schedule(**resolve_schedule(config.schedule, ASSUMED_EPOCH, total))
-    optimizer = make_optimizer(schedule=schedule, **config.optimizer)
-    _, shapes = abstract_state(init_params(model), optimizer, config.seed)
 
     lines = [json.dumps(config.to_dict(), indent=2, ensure_ascii=False), ""]
     count = count_parameters(shapes.params)
@@ -87,7 +76,7 @@ def describe(config: ConfigDict) -> str:
     ]
     both = any(direction.both for direction in directions)
     lines += _flops(data, objective, shapes, buckets, both)
-    compiled = compile_update(config, mesh, objective, optimizer, shapes, buckets[-1], both)
+    compiled = compile_update(config, mesh, built, buckets[-1], both)
     memory = update_memory(mesh, shapes, compiled, data.accumulation_steps > 1)
     lines += _memory(config, mesh, shapes, memory, buckets[-1])
     lines += _collectives(mesh, compiled)
@@ -120,33 +109,24 @@ def _flops(data, loss_fn, shapes, buckets: tuple[Bucket, ...], both: bool) -> li
     return [*lines, "", f"FLOPs per update  {min(counts):,.3f} to {max(counts):,.3f} TFLOP"]
 
 
-def compile_update(
-    config: ConfigDict,
-    mesh: Mesh,
-    loss_fn: LossFn,
-    optimizer: optax.GradientTransformation,
-    shapes: TrainState,
-    bucket: Bucket,
-    both: bool,
-) -> Any:
+def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket, both: bool) -> Any:
     """The compiled step of one bucket that an update takes most often; nothing runs.
 
     Args:
-        config: says whether an update has several micro-batches.
+        config: of the run.
         mesh: whose devices it is for.
-        loss_fn: the objective.
-        optimizer: ends the update.
-        shapes: abstract state.
+        built: what the config describes.
         bucket: shape of the micro-batch.
         both: its pairs are trained in both directions.
 
     Returns:
-        `Steps.train`, or `Steps.more` where there are several micro-batches, compiled.
+        `Steps.train`, or `Steps.more` where an update has several micro-batches, compiled.
     """
-    steps = make_steps(loss_fn, optimizer, mesh, shapes, config.seed)
+    shapes = built.shapes
+    steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
     targets = sharded_shapes(mesh, shapes)
     batch, index = abstract_batch(bucket, both), jax.ShapeDtypeStruct((), jnp.int32)
-    if config.data.accumulation_steps == 1:
+    if built.data.accumulation_steps == 1:
         lowered = steps.train.lower(targets, batch, index)
     else:
         accumulator = jax.eval_shape(steps.first, targets.params, batch, index)

@@ -24,18 +24,16 @@ from xling_jax.train.batches import (
     plan_summary,
     read_batches,
 )
-from xling_jax.train.build import VocabFacts, build_objective, compute_dtype, init_params
+from xling_jax.train.build import VocabFacts, build, compute_dtype
 from xling_jax.train.check import check_batch_multiple
 from xling_jax.train.checkpoint import Checkpoints
-from xling_jax.train.durations import resolve, resolve_schedule, run_length
 from xling_jax.train.identity import identity
 from xling_jax.train.interval import Interval
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import MetricsWriter
 from xling_jax.train.objective import Objective
-from xling_jax.train.optimizer import make_optimizer, make_schedule
 from xling_jax.train.settings import TrainSettings
-from xling_jax.train.state import TrainState, abstract_state, count_parameters, sharded_shapes
+from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import Steps, make_steps
 
 logger = logging.getLogger(__name__)
@@ -113,22 +111,18 @@ def train(
     """
     # 1. Devices, data, durations, model.
     mesh = make_mesh(**config.mesh)
-    data = options.build(DataSettings, config.data, "data")
-    batches = open_batches(config, data, corpus)
-    epoch = batches.epoch(data.accumulation_steps)
-    total = run_length(config.train, epoch)
-    settings = options.build(TrainSettings, resolve(config.train, "train", epoch, total), "train")
-    schedule = resolve_schedule(config.schedule, epoch, total)
-    objective = build_objective(config, corpus.vocab, mesh.size)
-    optimizer = make_optimizer(schedule=make_schedule(**schedule), **config.optimizer)
+    batches = open_batches(config, corpus)
+    epoch = batches.epoch(config.data.accumulation_steps)
+    built = build(config, corpus.vocab, num_devices=mesh.size, epoch=epoch)
+    settings, objective, total = built.settings, built.objective, built.settings.total_steps
 
     # 2. Shapes, then either the newest checkpoint or arrays born on their devices.
-    init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
+    shapes = built.shapes
     targets = sharded_shapes(mesh, shapes)
     prints = corpus.vocab.fingerprint, corpus.fingerprint
     checkpoints = Checkpoints(
         checkpoint_directory or Path(workdir, "checkpoints"),
-        identity(config.to_dict(), schedule, *prints),
+        identity(config.to_dict(), built.schedule, *prints),
         keep_last=settings.keep_last,
         keep_best=settings.keep_best,
         best_metric=settings.best_metric,
@@ -136,7 +130,7 @@ def train(
     with checkpoints:
         if checkpoints.latest_step() is None:
             shardings = jax.tree.map(lambda target: target.sharding, targets)
-            state, start, progress = jax.jit(init, out_shardings=shardings)(), 0, {}
+            state, start, progress = jax.jit(built.init, out_shardings=shardings)(), 0, {}
             state = state.replace(params=begin_with(state.params))
         else:
             state, start, progress = checkpoints.restore(targets)
@@ -155,7 +149,7 @@ def train(
         logger.info("batches: %s", plan_summary(batches))
 
         # 3. The loop.
-        steps = make_steps(objective, optimizer, mesh, shapes, config.seed)
+        steps = make_steps(objective, built.optimizer, mesh, shapes, config.seed)
         writer = MetricsWriter(
             workdir,
             start,
@@ -164,8 +158,8 @@ def train(
         )
         run = _Run(
             mesh=mesh,
-            settings=dataclasses.replace(settings, total_steps=total),
-            data=data,
+            settings=settings,
+            data=built.data,
             batches=batches,
             objective=objective,
             steps=steps,
@@ -198,8 +192,9 @@ def train(
     return Result(step, total, _to_host(params["encoder"]), exported, run.dev, compilations)
 
 
-def open_batches(config: ConfigDict, data: DataSettings, corpus: Corpus) -> TranslationBatches:
+def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     """The batches of a run, this process' rows."""
+    data = options.build(DataSettings, config.data, "data")
     check_batch_multiple(data.batch_multiple)
     prefix, suffix = encoder_specials(config.encoder.family)
     special_ids = corpus.vocab.special_ids
