@@ -105,7 +105,7 @@ def complete(args: argparse.Namespace) -> None:
     """
     if args.config_overrides and not args.config:
         raise UsageError(f"{args.config_overrides[0]}: goes with --config FILE")
-    config = load_config(args.config, args.config_overrides) if args.config else {}
+    config = load_config(args.config, args.config_overrides, training=False) if args.config else {}
     for name, default in _DEFAULTS.items():
         if getattr(args, name, None) is None:
             value = config.get(name)

@@ -30,9 +30,9 @@ def check_evaluation(config: ConfigDict) -> None:
         UsageError: if a path is missing, or a metric is to choose and none is measured.
     """
     for kind in KINDS:
-        for path in config.evaluation[kind]:
+        for path in config.evaluation.get(kind, ()):
             require_file(path, f"--config.evaluation.{kind}")
-    if config.train.best_metric and not any(config.evaluation[kind] for kind in KINDS):
+    if config.train.best_metric and not any(config.evaluation.get(kind) for kind in KINDS):
         raise UsageError(
             f"train.best_metric={config.train.best_metric!r} needs files in evaluation.retrieval "
             "or evaluation.classification"
@@ -62,7 +62,7 @@ def make_evaluators(config: ConfigDict, encoder: Encoder) -> Sequence[Evaluator]
 
     named: dict[str, Evaluator] = {}
     for kind in KINDS:
-        for path in config.evaluation[kind]:
+        for path in config.evaluation.get(kind, ()):
             if kind == "retrieval":
                 data = load_retrieval_data(path, languages=config.languages)
                 evaluator = _retrieval(encoder, data)

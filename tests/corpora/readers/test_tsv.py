@@ -120,9 +120,7 @@ def test_wrong_cell_count_is_an_error_with_file_and_line(tmp_path, line):
 @pytest.mark.parametrize("content", ["", "\n", "  \n\n"])
 def test_tsv_without_header_text_is_an_error(tmp_path, content):
     path = _write(tmp_path / "a.tsv", content)
-    with pytest.raises(
-        ValueError, match=r"a\.tsv:1: the first line must name the language"
-    ):
+    with pytest.raises(ValueError, match=r"a\.tsv:1: the first line must name the language"):
         _read(path)
 
 
