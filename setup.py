@@ -17,8 +17,12 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11",
-    packages=find_packages(include=["xling_jax", "xling_jax.*"]),
-    package_data={"xling_jax": ["report/report.css", "report/report.js"]},
+    packages=[*find_packages(include=["xling_jax", "xling_jax.*"]), "xling_jax.configs"],
+    package_dir={"xling_jax.configs": "configs"},
+    package_data={
+        "xling_jax": ["py.typed", "report/report.css", "report/report.js"],
+        "xling_jax.configs": ["quickstart_wheels.txt"],
+    },
     install_requires=[
         "absl-py",
         "flax>=0.12",

@@ -22,32 +22,29 @@ import argparse
 import os
 import time
 
-CONFIGS = ("ct_laser.py:base", "laser.py:base", "lightweight.py", "static.py")
+CONFIGS = ("ct_laser:base", "laser:base", "lightweight", "static")
 
 
 def update_of(name: str, fsdp: int, devices, dtype: str, length: int):
     """Compiles; returns exchanges, bytes of all parameters, memory of a device, seconds taken."""
-    from xling_jax.cli import dry_run
-    from xling_jax.cli.common import load_config
+    from xling_jax.config import load_config
+    from xling_jax.train import dry_run
     from xling_jax.train.batching import Bucket
-    from xling_jax.train.build import build, init_params
+    from xling_jax.train.build import build
     from xling_jax.train.collectives import read_collectives
     from xling_jax.train.memory import update_memory
     from xling_jax.train.mesh import make_mesh
-    from xling_jax.train.optimizer import make_optimizer, make_schedule
-    from xling_jax.train.state import abstract_state, count_parameters
+    from xling_jax.train.state import count_parameters
 
-    config = load_config(f"configs/{name}")
+    config = load_config(name)
     rows = config.data.batch_size or config.data.max_tokens // length
     config.data.accumulation_steps, config.compute_dtype = 1, dtype
     mesh = make_mesh(fsdp=fsdp, devices=devices)
-    special_ids = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
-    model, loss_fn = build(config, config.vocab.size, special_ids, num_devices=mesh.size)
-    optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
-    _, shapes = abstract_state(init_params(model), optimizer, config.seed)
+    built = build(config, num_devices=mesh.size)
+    shapes = built.shapes
     start = time.perf_counter()
     bucket = Bucket(length, rows)
-    compiled = dry_run.compile_update(config, mesh, loss_fn, optimizer, shapes, bucket, False)
+    compiled = dry_run.compile_update(config, mesh, built, bucket, False)
     found = read_collectives(compiled.as_text(), mesh.size)
     memory = update_memory(mesh, shapes, compiled, False)
     seconds = time.perf_counter() - start

@@ -38,16 +38,14 @@ def write_corpus(directory: Path, rows: int, vocab_size: int) -> None:
 
 def open_pairs(directory: str, config, pairs: list[str]):
     """The library's batches over a directory of token shards."""
-    from xling_jax.train.pairs import open_batches
+    from xling_jax.train.batches import DataSettings, TranslationBatches
 
-    data = config.data
-    return open_batches(
+    data = DataSettings(**config.data.to_dict() | {"pairs": pairs})
+    return TranslationBatches(
         directory,
-        pairs=pairs,
+        data.directions(),
         languages=sorted({code for pair in pairs for code in pair.split("-")}),
-        bucket_lengths=data.bucket_lengths,
-        max_tokens=data.max_tokens,
-        batch_multiple=data.batch_multiple,
+        buckets=data.buckets(),
         prefix=[0],
         suffix=[2],
         pad_id=PAD,
@@ -62,7 +60,7 @@ def count_tokens(batch) -> int:
 
 def serve_reader(batches, reader: str, num_batches: int) -> None:
     """Serves turns of `num_batches` batches each."""
-    from xling_jax.train.pairs import read_batches
+    from xling_jax.train.batches import read_batches
 
     starts = itertools.count(0, num_batches)
 

@@ -111,15 +111,14 @@ def planned_megabytes(rows: int, chunks: int) -> float:
     """What XLA plans for the gradient of a batch: buffers, without arguments and results."""
     import jax
 
-    from xling_jax.train import loop
+    from xling_jax.train.build import build
 
     config = setting()
     config.objective.encode_chunks = chunks
     batch = make_sentences(rows, config.vocab.size)
-    model, loss_fn = loop.build(config, config.vocab.size, {"pad": PAD, "eos": 2, "mask": 4})
-    params = jax.eval_shape(loop.init_params(model), jax.random.key(0))
-    gradient = jax.jit(jax.grad(lambda *arguments: loss_fn(*arguments, True)[0]))
-    compiled = gradient.lower(params, batch, jax.random.key(0)).compile()
+    built = build(config)
+    gradient = jax.jit(jax.grad(lambda *arguments: built.objective(*arguments, True)[0]))
+    compiled = gradient.lower(built.shapes.params, batch, jax.random.key(0)).compile()
     return compiled.memory_analysis().temp_size_in_bytes / 2**20
 
 

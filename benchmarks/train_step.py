@@ -68,7 +68,7 @@ def make_config(size: str, options: set[str]):
     from xling_jax.cli.common import load_config
 
     (name,) = options & FAMILIES.keys()
-    config = load_config(f"configs/{FAMILIES[name]},size={size}")
+    config = load_config(f"{FAMILIES[name]},size={size}")
     config.encoder.dropout = config.decoder.dropout = 0.1
     config.dropout_generator = "threefry" if "threefry" in options else "hash"
     return config
@@ -81,23 +81,18 @@ def jax_worker(
     import jax
     import jax.numpy as jnp
 
-    from xling_jax.train import flops, loop
+    from xling_jax.train.build import build
+    from xling_jax.train.flops import FlopsByShape
     from xling_jax.train.mesh import make_mesh, state_sharding, to_global
-    from xling_jax.train.optimizer import make_optimizer, make_schedule
-    from xling_jax.train.state import abstract_state
     from xling_jax.train.step import make_steps
 
-    special_ids = {"bos": 0, "pad": PAD, "eos": 2, "mask": 4}
-    model, loss_fn = loop.build(config, config.vocab.size, special_ids)
-    optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
-    init, shapes = abstract_state(loop.init_params(model), optimizer, config.seed)
-    mesh = make_mesh()
-    steps = make_steps(loss_fn, optimizer, mesh, shapes, config.seed)
+    built, mesh = build(config), make_mesh()
+    shapes = built.shapes
+    steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
     # Born as an update returns it: from elsewhere the second update would be compiled anew.
-    state, index = jax.jit(init, out_shardings=state_sharding(mesh, shapes))(), 0
+    state, index = jax.jit(built.init, out_shardings=state_sharding(mesh, shapes))(), 0
     batch = to_global(mesh, batch)
-    gradient = jax.grad(lambda params, batch, key: loss_fn(params, batch, key, True)[0])
-    count = flops.matmul_flops(gradient, shapes.params, batch, jax.random.key(0))
+    count = FlopsByShape(built.objective, shapes.params)(batch)
     matrix = jnp.full((2048, 2048), 1 / 2048, jnp.float32)
     product = jax.jit(jnp.matmul)
     product(matrix, matrix).block_until_ready()
@@ -133,7 +128,7 @@ def torch_worker(config, batch: dict[str, np.ndarray], updates: int) -> None:
         ffn_width=encoder.ffn_width,
         dropout=encoder.dropout,
     )
-    trainer = torch_tlaser.Trainer(model, config.objective.distance.weight)
+    trainer = torch_tlaser.Trainer(model, config.objective.get("distance", {}).get("weight", 0.0))
     names = ("source_tokens", "target_tokens", "target_language")
     arrays = [torch.from_numpy(batch[name]).long() for name in names]
 

@@ -1,50 +1,54 @@
 r"""Transformer layers on top of the static encoder: the same vectors, read in context.
 
-Reproduces no paper. The encoder begins as that of static.py exactly (`train.model_init`): layers
-have their norms in front and add to the token vectors, beginning with nothing. Contrast as in
-static.py, and the tokens of the translation predicted from the sentence vector (XTR of Mao et al.
-2021).
+The encoder begins exactly as that of static.py (`train.model_init`): layers have their norms in
+front and add to the token vectors, beginning with nothing. Contrast as in static.py, and the tokens
+of the translation predicted from the sentence vector (XTR of Mao et al. 2021).
 
-Hardware: a GPU. Two CPU cores train about 100 pairs a second, 400 without the predicted tokens and
-with half the inner width (docs/experiments.md), where static.py trains thousands.
-Argument: `layers=N` (1), and a size: `paper` (default) or `smoke`.
+Reproduces   No paper; what is known of it is in docs/experiments.md.
+Data         As static.py.
+Hardware     A GPU. Two CPU cores train about 100 pairs a second, 400 without the predicted tokens
+             and with half the inner width, where static.py trains thousands.
+Argument     `layers=N` (1).
+Sizes        :paper (default), :smoke.
 
-    xling train --config configs/contextual.py --workdir runs/contextual \
+    xling train --config contextual --workdir runs/contextual \
         --config.data.corpora="('tsv:corpora/*.tsv.gz',)" --config.train.model_init=runs/static \
         --config.vocab.model=runs/static/vocab/sentencepiece.model
 """
 
 from ml_collections import ConfigDict
+from xling_jax.configs import recipes
 
-from xling_jax.config import apply_size, dual_config, parse_argument
-
-PAIRS = ("de-en", "de-es", "de-fr", "de-it", "en-es", "en-fr", "en-it", "es-fr", "es-it", "fr-it")
+from xling_jax.config import parse_argument
 
 
 def get_config(arg: str = ""):
     """The static encoder with layers; `arg` gives their number and a size."""
-    argument = parse_argument(arg, layers=1)
-    config = dual_config(PAIRS, argument["layers"])
-    config.data.bucket_lengths = (8, 12, 16, 24, 32, 48)
-    config.data.batch_size, config.data.truncate = 512, False
-    config.data.sampling_exponent = 0.5
-    config.cleaning.alphabet_only = False
-    config.vocab.size, config.vocab.model_type = 32_000, "unigram"
-    config.vocab.sample_sentences = 1_000_000
-    config.encoder.norm, config.encoder.pooling = "pre", "weighted_mean"
-    config.encoder.dropout = config.encoder.attention_dropout = 0.0
+    argument = parse_argument(arg, sizes=("paper", "smoke"), layers=1)
+    width, heads, ffn_width = {"paper": (512, 8, 1024), "smoke": (32, 1, 64)}[argument.size]
+
+    config = ConfigDict()
+    config.languages = ("de", "en", "es", "fr", "it")
     config.dropout_generator = "hash"
-    config.objective.token_distribution.task = "xtr"
-    config.objective.token_distribution.weight = 0.1
-    config.objective.similarity_distribution.weight = 0.0
-    config.objective.alignment.weight = 1.0
-    config.objective.alignment.similarity = "cosine"
-    config.objective.alignment.scale = 20.0
-    config.objective.alignment.ignore_equal = True
-    config.optimizer = ConfigDict({"name": "adam", "b1": 0.9, "b2": 0.98})
-    config.optimizer.clip_global_norm, config.optimizer.l2_penalty = 1.0, 0.0
-    config.schedule = ConfigDict({"name": "warmup_cosine_decay_schedule", "init_value": 0.0})
-    config.schedule.peak_value, config.schedule.warmup_steps = 5e-4, 200
-    config.schedule.decay_steps = config.train.total_steps = 3_000
-    apply_size(config, argument["size"])
-    return config.lock()
+    config.data = {"pairs": recipes.TEN_PAIRS, "batch_size": 512, "sampling_exponent": 0.5}
+    config.data.bucket_lengths = (8, 12, 16, 24, 32, 48)
+    config.cleaning = {"max_length_ratio": 100.0, "max_words": 300}
+    config.vocab = {"size": 32_000, "model_type": "unigram", "sample_sentences": 1_000_000}
+
+    config.encoder = {"family": "dual", "width": width, "layers": argument.layers, "heads": heads}
+    config.encoder.update(ffn_width=ffn_width, dropout=0.0, attention_dropout=0.0)
+    config.encoder.update(norm="pre", pooling="weighted_mean")
+
+    config.objective = {"reduction": "mean"}
+    config.objective.alignment = {"similarity": "cosine", "scale": 20.0, "ignore_equal": True}
+    config.objective.token_distribution = {"weight": 0.1, "tasks": {"xtr": 1.0}}
+
+    config.optimizer = {"name": "adam", "b1": 0.9, "b2": 0.98, "clip_global_norm": 1.0}
+    config.schedule = {"name": "warmup_cosine_decay_schedule", "init_value": 0.0}
+    config.schedule.update(peak_value=5e-4, warmup_steps=200)
+    config.train = {"total_steps": 3000}
+
+    if argument.size == "smoke":
+        recipes.smoke_run(config)
+        config.data.batch_size = 16
+    return config

@@ -18,14 +18,36 @@ same `id`.
 Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
     xling convert --from huggingface xlm-mlm-100-1280 --pooling mean --output models/xlm
-    xling evaluate alignment --config configs/lawdr_wmt19.py:encoder=xlm,pooling=mean \
+    xling evaluate alignment --config lawdr_wmt19:encoder=xlm,pooling=mean \
         --model models/xlm --data news.jsonl.gz --output runs/lawdr_wmt19
 """
 
-from xling_jax.config import lawdr_config, parse_argument
+from ml_collections import ConfigDict, config_dict
+
+from xling_jax.config import parse_argument
+
+# Components that identify the language, by encoder (Gong et al. 2021, section 4).
+RANKS = {"mbert": 64, "xlm": 32, "xlmr": 256}
 
 
 def get_config(arg: str = ""):
     """The published setting; `arg` gives encoder, pooling and document mode."""
-    argument = parse_argument(arg, encoder="mbert", pooling="mean", document_mode="sentences")
-    return lawdr_config(**argument)
+    argument = parse_argument(
+        arg,
+        encoder=tuple(RANKS),
+        pooling=("mean", "first"),
+        document_mode=("sentences", "packed"),
+    )
+    config = ConfigDict()
+    config.encoder, config.pooling = argument.encoder, argument.pooling  # make the model directory
+    config.document_mode = argument.document_mode
+    config.splitter = "rule"  # of documents that are no lists of sentences
+    config.debias = RANKS[argument.encoder]
+    config.center = False
+    config.weighting = "kde"
+    config.density_on = "raw"
+    config.similarity = "margin"
+    config.k = 4
+    config.domain = config_dict.placeholder(str)  # the field that restricts candidates
+    config.url_matching = False
+    return config

@@ -1,26 +1,21 @@
 r"""The lightweight dual transformer (Mao et al. 2021) on several pairs at once, in one model.
 
-Reproduces nothing: the paper trains one model a pair and leaves this open. Pairs are drawn
-uniformly, each batch from one of them; one vocabulary for all languages.
+Reproduces   Nothing: the paper trains one model a pair and leaves this open. As lightweight.py but
+             for the pairs, which are drawn uniformly, each batch from one of them, and one
+             vocabulary for all languages.
+Hardware     As lightweight.py for each pair.
+Argument     `objective=…`, `layers=N` as in lightweight.py.
+Sizes        :paper (default), :base (one GPU, a day), :small (two CPU cores, minutes), :smoke.
 
-Hardware: as lightweight.py for each pair.
-Argument: `objective=…`, `layers=N`, and a size as in lightweight.py. The pairs are a key:
-
-    xling train --config configs/lightweight_multilingual.py --workdir runs/lightweight_5 \
-        --config.data.pairs="('de-en','en-es','en-fr','en-it')" \
+    xling train --config lightweight_multilingual --workdir runs/lightweight_5 \
         --config.data.corpora="('tsv:corpora/*.tsv.gz',)"
 """
 
-from xling_jax.config import apply_size, dual_config, parse_argument, set_dual_objective
+from xling_jax.configs import lightweight
 
 PAIRS = ("de-en", "en-es", "en-fr", "en-it")
 
 
 def get_config(arg: str = ""):
     """All four pairs; `arg` gives objective, depth and size."""
-    argument = parse_argument(arg, objective="all", layers=2)
-    config = dual_config(PAIRS, argument["layers"])
-    set_dual_objective(config, argument["objective"])
-    config.train.total_epochs = 12.0
-    apply_size(config, argument["size"])
-    return config
+    return lightweight.get_config(arg, PAIRS)

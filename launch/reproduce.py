@@ -83,7 +83,7 @@ def _mao(batch: int) -> dict[str, Any]:
         "train.evaluate_every_steps": steps,
         "train.checkpoint_every_steps": steps,
         "schedule.warmup_steps": 200 * 128 // batch,
-        "schedule.drop_step": steps * 3 // 4,
+        "schedule.drop_steps": steps * 3 // 4,
     }
 
 

@@ -97,37 +97,32 @@ class Update:
 # Config, rows that are published (None: data.max_tokens and accumulation_steps), larger batches.
 BATCHES = {
     "t_laser.py": (4096, 32768),
-    "ct_laser.py": (4096, 32768),
-    "laser.py": (4096, 32768),
-    "laser.py:layers=6": (4096, 32768),
-    "similarity_loss.py": (4096, 32768),
-    "lightweight.py": (128, 4096, 32768),
-    "static.py": (1024, 32768),
+    "ct_laser": (4096, 32768),
+    "laser": (4096, 32768),
+    "laser:layers=6": (4096, 32768),
+    "similarity_loss": (4096, 32768),
+    "lightweight": (128, 4096, 32768),
+    "static": (1024, 32768),
 }
 
 
 def make_update(name: str, rows: int) -> Update:
     """Counts the update of a config of `configs/` at its published size; nothing runs."""
-    import jax
     from flax.traverse_util import flatten_dict
 
-    from xling_jax.cli.common import load_config
-    from xling_jax.cli.dry_run import abstract_batch
-    from xling_jax.train import flops
+    from xling_jax.config import load_config
     from xling_jax.train.batching import Bucket
-    from xling_jax.train.build import build, init_params
-    from xling_jax.train.pairs import training_directions
+    from xling_jax.train.build import build
+    from xling_jax.train.dry_run import abstract_batch
+    from xling_jax.train.flops import FlopsByShape
     from xling_jax.train.state import count_parameters
 
-    config = load_config(f"configs/{name}")
+    config = load_config(name)
     config.compute_dtype = "bfloat16"
-    special_ids = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
-    model, loss_fn = build(config, config.vocab.size, special_ids)
-    params = jax.eval_shape(init_params(model), jax.random.key(0))
-    directions = training_directions(config.data.pairs, config.data.both_directions)
-    batch = abstract_batch(Bucket(SENTENCE, rows), any(d.both for d in directions))
-    gradient = jax.grad(lambda params, batch, key: loss_fn(params, batch, key, True)[0])
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    built = build(config)
+    model, params = built.objective.setting.model, built.shapes.params
+    both = any(direction.both for direction in built.data.directions())
+    batch = abstract_batch(Bucket(SENTENCE, rows), both)
     sizes = {path: leaf.size for path, leaf in flatten_dict(params).items()}
     tables = sum(size for path, size in sizes.items() if path[-1].endswith("embedding"))
     outputs = sum(size for path, size in sizes.items() if path[-1] == "output_embedding")
@@ -138,12 +133,12 @@ def make_update(name: str, rows: int) -> Update:
     for path, size in sizes.items():
         if path[-1] in ("recurrent_kernel", "feed_kernel"):
             recurrences[path[:-1]] = recurrences.get(path[:-1], 0) + 2.0 * size
-    compared = config.objective.alignment.weight or config.objective.distance.weight
+    compared = {"alignment", "distance"} & built.objective.terms.keys()
     return Update(
         name=name,
         rows=rows,
         parameters=count,
-        flops=flops.matmul_flops(gradient, params, batch, key),
+        flops=FlopsByShape(built.objective, params)(batch),
         # As compiled for a TPU: tokens are looked up in float32 tables, products are of bfloat16
         # copies, and so are their gradients but those of tables.
         gathered=2.0 * count + 2.0 * (tables - outputs),

@@ -1,5 +1,6 @@
-"""Every config loads in every size, builds, and takes one step in its `:smoke` form."""
+"""Every config, in every size, builds, has the learning rate of its recipe and takes a step."""
 
+import ast
 import dataclasses
 
 import jax
@@ -9,103 +10,162 @@ import pytest
 
 from tests.train.synthetic import VOCAB_SIZE, write_corpus
 from xling_jax.cli import align
-from xling_jax.cli.common import UsageError, load_config
-from xling_jax.config import SIZES, apply_size, default_config
+from xling_jax.cli.common import load_config as load_any_config
+from xling_jax.config import ConfigError, find_config, load_config, parse_argument
 from xling_jax.documents import lawdr
 from xling_jax.encode.documents import MODES
-from xling_jax.text import splitting as sentence_splitting
+from xling_jax.text import splitting
 from xling_jax.train import loop
-from xling_jax.train.build import put_encoder, put_word_vectors
+from xling_jax.train.build import VocabFacts, build, build_objective, compute_dtype, init_params
 from xling_jax.train.check import check_config
+from xling_jax.train.durations import Epoch, resolve_schedule, run_length
 from xling_jax.train.mesh import make_mesh
-from xling_jax.train.optimizer import make_optimizer, make_schedule
-from xling_jax.train.state import abstract_state, count_parameters
+from xling_jax.train.optimizer import make_schedule
+from xling_jax.train.state import count_parameters
 from xling_jax.train.step import make_steps
+from xling_jax.train.warm_start import put_encoder, put_word_vectors
 
-IDS = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
-SIZED = ("claser", "ct_laser", "ct_laser_bilingual", "laser", "lightweight", "mixed")
-SIZED += ("lightweight_multilingual", "similarity_loss", "t_laser")
+ALL = ("paper", "base", "small", "smoke")
+TINY = ("paper", "smoke")
+# Config and argument -> the sizes it is made for, terms of its objective, shape of its schedule.
+TRANSLATION, CONSTRAINED = {"translation"}, {"translation", "distance"}
 DUAL = {"token_distribution", "alignment", "similarity_distribution"}
-# Argument -> terms of the objective.
-ARGUMENTS = {
-    **{f"configs/{name}.py:{size}": None for name in SIZED for size in SIZES},
-    **{f"configs/{name}.py": None for name in SIZED},
-    "configs/quickstart.py": {"translation", "distance"},
-    "configs/quickstart.py:smoke": {"translation", "distance"},
-    "configs/ct_laser_bilingual.py:objective=t_laser,small": {"translation"},
-    "configs/ct_laser.py:base": {"translation", "distance"},
-    "configs/t_laser.py:base": {"translation"},
-    "configs/laser.py:layers=6,small": {"translation"},
-    "configs/claser.py:layers=1": {"translation", "distance"},
-    "configs/similarity_loss.py": {"translation", "similarity"},
-    "configs/similarity_loss.py:loss=encoder_l2": {"translation", "encoder_l2"},
-    "configs/similarity_loss.py:loss=none,base": {"translation"},
-    "configs/mixed.py:encoder=tlaser,decoder=laser,base": {"translation"},
-    "configs/lightweight.py:pair=en-it": DUAL,
-    "configs/lightweight.py:objective=mlm+xtr,layers=3,small": {"token_distribution"},
-    "configs/lightweight.py:objective=ugt+align": {"token_distribution", "alignment"},
-    "configs/static.py": {"alignment"},
-    "configs/static.py:smoke": {"alignment"},
-    "configs/static.py:phase=2": {"alignment"},
-    "configs/contextual.py:layers=2": {"alignment", "token_distribution"},
+EXPERIMENTS = {
+    "t_laser": (ALL, TRANSLATION, "inverse_sqrt"),
+    "ct_laser": (ALL, CONSTRAINED, "inverse_sqrt"),
+    "ct_laser_bilingual": (ALL, CONSTRAINED, "inverse_sqrt"),
+    "ct_laser_bilingual:objective=t_laser": (ALL, TRANSLATION, "inverse_sqrt"),
+    "laser": (ALL, TRANSLATION, "constant"),
+    "laser:layers=6": (ALL, TRANSLATION, "constant"),
+    "claser": (ALL, CONSTRAINED, "constant"),
+    "similarity_loss": (ALL, {"translation", "similarity"}, "constant"),
+    "similarity_loss:loss=encoder_l2": (ALL, {"translation", "encoder_l2"}, "constant"),
+    "similarity_loss:loss=none": (ALL, TRANSLATION, "constant"),
+    "mixed": (ALL, TRANSLATION, "inverse_sqrt"),
+    "mixed:encoder=tlaser,decoder=laser": (ALL, TRANSLATION, "inverse_sqrt"),
+    "lightweight": (ALL, DUAL, "drop"),
+    "lightweight:pair=en-it": (ALL, DUAL, "drop"),
+    "lightweight:objective=mlm+xtr,layers=3": (ALL, {"token_distribution"}, "drop"),
+    "lightweight:objective=ugt+align": (ALL, {"token_distribution", "alignment"}, "drop"),
+    "lightweight_multilingual": (ALL, DUAL, "drop"),
+    "static": (TINY, {"alignment"}, "cosine"),
+    "static:phase=2": (TINY, {"alignment"}, "cosine"),
+    "contextual:layers=2": (TINY, {"alignment", "token_distribution"}, "warmup_cosine"),
+    "quickstart": (("small", "smoke"), CONSTRAINED, "inverse_sqrt"),
 }
+CASES = [
+    (name + ("," if ":" in name else ":") + size, terms, shape)
+    for name, (sizes, terms, shape) in EXPERIMENTS.items()
+    for size in sizes
+]
 # Those that align and train nothing -> what the argument changes.
 ALIGNMENT = {
-    "configs/lawdr_wmt16.py": {"encoder": "mbert", "debias": 64, "domain": "domain"},
-    "configs/lawdr_wmt16.py:encoder=xlm,pooling=first": {"debias": 32, "pooling": "first"},
-    "configs/lawdr_wmt19.py": {"debias": 64, "domain": None, "document_mode": "sentences"},
-    "configs/lawdr_wmt19.py:encoder=xlmr,pooling=mean": {"debias": 256, "pooling": "mean"},
-    "configs/lawdr_wmt19.py:encoder=xlm,document_mode=packed": {"document_mode": "packed"},
+    "lawdr_wmt16": {"encoder": "mbert", "debias": 64, "domain": "domain"},
+    "lawdr_wmt16:encoder=xlm,pooling=first": {"debias": 32, "pooling": "first"},
+    "lawdr_wmt19": {"debias": 64, "domain": None, "document_mode": "sentences"},
+    "lawdr_wmt19:encoder=xlmr,pooling=mean": {"debias": 256, "pooling": "mean"},
+    "lawdr_wmt19:encoder=xlm,document_mode=packed": {"document_mode": "packed"},
 }
-SMOKE = (
-    "configs/claser.py:layers=2,smoke",
-    "configs/ct_laser_bilingual.py:objective=t_laser,smoke",
-    "configs/similarity_loss.py:smoke",
-    "configs/similarity_loss.py:loss=encoder_l2,smoke",
-    "configs/mixed.py:encoder=tlaser,decoder=laser,smoke",
-    "configs/quickstart.py:smoke",
-    *(f"configs/lightweight.py:objective={task},smoke" for task in ("mlm", "xtr", "all")),
-    "configs/lightweight_multilingual.py:objective=smlm,smoke",
-    "configs/static.py:smoke",
-    "configs/contextual.py:smoke",
-    "configs/static.py:phase=2,smoke",
-)
+EPOCH = Epoch(steps=40.0, examples=5000)
 
 
-@pytest.fixture(autouse=True)
-def in_the_repository(monkeypatch, request):
-    monkeypatch.chdir(request.config.rootpath)
+def files(request):
+    return list((request.config.rootpath / "configs").glob("[!_]*.py"))
+
+
+def load_alignment(argument, overrides=()):
+    return load_any_config(argument, overrides, training=False)
 
 
 def test_all_configs_are_tried(request):
-    files = {f"configs/{path.name}" for path in (request.config.rootpath / "configs").glob("*.py")}
-    assert files == {argument.split(":")[0] for argument in (*ARGUMENTS, *ALIGNMENT)}
+    tried = {argument.split(":")[0] for argument in (*EXPERIMENTS, *ALIGNMENT)}
+    assert {path.stem for path in files(request)} == tried | {"recipes"}
 
 
-@pytest.mark.parametrize("argument", ARGUMENTS)
-def test_a_config_loads_and_builds(argument):
+def test_configs_import_nothing_of_the_library_but_its_config_module(request):
+    for path in files(request):
+        names = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
+        ours = {node.module for node in names if node.module.startswith("xling_jax")}
+        assert ours <= {"xling_jax.config", "xling_jax.configs"}, path
+
+
+@pytest.mark.parametrize("argument, terms, shape", CASES)
+def test_a_config_holds_what_it_uses_and_builds(argument, terms, shape):
     config = load_config(argument)
-    model, _ = loop.build(config, config.vocab.size, IDS)
-    shapes = jax.eval_shape(loop.init_params(model), jax.random.key(0))
-    assert count_parameters(shapes) > 0
-    make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
-    assert bool(config.train.total_steps) != bool(config.train.total_epochs)
-    if ARGUMENTS[argument] is not None:
-        terms = {k: v for k, v in config.objective.to_dict().items() if isinstance(v, dict)}
-        assert {k for k, v in terms.items() if v["weight"]} == ARGUMENTS[argument]
+    check_config(config)
+    shared = {"reduction", "encode_chunks"}
+    assert {name for name in config.objective if name not in shared} == terms
+    assert ("decoder" in config) == ("translation" in terms)
+    assert ("head" in config) == ("token_distribution" in terms)
+    assert count_parameters(build(config).shapes.params) > 0
+
+
+@pytest.mark.parametrize("argument, terms, shape", CASES)
+def test_the_learning_rate_over_the_run_is_what_the_recipe_says(argument, terms, shape):
+    config = load_config(argument)
+    total = run_length(config.train, EPOCH)
+    settings = resolve_schedule(config.schedule, EPOCH, total)
+    schedule = make_schedule(**settings)
+    rate = lambda part: float(schedule(int(part * total)))
+    peak = settings.get("peak_value", settings.get("init_value", settings.get("value")))
+    warmup = settings.get("warmup_steps", 0)
+    if shape == "constant":
+        np.testing.assert_allclose([rate(p) for p in (0, 0.5, 1)], peak, rtol=1e-5)
+    elif shape == "inverse_sqrt":
+        assert float(schedule(0)) < peak / 100
+        np.testing.assert_allclose(schedule(warmup), peak, rtol=1e-5)
+        np.testing.assert_allclose(schedule(4 * warmup), peak / 2, rtol=1e-5)
+    elif shape == "drop":
+        share = 0.2 if "en-it" in argument else 0.25
+        if warmup < share * total:
+            np.testing.assert_allclose(rate(share * 0.99), peak, rtol=1e-3)
+        np.testing.assert_allclose(rate(1), peak / 10 * min(1, (total + 1) / warmup), rtol=1e-3)
+    else:
+        # To nothing at the end of the run, not before and not after.
+        middle = (warmup + (total - warmup) / 2) / total
+        np.testing.assert_allclose(rate(middle), peak / 2, rtol=0.2 if total > 100 else 0.6)
+        assert rate(0.95) > 0 and rate(1) < peak / 1e4
+
+
+def test_a_longer_run_takes_its_schedule_with_it():
+    config = load_config("static", ["--config.train.total_steps=30000"])
+    settings = resolve_schedule(config.schedule, EPOCH, run_length(config.train, EPOCH))
+    assert settings["decay_steps"] == 30_000
+    own = load_config("static", ["--config.schedule.decay_steps=100"])
+    assert resolve_schedule(own.schedule, EPOCH, 12_000)["decay_steps"] == 100
+
+
+@pytest.mark.parametrize("name, sizes", [(n, v[0]) for n, v in EXPERIMENTS.items()])
+def test_a_size_a_config_was_not_made_for_is_refused(name, sizes):
+    for size in {*ALL, "huge"} - {*sizes}:
+        argument = name + ("," if ":" in name else ":") + size
+        with pytest.raises(ConfigError, match=f"size='{size}' must be one of {sizes[0]}, "):
+            load_config(argument)
+
+
+SMOKE = (
+    "claser:layers=2,smoke",
+    "ct_laser_bilingual:objective=t_laser,smoke",
+    "similarity_loss:smoke",
+    "similarity_loss:loss=encoder_l2,smoke",
+    "mixed:encoder=tlaser,decoder=laser,smoke",
+    "quickstart:smoke",
+    *(f"lightweight:objective={task},smoke" for task in ("mlm", "xtr", "all")),
+    "lightweight_multilingual:objective=smlm,smoke",
+    "static:smoke",
+    "contextual:smoke",
+    "static:phase=2,smoke",
+)
 
 
 @pytest.mark.parametrize("argument", SMOKE)
 def test_a_smoke_config_takes_a_step(argument, tmp_path):
     config = load_config(argument, ["--config.data.reader=numpy"])
     corpus = write_corpus(tmp_path, rows=60, languages=sorted(config.languages))
-    batches = loop.open_corpus(config, corpus)
-    model, loss_fn = loop.build(config, VOCAB_SIZE, IDS)
-    optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
-    init, shapes = abstract_state(loop.init_params(model), optimizer, config.seed)
-    steps = make_steps(loss_fn, optimizer, make_mesh(), shapes, config.seed)
-    batch = batches[0]
-    state, sums = steps.train(jax.jit(init)(), batch, np.int32(0))
+    batches = loop.open_batches(config, corpus)
+    built = build(config, VocabFacts(VOCAB_SIZE), epoch=EPOCH)
+    steps = make_steps(built.objective, built.optimizer, make_mesh(), built.shapes, config.seed)
+    state, sums = steps.train(jax.jit(built.init)(), batches[0], np.int32(0))
     assert state.step == 1
     assert np.isfinite(sums["gradient_norm"]) and sums["gradient_norm"] > 0
     if "translation_loss" in sums:  # a model that knows nothing yet: about log V per token
@@ -114,7 +174,7 @@ def test_a_smoke_config_takes_a_step(argument, tmp_path):
 
 
 def test_the_paper_sizes_are_the_published_ones():
-    config = load_config("configs/ct_laser.py")
+    config = load_config("ct_laser")
     assert (config.encoder.width, config.encoder.layers, config.encoder.heads) == (1024, 6, 16)
     assert (config.objective.distance.margin, config.objective.distance.num_negatives) == (0.5, 20)
     assert len(config.data.pairs) == 8
@@ -124,19 +184,19 @@ def test_the_paper_sizes_are_the_published_ones():
 @pytest.mark.parametrize(
     "argument, encoder, decoder, reason",
     [
-        ("configs/laser.py", {"pooling": "first"}, {}, "pooling='first' of an LSTM"),
-        ("configs/laser.py", {"unidirectional_layers": 2}, {}, "between 0 and the 1 layers"),
-        ("configs/laser.py", {"width": 1023}, {}, "width=1023 must be even"),
-        ("configs/laser.py", {"lstm_implementation": "cudnn"}, {}, "needs an NVIDIA GPU"),
-        ("configs/laser.py", {}, {"initial_state": "sentence"}, "as wide as the sentence vector"),
-        ("configs/laser.py", {}, {"language_at": "memory"}, "one of every_step, first_token"),
+        ("laser", {"pooling": "first"}, {}, "pooling='first' of an LSTM"),
+        ("laser", {"unidirectional_layers": 2}, {}, "between 0 and the 1 layers"),
+        ("laser", {"width": 1023}, {}, "width=1023 must be even"),
+        ("laser", {"lstm_implementation": "cudnn"}, {}, "needs an NVIDIA GPU"),
+        ("laser", {}, {"initial_state": "sentence"}, "as wide as the sentence vector"),
+        ("laser", {}, {"language_at": "memory"}, "one of every_step, first_token"),
         (
-            "configs/mixed.py",
+            "mixed",
             {},
             {"share_embeddings": True},
             "share_embeddings=True needs an encoder with a token table of width 1024; found",
         ),
-        ("configs/mixed.py:encoder=tlaser", {"pooling": "middle"}, {}, "pooling='middle' must be"),
+        ("mixed:encoder=tlaser", {"pooling": "middle"}, {}, "pooling='middle' must be"),
     ],
 )
 def test_models_that_make_no_sense_are_refused(argument, encoder, decoder, reason):
@@ -148,15 +208,15 @@ def test_models_that_make_no_sense_are_refused(argument, encoder, decoder, reaso
 
 
 def test_a_decoder_that_learns_bos_needs_an_encoder_that_has_it():
-    config = load_config("configs/laser.py", ["--config.objective.translation.decoder_bos=True"])
+    config = load_config("laser", ["--config.objective.translation.decoder_bos=True"])
     with pytest.raises(ValueError, match="needs sentences that begin with <s>"):
         check_config(config)
 
 
 def test_word_vectors_replace_the_rows_they_have():
-    config = load_config("configs/similarity_loss.py:smoke")
-    model, _ = loop.build(config, 40, IDS)
-    params = jax.jit(loop.init_params(model))(jax.random.key(0))
+    config = load_config("similarity_loss:smoke")
+    model = build_objective(config, VocabFacts(40)).setting.model
+    params = jax.jit(init_params(model))(jax.random.key(0))
     width = config.encoder.embedding_width
     vectors, found = np.full((40, width), 7.0, np.float32), np.arange(40) % 2 == 0
     changed = put_word_vectors(params, vectors, found)
@@ -170,9 +230,9 @@ def test_word_vectors_replace_the_rows_they_have():
 
 
 def test_an_encoder_begins_with_the_arrays_that_fit():
-    config = load_config("configs/contextual.py:smoke")
-    model, _ = loop.build(config, 40, IDS)
-    params = jax.jit(loop.init_params(model))(jax.random.key(0))
+    config = load_config("contextual:smoke")
+    model = build_objective(config, VocabFacts(40)).setting.model
+    params = jax.jit(init_params(model))(jax.random.key(0))
     encoder = params["encoder"]
     trained = {"embedding": encoder["embedding"] + 1, "token_weight": np.ones(3), "other": 0}
     changed, taken = put_encoder(params, trained)
@@ -186,76 +246,137 @@ def test_an_encoder_begins_with_the_arrays_that_fit():
 
 @pytest.mark.parametrize("argument", ALIGNMENT)
 def test_an_alignment_config_has_the_published_settings(argument):
-    config = load_config(argument).to_dict()
+    config = load_alignment(argument).to_dict()
     published = {"similarity": "margin", "weighting": "kde", "density_on": "raw", "k": 4}
     published |= {"center": False, "url_matching": False, "splitter": "rule"}
     expected = published | ALIGNMENT[argument]
     assert {name: config[name] for name in expected} == expected
     assert config["document_mode"] in MODES
-    assert config["splitter"] in sentence_splitting.SPLITTERS
+    assert config["splitter"] in splitting.SPLITTERS
     assert config["weighting"] in lawdr.WEIGHTINGS
     assert config["density_on"] in lawdr.DENSITY_INPUTS
 
 
 def test_keys_of_an_alignment_config_are_arguments_of_the_command():
     options = {field.name for field in dataclasses.fields(align.Options)}
-    config = load_config("configs/lawdr_wmt19.py").to_dict()
+    config = load_alignment("lawdr_wmt19").to_dict()
     # These two describe the conversion of the model.
     assert {*config} - options == {"encoder", "pooling"}
 
 
 def test_an_alignment_config_can_be_changed():
     overrides = ["--config.domain=site", "--config.debias=0", "--config.url_matching=True"]
-    config = load_config("configs/lawdr_wmt19.py", overrides)
+    config = load_alignment("lawdr_wmt19", overrides)
     assert (config.domain, config.debias, config.url_matching) == ("site", 0, True)
 
 
 def test_bilingual_trains_two_languages_in_both_directions():
-    config = load_config("configs/ct_laser_bilingual.py")
+    config = load_config("ct_laser_bilingual")
     assert config.data.pairs == ("en-es", "es-en")
     assert config.languages == ("en", "es")
 
 
 def test_compute_dtype_is_float32_on_cpu_unless_named():
-    assert loop.compute_dtype("auto") == jnp.float32
-    assert loop.compute_dtype("bfloat16") == jnp.bfloat16
-    with pytest.raises(ValueError, match="compute_dtype='float16'"):
-        loop.compute_dtype("float16")
+    assert compute_dtype("auto") == jnp.float32
+    assert compute_dtype("bfloat16") == jnp.bfloat16
+    with pytest.raises(ValueError, match="compute_dtype='float8'"):
+        compute_dtype("float8")
 
 
 @pytest.mark.parametrize(
     "argument, override, message",
     [
-        ("configs/ct_laser.py:huge", None, "'huge' must be one of paper, base, small, smoke"),
-        ("configs/ct_laser_bilingual.py:de", None, "'de' must be one of paper"),
-        ("configs/ct_laser_bilingual.py:objective=de", None, "objective='de' must be one of"),
-        ("configs/laser.py:depth=6", None, "'depth=6': known are size, layers"),
-        ("configs/laser.py:layers=six", None, "'layers=six' must be of type int"),
-        ("configs/lightweight.py:objective=nmt", None, "objective='nmt' must be one of mlm"),
-        ("configs/similarity_loss.py:loss=l1", None, "loss='l1' must be one of similarity,"),
-        ("configs/lawdr_wmt16.py:encoder=bert", None, "encoder='bert' must be one of mbert, xlm"),
-        ("configs/lawdr_wmt19.py:pooling=max", None, "pooling='max' must be one of mean, first"),
-        ("configs/lawdr_wmt19.py:document_mode=all", None, "document_mode='all' must be one"),
-        ("configs/lawdr_wmt19.py:small", None, "size='small' must be one of paper"),
-        ("configs/lawdr_wmt19.py", "--config.domian=a", "no key domian; did you mean domain"),
-        ("configs/quickstart.py:paper", None, "'paper' must be 'smoke'"),
-        ("configs/t_laser.py", "--config.encoder.width=wide", "width"),
-        ("configs/t_laser.py", "--config.encoder.widht=8", "widht"),
+        ("ct_laser:smal", None, "'smal' must be one of paper, base, small, smoke; did you mean"),
+        ("ct_laser_bilingual:objective=de", None, "objective='de' must be one of ct_laser"),
+        ("laser:depth=6", None, "'depth' must be one of size, layers"),
+        ("laser:layers=six", None, "'layers=six' must be of type int"),
+        ("lightweight:objective=nmt", None, "objective='nmt' must be one of all, ugt"),
+        ("similarity_loss:loss=l1", None, "loss='l1' must be one of similarity,"),
+        ("static:phase=3", None, "phase=3 must be one of 1, 2"),
+        ("quickstart:paper", None, "'paper' must be one of small, smoke"),
+        ("ct_lazer", None, "no such file or packaged config; did you mean ct_laser"),
+        ("t_laser", "--config.encoder.width=wide", "width"),
+        ("t_laser", "--config.encoder.widht=8", "has no key widht; did you mean width"),
+        ("t_laser", "--config.objective.distanse.weight=1", "did you mean distance"),
+        ("t_laser", "--config.encoders.width=8", "no key encoders; did you mean encoder"),
+        ("t_laser", "--config.evaluation.retreival=('a',)", "did you mean retrieval"),
+        ("t_laser", "--config.head.width=8", "config.head: no term of the objective reads it"),
+        ("static", "--config.objective.translation.weight=1", "config.decoder is missing"),
+        ("laser", "--config.schedule.warmup_steps=8", "not an option of constant_schedule"),
     ],
 )
-def test_wrong_arguments_and_overrides_are_errors_of_use(argument, override, message):
-    with pytest.raises(UsageError, match=message):
-        load_config(argument, [override] if override else [])
+def test_wrong_arguments_and_overrides_are_one_line(argument, override, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        check_config(load_config(argument, [override] if override else []))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "argument, message",
+    [
+        ("lawdr_wmt16:encoder=bert", "encoder='bert' must be one of mbert, xlm"),
+        ("lawdr_wmt19:pooling=max", "pooling='max' must be one of mean, first"),
+        ("lawdr_wmt19:document_mode=all", "document_mode='all' must be one"),
+        ("lawdr_wmt19:small", "'small' must be one of paper"),
+    ],
+)
+def test_wrong_arguments_of_alignment_configs_are_refused(argument, message):
+    with pytest.raises(ValueError, match=message):
+        load_alignment(argument)
+
+
+def test_overrides_reach_what_the_file_does_not_mention():
+    overrides = {
+        "cleaning.max_chars": 500,
+        "objective.distance.weight": 0.3,
+        "objective.distance.num_negatives": 5,
+        "optimizer.eps": 1e-6,
+        "train.total_steps": 10,
+        "cleaning.alphabets.de": "abc",
+        "evaluation.retrieval": ("dev.tsv",),
+    }
+    config = load_config("t_laser", [f"--config.{key}={value}" for key, value in overrides.items()])
+    for key, value in overrides.items():
+        found = config
+        for name in key.split("."):
+            found = found[name]
+        assert found == value
+    assert config.objective.distance.margin == 0.5
+    assert "total_epochs" not in config.train, "a length in another unit replaces the file's"
+
+
+def test_a_duration_of_zero_in_another_unit_says_nothing():
+    overrides = ["--config.train.total_epochs=0.0", "--config.train.total_steps=9"]
+    for order in (overrides, overrides[::-1]):
+        assert load_config("t_laser", order).train.total_steps == 9
+        assert "total_epochs" not in load_config("static", order).train
+
+
+def test_a_term_of_weight_zero_is_left_out_with_what_it_needs():
+    config = load_config("ct_laser", ["--config.objective.distance.weight=0"])
+    assert "distance" not in config.objective
 
 
 def test_a_key_that_is_not_there_cannot_be_set():
-    config = default_config()
-    apply_size(config, "small")
     with pytest.raises(AttributeError, match="warmup"):
-        config.train.warmup = 3
+        load_config("ct_laser:small").train.warmup = 3
 
 
 def test_of_an_override_given_twice_the_last_counts():
     words = ["--config.languages=('en','de')", "--config.seed=3", "--config.languages=('en','fr')"]
-    config = load_config("configs/ct_laser.py:smoke", [*words, "--config.seed=4"])
+    config = load_config("ct_laser:smoke", [*words, "--config.seed=4"])
     assert (tuple(config.languages), config.seed) == (("en", "fr"), 4)
+
+
+def test_a_path_is_taken_before_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    packaged = find_config("t_laser")
+    assert packaged.is_file() and find_config("t_laser.py") == packaged
+    (tmp_path / "t_laser.py").write_text(packaged.read_text().replace("0.98", "0.5"))
+    assert load_config("t_laser.py").optimizer.b2 == 0.5
+    assert load_config("t_laser").optimizer.b2 == 0.98
+
+
+def test_arguments_have_the_type_of_their_default():
+    found = parse_argument("rate=0.5,small", sizes=("paper", "small"), rate=1.0, name="x")
+    assert (found.rate, found.size, found.name) == (0.5, "small", "x")

@@ -1,378 +1,305 @@
-"""Every key a config has, with its default: the published T-LASER (Li and Mak 2020).
+"""Configs: experiments as Python files, completed with the defaults of what they use.
 
-A config file calls `default_config()`, changes what it is about and returns it. The keys of
-`encoder`, `decoder`, `objective`, `optimizer` and `schedule` are the arguments of what they build
-(`models.registry`, `train.objective`, `train.optimizer`); those of encoder and decoder depend on
-their family.
+A config file has a function `get_config(arg)` that returns a `ConfigDict`. It holds what the
+experiment uses and nothing else; every default stands in the code that takes it, and `complete`
+fills it in. The sections are constructor arguments:
+
+    data        train.batches.DataSettings      optimizer   an optimizer of optax by `name`
+    cleaning    corpora.cleaning.CleaningRules  schedule    a schedule by `name`
+    vocab       corpora.settings.VocabSettings  train       train.settings.TrainSettings
+    encoder     models.registry.ENCODERS        evaluation  task of `xling evaluate` -> its data
+    decoder     models.registry.DECODERS        mesh        train.mesh.make_mesh
+    objective   train.terms.TERMS               head        models.dual.TokenDistributionHead
+
+and `languages`, `seed`, `compute_dtype`, `dropout_generator`.
 """
 
+import ast
+import types
+from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict, config_dict
+from absl import flags
+from ml_collections import ConfigDict, config_flags
 
-from xling_jax.config_models import decoder_config, encoder_config
+from xling_jax import options
+from xling_jax.registry import check_choice, did_you_mean
 
-__all__ = [
-    "SIZES",
-    "apply_size",
-    "decoder_config",
-    "default_config",
-    "dual_config",
-    "encoder_config",
-    "laser_config",
-    "lawdr_config",
-    "parse_argument",
-    "set_dual_objective",
-    "set_width",
-]
-
-SIZES = ("paper", "base", "small", "smoke")
+_PLAIN = {"seed": 0, "compute_dtype": "auto", "dropout_generator": "threefry"}
+_SECTIONS = ("data", "cleaning", "vocab", "encoder", "decoder", "head", "objective", "optimizer")
+_SECTIONS += ("schedule", "train", "evaluation", "mesh")
 
 
-def default_config() -> ConfigDict:
-    """The complete config; a key that is not here is refused."""
-    config = ConfigDict()
-    config.seed = 0
-    config.languages = ("de", "en", "es", "fr", "it")
-    config.compute_dtype = "auto"  # bfloat16 on GPU and TPU, float32 on CPU
-    config.dropout_generator = "threefry"  # "hash" is cheaper on CPU, see models.layers.hash_bits
-
-    config.data = ConfigDict()
-    config.data.corpora = ()  # "tsv:GLOB", "moses:PREFIX", "tmx:GLOB", "gettext:PATH", "tfds:NAME"
-    config.data.exclude = ()  # evaluation files whose texts may not be trained on
-    config.data.pairs = ("de-en", "de-es", "en-es", "es-en", "fr-en", "fr-es", "it-en", "it-es")
-    config.data.sampling_exponent = 0.0  # 0: pairs uniform as published; 1: by corpus size
-    config.data.both_directions = False  # train a-b and b-a in the same batch where both are listed
-    config.data.bucket_lengths = (*range(8, 65, 3), *range(68, 129, 6))
-    config.data.max_tokens = 4096  # longer side x rows of a micro-batch, padding included
-    config.data.batch_size = 0  # rows of a micro-batch at every length, in place of max_tokens
-    config.data.accumulation_steps = 32  # micro-batches, each of one pair, per update
-    config.data.batch_multiple = 8  # rows are a multiple; the devices must divide it
-    config.data.truncate = False  # cut longer sentences to the longest bucket; else leave them out
-    config.data.reader = "auto"  # "tf.data", "numpy", or whichever is there
-
-    config.cleaning = ConfigDict()  # arguments of data.cleaning
-    config.cleaning.min_words = 1
-    config.cleaning.max_words = 100
-    config.cleaning.max_chars = 1000
-    config.cleaning.max_length_ratio = 1.5
-    config.cleaning.length_ratio_slack = 0  # words added to the shorter side before the ratio
-    config.cleaning.drop_identical = True
-    config.cleaning.require_letters = True
-    config.cleaning.min_script_share = 0.5
-    config.cleaning.alphabet_only = False
-    config.cleaning.max_tokens_per_sentence = 0
-
-    config.vocab = ConfigDict()
-    config.vocab.model = ""  # an existing SentencePiece model; empty trains one
-    config.vocab.size = 50000
-    config.vocab.model_type = "bpe"
-    config.vocab.lowercase = True
-    config.vocab.character_coverage = 0.9995
-    config.vocab.sample_sentences = 5_000_000
-    config.vocab.sampling_exponent = 1.0  # 1: from all pairs joined, as published; 0: pairs equal
-
-    config.encoder = encoder_config("tlaser")
-    config.decoder = decoder_config("tlaser")
-
-    config.head = ConfigDict()  # of the token distribution
-    config.head.tie_embeddings = True
-    config.head.width = 512  # where it is not tied
-    config.head.init_stddev = 0.0
-
-    config.objective = ConfigDict()  # one entry a term of train.objective, and the reduction
-    config.objective.reduction = "sum"
-    config.objective.translation = ConfigDict()
-    config.objective.translation.weight = 1.0
-    config.objective.translation.label_smoothing = 0.1
-    config.objective.translation.decoder_bos = False
-    config.objective.translation.max_logits = 1 << 26  # alive at a time, of each device
-    config.objective.distance = ConfigDict()
-    config.objective.distance.weight = 0.0
-    config.objective.distance.margin = 0.5
-    config.objective.distance.num_negatives = 20
-    config.objective.distance.negative_weight = 0.5  # lambda / beta
-    config.objective.distance.distance = "l2"
-    config.objective.distance.scale = "norm_of_mean"
-    config.objective.distance.stop_gradient_scale = False
-    config.objective.distance.negatives = "permutation"
-    config.objective.similarity = ConfigDict({"weight": 0.0})
-    config.objective.encoder_l2 = ConfigDict({"weight": 0.0})
-    config.objective.token_distribution = ConfigDict({"weight": 0.0})
-    config.objective.token_distribution.task = "ugt"  # mlm, smlm, xtr, mlm+xtr, ugt
-    config.objective.token_distribution.duplicates = "once"
-    config.objective.token_distribution.overlap = "overwrite"
-    config.objective.token_distribution.label_tokens = "original"
-    config.objective.token_distribution.max_logits = 1 << 26
-    config.objective.alignment = ConfigDict({"weight": 0.0})
-    config.objective.alignment.similarity = "dot"  # or "cosine"
-    config.objective.alignment.scale = 1.0
-    config.objective.alignment.margin = 0.0
-    config.objective.alignment.ignore_equal = False  # equal sentences are no negatives
-    config.objective.similarity_distribution = ConfigDict({"weight": 0.0})
-    config.objective.similarity_distribution.include_diagonal = True
-    config.objective.similarity_distribution.reduction = "sum"
-    config.objective.similarity_distribution.form = "log_cos"
-    config.objective.encode_chunks = 1  # more: encode the batch in pieces, recomputed backward
-
-    config.optimizer = ConfigDict({"name": "adamw"}, type_safe=True)
-    config.optimizer.b1 = 0.9
-    config.optimizer.b2 = 0.98
-    config.optimizer.eps = 1e-8
-    config.optimizer.weight_decay = 1e-4
-    config.optimizer.clip_global_norm = 25.0
-    config.optimizer.l2_penalty = 0.0  # coupled weight decay, part of the gradient
-
-    config.schedule = ConfigDict()
-    config.schedule.name = "warmup_inverse_sqrt_schedule"
-    config.schedule.peak_value = 5e-4
-    config.schedule.warmup_steps = 4000
-    config.schedule.init_value = 1e-7
-
-    config.train = ConfigDict()
-    config.train.total_steps = 0  # updates; exactly one of steps and epochs is set
-    config.train.total_epochs = 0.0  # an epoch draws as many examples as all pairs have
-    config.train.log_every_steps = 50
-    config.train.evaluate_every_steps = 1000
-    config.train.checkpoint_every_steps = 1000
-    config.train.keep_last = 2
-    config.train.keep_best = 1
-    config.train.best_metric = ""  # e.g. "europarl.dev/p_at_1"
-    config.train.model_init = ""  # model directory or workdir whose encoder this one begins with
-    config.train.word_vectors = ""  # multiCCA text file: the first embeddings of whole words
-    config.train.export = "last"  # or "best", by best_metric
-
-    config.evaluation = ConfigDict()
-    config.evaluation.retrieval = ()  # TSV files with a column a language, directories of pairs
-    config.evaluation.classification = ()  # directories of {train,dev,test}.LANG.tsv
-
-    config.mesh = ConfigDict()
-    config.mesh.data = -1
-    config.mesh.fsdp = 1
-    return config.lock()
+class ConfigError(ValueError):
+    """A config file, its argument or a key is wrong."""
 
 
-def laser_config(layers: int = 1) -> ConfigDict:
-    """The default config with LASER's model and recipe in place of T-LASER's.
-
-    Adam at a constant 1e-3, dropout 0.1, no label smoothing (Artetxe and Schwenk 2019).
-
-    Args:
-        layers: of the BiLSTM encoder.
-    """
-    config = default_config()
-    config.encoder = encoder_config("laser", layers=layers)
-    config.decoder = decoder_config("laser")
-    config.objective.translation.label_smoothing = 0.0
-    config.optimizer = ConfigDict({"name": "adam", "b1": 0.9, "b2": 0.98, "clip_global_norm": 25.0})
-    config.optimizer.l2_penalty = 0.0
-    config.schedule = ConfigDict({"name": "constant_schedule", "value": 1e-3})
-    return config.lock()
-
-
-def dual_config(pairs: tuple[str, ...], layers: int = 2) -> ConfigDict:
-    """The default config with the lightweight dual transformer and its recipe (Mao et al. 2021).
-
-    Adam with amsgrad and a coupled L2 penalty, 128 pairs a batch, the unified generative task and
-    both contrastive ones, weights 1, 2, 2.
-
-    Args:
-        pairs: each listed once; a batch trains both sides at once.
-        layers: of the encoder; 0 for the mean of weighted token vectors.
-    """
-    config = default_config()
-    config.languages = tuple(sorted({language for pair in pairs for language in pair.split("-")}))
-    config.data.pairs = pairs
-    config.data.bucket_lengths = (8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 200)
-    config.data.batch_size, config.data.accumulation_steps = 128, 1
-    config.data.truncate = True
-    config.cleaning.alphabet_only = True
-    config.cleaning.max_length_ratio, config.cleaning.max_words = 100.0, 300
-    config.encoder = encoder_config("dual", layers=layers)
-    if not layers:
-        config.encoder.pooling = "weighted_mean"
-    config.objective.reduction = "mean"
-    config.objective.translation.weight = 0.0
-    config.objective.token_distribution.weight = 1.0
-    config.objective.alignment.weight = 2.0
-    config.objective.similarity_distribution.weight = 2.0
-    config.optimizer = ConfigDict({"name": "amsgrad", "b1": 0.9, "b2": 0.999})
-    config.optimizer.clip_global_norm = 0.0
-    config.optimizer.l2_penalty = 1e-5
-    config.schedule = ConfigDict({"name": "warmup_drop_schedule", "peak_value": 1e-3})
-    config.schedule.warmup_steps, config.schedule.drop_step = 2000, 0
-    return config.lock()
-
-
-# Name -> (task of the token distribution, or none; weights of alignment and similarity).
-DUAL_OBJECTIVES = {
-    **{task: (task, 0.0, 0.0) for task in ("mlm", "smlm", "xtr", "mlm+xtr", "ugt")},
-    "ugt+align": ("ugt", 2.0, 0.0),
-    "all": ("ugt", 2.0, 2.0),
-}
-
-
-def set_dual_objective(config: ConfigDict, name: str) -> None:
-    """Sets the generative task and contrastive weights of a config made by `dual_config`.
-
-    Args:
-        config: changed in place.
-        name: key of `DUAL_OBJECTIVES`: a row of Tables 6 and 7 of Mao et al.
-
-    Raises:
-        ValueError: for another name.
-    """
-    if name not in DUAL_OBJECTIVES:
-        raise ValueError(f"objective={name!r} must be one of {', '.join(DUAL_OBJECTIVES)}")
-    task, alignment, similarity = DUAL_OBJECTIVES[name]
-    config.objective.token_distribution.task = task
-    config.objective.alignment.weight = alignment
-    config.objective.similarity_distribution.weight = similarity
-
-
-# Components of the language to remove, by encoder (Gong et al. 2021, section 4).
-_LAWDR_RANKS = {"mbert": 64, "xlm": 32, "xlmr": 256}
-
-
-def lawdr_config(encoder: str, pooling: str, document_mode: str, size: str = "paper") -> ConfigDict:
-    """Arguments of `xling align` and `xling evaluate alignment` for LAWDR as published.
-
-    Encoder and pooling make the model directory; here they choose `debias` and stand for the
-    record. The density is taken on 16 dimensions, as by default.
-
-    Args:
-        encoder: mbert, xlm or xlmr.
-        pooling: mean, or first for the special token that begins a text.
-        document_mode: what of a document is encoded at once, sentences or packed ones.
-        size: must be paper, as nothing is trained.
-
-    Raises:
-        ValueError: for another word.
-    """
-    known = {"encoder": tuple(_LAWDR_RANKS), "pooling": ("mean", "first")}
-    known |= {"document_mode": ("sentences", "packed"), "size": ("paper",)}
-    given = {"encoder": encoder, "pooling": pooling, "document_mode": document_mode, "size": size}
-    for name, value in given.items():
-        if value not in known[name]:
-            raise ValueError(f"{name}={value!r} must be one of {', '.join(known[name])}")
-    config = ConfigDict({"encoder": encoder, "pooling": pooling, "document_mode": document_mode})
-    config.splitter = "rule"  # of documents that are no lists of sentences; or "sentencex"
-    config.debias = _LAWDR_RANKS[encoder]  # 0 for none
-    config.center = False
-    config.weighting = "kde"  # or "none"
-    config.density_on = "raw"  # or "debiased"
-    config.similarity = "margin"  # or "cosine"
-    config.k = 4
-    config.domain = config_dict.placeholder(str)  # the field that restricts candidates
-    config.url_matching = False
-    return config.lock()
-
-
-def parse_argument(arg: str | None, **defaults: Any) -> dict[str, Any]:
+def parse_argument(
+    arg: str | None, *, sizes: Sequence[str] = ("paper",), **known: Any
+) -> types.SimpleNamespace:
     """Reads what stands behind the colon of `--config FILE:ARG`.
 
     ARG is a comma-separated list of `name=value` and at most one size: `layers=6,small`.
 
     Args:
         arg: the text; None or empty for the defaults.
-        **defaults: the names the config knows; a value becomes the type of its default.
+        sizes: that the config is made for, the default first.
+        **known: name -> its default, or a tuple of choices, the default first.
 
     Returns:
-        The defaults with ARG's values, and `size`.
+        A value for each name, of the type of its default, and `size`.
 
     Raises:
-        ValueError: for an unknown name or size, or a value that cannot be read.
+        ValueError: for an unknown name, value or size.
     """
-    values = {"size": "paper"} | defaults
+    known = {"size": tuple(sizes), **known}
+    choices = {name: value for name, value in known.items() if isinstance(value, tuple)}
+    values = {name: choices.get(name, (value,))[0] for name, value in known.items()}
     for part in filter(None, (arg or "").split(",")):
         name, has_value, value = part.partition("=")
         if not has_value:
             name, value = "size", part
-        if name not in values:
-            raise ValueError(f"config argument {part!r}: known are {', '.join(values)}")
+        check_choice("config argument", name, known)
         try:
             values[name] = type(values[name])(value)
         except ValueError:
-            raise ValueError(
-                f"config argument {part!r} must be of type {type(values[name]).__name__}"
-            ) from None
-    if values["size"] not in SIZES:
-        raise ValueError(f"config size {values['size']!r} must be one of {', '.join(SIZES)}")
-    return values
+            kind = type(values[name]).__name__
+            raise ValueError(f"config argument {part!r} must be of type {kind}") from None
+        if name in choices:
+            check_choice(f"config argument {name}", values[name], choices[name])
+    return types.SimpleNamespace(**values)
 
 
-def set_width(config: ConfigDict, *, width: int, layers: int, heads: int, ffn_width: int) -> None:
-    """Sets encoder and decoder to one size; `layers` is the depth of a transformer encoder.
-
-    LSTMs keep their proportions to the sentence vector, and their depth.
-
-    Matrices start with 0.02 · √(1024 / width), LSTMs with U(±0.1 · √(1024 / width)): the published
-    spread relative to the width. With the plain values a narrow model starts with sentence vectors
-    that are all but equal.
-    """
-    growth = (1024 / width) ** 0.5
-    before = config.encoder.width
-    for side in (config.encoder, config.decoder):
-        if side.family == "laser":
-            side.embedding_width = side.embedding_width * width // before
-            side.width = side.width * width // before
-            side.init_scale = round(0.1 * growth, 4)
-        elif side.family == "dual":
-            side.ffn_width = side.ffn_width * width // before
-            side.width, side.heads = width, max(1, width // 64)
-        else:
-            side.width, side.heads, side.ffn_width = width, heads, ffn_width
-            side.init_stddev = round(0.02 * growth, 4)
-    if config.encoder.family == "tlaser":
-        config.encoder.layers = layers
-
-
-def apply_size(config: ConfigDict, size: str) -> None:
-    """Scales a config.
-
-    Args:
-        config: changed in place; at the published sizes.
-        size: `paper`, `base` (one GPU, a day), `small` (two CPU cores, minutes) or
-            `smoke` (seconds, tests only).
+def find_config(name_or_path: str) -> Path:
+    """The file of a config: a path, or the name of one that comes with the package.
 
     Raises:
-        ValueError: for another word.
+        ConfigError: if there is none.
     """
-    if size not in SIZES:
-        raise ValueError(f"config size {size!r} must be one of {', '.join(SIZES)}")
-    if size == "base":
-        set_width(config, width=512, layers=6, heads=8, ffn_width=2048)
-        config.vocab.size = 32000
-        config.encoder.dropout = config.decoder.dropout = 0.1
-        if not config.data.batch_size:
-            config.data.max_tokens, config.data.accumulation_steps = 16384, 4
-        config.train.total_epochs, config.train.total_steps = 0.0, 100_000
-    elif size == "small":
-        set_width(config, width=256, layers=2, heads=4, ffn_width=1024)
-        config.vocab.size, config.vocab.sample_sentences = 4000, 400_000
-        config.vocab.sampling_exponent = 0.0
-        # Too short a run to overfit; and dropout noise is as large as the first distances.
-        config.encoder.dropout = config.decoder.dropout = 0.0
-        config.dropout_generator = "hash"
-        config.data.max_tokens, config.data.accumulation_steps = 2048, 1
-        if not config.data.batch_size:
-            config.data.bucket_lengths = (12, 20, 28, 36, 44, 52, 64, 80, 104)
-        _set_peak(config, 2e-3, warmup_steps=100)
-        config.train.total_epochs, config.train.total_steps = 0.0, 1000
-        config.train.evaluate_every_steps = config.train.checkpoint_every_steps = 250
-    elif size == "smoke":
-        set_width(config, width=32, layers=2, heads=2, ffn_width=64)
-        config.vocab.size, config.vocab.sample_sentences = 300, 10_000
-        config.data.bucket_lengths = (16, 32, 64)
-        config.data.batch_size = min(config.data.batch_size, 16)
-        config.data.max_tokens, config.data.accumulation_steps = 512, 1
-        _set_peak(config, config.schedule.get("peak_value", 0.0), warmup_steps=5)
-        config.train.total_epochs, config.train.total_steps = 0.0, 8
-        config.train.log_every_steps = 1
-        config.train.evaluate_every_steps = config.train.checkpoint_every_steps = 4
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    packaged = {file.stem: file for file in _packaged().glob("*.py") if file.stem != "__init__"}
+    if path.name == name_or_path and path.stem in packaged:
+        return packaged[path.stem]
+    hint = did_you_mean(path.stem, packaged) or f"packaged are {', '.join(sorted(packaged))}"
+    raise ConfigError(f"--config {name_or_path}: no such file or packaged config; {hint}")
 
 
-def _set_peak(config: ConfigDict, peak: float, warmup_steps: int) -> None:
-    """Sets a schedule that has a peak and a warm-up; a constant one stays as published."""
-    if "peak_value" in config.schedule:
-        config.schedule.peak_value, config.schedule.warmup_steps = peak, warmup_steps
+def _packaged() -> Path:
+    try:
+        return Path(str(resources.files("xling_jax.configs")))
+    except ModuleNotFoundError:  # a checkout that is not installed
+        return Path(__file__).parents[1] / "configs"
+
+
+def load_config(
+    path: str,
+    overrides: Sequence[str] = (),
+    complete: Callable[[ConfigDict], None] | None = None,
+) -> ConfigDict:
+    """A config from its file, completed, with command-line overrides.
+
+    Args:
+        path: a Python file with `get_config(arg)`, or the name of a packaged config, `NAME:ARG`.
+        overrides: `--config.a.b=value`; of several for one key the last counts.
+        complete: fills in defaults; by default `complete`, for training. Another for configs of
+            other commands.
+
+    Raises:
+        ConfigError: for a missing file, an unknown key or a value of the wrong type.
+    """
+    name, colon, arg = path.partition(":")
+    file = find_config(name)
+    # Given twice, a tuple would be joined to the one before.
+    overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())
+    finish = _complete_training if complete is None else complete
+    try:
+        config = _parse_flags(
+            config_flags.DEFINE_config_file, f"{file}{colon}{arg}", [f"--config={file}{colon}{arg}"]
+        )
+        with config.unlocked():
+            overrides = _make_room(config, overrides)
+            finish(config)
+            for word in overrides:
+                _check_key(config, word.split("=", 1)[0])
+        config = _parse_flags(config_flags.DEFINE_config_dict, config.lock(), overrides)
+        with config.unlocked():
+            finish(config)
+        return config.lock()
+    except ConfigError:
+        raise
+    except Exception as error:  # a config file is a program of the user's
+        # str() of a KeyError is the repr of its message.
+        text = " ".join(str(error.args[0] if error.args else error).split())
+        if isinstance(error, SyntaxError):
+            text = f"line {error.lineno}: {error.msg}"
+        known = isinstance(error, (flags.Error, AttributeError, KeyError, TypeError, ValueError))
+        text = text if known else f"{type(error).__name__}: {text}"
+        raise ConfigError(f"--config {path}: {text}") from error
+
+
+def _parse_flags(define: Callable, config: str | ConfigDict, words: Sequence[str]) -> ConfigDict:
+    """A config as ml_collections reads it, with the words of a command line applied."""
+    words = ["xling", *words]
+    values = flags.FlagValues()
+    define("config", config, lock_config=True, flag_values=values, sys_argv=words)
+    values(words)
+    return values.config
+
+
+def _make_room(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
+    """Puts into a config what overrides change and defaults do not give.
+
+    A section or term of the objective, an argument of an optimizer or schedule, a duration in
+    another unit, an entry of a mapping.
+
+    Returns:
+        The overrides that are left: a duration of 0 beside one in another unit says nothing.
+    """
+    from xling_jax.train.durations import split_unit
+
+    values = {
+        word.removeprefix("--config.").partition("=")[0]: _literal(word.partition("=")[2])
+        for word in overrides
+    }
+    lengths = {split_unit(key)[0] for key, value in values.items() if value != 0}
+    left = []
+    for word, (key, value) in zip(overrides, values.items()):
+        section, *path = key.split(".")
+        if not path or section not in _SECTIONS:
+            left.append(word)
+            continue
+        *path, last = path
+        part = config[section] if section in config else _add(config, section)
+        for name in path:
+            part = part[name] if name in part else _add(part, name)
+            if not isinstance(part, ConfigDict):
+                break
+        else:
+            bare, unit = split_unit(last)
+            others = [k for k in part if unit and k != last and split_unit(k)[0] == bare]
+            if unit and value == 0 and (others or split_unit(key)[0] in lengths):
+                continue
+            for other in others:
+                del part[other]
+            is_entry = len(path) > (section == "objective")
+            own = section in ("optimizer", "schedule", "decoder", "evaluation")
+            if last not in part and (unit or is_entry or own):
+                part[last] = value
+        left.append(word)
+    return left
+
+
+def _add(parent: ConfigDict, name: str) -> ConfigDict:
+    parent[name] = ConfigDict()
+    return parent[name]
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def _check_key(config: ConfigDict, option: str) -> None:
+    """Raises `ConfigError` if a config lacks the key of `--config.a.b`; names the near ones."""
+    section, where = config, "config"
+    for name in option.split(".")[1:]:
+        if not isinstance(section, ConfigDict):
+            raise ConfigError(f"{option}: {where} is a value and has no keys; set {where} itself")
+        if name not in section:
+            hint = did_you_mean(name, section) or f"it has {', '.join(section)}"
+            raise ConfigError(f"{option}: {where} has no key {name}; {hint}")
+        section, where = section[name], f"{where}.{name}"
+
+
+def _complete_training(config: ConfigDict) -> None:
+    complete(config, ("retrieval", "classification"))
+
+
+def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
+    """Fills in the defaults of everything that a training config uses, and refuses the rest.
+
+    Args:
+        config: changed in place.
+        tasks: that `evaluation` may name.
+
+    Raises:
+        ValueError: for a section or key that nothing takes, or one that is missing.
+    """
+    from xling_jax.corpora.cleaning import CleaningRules
+    from xling_jax.corpora.settings import VocabSettings
+    from xling_jax.models.dual import TokenDistributionHead
+    from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
+    from xling_jax.train.batches import DataSettings
+    from xling_jax.train.durations import in_steps
+    from xling_jax.train.mesh import make_mesh
+    from xling_jax.train.objective import ObjectiveSettings, parse_objective
+    from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
+    from xling_jax.train.settings import TrainSettings
+    from xling_jax.train.terms import TERMS
+    from xling_jax.train.terms.term import all_reads
+
+    for name in config:
+        check_choice("config section", name, (*_PLAIN, "languages", *_SECTIONS))
+    for name in ("languages", "encoder", "objective", "optimizer", "schedule"):
+        if not config.get(name):
+            raise ValueError(f"config.{name} is missing")
+    for name, value in _PLAIN.items():
+        config[name] = config.get(name, value)
+    sections = {"data": DataSettings, "cleaning": CleaningRules, "vocab": VocabSettings}
+    for name, target in (sections | {"train": TrainSettings, "mesh": make_mesh}).items():
+        _fill(config, name, target, ("devices",))
+    for task in config.get("evaluation") or _add(config, "evaluation"):
+        check_choice("evaluation", task, tasks)
+
+    shared = options.defaults(ObjectiveSettings)
+    for name in [name for name in config.objective if name not in shared]:
+        if config.objective[name].get("weight", 1.0) == 0:
+            del config.objective[name]
+        else:
+            _fill(config.objective, name, TERMS[name], where=f"objective.{name}")
+    for name, value in shared.items():
+        config.objective[name] = config.objective.get(name, value)
+    reads = all_reads(parse_objective(config.objective.to_dict())[1].values())
+
+    for name in ("decoder", "head"):
+        if name in config and name not in reads:
+            raise ValueError(f"config.{name}: no term of the objective reads it; remove it")
+    if "decoder" in reads and "decoder" not in config:
+        raise ValueError("config.decoder is missing; a term of the objective reads it")
+    for name, table in (("encoder", ENCODERS), ("decoder", DECODERS)):
+        if name in config:
+            if "family" not in config[name]:
+                raise ValueError(f"config.{name}.family is missing; known are {', '.join(table)}")
+            _fill(config, name, table[config[name].family], SUPPLIED)
+    if "head" in reads:
+        _fill(config, "head", TokenDistributionHead, SUPPLIED)
+
+    for name, find in (("optimizer", find_optimizer), ("schedule", find_schedule)):
+        if "name" not in config[name]:
+            raise ValueError(f"config.{name}.name is missing")
+        given = {in_steps(key): value for key, value in config[name].items() if key != "name"}
+        for extra in ("clip_global_norm", "l2_penalty") if name == "optimizer" else ():
+            given.pop(extra, None)
+        options.check(find(config[name].name), given, name, partial=True)
+    for name in ("clip_global_norm", "l2_penalty"):
+        config.optimizer[name] = config.optimizer.get(name, options.defaults(make_optimizer)[name])
+
+
+def _fill(
+    parent: ConfigDict, name: str, target: Callable, supplied: Sequence[str] = (), where: str = ""
+) -> None:
+    """Completes a section with the defaults of what takes it."""
+    from xling_jax.train.durations import in_steps
+
+    section = parent[name] if name in parent else _add(parent, name)
+    given = {in_steps(key): value for key, value in section.items() if key != "family"}
+    options.check(target, given, where or name, **dict.fromkeys(supplied))
+    for key, default in options.defaults(target, supplied).items():
+        if key not in given:
+            section[key] = default

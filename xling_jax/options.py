@@ -42,42 +42,70 @@ def option(
 def defaults(target: Callable, supplied: Collection[str] = ()) -> dict[str, Any]:
     """Options of a class or function, name -> default; `REQUIRED` where it has none.
 
+    Keyword arguments of the functions in a class attribute `passes_to` are options of the class
+    too, but for those in its attribute `supplied`.
+
     Args:
         target: a dataclass, Linen module or function.
         supplied: arguments that the caller gives and no config may.
     """
-    skipped = {"self", "parent", "name", *supplied}
-    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    skipped = {"self", "parent", "name", "passed", *supplied}
+    fields = (
+        {field.name: field for field in dataclasses.fields(target)} if _is_class(target) else {}
+    )
     found = {}
     for name, parameter in inspect.signature(target).parameters.items():
-        if name in skipped or parameter.kind in kinds:
+        if name in skipped or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
-        default = parameter.default
-        if dataclasses.is_dataclass(target) and name in (fields := target.__dataclass_fields__):
-            factory = fields[name].default_factory
-            default = default if factory is dataclasses.MISSING else factory()
-        found[name] = default
-    return found
+        found[name] = parameter.default
+        if name in fields and fields[name].default_factory is not dataclasses.MISSING:
+            found[name] = fields[name].default_factory()
+    return found | _passed_on(target)
 
 
-def check(target: Callable, settings: Mapping[str, Any], where: str, **supplied: Any) -> None:
+def _is_class(target: Callable) -> bool:
+    return isinstance(target, type) and dataclasses.is_dataclass(target)
+
+
+def _passed_on(target: Callable) -> dict[str, Any]:
+    return {
+        name: parameter.default
+        for function in getattr(target, "passes_to", ())
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in target.supplied
+    }
+
+
+def check(
+    target: Callable,
+    settings: Mapping[str, Any],
+    where: str,
+    *,
+    partial: bool = False,
+    **supplied: Any,
+) -> None:
     """Raises ValueError for an unknown option, a missing one, or a value of the wrong type.
 
     Args:
         target: a class or function.
         settings: option -> value.
         where: section of the config, for the message.
+        partial: some may still be missing.
         **supplied: arguments that are given beside the settings.
     """
     known = defaults(target, supplied)
     parameters = inspect.signature(target).parameters
     for name, value in settings.items():
         if name not in known:
-            hint = did_you_mean(name, known) or f"known are {', '.join(known) or 'none'}"
-            raise ValueError(f"{where}.{name}: unknown option of {target.__name__}; {hint}")
-        _check_type(parameters[name].annotation, value, f"{where}.{name}")
+            hint = did_you_mean(name, known)
+            raise ValueError(
+                f"{where}.{name} is not an option of {target.__name__}; {hint and hint + ' '}"
+                f"it takes {', '.join(known) or 'none'}"
+            )
+        if name in parameters:
+            _check_type(parameters[name].annotation, value, f"{where}.{name}")
     for name, default in known.items():
-        if default is REQUIRED and name not in settings:
+        if default is REQUIRED and name not in settings and not partial:
             raise ValueError(f"{where}.{name} is missing; {target.__name__} needs it")
 
 
@@ -90,6 +118,13 @@ def _check_type(annotation: Any, value: Any, where: str) -> None:
 
 
 def build(target: Callable, settings: Mapping[str, Any], where: str, **supplied: Any) -> Any:
-    """Calls a class or function with checked settings; arguments and errors as `check`."""
+    """Calls a class or function with checked settings; arguments and errors as `check`.
+
+    A class with `passes_to` gets those that it passes on as the argument `passed`, complete.
+    """
     check(target, settings, where, **supplied)
-    return target(**settings, **supplied)
+    passed_on = _passed_on(target)
+    if passed_on:
+        supplied["passed"] = {name: settings.get(name, value) for name, value in passed_on.items()}
+    own = {name: value for name, value in settings.items() if name not in passed_on}
+    return target(**own, **supplied)

@@ -14,6 +14,7 @@ from xling_jax.losses.token_distribution import (
     LABEL_TOKENS,
     OVERLAPS,
     TASKS,
+    Labels,
     Masked,
     label_distributions,
     mask_one_token,
@@ -93,17 +94,21 @@ def test_more_padding_does_not_change_what_is_hidden(draws):
     assert (np.asarray(longer.source_tokens)[..., 6:] == PAD).all()
 
 
-OPTIONS = list(itertools.product(TASKS, DUPLICATES, OVERLAPS, LABEL_TOKENS))
+OPTIONS = list(itertools.product((*TASKS, "mlm+xtr"), DUPLICATES, OVERLAPS, LABEL_TOKENS))
 
 
 @pytest.fixture(scope="module")
 def labeled(draws):
     """A draw, and labels of it under all options, from one program."""
     masked = Masked(*(array[1] for array in draws))
-    names = ("task", "duplicates", "overlap", "label_tokens")
+    names = ("duplicates", "overlap", "label_tokens")
     pairs = PAIRS | {"masked": masked}
-    call = lambda options: label_distributions(**pairs, **dict(zip(names, options)))
-    return masked, jax.device_get(jax.jit(lambda: {o: call(o) for o in OPTIONS})())
+
+    def call(task, *options):
+        tasks = dict.fromkeys(task.split("+"), 1.0)
+        return label_distributions(tasks, **pairs, **dict(zip(names, options)))
+
+    return masked, jax.device_get(jax.jit(lambda: {o: call(*o) for o in OPTIONS})())
 
 
 def sentence_label(sentence, duplicates):
@@ -189,12 +194,12 @@ def test_masked_labels_with_overwriting_are_those_of_the_published_code(labeled)
 
 
 def test_reconstruction_of_the_other_side_needs_nothing_hidden():
-    source, target = label_distributions("xtr", **PAIRS)
+    source, target = label_distributions({"xtr": 1.0}, **PAIRS)
     np.testing.assert_array_equal(source.ids, TARGET)
     np.testing.assert_allclose(source.weights[0], [0.25, 0.25, 0.25, 0, 0, 0])
     np.testing.assert_allclose(target.weights[0], [0.2, 0.2, 0, 0.2, 0.2, 0])
-    with pytest.raises(ValueError, match="masked=None: task='ugt'"):
-        label_distributions("ugt", **PAIRS)
+    with pytest.raises(ValueError, match="masked=None: all tasks but xtr"):
+        label_distributions({"ugt": 1.0}, **PAIRS)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +208,8 @@ def test_reconstruction_of_the_other_side_needs_nothing_hidden():
 )
 def test_unknown_options_are_refused_with_the_known_ones(name, value):
     with pytest.raises(ValueError, match=f"{name}='{value}' must be one of .*, "):
-        label_distributions(**{"task": "xtr", name: value}, **PAIRS)
+        tasks, given = ({value: 1.0}, {}) if name == "task" else ({"xtr": 1.0}, {name: value})
+        label_distributions(tasks, **given, **PAIRS)
 
 
 def reference(hidden, table, ids, label_weights, weights, bias, vocab_size=VOCAB):
@@ -246,7 +252,7 @@ def arrays():
 
 
 def loss(hidden, table, ids, label_weights, weights, bias, **settings):
-    arrays = (hidden, table, ids, label_weights, weights)
+    arrays = (hidden, table, Labels(ids, label_weights), weights)
     return token_distribution_kl(*arrays, output_bias=bias, **{"vocab_size": VOCAB} | settings)
 
 
@@ -279,7 +285,8 @@ def test_value_and_gradients_equal_the_formula(arrays, chunks):
 
 def test_without_gradient_jit_bias_and_row_weights_the_value_is_the_formula(arrays):
     hidden, table, ids, label_weights, weights, bias = arrays
-    values = token_distribution_kl(hidden, table, ids, label_weights, vocab_size=VOCAB)
+    labels = Labels(ids, label_weights)
+    values = token_distribution_kl(hidden, table, labels, vocab_size=VOCAB)
     plain = (hidden, table, ids, label_weights, np.ones_like(weights), np.zeros_like(bias))
     np.testing.assert_allclose(values, reference(*plain)[:2], rtol=1e-6)
 
@@ -323,6 +330,27 @@ def test_two_entries_of_one_id_are_two_divergences_added(arrays):
     first = reference(*arrays)[0]
     second = reference(hidden, table, hidden_id, np.ones((BATCH, 1)), weights, bias)[0]
     np.testing.assert_allclose(value, first + second, rtol=1e-6)
+
+
+def test_weighted_tasks_add_up_to_their_weighted_divergences(arrays, draws):
+    hidden, table, *_, bias = draw_arrays(len(SOURCE))
+    masked = Masked(*(array[1] for array in draws))
+
+    def weighted(hidden, tasks):
+        sides = label_distributions(tasks, **PAIRS | {"masked": masked})
+        values = [
+            token_distribution_kl(hidden, table, labels, output_bias=bias, vocab_size=VOCAB)
+            for labels in sides
+        ]
+        return sum(value for value, _ in values), sum(cross for _, cross in values)
+
+    both = jax.jit(jax.value_and_grad(lambda h: weighted(h, {"mlm": 0.3, "ugt": 2.0})[0]))(hidden)
+    parts = [
+        jax.value_and_grad(lambda h, t=task: weighted(h, {t: 1.0})[0])(hidden)
+        for task in ("mlm", "ugt")
+    ]
+    np.testing.assert_allclose(both[0], 0.3 * parts[0][0] + 2.0 * parts[1][0], rtol=1e-5)
+    np.testing.assert_allclose(both[1], 0.3 * parts[0][1] + 2.0 * parts[1][1], atol=1e-5)
 
 
 def test_bfloat16_stays_close(arrays):

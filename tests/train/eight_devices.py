@@ -15,10 +15,10 @@ from tests.models.tlaser_reference import random_params
 from xling_jax.models.registry import build_model
 from xling_jax.train import mesh as mesh_module
 from xling_jax.train.mesh import AXES, make_mesh, to_global
-from xling_jax.train.objective import make_objective, parts_read
+from xling_jax.train.objective import Objective, parse_objective
 from xling_jax.train.state import TrainState
 from xling_jax.train.step import make_steps
-from xling_jax.train.terms import Setting
+from xling_jax.train.terms.term import Setting, all_reads
 
 VOCAB = 30
 TRANSLATION = {"translation": {"weight": 1.0, "max_logits": 1280}}
@@ -50,7 +50,8 @@ def make_batch(seed: int, rows: int) -> dict[str, np.ndarray]:
 def make_gradients(dropout: float, terms, family: str = "tlaser", encode_chunks: int = 1):
     """A function (mesh, batches) -> accumulated gradient and sums."""
     sizes = {"width": 16, "heads": 2, "ffn_width": 24, "dropout": dropout}
-    reads = parts_read(terms)
+    terms = parse_objective(terms)[1]
+    reads = all_reads(terms.values())
     model = build_model(
         encoder=sizes | {"family": family, "layers": 1},
         decoder=sizes | {"family": "tlaser"} if "decoder" in reads else None,
@@ -70,7 +71,7 @@ def make_gradients(dropout: float, terms, family: str = "tlaser", encode_chunks:
         reduction="sum" if family == "tlaser" else "mean",
         encode_chunks=encode_chunks,
     )
-    loss_fn = make_objective(setting, terms)
+    loss_fn = Objective(setting, terms)
     tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros(1, jnp.int32)
     params = random_params(lambda: model.init(jax.random.key(0), tokens, language)["params"])
     state = TrainState(jnp.zeros((), jnp.int32), params, ())

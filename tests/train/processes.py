@@ -22,7 +22,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from tests.train.synthetic import VOCAB_SIZE, smoke_config
-from xling_jax.config import set_width
 
 _ROOT = str(Path(__file__).parents[2])
 TIMING = ("tokens_per_second", "sentences_per_second", "steps_per_second", "mfu")
@@ -31,7 +30,8 @@ TIMING = ("tokens_per_second", "sentences_per_second", "steps_per_second", "mfu"
 def tiny_config(settings: Mapping[str, Any]) -> ConfigDict:
     """The smallest model, one bucket; `settings` maps dotted keys to values."""
     config = smoke_config(log_every_steps=1)
-    set_width(config, width=16, layers=1, heads=2, ffn_width=32)
+    for side in (config.encoder, config.decoder):
+        side.update(width=16, layers=1, heads=2, ffn_width=32, init_stddev=0.16)
     config.data.bucket_lengths = (24,)
     config.schedule.peak_value = 1e-2
     config.update_from_flattened_dict(settings)

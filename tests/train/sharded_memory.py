@@ -9,15 +9,13 @@ import json
 import jax
 
 from tests.train.synthetic import smoke_config
-from xling_jax.cli import dry_run
-from xling_jax.config import laser_config, set_width
+from xling_jax.config import load_config
+from xling_jax.train import dry_run
 from xling_jax.train.batching import Bucket
-from xling_jax.train.build import build, init_params
+from xling_jax.train.build import build
 from xling_jax.train.collectives import read_collectives
 from xling_jax.train.memory import share_bytes, update_memory
 from xling_jax.train.mesh import make_mesh
-from xling_jax.train.optimizer import make_optimizer, make_schedule
-from xling_jax.train.state import abstract_state
 
 BATCH = Bucket(16, 64)
 
@@ -25,10 +23,11 @@ BATCH = Bucket(16, 64)
 def tlaser(**settings):
     """T-LASER, most of whose parameters are large enough to be split."""
     config = smoke_config()
-    set_width(config, width=128, layers=1, heads=2, ffn_width=256)
+    for side in (config.encoder, config.decoder):
+        side.update(width=128, layers=1, heads=2, ffn_width=256, dropout=0.0)
     config.vocab.size = 2000
-    # Half of the time to compile.
-    config.encoder.dropout = config.decoder.dropout = config.objective.distance.weight = 0.0
+    with config.unlocked():
+        del config.objective["distance"]  # half of the time to compile
     config.update_from_flattened_dict(settings)
     return config
 
@@ -36,7 +35,7 @@ def tlaser(**settings):
 def laser():
     """LASER: the recurrences of an encoder and of a decoder."""
     config = tlaser()
-    family = laser_config().copy_and_resolve_references()
+    family = load_config("laser")
     config.encoder, config.decoder = family.encoder, family.decoder
     config.encoder.width = config.encoder.embedding_width = 128
     config.decoder.width = config.decoder.embedding_width = 128
@@ -48,10 +47,9 @@ def update(config, fsdp: int, accumulation_steps: int = 1):
     """What an update needs on one of eight devices, and what they exchange."""
     config.data.accumulation_steps = accumulation_steps
     mesh = make_mesh(fsdp=fsdp)
-    model, loss_fn = build(config, config.vocab.size, dry_run._IDS, num_devices=mesh.size)
-    optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
-    _, shapes = abstract_state(init_params(model), optimizer, config.seed)
-    compiled = dry_run.compile_update(config, mesh, loss_fn, optimizer, shapes, BATCH, False)
+    built = build(config, num_devices=mesh.size)
+    shapes = built.shapes
+    compiled = dry_run.compile_update(config, mesh, built, BATCH, False)
     memory = update_memory(mesh, shapes, compiled, accumulation_steps > 1)
     exchanges = [
         {"kind": c.kind, "size": c.size, "count": c.count, "looped": c.looped, "shapes": c.shapes}

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from xling_jax.config import apply_size, default_config
+from xling_jax.config import load_config
 from xling_jax.corpora.shards import pack_rows, pair_name, write_shard
+from xling_jax.train.build import VocabFacts
 from xling_jax.train.loop import Corpus
 
 VOCAB_SIZE = 60
@@ -31,7 +32,8 @@ def write_corpus(
         rest = {k: _rows(v, rows // 2, rows) for k, v in columns.items()}
         write_shard(directory / name / "00000", half)
         write_shard(directory / name / "00001", rest)
-    return Corpus(str(directory), "data", "vocab", VOCAB_SIZE, {"bos": 0, "pad": 1, "eos": 2})
+    facts = VocabFacts(VOCAB_SIZE, "vocab", {"bos": 0, "pad": 1, "eos": 2})
+    return Corpus(str(directory), "data", facts)
 
 
 def _rows(column, start, stop):
@@ -42,13 +44,12 @@ def _rows(column, start, stop):
 
 def smoke_config(**train) -> ConfigDict:
     """Seconds on a CPU."""
-    config = default_config()
-    apply_size(config, "smoke")
+    config = load_config("ct_laser:smoke")
     config.languages = LANGUAGES
     config.data.pairs = ("aa-bb", "bb-aa", "aa-cc", "cc-bb")
     config.data.bucket_lengths = (8, 16, 24)
     config.data.max_tokens = 384
     config.data.reader = "numpy"
-    config.objective.distance.weight = 0.25
+    config.objective.translation.weight = 1.0
     config.train.update(train)
     return config

@@ -159,9 +159,9 @@ def test_a_pair_without_a_row_that_fits_is_named():
 
 
 def test_a_batch_size_holds_at_every_length():
-    assert make_buckets((8, 200), max_tokens=1, batch_multiple=4, batch_size=12) == (
+    assert make_buckets((8, 200), max_tokens=0, batch_multiple=4, batch_size=12) == (
         Bucket(8, 12),
         Bucket(200, 12),
     )
     with pytest.raises(ValueError, match="batch_size=10 must be a multiple of batch_multiple=4"):
-        make_buckets((8, 200), max_tokens=1, batch_multiple=4, batch_size=10)
+        make_buckets((8, 200), max_tokens=0, batch_multiple=4, batch_size=10)

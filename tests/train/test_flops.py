@@ -2,11 +2,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from xling_jax.cli.dry_run import abstract_batch
-from xling_jax.config import default_config
+from xling_jax.config import load_config
 from xling_jax.models.registry import build_encoder
-from xling_jax.train import flops, loop
+from xling_jax.train import flops
 from xling_jax.train.batching import Bucket
+from xling_jax.train.build import VocabFacts, build_objective, init_params
+from xling_jax.train.dry_run import abstract_batch
 from xling_jax.train.flops import matmul_flops
 
 B, T, D, F, L, V = 32, 32, 1024, 4096, 6, 50_000
@@ -53,12 +54,10 @@ def test_the_encoder_costs_what_its_formula_says():
 
 def step_flops(both=False, distance_weight=0.0):
     """Forward and backward pass of the published model."""
-    config = default_config()
-    config.objective.distance.weight = distance_weight
-    model, loss_fn = loop.build(config, V, {"bos": 0, "pad": 1, "eos": 2})
-    params = jax.eval_shape(loop.init_params(model), KEY)
-    gradient = jax.grad(lambda p, b, k: loss_fn(p, b, k, True)[0])
-    return matmul_flops(gradient, params, abstract_batch(Bucket(T, B), both), KEY)
+    overrides = [f"--config.objective.distance.weight={distance_weight}"] if distance_weight else []
+    objective = build_objective(load_config("t_laser", overrides), VocabFacts(V))
+    params = jax.eval_shape(init_params(objective.setting.model), KEY)
+    return flops.FlopsByShape(objective, params)(abstract_batch(Bucket(T, B), both))
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ from xling_jax.losses.token_distribution import (
     token_distribution_kl,
 )
 from xling_jax.models.registry import build_model
-from xling_jax.train.objective import make_objective, parts_read
-from xling_jax.train.terms import Setting
+from xling_jax.train.objective import Objective, parse_objective
+from xling_jax.train.terms.term import Setting, all_reads
 
 VOCAB = 40
 IDS = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
 TERMS = {
-    "token_distribution": {"weight": 1.0, "task": "ugt"},
+    "token_distribution": {"weight": 1.0, "tasks": {"ugt": 1.0}},
     "alignment": {"weight": 2.0},
     "similarity_distribution": {"weight": 2.0},
 }
@@ -55,6 +55,14 @@ def make_setting(decoder=None, **changes):
     return dataclasses.replace(setting, **changes)
 
 
+def make_objective(setting, terms):
+    return Objective(setting, parse_objective(terms)[1])
+
+
+def parts_read(terms):
+    return all_reads(parse_objective(terms)[1].values())
+
+
 def make_params(setting):
     tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros(1, jnp.int32)
     init = lambda: setting.model.init(jax.random.key(0), tokens, language)["params"]
@@ -76,14 +84,14 @@ def test_the_published_sum_is_put_together_from_its_terms():
         mask_key, *tokens, jnp.asarray(MASKABLE), mask_id=IDS["mask"], pad_id=IDS["pad"]
     )
     assert ((masked.source_tokens == IDS["mask"]) | (masked.target_tokens == IDS["mask"])).any()
-    labels = label_distributions("ugt", *tokens, masked, pad_id=IDS["pad"])
+    labels = label_distributions({"ugt": 1.0}, *tokens, masked, pad_id=IDS["pad"])
     apply = lambda method, *args: setting.model.apply({"params": params}, *args, method=method)
     sides = [apply("encode", side) for side in (masked.source_tokens, masked.target_tokens)]
     kl = 0.0
-    for side, (ids, weights) in zip(sides, labels):
+    for side, label in zip(sides, labels):
         hidden, table, bias = apply("token_distribution", side)
         kl += token_distribution_kl(
-            hidden, table, ids, weights, output_bias=bias, vocab_size=VOCAB, max_logits=1 << 20
+            hidden, table, label, output_bias=bias, vocab_size=VOCAB, max_logits=1 << 20
         )[0]
     valid = jnp.arange(8) < 7
     alignment = alignment_loss(*sides, valid)[0]
@@ -147,7 +155,7 @@ def test_what_terms_read_decides_what_is_built():
     assert parts_read({"translation": {"weight": 1.0}}) == {"decoder"}
     assert parts_read({"distance": {"weight": 1.0}, "translation": {"weight": 0.0}}) == {"target"}
     assert parts_read(TERMS) == {"target", "head", "masked"}
-    xtr = {"token_distribution": {"weight": 1.0, "task": "xtr"}}
+    xtr = {"token_distribution": {"weight": 1.0, "tasks": {"xtr": 1.0}}}
     assert parts_read(xtr) == {"target", "head"}
 
 

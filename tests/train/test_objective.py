@@ -8,8 +8,8 @@ import pytest
 from tests.models import tlaser_reference as reference
 from xling_jax.losses.distance import distance_constraint
 from xling_jax.models.registry import build_model
-from xling_jax.train.objective import make_objective as make_loss
-from xling_jax.train.terms import Setting
+from xling_jax.train.objective import Objective, parse_objective
+from xling_jax.train.terms.term import Setting
 
 VOCAB, HEADS, PAD, EPSILON = 30, 2, 1, 0.1
 SIZES = {"family": "tlaser", "width": 16, "heads": HEADS, "ffn_width": 24}
@@ -46,8 +46,10 @@ def make_model(dropout=0.0):
 
 def make_objective(model, *, reduction="sum", drop_first=True, **terms):
     ids = {"pad": PAD, "eos": 2}
-    setting = Setting(model, VOCAB, ids, drop_first=drop_first, reduction=reduction)
-    return make_loss(setting, {"translation": {"weight": 1.0}} | terms)
+    section = {"reduction": reduction, "translation": {"weight": 1.0}} | terms
+    settings, parsed = parse_objective(section)
+    setting = Setting(model, VOCAB, ids, drop_first=drop_first, reduction=settings.reduction)
+    return Objective(setting, parsed)
 
 
 def make_batch(both=False):
@@ -160,12 +162,15 @@ def test_training_randomness_is_a_function_of_the_key(params):
     "settings, message",
     [
         ({"reduction": "max"}, "objective.reduction='max' must be one of sum, mean"),
-        ({"harmony": {"weight": 1.0}}, "objective.harmony is no term; known are translation"),
+        ({"harmony": {"weight": 1.0}}, "objective term='harmony' must be one of translation"),
         ({"distance": {"weight": -1.0}}, "objective.distance.weight=-1.0 must not be negative"),
-        ({"translation": {"weight": 0.0}}, "objective: nothing has a weight"),
+        (
+            {"translation": {"weight": 0.0}},
+            "no term has a weight; add one of translation",
+        ),
         (
             {"translation": {"weight": 0.0}, "similarity": {"weight": 1.0}},
-            "objective: similarity has a weight, which is least when all sentences have the same",
+            "objective: similarity is minimized by collapsed embeddings; add a term",
         ),
     ],
 )

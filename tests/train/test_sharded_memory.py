@@ -87,7 +87,7 @@ def test_the_share_of_a_device_by_hand():
 DRY_RUN = """
 import jax
 from tests.train.sharded_memory import tlaser
-from xling_jax.cli.dry_run import describe
+from xling_jax.train.dry_run import describe
 jax.config.update("jax_num_cpu_devices", 2)
 print(describe(tlaser(**{"mesh.data": 2, "mesh.fsdp": 4})))
 """

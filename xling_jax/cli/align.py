@@ -135,7 +135,9 @@ def _check_arguments(args: argparse.Namespace) -> tuple[list[str | None], Option
     """Refuses what can be refused before any work; returns languages and options."""
     if args.config_overrides and not args.config:
         raise UsageError(f"{args.config_overrides[0]}: requires --config FILE")
-    config = load_config(args.config, args.config_overrides) if args.config else None
+    config = None
+    if args.config:
+        config = load_config(args.config, args.config_overrides, training=False)
     options = options_from(args, Options, config)
     sides.check_arguments(args, ("gold",), [args.output])
     languages = [None, None] if args.languages is None else args.languages.split(",")

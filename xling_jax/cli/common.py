@@ -1,14 +1,13 @@
 """What the commands share: errors of use, configs, outputs."""
 
 import argparse
-import difflib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
+from xling_jax import config as config_lib
 from xling_jax.files.cache import cache_directory
 
 
@@ -51,58 +50,21 @@ def keep_compiled_programs() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def load_config(path: str, overrides: Sequence[str] = ()) -> ConfigDict:
-    """A config from its file, with command-line overrides.
+def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = True) -> ConfigDict:
+    """A config with command-line overrides, see `xling_jax.config.load_config`.
 
     Args:
-        path: a Python file with `get_config(arg)`; `FILE.py:ARG` passes ARG.
-        overrides: `--config.a.b=value`; of several for one key the last counts.
+        path: of the file, or name of a packaged config.
+        overrides: `--config.a.b=value`.
+        training: whether it is one of training, to be completed; others are taken as they are.
 
     Raises:
         UsageError: for a missing file, an unknown key or a value of the wrong type.
     """
-    file = path.split(":")[0]
-    if not Path(file).is_file():
-        raise UsageError(f"--config {file}: no such file; configs/ holds those of the papers")
-    # Given twice, a tuple would be joined to the one before.
-    overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())
     try:
-        config = _parse_flags(config_flags.DEFINE_config_file, path, [f"--config={path}"])
-        for word in overrides:
-            _check_key(config, word.split("=", 1)[0])
-        return _parse_flags(config_flags.DEFINE_config_dict, config, overrides)
-    except UsageError:
-        raise
-    except Exception as error:  # a config file is a program of the user's
-        # str() of a KeyError is the repr of its message.
-        text = " ".join(str(error.args[0] if error.args else error).split())
-        if isinstance(error, SyntaxError):
-            text = f"line {error.lineno}: {error.msg}"
-        known = isinstance(error, (flags.Error, AttributeError, KeyError, TypeError, ValueError))
-        text = text if known else f"{type(error).__name__}: {text}"
-        raise UsageError(f"--config {path}: {text}") from error
-
-
-def _parse_flags(define: Callable, config: str | ConfigDict, words: Sequence[str]) -> ConfigDict:
-    """A config as ml_collections reads it, with the words of a command line applied."""
-    words = ["xling", *words]
-    values = flags.FlagValues()
-    define("config", config, lock_config=True, flag_values=values, sys_argv=words)
-    values(words)
-    return values.config
-
-
-def _check_key(config: ConfigDict, option: str) -> None:
-    """Raises `UsageError` if a config lacks the key of `--config.a.b`; names the near ones."""
-    section, where = config, "config"
-    for name in option.split(".")[1:]:
-        if not isinstance(section, ConfigDict):
-            raise UsageError(f"{option}: {where} is a value and has no keys; set {where} itself")
-        if name not in section:
-            near = difflib.get_close_matches(name, section, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(section)}"
-            raise UsageError(f"{option}: {where} has no key {name}; {hint}")
-        section, where = section[name], f"{where}.{name}"
+        return config_lib.load_config(path, overrides, None if training else lambda config: None)
+    except config_lib.ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,9 +72,9 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         required=True,
-        metavar="FILE[:ARG]",
-        help="config file, e.g. configs/ct_laser.py:small; any key can be changed by "
-        "--config.SECTION.KEY=VALUE",
+        metavar="NAME[:ARG]",
+        help="name of a packaged config, or a config file, e.g. ct_laser:small; any key can be "
+        "changed by --config.SECTION.KEY=VALUE",
     )
     parser.add_argument(
         "--workdir", required=True, help="directory of the run; a run that is there is continued"

@@ -156,6 +156,10 @@ def prepare_workdir(
 def prepare_settings(config: ConfigDict) -> dict[str, Any]:
     """The arguments of `PrepareSettings.make` that a config gives."""
     from xling_jax.models.registry import vocab_layout
+    from xling_jax.train.objective import parse_objective
+    from xling_jax.train.terms.term import all_reads
+
+    reads = all_reads(parse_objective(config.objective.to_dict())[1].values())
 
     return {
         "languages": tuple(config.languages),
@@ -166,8 +170,8 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
         "vocab": _section(config, "vocab"),
         "layout": vocab_layout(
             config.encoder.family,
-            translates=bool(config.objective.translation.weight),
-            masks=bool(config.objective.token_distribution.weight),
+            translates="decoder" in reads,
+            masks="head" in reads,
         ),
         "seed": config.seed,
     }

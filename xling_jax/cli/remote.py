@@ -69,7 +69,7 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
 def local_config(config: ConfigDict, *sections: str) -> ConfigDict:
     """A config with `local_names` of some sections."""
     values = config.to_dict()
-    local = ConfigDict(values | {name: local_names(values[name]) for name in sections})
+    local = ConfigDict(values | {name: local_names(values.get(name, {})) for name in sections})
     local.lock()
     return local
 

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; 143 if SIGTERM ended it before its last step."""
     config = common.load_config(args.config, args.config_overrides)
     if args.dry_run:
-        from xling_jax.cli.dry_run import describe
+        from xling_jax.train.dry_run import describe
 
         print(describe(config))
         return 0
@@ -137,25 +137,22 @@ def _check_beginning(config: ConfigDict) -> None:
 
 def _corpus(prepared: Any, vocab: Any) -> Any:
     """What the loop is told of the prepared text."""
+    from xling_jax.train.build import VocabFacts
     from xling_jax.train.loop import Corpus
 
-    return Corpus(
-        directory=str(prepared.directory),
-        fingerprint=prepared.fingerprint,
-        vocab_fingerprint=vocab.fingerprint,
-        vocab_size=vocab.size,
-        special_ids={
-            "bos": vocab.bos_id,
-            "eos": vocab.eos_id,
-            "pad": vocab.pad_id,
-            "mask": vocab.mask_id,
-        },
-        never_masked=tuple(
-            number
-            for number, piece in enumerate(vocab.pieces())
-            if not any(character.isalnum() for character in piece)
-        ),
+    special_ids = {"bos": vocab.bos_id, "eos": vocab.eos_id, "pad": vocab.pad_id}
+    never_masked = [
+        number
+        for number, piece in enumerate(vocab.pieces())
+        if not any(character.isalnum() for character in piece)
+    ]
+    facts = VocabFacts(
+        vocab.size,
+        vocab.fingerprint,
+        special_ids | {"mask": vocab.mask_id},
+        tuple(never_masked),
     )
+    return Corpus(str(prepared.directory), prepared.fingerprint, facts)
 
 
 def _export(config: ConfigDict, vocab: Any, result: Any, directory: Path, seconds: float) -> None:
@@ -185,18 +182,16 @@ def _export(config: ConfigDict, vocab: Any, result: Any, directory: Path, second
 
 def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
     """Raises before anything of a run is replaced, if its checkpoints are of another config."""
-    from xling_jax.train.checkpoint import first_difference, has_checkpoints
-    from xling_jax.train.loop import config_identity
+    from xling_jax.train.checkpoint import has_checkpoints
+    from xling_jax.train.identity import config_difference
 
     saved = workdir.path / "config.json"
     if not saved.is_file() or not has_checkpoints(workdir.checkpoints):
         return
-    parts = [config_identity(c) for c in (json.loads(saved.read_text()), config.to_dict())]
-    difference = first_difference(*json.loads(json.dumps(parts)))
-    if difference:
+    if found := config_difference(json.loads(saved.read_text()), config.to_dict()):
         raise ValueError(
-            f"{workdir.name}: its checkpoints are of another run: {difference}; take another "
-            "--workdir or set it back"
+            f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
+            "--workdir or restore the setting"
         )
 
 
@@ -213,7 +208,7 @@ def _begin_with(config: ConfigDict, vocab: Any) -> Callable[[Any], Any]:
 
 def _put_word_vectors(config: ConfigDict, vocab: Any, params: Any) -> Any:
     from xling_jax.text.word_vectors import coverage, read_word_vectors
-    from xling_jax.train.build import put_word_vectors
+    from xling_jax.train.warm_start import put_word_vectors
 
     width = config.encoder.get("embedding_width", config.encoder.width)
     vectors, found = read_word_vectors(
@@ -231,7 +226,7 @@ def _put_model(config: ConfigDict, vocab: Any, params: Any) -> Any:
     import jax
 
     from xling_jax.encode.model_directory import find_model_directory, load_model
-    from xling_jax.train.build import put_encoder
+    from xling_jax.train.warm_start import put_encoder
 
     directory = find_model_directory(config.train.model_init)
     spec = load_model(directory)
@@ -262,20 +257,12 @@ def _max_length_tokens(config: ConfigDict) -> int:
 
 def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any]]:
     """Family and constructor arguments that determine a vector (no dropout)."""
+    from xling_jax.models.registry import ENCODERS
+
     arguments = config.encoder.to_dict()
     family = arguments.pop("family")
-    for training_only in (
-        "dropout",
-        "attention_dropout",
-        "token_dropout",
-        "activation_dropout",
-        "init_stddev",
-        "init_scale",
-        "lstm_implementation",
-        "remat",
-    ):
-        arguments.pop(training_only, None)
-    return family, arguments
+    training_only = ENCODERS[family].training_only
+    return family, {name: v for name, v in arguments.items() if name not in training_only}
 
 
 def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[Evaluator]:

@@ -6,15 +6,17 @@ the encoder, or of both. Labels are few ids with weights, never an array over th
 """
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from xling_jax.losses.fused_softmax import fused_loss, output_softmax
 
-TASKS = ("mlm", "smlm", "xtr", "mlm+xtr", "ugt")
+TASKS = ("mlm", "smlm", "xtr", "ugt")
 DUPLICATES = ("once", "count", "renormalize")
 OVERLAPS = ("overwrite", "add")
 LABEL_TOKENS = ("original", "masked")
@@ -42,10 +44,13 @@ class Labels(NamedTuple):
     Attributes:
         ids: [batch, k] int32.
         weights: [batch, k] float32, 0 where the id is of no account.
+        scales: [k] float32, the weight of the distribution that an entry belongs to, which is a
+            factor of its weights; None where it is 1.
     """
 
     ids: jax.Array
     weights: jax.Array
+    scales: np.ndarray | None = None
 
 
 def mask_one_token(
@@ -127,7 +132,7 @@ def _append(labels: Labels, token: jax.Array, weight: jax.Array) -> Labels:
 
 
 def label_distributions(
-    task: str,
+    tasks: Mapping[str, float],
     source_tokens: jax.Array,
     target_tokens: jax.Array,
     masked: Masked | None,
@@ -139,17 +144,17 @@ def label_distributions(
 ) -> tuple[Labels, Labels]:
     """What either side of each pair shall predict.
 
-        xtr      q(w) = N_w / ‖S'‖ for w in the other sentence S'                      (Eq. 3)
-        mlm      q(w_t) = 1 for the side in which w_t is hidden, nothing for the other one
-        smlm     q(w_t) = 1 for both sides                                             (Eq. 1)
-        mlm+xtr  entries of both distributions, so that both losses are added
-        ugt      ½ at w_t and N_w / (2 ‖S'‖) for w in S' for the side in which w_t is hidden,
-                 Eq. 3 for the other one, and for both where nothing is hidden         (Eq. 4)
+        xtr   q(w) = N_w / ‖S'‖ for w in the other sentence S'                      (Eq. 3)
+        mlm   q(w_t) = 1 for the side in which w_t is hidden, nothing for the other one
+        smlm  q(w_t) = 1 for both sides                                             (Eq. 1)
+        ugt   ½ at w_t and N_w / (2 ‖S'‖) for w in S' for the side in which w_t is hidden,
+              Eq. 3 for the other one, and for both where nothing is hidden         (Eq. 4)
 
-    A pair with an empty side, a row of padding among them, has weight nowhere.
+    A pair with an empty side, a row of padding among them, has weight nowhere. Several tasks have
+    their entries side by side, so that their losses are added.
 
     Args:
-        task: one of the above.
+        tasks: of the above -> weight of its loss.
         source_tokens: [batch, length] int32, with nothing hidden.
         target_tokens: [batch, length] int32, the same of the translations.
         masked: the pairs as they were encoded; only `xtr` does without.
@@ -164,22 +169,22 @@ def label_distributions(
 
     Returns:
         Labels of source and target: k is 1 for `mlm` and `smlm`, else the other side's length, and
-        one more where the hidden token has an entry. Each id has a weight once in a row, but twice
-        in `mlm+xtr` if w_t is in S'. Weights of a row sum to at most 1 (2 in `mlm+xtr`).
+        one more where the hidden token has an entry; of several tasks the sum. Of one task each id
+        has a weight once in a row, and weights of a row sum to at most the task's weight.
 
     Raises:
         ValueError: for an unknown option, or without `masked` where the task needs it.
     """
     for name, value, known in (
-        ("task", task, TASKS),
+        *(("task", task, TASKS) for task in tasks),
         ("duplicates", duplicates, DUPLICATES),
         ("overlap", overlap, OVERLAPS),
         ("label_tokens", label_tokens, LABEL_TOKENS),
     ):
         if value not in known:
             raise ValueError(f"{name}={value!r} must be one of {', '.join(known)}")
-    if masked is None and (task != "xtr" or label_tokens == "masked"):
-        raise ValueError(f"masked=None: task={task!r} needs the pairs with a hidden token")
+    if masked is None and (tasks.keys() - {"xtr"} or label_tokens == "masked"):
+        raise ValueError("masked=None: all tasks but xtr need the pairs with a hidden token")
     originals = (source_tokens, target_tokens)
     kept = functools.reduce(
         jnp.logical_and, ((t != pad_id).any(1, keepdims=True) for t in originals)
@@ -189,27 +194,45 @@ def label_distributions(
     )
     result = []
     for side, tokens in enumerate(others[::-1]):
-        labels = _sentence_labels(tokens, pad_id, duplicates)
-        if task != "xtr":
+        sentence = _sentence_labels(tokens, pad_id, duplicates)
+        parts = []
+        for task in sorted(tasks, reverse=True):
+            if task == "xtr":
+                parts.append(sentence)
+                continue
             token, hidden = masked.token, masked.token != pad_id
             here = hidden if task == "smlm" else hidden & (masked.side == side)
             if task == "ugt":
-                labels = _unified_labels(labels, token, here, overlap)
-            elif task == "mlm+xtr":
-                labels = _append(labels, token, here[:, None].astype(jnp.float32))
+                parts.append(_unified_labels(sentence, token, here, overlap))
             else:
-                labels = Labels(token[:, None], here[:, None].astype(jnp.float32))
-        result.append(Labels(labels.ids, jnp.where(kept, labels.weights, 0)))
+                parts.append(Labels(token[:, None], here[:, None].astype(jnp.float32)))
+        labels = _side_by_side(parts, [tasks[task] for task in sorted(tasks, reverse=True)])
+        result.append(labels._replace(weights=jnp.where(kept, labels.weights, 0)))
     return tuple(result)
 
 
-def _chunk_loss(hidden, table, bias, ids, label_weights, row_weights, *, vocab_size, with_gradient):
+def _side_by_side(parts: Sequence[Labels], task_weights: Sequence[float]) -> Labels:
+    """Entries of several label distributions, each with the weight of its task."""
+    if len(parts) == 1 and task_weights[0] == 1:
+        return parts[0]
+    ids = jnp.concatenate([labels.ids for labels in parts], axis=1)
+    if set(task_weights) == {1.0}:
+        return Labels(ids, jnp.concatenate([labels.weights for labels in parts], axis=1))
+    weighted = [weight * labels.weights for weight, labels in zip(task_weights, parts)]
+    scales = [np.full(ls.ids.shape[1], w, np.float32) for w, ls in zip(task_weights, parts)]
+    return Labels(ids, jnp.concatenate(weighted, axis=1), np.concatenate(scales))
+
+
+def _chunk_loss(
+    hidden, table, bias, ids, label_weights, row_weights, *, scales, vocab_size, with_gradient
+):
     """KL and cross-entropy of one chunk and, on demand, the gradient by its logits."""
     softmax = output_softmax(hidden, table, bias, vocab_size)
     logits = jnp.take_along_axis(softmax.logits, ids, axis=1)
     total = label_weights.sum(1)
     # q log q is 0 at q = 0.
-    log_label = jnp.log(jnp.where(label_weights > 0, label_weights, 1))
+    own_weights = label_weights if scales is None else label_weights / scales
+    log_label = jnp.log(jnp.where(label_weights > 0, own_weights, 1))
     cross_entropy = total * softmax.log_normalizer - (label_weights * logits).sum(1)
     divergence = cross_entropy + (label_weights * log_label).sum(1)
     sums = ((row_weights * divergence).sum(), (row_weights * cross_entropy).sum())
@@ -223,8 +246,7 @@ def _chunk_loss(hidden, table, bias, ids, label_weights, row_weights, *, vocab_s
 def token_distribution_kl(
     hidden: jax.Array,
     output_table: jax.Array,
-    label_ids: jax.Array,
-    label_weights: jax.Array,
+    labels: Labels,
     row_weights: ArrayLike | None = None,
     *,
     output_bias: jax.Array | None = None,
@@ -244,9 +266,8 @@ def token_distribution_kl(
         hidden: [batch, width], from the sentence vectors.
         output_table: [rows, width] float32; rows beyond `vocab_size` are padding for the hardware
             and take no part in the softmax.
-        label_ids: [batch, k] int32, below `vocab_size` wherever they have a weight. Two entries of
-            a row with the same id count as two distributions, whose divergences are added.
-        label_weights: [batch, k] float32, q, a constant.
+        labels: q, a constant; ids below `vocab_size` wherever they have a weight. Two entries of a
+            row with the same id count as two distributions, whose divergences are added.
         row_weights: [batch] bool or float; None for 1.
         output_bias: [rows] float32; None for none.
         vocab_size: V; all rows if None.
@@ -267,9 +288,9 @@ def token_distribution_kl(
         )
     row_weights = jnp.asarray(1.0 if row_weights is None else row_weights, jnp.float32)
     targets = (
-        label_ids,
-        label_weights.astype(jnp.float32),
+        labels.ids,
+        labels.weights.astype(jnp.float32),
         jnp.broadcast_to(row_weights, hidden.shape[:1]),
     )
-    loss = functools.partial(_chunk_loss, vocab_size=int(vocab_size))
+    loss = functools.partial(_chunk_loss, scales=labels.scales, vocab_size=int(vocab_size))
     return fused_loss(loss, max_logits, hidden, output_table, output_bias, targets)

@@ -112,6 +112,9 @@ class BertEncoder(nn.Module):
     pad_id: int = 0
     dtype: DTypeLike = jnp.float32
 
+    specials = (("bos",), ("eos",))
+    training_only = ()
+
     def __post_init__(self):
         # Out of a config.json come lists, and a module must hash.
         self.projections = tuple(map(tuple, self.projections))

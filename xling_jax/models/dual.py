@@ -150,6 +150,9 @@ class DualEncoder(nn.Module):
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
 
+    specials = ((), ())
+    training_only = ("dropout", "attention_dropout", "token_dropout", "init_stddev", "remat")
+
     @property
     def dim(self) -> int:
         """Size of the sentence vector."""

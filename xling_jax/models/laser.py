@@ -62,6 +62,9 @@ class LaserEncoder(nn.Module):
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
 
+    specials = ((), ("eos",))
+    training_only = ("dropout", "init_scale", "lstm_implementation", "remat")
+
     @property
     def dim(self) -> int:
         """Size of the sentence vector."""

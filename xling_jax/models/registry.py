@@ -1,4 +1,11 @@
-"""Families by name: how a config's sizes become modules."""
+"""Encoder and decoder families by name, and the model that an objective trains.
+
+A family is a Linen module whose constructor arguments are the options of a config. An encoder says
+in class attributes what the rest of the library must know of it:
+
+    specials         special tokens around a sentence: names in front, names behind
+    training_only    arguments that do not determine a vector and are not exported
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,26 +13,26 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from xling_jax.models.bert import BertEncoder
-from xling_jax.models.dual import DualEncoder, TokenDistributionHead
-from xling_jax.models.laser import LaserDecoder, LaserEncoder
-from xling_jax.models.tlaser import TLaserDecoder, TLaserEncoder
+from xling_jax import options
+from xling_jax.models.dual import TokenDistributionHead
+from xling_jax.registry import Registry
 
-ENCODERS: Mapping[str, type[nn.Module]] = {
-    "bert": BertEncoder,
-    "dual": DualEncoder,
-    "laser": LaserEncoder,
-    "tlaser": TLaserEncoder,
-}
-DECODERS: Mapping[str, type[nn.Module]] = {"laser": LaserDecoder, "tlaser": TLaserDecoder}
+ENCODERS = Registry(
+    "encoder.family",
+    tlaser="xling_jax.models.tlaser:TLaserEncoder",
+    laser="xling_jax.models.laser:LaserEncoder",
+    dual="xling_jax.models.dual:DualEncoder",
+    bert="xling_jax.models.bert:BertEncoder",
+)
+DECODERS = Registry(
+    "decoder.family",
+    tlaser="xling_jax.models.tlaser:TLaserDecoder",
+    laser="xling_jax.models.laser:LaserDecoder",
+)
 
-# Special tokens around every sentence the encoder reads: (in front, behind).
-_SPECIALS = {
-    "bert": (("bos",), ("eos",)),
-    "dual": ((), ()),
-    "laser": ((), ("eos",)),
-    "tlaser": (("bos",), ("eos",)),
-}
+# Arguments that come from the vocabulary, the device or another section of the config.
+SUPPLIED = ("vocab_size", "vocab_multiple", "pad_id", "dtype", "dropout_generator")
+SUPPLIED += ("num_languages", "sentence_width")
 
 
 class CrossLingualModel(nn.Module):
@@ -72,36 +79,18 @@ class CrossLingualModel(nn.Module):
         return self.head(sentence, self.encoder.table())
 
 
-def _lookup(table: Mapping[str, Any], kind: str, name: str) -> Any:
-    if name not in table:
-        raise ValueError(f"{kind} family {name!r} is unknown; known are {', '.join(table)}")
-    return table[name]
-
-
-def _construct(module: type[nn.Module], kind: str, arguments: Mapping[str, Any]) -> nn.Module:
-    known = set(module.__dataclass_fields__) - {"parent", "name"}
-    unknown = sorted(set(arguments) - known)
-    if unknown:
-        raise ValueError(
-            f"{kind}.{unknown[0]} is no argument of {module.__name__}; "
-            f"it takes {', '.join(sorted(known))}"
-        )
-    return module(**arguments)
-
-
-def build_encoder(family: str, *, vocab_size: int, **sizes: Any) -> nn.Module:
+def build_encoder(family: str, *, vocab_size: int, **arguments: Any) -> nn.Module:
     """An encoder module.
 
     Args:
-        family: a key of `ENCODERS`.
+        family: a name in `ENCODERS`.
         vocab_size: number of token ids.
-        **sizes: constructor arguments of the family's encoder.
+        **arguments: constructor arguments of the family's encoder.
 
     Raises:
         ValueError: for an unknown family or argument, listing the known ones.
     """
-    module = _lookup(ENCODERS, "encoder", family)
-    return _construct(module, "encoder", {"vocab_size": vocab_size, **sizes})
+    return options.build(ENCODERS[family], arguments, "encoder", vocab_size=vocab_size)
 
 
 def build_model(
@@ -121,43 +110,41 @@ def build_model(
         head: constructor arguments of `dual.TokenDistributionHead`.
         vocab_size: number of token ids.
         num_languages: rows of the decoder's language table.
-        **shared: arguments given to encoder and decoder (dtype, pad_id, dropout_generator, …).
+        **shared: arguments given to every part that takes them (dtype, pad_id, …).
 
     Raises:
         ValueError: for an unknown family or argument.
     """
-    encoder = dict(encoder)
-    parts = [build_encoder(encoder.pop("family"), vocab_size=vocab_size, **encoder, **shared)]
-    if decoder is None:
-        parts.append(None)
-    else:
-        decoder = {"sentence_width": parts[0].dim, **decoder, **shared}
-        module = _lookup(DECODERS, "decoder", decoder.pop("family"))
-        sizes = {"vocab_size": vocab_size, "num_languages": num_languages}
-        parts.append(_construct(module, "decoder", decoder | sizes))
+    supplied = {"vocab_size": vocab_size, "num_languages": num_languages, **shared}
+
+    def build(target: type[nn.Module], given: Mapping[str, Any], where: str) -> nn.Module:
+        known = options.defaults(target)
+        arguments = {name: value for name, value in supplied.items() if name in known}
+        arguments |= {name: value for name, value in given.items() if name != "family"}
+        return options.build(target, arguments, where)
+
+    parts = {"encoder": build(ENCODERS[encoder["family"]], encoder, "encoder")}
+    if decoder is not None:
+        supplied["sentence_width"] = parts["encoder"].dim
+        parts["decoder"] = build(DECODERS[decoder["family"]], decoder, "decoder")
     if head is not None:
-        head = {"vocab_size": vocab_size, **head}
-        for name in ("dtype", "vocab_multiple"):
-            if name in shared:
-                head[name] = shared[name]
-        parts.append(_construct(TokenDistributionHead, "head", head))
-    return CrossLingualModel(*parts)
+        parts["head"] = build(TokenDistributionHead, head, "head")
+    return CrossLingualModel(**parts)
 
 
 def encoder_specials(family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the special tokens around a sentence: in front and behind, (("bos",), ("eos",))."""
-    return _lookup(_SPECIALS, "encoder", family)
+    return ENCODERS[family].specials
 
 
 def vocab_layout(family: str, *, translates: bool, masks: bool) -> str:
-    """Where the vocabulary has its special tokens, a key of `data.vocab.SPECIALS`.
+    """Where the vocabulary has its special tokens, a key of `text.vocab.SPECIALS`.
 
     Args:
         family: of the encoder.
         translates: whether the objective has a decoder, which needs </s>.
         masks: whether it hides tokens, which needs <MASK>.
     """
-    needs_sentence_marks = translates or any(encoder_specials(family))
-    if not needs_sentence_marks:
+    if not (translates or any(encoder_specials(family))):
         return "dual"
     return "masked" if masks else "laser"

@@ -156,6 +156,9 @@ class TLaserEncoder(nn.Module):
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
 
+    specials = (("bos",), ("eos",))
+    training_only = ("dropout", "attention_dropout", "activation_dropout", "init_stddev", "remat")
+
     @property
     def dim(self) -> int:
         """Size of the sentence vector."""

@@ -2,8 +2,8 @@
 
 The plan is a pure function of (seed, n), of the corpus' sentence lengths and of the batching
 settings. It knows nothing of processes or devices; a process reads its slice of each micro-batch
-(`data.pairs`). One micro-batch holds one language pair and one length bucket, as in the training of
-LASER and T-LASER: the pair of every micro-batch is drawn at random, independent of corpus size.
+(`train.batches`). One micro-batch holds one language pair and one length bucket, as in the training
+of LASER and T-LASER: the pair of every micro-batch is drawn at random, independent of corpus size.
 """
 
 import functools
@@ -52,8 +52,8 @@ def make_buckets(
         max_tokens: longest side times rows of one micro-batch, padding included.
         batch_multiple: every batch size is a multiple of it; the number of devices that share a
             batch must divide it.
-        batch_size: rows at every length, as contrastive objectives want them; `max_tokens` then
-            says nothing. 0 for as many as fit.
+        batch_size: rows at every length, as contrastive objectives want them, in place of
+            `max_tokens`; the other of the two is 0.
 
     Raises:
         ValueError: if the lengths are not ascending or one row group does not fit.
@@ -62,6 +62,10 @@ def make_buckets(
     if not lengths or lengths[0] < 3 or any(a >= b for a, b in zip(lengths, lengths[1:])):
         raise ValueError(
             f"bucket_lengths={lengths} must be ascending and at least 3 tokens (two are special)"
+        )
+    if bool(batch_size) == bool(max_tokens):
+        raise ValueError(
+            f"give one of data.max_tokens={max_tokens} and data.batch_size={batch_size}"
         )
     if batch_size:
         if batch_size < 0 or batch_size % batch_multiple:
@@ -104,6 +108,10 @@ class BatchPlan:
         sampling_exponent: pairs are drawn with probability proportional to rows ** exponent; 0 is
             uniform as published, 1 proportional, 1 / T a temperature T.
 
+    Attributes:
+        num_rows: pair name -> rows that fit a bucket.
+        num_skipped: pair name -> rows that do not.
+
     Raises:
         ValueError: if a pair has no row that fits the longest bucket.
     """
@@ -120,7 +128,7 @@ class BatchPlan:
         self.buckets = tuple(buckets)
         self.seed = seed
         limits = np.array([bucket.length for bucket in self.buckets])
-        self._bucket_of, self.num_skipped, sizes = [], {}, []
+        self._bucket_of, self.num_skipped, self.num_rows = [], {}, {}
         for pair, pair_lengths in lengths.items():
             bucket_of = np.searchsorted(limits, pair_lengths).astype(np.int16)
             fitting = int((bucket_of < len(limits)).sum())
@@ -131,8 +139,8 @@ class BatchPlan:
                 )
             self._bucket_of.append(bucket_of)
             self.num_skipped[pair] = len(bucket_of) - fitting
-            sizes.append(fitting)
-        weights = np.array(sizes, np.float64) ** sampling_exponent
+            self.num_rows[pair] = fitting
+        weights = np.array(list(self.num_rows.values()), np.float64) ** sampling_exponent
         self._thresholds = np.cumsum(weights)[:-1] / weights.sum()
         self._tables = [self._batch_table(bucket_of) for bucket_of in self._bucket_of]
         self._counts = [np.zeros(len(self.pairs), np.int64)]

@@ -13,6 +13,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
+from xling_jax.train.identity import difference
 from xling_jax.train.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -21,34 +22,13 @@ logger = logging.getLogger(__name__)
 _DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
-def first_difference(saved: Any, current: Any, path: str = "config") -> str | None:
-    """Names the first place where two nested structures differ, or None.
-
-    Returns:
-        e.g. `config.encoder.width is 512 in the checkpoint, 256 now`.
-    """
-    if isinstance(saved, Mapping) and isinstance(current, Mapping):
-        for key in sorted(set(saved) | set(current)):
-            if key not in saved or key not in current:
-                where = "only in the checkpoint" if key in saved else "not in the checkpoint"
-                return f"{path}.{key} is {where}"
-            difference = first_difference(saved[key], current[key], f"{path}.{key}")
-            if difference:
-                return difference
-        return None
-    if saved != current:
-        return f"{path} is {saved!r} in the checkpoint, {current!r} now"
-    return None
-
-
 class Checkpoints:
     """Saves and restores `TrainState`s.
 
     Args:
         directory: made if needed; also at `gs://BUCKET/PATH`, where a checkpoint counts once orbax
             has put `commit_success.txt` into it, because a store has no rename.
-        identity: what must agree for a checkpoint to be continued: the config's relevant sections,
-            fingerprints of vocabulary and data. JSON-like.
+        identity: of the run, see `train.identity`; JSON-like.
         keep_last: newest checkpoints kept.
         keep_best: checkpoints kept for their metric.
         best_metric: name of the dev metric, higher is better; empty keeps none for it.
@@ -140,11 +120,10 @@ class Checkpoints:
                     step, args=ocp.args.Composite(identity=ocp.args.JsonRestore())
                 )["identity"]
                 progress = saved.pop("progress", {})
-                difference = first_difference(saved, self._identity)
-                if difference:
+                if found := difference(saved, self._identity):
                     raise _OtherRun(
-                        f"{self._directory}: checkpoint {step} is of another run: {difference}; "
-                        "take another --workdir or set it back"
+                        f"{self._directory}: checkpoint {step} belongs to another run: {found}; "
+                        "choose another --workdir or restore the setting"
                     )
                 restored = self._manager.restore(
                     step, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes))

@@ -1,7 +1,7 @@
 """FLOPs of a step, counted from its trace; device peaks; model FLOPs utilisation."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -35,6 +35,28 @@ def matmul_flops(function: Callable, *arguments: Any) -> int:
         *arguments: arrays or `jax.ShapeDtypeStruct`s.
     """
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+class FlopsByShape:
+    """FLOPs of forward and backward by the shape of a batch, each traced once.
+
+    Args:
+        loss_fn: (params, batch, key, train) -> (loss, sums).
+        params: arrays or shapes.
+    """
+
+    def __init__(self, loss_fn: Callable, params: Any):
+        self._gradient = jax.grad(lambda p, b, k: loss_fn(p, b, k, True)[0])
+        self._params = params
+        self._known: dict[Any, int] = {}
+
+    def __call__(self, batch: Mapping[str, Any]) -> int:
+        """FLOPs of the gradient on a batch of arrays or shapes."""
+        shape = tuple((name, array.shape) for name, array in batch.items())
+        if shape not in self._known:
+            key = jax.eval_shape(lambda: jax.random.key(0))
+            self._known[shape] = matmul_flops(self._gradient, self._params, batch, key)
+        return self._known[shape]
 
 
 def _count(jaxpr: jax_core.Jaxpr) -> int:

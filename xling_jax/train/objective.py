@@ -1,8 +1,8 @@
 """Objectives: weighted sums of terms, for any encoder and decoder.
 
-`train.terms` is the table. A term names what it reads; what several terms read is computed once.
-Values are sums, over tokens or over sentences, so that micro-batches and devices add up; the update
-divides once.
+A term (`train.terms`) names what it reads; what several terms read is computed once. Values are
+sums, over tokens or over sentences, so that micro-batches and devices add up; the update divides
+once.
 """
 
 import dataclasses
@@ -12,41 +12,72 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from xling_jax import options
 from xling_jax.losses.token_distribution import mask_one_token
-from xling_jax.train.terms import TERMS, Inputs, Setting, Sums, interleave, normalizer
+from xling_jax.registry import check_choice
+from xling_jax.train.terms import TERMS
+from xling_jax.train.terms.term import (
+    Inputs,
+    Setting,
+    Sums,
+    Term,
+    all_reads,
+    interleave,
+    normalizer,
+)
 
 LossFn = Callable[[Any, Mapping[str, jax.Array], jax.Array, bool], tuple[jax.Array, Sums]]
 REDUCTIONS = ("sum", "mean")
-# These are least when all sentences have the same vector.
-_COLLAPSING = {"similarity", "similarity_distribution", "encoder_l2"}
 
 
-def _active(terms: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[float, dict[str, Any]]]:
-    """Name -> (weight, options) of the terms that have a weight."""
-    active = {}
-    for name, options in terms.items():
-        if name not in TERMS:
-            raise ValueError(f"objective.{name} is no term; known are {', '.join(TERMS)}")
-        options = dict(options)
-        weight = options.pop("weight")
-        if weight < 0:
-            raise ValueError(f"objective.{name}.weight={weight} must not be negative")
-        if weight:
-            active[name] = (weight, options)
-    return active
+@dataclasses.dataclass(frozen=True)
+class ObjectiveSettings:
+    """What `config.objective` holds beside its terms.
+
+    Attributes:
+        reduction: `sum` or `mean`, see `terms.term.Setting`.
+        encode_chunks: pieces in which a batch is encoded, each recomputed in the backward pass, so
+            that contrastive batches of thousands fit (gradient caching, Gao et al. 2021).
+    """
+
+    reduction: str = "sum"
+    encode_chunks: int = 1
+
+    def __post_init__(self):
+        check_choice("objective.reduction", self.reduction, REDUCTIONS)
 
 
-def parts_read(terms: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """What the terms with a weight read: `target`, `decoder`, `head`, `masked`.
+def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveSettings, dict[str, Term]]:
+    """The settings and the terms of `config.objective`; terms of weight 0 are left out.
 
     Raises:
-        ValueError: for an unknown term or a negative weight.
+        ValueError: for an unknown term or option, a negative weight, or terms that cannot train
+            alone.
     """
-    active = _active(terms)
-    return frozenset().union(*(TERMS[name].reads(options) for name, (_, options) in active.items()))
+    shared = options.defaults(ObjectiveSettings)
+    settings = {name: value for name, value in section.items() if name in shared}
+    terms = {}
+    for name, given in section.items():
+        if name in shared:
+            continue
+        term = options.build(TERMS[name], given, f"objective.{name}")
+        if term.weight < 0:
+            raise ValueError(f"objective.{name}.weight={term.weight} must not be negative")
+        if term.weight:
+            terms[name] = term
+    if all(term.collapses for term in terms.values()):
+        found = " and ".join(terms)
+        raise ValueError(
+            f"objective: {found} is minimized by collapsed embeddings; add a term that tells "
+            "sentences apart, such as translation or alignment"
+            if terms
+            else f"objective: no term has a weight; add one of {', '.join(TERMS)}"
+        )
+    return options.build(ObjectiveSettings, settings, "objective"), terms
 
 
-def make_objective(setting: Setting, terms: Mapping[str, Mapping[str, Any]]) -> LossFn:
+@dataclasses.dataclass(frozen=True)
+class Objective:
     """Loss of a batch, Σ_k weight_k · term_k, to be divided by the update's normalizer.
 
         cT-LASER (Eq. 10):  ½ Σ_tokens ℓ + β · Dist,            ÷ target tokens
@@ -56,39 +87,53 @@ def make_objective(setting: Setting, terms: Mapping[str, Mapping[str, Any]]) -> 
     A batch that carries `source_language` is trained in both directions; its sentences are encoded
     once, so terms that compare the two sides then cost next to nothing.
 
-    Args:
+    Attributes:
         setting: what all terms share.
-        terms: name -> its `weight` and options; those of weight 0 are left out.
+        terms: by name, each with a weight.
 
     Raises:
-        ValueError: for an unknown reduction, term or option, or terms that cannot train alone.
+        ValueError: if the vocabulary lacks a token that a term needs.
     """
-    if setting.reduction not in REDUCTIONS:
-        raise ValueError(
-            f"objective.reduction={setting.reduction!r} must be one of {', '.join(REDUCTIONS)}"
-        )
-    active, reads = _active(terms), parts_read(terms)
-    if not active.keys() - _COLLAPSING:
-        raise ValueError(
-            f"objective: {' and '.join(sorted(active)) or 'nothing'} has a weight, which is least "
-            "when all sentences have the same vector; give translation, distance, "
-            "token_distribution or alignment a weight too"
-        )
-    for name, special in (("decoder", "eos"), ("masked", "mask")):
-        if name in reads and setting.special_ids.get(special) is None:
-            raise ValueError(f"objective: a {name} term needs a vocabulary with {special!r}")
 
-    def loss_fn(params, batch, key, train):
-        encode_key, decode_key, other_key, mask_key = (
-            *jax.random.split(key, 3),
-            jax.random.fold_in(key, 3),
-        )
-        keys = dict.fromkeys(TERMS, other_key) | {"translation": decode_key}
+    setting: Setting
+    terms: Mapping[str, Term]
+
+    def __post_init__(self):
+        for name, special in (("decoder", "eos"), ("masked", "mask")):
+            if name in self.reads and self.setting.special_ids.get(special) is None:
+                raise ValueError(f"objective: a {name} term needs a vocabulary with {special!r}")
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """What the terms need computed."""
+        return all_reads(self.terms.values())
+
+    def without_remat(self) -> "Objective":
+        """The same, with nothing computed twice; for counting FLOPs."""
+        model = self.setting.model
+        if not getattr(model.encoder, "remat", False):
+            return self
+        model = model.clone(encoder=model.encoder.clone(remat=False))
+        return dataclasses.replace(self, setting=dataclasses.replace(self.setting, model=model))
+
+    def __call__(
+        self, params: Any, batch: Mapping[str, jax.Array], key: jax.Array, train: bool
+    ) -> tuple[jax.Array, Sums]:
+        """The loss of a micro-batch as a sum, and its metrics as sums.
+
+        Args:
+            params: of the model.
+            batch: see `terms.term.Inputs`.
+            key: of dropout, masking and negatives.
+            train: whether there is dropout.
+        """
+        setting, reads = self.setting, self.reads
+        encode_key, decode_key, other_key = jax.random.split(key, 3)
         source, target = batch["source_tokens"], batch["target_tokens"]
         masked, read = None, (source, target)
         if "masked" in reads:
             masked = mask_one_token(
-                mask_key,
+                jax.random.fold_in(key, 3),
                 source,
                 target,
                 jnp.asarray(setting.maskable),
@@ -98,28 +143,23 @@ def make_objective(setting: Setting, terms: Mapping[str, Mapping[str, Any]]) -> 
             read = (masked.source_tokens, masked.target_tokens)
         encode_target = "target" in reads or "source_language" in batch
         embeddings = _encode(
-            setting,
-            params,
-            interleave(*read) if encode_target else read[0],
-            encode_key,
-            train,
+            setting, params, interleave(*read) if encode_target else read[0], encode_key, train
         )
         inputs = Inputs(
             params=params,
             batch=batch,
             masked=masked,
-            key=key,
+            key=other_key,
             train=train,
             mask=(source != setting.pad_id).any(1) & (target != setting.pad_id).any(1),
             source=embeddings[0::2] if encode_target else embeddings,
             target=embeddings[1::2] if encode_target else None,
         )
         total, sums = jnp.zeros((), jnp.float32), {}
-        for name, (weight, options) in active.items():
-            value, metrics = TERMS[name].compute(
-                setting, dataclasses.replace(inputs, key=keys[name]), **options
-            )
-            total, sums = total + weight * value, sums | metrics
+        for term in self.terms.values():
+            own_key = decode_key if "decoder" in term.reads else other_key
+            value, metrics = term(setting, dataclasses.replace(inputs, key=own_key))
+            total, sums = total + term.weight * value, sums | metrics
         real = lambda tokens: (tokens != setting.pad_id).sum()
         return total, sums | {
             "loss": total,
@@ -129,17 +169,13 @@ def make_objective(setting: Setting, terms: Mapping[str, Mapping[str, Any]]) -> 
             "tokens": (real(source) + real(target)).astype(jnp.float32),
         }
 
-    return loss_fn
-
 
 def _encode(
     setting: Setting, params: Any, tokens: jax.Array, key: jax.Array, train: bool
 ) -> jax.Array:
     """[batch, length] -> [batch, dim], in `encode_chunks` pieces.
 
-    A piece's activations are computed again in the backward pass, so that memory holds those of one
-    piece and the sentence vectors of all: contrastive batches of thousands on a small device
-    (gradient caching, Gao et al. 2021). Pieces are strided: rows stay on their devices.
+    Pieces are strided, so that rows stay on their devices.
     """
 
     def encode(tokens: jax.Array, key: jax.Array) -> jax.Array:

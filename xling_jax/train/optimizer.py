@@ -1,11 +1,14 @@
 """Optimizers and schedules: optax' own under their own names, and those it lacks."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import optax
+
+from xling_jax import options
+from xling_jax.registry import check_choice
 
 
 def warmup_inverse_sqrt_schedule(
@@ -34,7 +37,7 @@ def warmup_inverse_sqrt_schedule(
 
 
 def warmup_drop_schedule(
-    peak_value: float, warmup_steps: int, drop_step: int, drop_factor: float = 0.1
+    peak_value: float, warmup_steps: int, drop_steps: int = 0, drop_factor: float = 0.1
 ) -> optax.Schedule:
     """Linear from 0 to `peak_value`, constant, then `drop_factor` of it from `drop_step` on.
 
@@ -43,7 +46,7 @@ def warmup_drop_schedule(
     Args:
         peak_value: learning rate after warm-up.
         warmup_steps: updates of warm-up, at least 1.
-        drop_step: the first update with the smaller rate; 0 for never.
+        drop_steps: updates before the rate drops; 0 for never.
         drop_factor: of the smaller rate.
     """
     if warmup_steps < 1:
@@ -52,7 +55,7 @@ def warmup_drop_schedule(
     def schedule(step):
         step = jnp.asarray(step, jnp.float32)
         value = peak_value * jnp.minimum(1.0, (step + 1) / warmup_steps)
-        return jnp.where((step >= drop_step) & (drop_step > 0), drop_factor * value, value)
+        return jnp.where((step >= drop_steps) & (drop_steps > 0), drop_factor * value, value)
 
     return schedule
 
@@ -63,43 +66,43 @@ _OWN_SCHEDULES = {
 }
 
 
-def _call(kind: str, function: Any, arguments: Mapping[str, Any]) -> Any:
-    known = inspect.signature(function).parameters
-    for name in arguments:
-        if name not in known:
-            raise ValueError(
-                f"{kind}.{name} is no argument of {function.__name__}; it takes {', '.join(known)}"
-            )
-    missing = [
-        name
-        for name, parameter in known.items()
-        if parameter.default is parameter.empty
-        and name not in arguments
-        and name != "learning_rate"
-        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    ]
-    if missing:
-        raise ValueError(f"{kind}.{missing[0]} is missing; {function.__name__} needs it")
-    return function
+def find_schedule(name: str) -> Callable[..., optax.Schedule]:
+    """The function that makes a schedule: one of ours or any of optax.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    known = [known for known in dir(optax.schedules) if known.endswith(("_schedule", "_decay"))]
+    check_choice("schedule.name", name, [*_OWN_SCHEDULES, *known])
+    return _OWN_SCHEDULES.get(name) or getattr(optax.schedules, name)
 
 
 def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
-    """A learning-rate schedule: one of ours or any of optax.
+    """A learning-rate schedule.
 
     Args:
         name: e.g. `warmup_cosine_decay_schedule`, `constant_schedule`.
-        **arguments: of that function.
+        **arguments: of that function, durations in steps.
 
     Raises:
         ValueError: for an unknown name or argument.
     """
-    function = _OWN_SCHEDULES.get(name) or getattr(optax.schedules, name, None)
-    if function is None or not callable(function):
+    return options.build(find_schedule(name), arguments, "schedule")
+
+
+def find_optimizer(name: str) -> Callable[..., optax.GradientTransformation]:
+    """The optax optimizer of a name.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    function = getattr(optax, name, None)
+    if not callable(function) or "learning_rate" not in inspect.signature(function).parameters:
         raise ValueError(
-            f"schedule.name={name!r} is neither {' nor '.join(_OWN_SCHEDULES)} nor a schedule of "
-            "optax (constant_schedule, warmup_cosine_decay_schedule, …)"
+            f"optimizer.name={name!r} must be an optimizer of optax, such as adamw, adam, amsgrad "
+            "or sgd"
         )
-    return _call("schedule", function, arguments)(**arguments)
+    return function
 
 
 def make_optimizer(
@@ -119,24 +122,15 @@ def make_optimizer(
         l2_penalty: added to the gradient as l2_penalty · parameters, behind clipping (coupled
             weight decay, PyTorch's `weight_decay`).
         **arguments: of the optimizer (b1, b2, eps, weight_decay, …). A `weight_decay` of 0 fits
-            every optimizer: a config has the key for all, and 0 means none.
+            one that has none, so that a command line can replace an optimizer that decays.
 
     Raises:
         ValueError: for an unknown name or argument.
     """
-    function = getattr(optax, name, None)
-    if not callable(function) or "learning_rate" not in inspect.signature(function).parameters:
-        raise ValueError(
-            f"optimizer.name={name!r} is no optimizer of optax (adamw, adam, amsgrad, sgd, …)"
-        )
-    if "weight_decay" in arguments and "weight_decay" not in inspect.signature(function).parameters:
-        decay = arguments.pop("weight_decay")
-        if decay != 0:
-            raise ValueError(
-                f"optimizer.weight_decay={decay}: {name} takes no weight decay; set "
-                "optimizer.weight_decay=0, or choose an optimizer that decays (adamw)"
-            )
-    optimizer = _call("optimizer", function, arguments)(learning_rate=schedule, **arguments)
+    function = find_optimizer(name)
+    if arguments.get("weight_decay") == 0 and "weight_decay" not in options.defaults(function):
+        del arguments["weight_decay"]
+    optimizer = options.build(function, arguments, "optimizer", learning_rate=schedule)
     before = []
     if clip_global_norm:
         before.append(optax.clip_by_global_norm(clip_global_norm))

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding
 from xling_jax.train.objective import LossFn
 from xling_jax.train.state import TrainState
-from xling_jax.train.terms import Sums
+from xling_jax.train.terms.term import Sums
 
 
 class Steps(NamedTuple):

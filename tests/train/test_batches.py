@@ -1,3 +1,4 @@
+import dataclasses
 import sys
 
 import numpy as np
@@ -5,9 +6,10 @@ import pytest
 
 from tests.train.synthetic import LANGUAGES, write_corpus
 from xling_jax.corpora.shards import PairTokens
-from xling_jax.train.pairs import (
+from xling_jax.train.batches import (
+    DataSettings,
     Direction,
-    open_batches,
+    TranslationBatches,
     plan_summary,
     read_batches,
     training_directions,
@@ -25,18 +27,19 @@ def directory(tmp_path_factory):
 
 
 def batches(directory, **changes):
+    data = {"pairs": PAIRS, "bucket_lengths": (8, 16, 24), "max_tokens": 192, "batch_multiple": 4}
+    known = {field.name for field in dataclasses.fields(DataSettings)}
+    data |= {name: changes.pop(name) for name in known & changes.keys() - {"truncate"}}
+    data = DataSettings(**data)
     settings = {
-        "pairs": PAIRS,
         "languages": LANGUAGES,
-        "bucket_lengths": (8, 16, 24),
-        "max_tokens": 192,
-        "batch_multiple": 4,
+        "buckets": data.buckets(),
         "prefix": (BOS,),
         "suffix": (EOS,),
         "pad_id": PAD,
         "seed": 3,
     }
-    return open_batches(directory, **settings | changes)
+    return TranslationBatches(directory, data.directions(), **settings | changes)
 
 
 def equal(one, other):

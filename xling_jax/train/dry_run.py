@@ -6,39 +6,36 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.extend import backend
 from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
 
+from xling_jax import options
 from xling_jax.models.layers import padded_vocab_size
+from xling_jax.models.registry import DECODERS, ENCODERS
 from xling_jax.train import flops
-from xling_jax.train.batching import Bucket, make_buckets
-from xling_jax.train.build import build, compute_dtype, init_params
+from xling_jax.train.batching import Bucket
+from xling_jax.train.build import Build, build, compute_dtype
 from xling_jax.train.check import check_batch_multiple
 from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.memory import Memory, state_memory, update_memory, whole_bytes
 from xling_jax.train.mesh import AXES, make_mesh
-from xling_jax.train.objective import LossFn
-from xling_jax.train.optimizer import make_optimizer, make_schedule
-from xling_jax.train.pairs import training_directions
-from xling_jax.train.state import TrainState, abstract_state, count_parameters, sharded_shapes
+from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 
 _GIB = 2**30
-_IDS = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
 
 
 def published_count(config: ConfigDict) -> int:
     """Parameters as the papers count: two LSTM biases, unused projections, no padding rows."""
-    vocab_size = config.vocab.size
-    copy = config.copy_and_resolve_references().unlock()
-    for side in (copy.encoder, copy.decoder):
-        if "published_parameters" in side:
-            side.published_parameters = True
-    copy.encoder.vocab_multiple = copy.decoder.vocab_multiple = 1
-    model, _ = build(copy, vocab_size, _IDS)
-    return count_parameters(jax.eval_shape(init_params(model), jax.random.key(0)))
+    copy = ConfigDict(config.to_dict())
+    for side, table in (("encoder", ENCODERS), ("decoder", DECODERS), ("head", None)):
+        if side not in copy:
+            continue
+        copy[side].vocab_multiple = 1
+        if table and "published_parameters" in options.defaults(table[copy[side].family]):
+            copy[side].published_parameters = True
+    return count_parameters(build(copy).shapes.params)
 
 
 def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
@@ -58,17 +55,10 @@ def describe(config: ConfigDict) -> str:
     """
     pretended = _pretend_devices(config)
     mesh = make_mesh(**config.mesh)
-    check_batch_multiple(config)
-    buckets = make_buckets(
-        config.data.bucket_lengths,
-        config.data.max_tokens,
-        config.data.batch_multiple,
-        config.data.batch_size,
-    )
-    directions = training_directions(config.data.pairs, config.data.both_directions)
-    model, loss_fn = build(config, config.vocab.size, _IDS, num_devices=mesh.size)
-    optimizer = make_optimizer(schedule=make_schedule(**config.schedule), **config.optimizer)
-    _, shapes = abstract_state(init_params(model), optimizer, config.seed)
+    built = build(config, num_devices=mesh.size)
+    data, objective, shapes = built.data, built.objective, built.shapes
+    check_batch_multiple(data.batch_multiple)
+    buckets, directions = data.buckets(), data.directions()
 
     lines = [json.dumps(config.to_dict(), indent=2, ensure_ascii=False), ""]
     count = count_parameters(shapes.params)
@@ -81,13 +71,13 @@ def describe(config: ConfigDict) -> str:
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(str(direction) for direction in directions)}",
-        f"micro-batches     {config.data.accumulation_steps} per update, up to "
-        f"{max(map(math.prod, buckets)) * config.data.accumulation_steps:,} padded tokens a side",
+        f"micro-batches     {data.accumulation_steps} per update, up to "
+        f"{max(map(math.prod, buckets)) * data.accumulation_steps:,} padded tokens a side",
     ]
     both = any(direction.both for direction in directions)
-    lines += _flops(config, loss_fn, shapes, buckets, both)
-    compiled = compile_update(config, mesh, loss_fn, optimizer, shapes, buckets[-1], both)
-    memory = update_memory(mesh, shapes, compiled, config.data.accumulation_steps > 1)
+    lines += _flops(data, objective, shapes, buckets, both)
+    compiled = compile_update(config, mesh, built, buckets[-1], both)
+    memory = update_memory(mesh, shapes, compiled, data.accumulation_steps > 1)
     lines += _memory(config, mesh, shapes, memory, buckets[-1])
     lines += _collectives(mesh, compiled)
     return "\n".join(lines)
@@ -105,15 +95,13 @@ def _pretend_devices(config: ConfigDict) -> bool:
     return True
 
 
-def _flops(config, loss_fn, shapes, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
+def _flops(data, loss_fn, shapes, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
     """Lines on every bucket's FLOPs."""
     lines = ["", "bucket length   rows   tokens a side   TFLOP per micro-batch"]
-    gradient = jax.grad(lambda p, b, k: loss_fn(p, b, k, True)[0])
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    counts = []
+    flops_of, counts = flops.FlopsByShape(loss_fn, shapes.params), []
     for bucket in buckets:
-        count = flops.matmul_flops(gradient, shapes.params, abstract_batch(bucket, both), key)
-        counts.append(count * config.data.accumulation_steps / 1e12)
+        count = flops_of(abstract_batch(bucket, both))
+        counts.append(count * data.accumulation_steps / 1e12)
         tokens = bucket.length * bucket.batch_size
         lines.append(
             f"{bucket.length:13,} {bucket.batch_size:6,} {tokens:15,} {count / 1e12:23.3f}"
@@ -121,33 +109,24 @@ def _flops(config, loss_fn, shapes, buckets: tuple[Bucket, ...], both: bool) -> 
     return [*lines, "", f"FLOPs per update  {min(counts):,.3f} to {max(counts):,.3f} TFLOP"]
 
 
-def compile_update(
-    config: ConfigDict,
-    mesh: Mesh,
-    loss_fn: LossFn,
-    optimizer: optax.GradientTransformation,
-    shapes: TrainState,
-    bucket: Bucket,
-    both: bool,
-) -> Any:
+def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket, both: bool) -> Any:
     """The compiled step of one bucket that an update takes most often; nothing runs.
 
     Args:
-        config: says whether an update has several micro-batches.
+        config: of the run.
         mesh: whose devices it is for.
-        loss_fn: the objective.
-        optimizer: ends the update.
-        shapes: abstract state.
+        built: what the config describes.
         bucket: shape of the micro-batch.
         both: its pairs are trained in both directions.
 
     Returns:
-        `Steps.train`, or `Steps.more` where there are several micro-batches, compiled.
+        `Steps.train`, or `Steps.more` where an update has several micro-batches, compiled.
     """
-    steps = make_steps(loss_fn, optimizer, mesh, shapes, config.seed)
+    shapes = built.shapes
+    steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
     targets = sharded_shapes(mesh, shapes)
     batch, index = abstract_batch(bucket, both), jax.ShapeDtypeStruct((), jnp.int32)
-    if config.data.accumulation_steps == 1:
+    if built.data.accumulation_steps == 1:
         lowered = steps.train.lower(targets, batch, index)
     else:
         accumulator = jax.eval_shape(steps.first, targets.params, batch, index)

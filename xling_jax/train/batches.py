@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.corpora.shards import PairTokens, pair_name
+from xling_jax.registry import check_choice
 from xling_jax.text.languages import parse_pair
 from xling_jax.train.batching import BatchPlan, Bucket, make_buckets
+from xling_jax.train.durations import Epoch
 
 Batch = dict[str, np.ndarray]
 READERS = ("auto", "tf.data", "numpy")
@@ -55,6 +57,61 @@ def training_directions(pairs: Sequence[str], both_directions: bool) -> tuple[Di
         else:
             directions.append(Direction(source, target))
     return tuple(directions)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSettings:
+    """The `data` section of a config: which text, and how it becomes batches.
+
+    Attributes:
+        pairs: `source-target` codes, the directions that are trained.
+        corpora: `KIND:WHERE` each, see `corpora.readers`.
+        exclude: evaluation files whose texts are not trained on.
+        sampling_exponent: pairs are drawn by their number of rows to this power; 0 uniformly as in
+            LASER and T-LASER, 1 proportionally.
+        both_directions: a-b and b-a are trained in the same batch where both are listed.
+        bucket_lengths: padded lengths, in tokens.
+        max_tokens: of a micro-batch: longer side times rows, padding included; or
+        batch_size: rows of a micro-batch at every length, as contrastive objectives want them.
+        accumulation_steps: micro-batches, each of one pair, per update.
+        batch_multiple: rows are a multiple of it; the devices must divide it.
+        truncate: longer sentences are cut to the longest bucket; otherwise they are left out.
+        reader: `tf.data`, `numpy`, or `auto` for the first that is installed.
+
+    Raises:
+        ValueError: for a size that makes no batches.
+    """
+
+    pairs: tuple[str, ...]
+    corpora: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    sampling_exponent: float = 0.0
+    both_directions: bool = False
+    bucket_lengths: tuple[int, ...] = (*range(8, 65, 3), *range(68, 129, 6))
+    max_tokens: int = 0
+    batch_size: int = 0
+    accumulation_steps: int = 1
+    batch_multiple: int = 8
+    truncate: bool = False
+    reader: str = "auto"
+
+    def __post_init__(self):
+        check_choice("data.reader", self.reader, READERS)
+        for name in ("accumulation_steps", "batch_multiple"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"data.{name}={getattr(self, name)} must be at least 1")
+        training_directions(self.pairs, self.both_directions)
+        self.buckets()
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        """The shapes of micro-batches."""
+        return make_buckets(
+            self.bucket_lengths, self.max_tokens, self.batch_multiple, self.batch_size
+        )
+
+    def directions(self) -> tuple[Direction, ...]:
+        """The entries of the batch plan."""
+        return training_directions(self.pairs, self.both_directions)
 
 
 class TranslationBatches:
@@ -153,6 +210,16 @@ class TranslationBatches:
             batch["source_language"] = np.full(len(rows), source_language, np.int32)
         return batch
 
+    def epoch(self, accumulation_steps: int) -> Epoch:
+        """Length of a pass over all pairs, with so many micro-batches an update."""
+        micro_batches = sum(self.plan.batches_per_epoch.values())
+        return Epoch(micro_batches / accumulation_steps, sum(self.plan.num_rows.values()))
+
+    def describe(self, start: int, stop: int) -> str:
+        """The language pairs of micro-batches [start, stop)."""
+        directions = {str(self.directions[self.plan[i].pair]) for i in range(start, stop)}
+        return ", ".join(sorted(directions))
+
     def padding_efficiency(self, start: int, stop: int) -> float:
         """Real tokens (specials too) over padded ones, both sides, micro-batches [start, stop)."""
         real = padded = 0
@@ -166,28 +233,6 @@ class TranslationBatches:
                 real += int(np.minimum(lengths, entry.bucket.length).sum())
             padded += 2 * entry.bucket.length * entry.bucket.batch_size
         return real / padded
-
-
-def open_batches(
-    directory: str | Path,
-    *,
-    pairs: Sequence[str],
-    languages: Sequence[str],
-    bucket_lengths: Sequence[int],
-    max_tokens: int,
-    batch_multiple: int,
-    batch_size: int = 0,
-    both_directions: bool = False,
-    **settings,
-) -> TranslationBatches:
-    """`TranslationBatches` from the fields of a config; `settings` go to its constructor."""
-    return TranslationBatches(
-        directory,
-        training_directions(pairs, both_directions),
-        languages=languages,
-        buckets=make_buckets(bucket_lengths, max_tokens, batch_multiple, batch_size),
-        **settings,
-    )
 
 
 def read_batches(
@@ -213,8 +258,7 @@ def read_batches(
         ValueError: for an unknown reader.
         ImportError: for `tf.data` without TensorFlow.
     """
-    if reader not in READERS:
-        raise ValueError(f"data.reader={reader!r} must be one of {', '.join(READERS)}")
+    check_choice("data.reader", reader, READERS)
     if reader == "auto":
         reader = "tf.data" if importlib.util.find_spec("tensorflow") else "numpy"
     read = _read_tf if reader == "tf.data" else _read_numpy

@@ -1,0 +1,66 @@
+"""Pieces that several configs share, each short enough to read beside the config that uses it."""
+
+from ml_collections import ConfigDict
+
+SIZES = ("paper", "base", "small", "smoke")
+
+# The eight directions of Li and Mak (2020), drawn uniformly.
+EUROPARL_PAIRS = ("de-en", "de-es", "en-es", "es-en", "fr-en", "fr-es", "it-en", "it-es")
+
+# Ten pairs of five languages, each listed once: contrastive batches train both sides at once.
+TEN_PAIRS = ("de-en", "de-es", "de-fr", "de-it", "en-es", "en-fr", "en-it", "es-fr", "es-it")
+TEN_PAIRS += ("fr-it",)
+
+
+def relative(spread: float, width: int) -> float:
+    """A published initial spread, which is for width 1024, relative to another width.
+
+    With the plain value a narrow model begins with sentence vectors that are all but equal.
+    """
+    return round(spread * (1024 / width) ** 0.5, 4)
+
+
+def translation_run(config: ConfigDict, size: str) -> None:
+    """Vocabulary, batches, learning rate and duration of LASER and T-LASER at a size.
+
+    Paper: 50,000 BPE operations, 128,000 tokens an update in 32 micro-batches of one pair each,
+    20 epochs of Europarl v7, of which the papers report the 10th to the 20th.
+    """
+    config.vocab = {"size": 50_000, "model_type": "bpe"}
+    config.data.max_tokens, config.data.accumulation_steps = 4096, 32
+    config.train = {"total_epochs": 20.0}
+    if size == "base":  # one GPU, a day
+        config.vocab.size = 32_000
+        config.data.max_tokens, config.data.accumulation_steps = 16_384, 4
+        config.train = {"total_steps": 100_000}
+    elif size == "small":  # two CPU cores, minutes
+        small_vocab(config)
+        config.data.max_tokens, config.data.accumulation_steps = 2048, 1
+        config.data.bucket_lengths = (12, 20, 28, 36, 44, 52, 64, 80, 104)
+        small_run(config)
+    elif size == "smoke":  # seconds, for tests
+        smoke_run(config)
+        config.data.max_tokens, config.data.accumulation_steps = 512, 1
+
+
+def small_vocab(config: ConfigDict) -> None:
+    """4,000 pieces, from all pairs alike, so that no language is cut into letters."""
+    config.vocab.update(size=4000, sample_sentences=400_000, sampling_exponent=0.0)
+
+
+def small_run(config: ConfigDict) -> None:
+    """1,000 updates on a CPU."""
+    config.dropout_generator = "hash"
+    if "peak_value" in config.schedule:
+        config.schedule.peak_value, config.schedule.warmup_steps = 2e-3, 100
+    config.train = {"total_steps": 1000, "evaluate_every_steps": 250, "checkpoint_every_steps": 250}
+
+
+def smoke_run(config: ConfigDict) -> None:
+    """Eight updates of anything."""
+    config.vocab.update(size=300, sample_sentences=10_000)
+    config.data.bucket_lengths = (16, 32, 64)
+    if "warmup_steps" in config.schedule:
+        config.schedule.warmup_steps = 5
+    config.train = {"total_steps": 8, "log_every_steps": 1}
+    config.train.evaluate_every_steps = config.train.checkpoint_every_steps = 4

@@ -1,0 +1,64 @@
+import dataclasses
+
+import pytest
+
+from xling_jax import options
+from xling_jax.registry import Registry, check_choice
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy:
+    size: int
+    names: tuple = dataclasses.field(default_factory=lambda: ("a",))
+    margin: float = options.option(0.5, "how far", choices=(0.5, 1.0))
+    passed: dict = dataclasses.field(default_factory=dict)
+
+
+def loss(vectors, *, scale: float = 2.0, ignore=None):
+    return vectors * scale
+
+
+class Passing(Toy):
+    passes_to = (loss,)
+    supplied = ("ignore",)
+
+
+def test_defaults_are_those_of_the_signature():
+    assert options.defaults(Toy) == {"size": options.REQUIRED, "names": ("a",), "margin": 0.5}
+    assert options.defaults(loss, ["vectors"]) == {"scale": 2.0, "ignore": None}
+
+
+def test_options_of_a_function_that_is_passed_on_to_are_options_of_the_class():
+    assert options.defaults(Passing)["scale"] == 2.0
+    assert "ignore" not in options.defaults(Passing)
+    made = options.build(Passing, {"size": 3, "scale": 7.0}, "toy")
+    assert made.passed == {"scale": 7.0} and made.size == 3
+    assert options.build(Passing, {"size": 3}, "toy").passed == {"scale": 2.0}
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"size": 1, "margn": 2}, "toy.margn is not an option of Toy; did you mean margin"),
+        ({}, "toy.size is missing; Toy needs it"),
+    ],
+)
+def test_wrong_options_are_refused_with_the_near_ones(settings, message):
+    with pytest.raises(ValueError, match=message):
+        options.build(Toy, settings, "toy")
+
+
+def test_a_registry_imports_what_is_asked_for():
+    table = Registry("toy", one="tests.test_options:Toy", missing="no.such.module:X")
+    assert table["one"].__name__ == "Toy"
+    assert "one" in table and "two" not in table and list(table) == ["one", "missing"]
+    with pytest.raises(ValueError, match="toy='on' must be one of one, missing; did you mean one"):
+        table["on"]
+    with pytest.raises(ModuleNotFoundError):
+        table["missing"]
+
+
+def test_choices_may_be_anything():
+    check_choice("phase", 2, (1, 2))
+    with pytest.raises(ValueError, match="phase=3 must be one of 1, 2"):
+        check_choice("phase", 3, (1, 2))

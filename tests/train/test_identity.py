@@ -1,0 +1,101 @@
+"""What a checkpoint must share with the run that continues it."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from xling_jax.config import load_config
+from xling_jax.train.identity import config_difference, difference, identity
+
+# Written by version 0.1, which named every option of every term.
+SAVED_0_1 = json.loads((Path(__file__).parent / "identity_0_1.json").read_text())
+
+
+def make(argument="ct_laser:smoke", overrides=(), vocab="v", data="d"):
+    config = load_config(argument, [f"--config.{word}" for word in overrides]).to_dict()
+    return identity(config, config["schedule"], vocab, data)
+
+
+def saved(found):
+    return json.loads(json.dumps(found))
+
+
+def test_the_same_settings_continue():
+    assert difference(saved(make()), make()) is None
+
+
+@pytest.mark.parametrize(
+    "argument, override, where",
+    [
+        ("ct_laser:smoke", "objective.distance.margin=0.6", "objective.distance.margin"),
+        ("ct_laser:smoke", "objective.distance.weight=0.0", "objective.distance"),
+        ("ct_laser:smoke", "objective.similarity.weight=0.1", "objective.similarity"),
+        ("ct_laser:smoke", "encoder.width=64", "encoder.width is 32 in the checkpoint, 64 now"),
+        ("ct_laser:smoke", "decoder.language_at=input", "decoder.language_at"),
+        ("lightweight:smoke", "head.tie_embeddings=False", "head.tie_embeddings"),
+        ("ct_laser:smoke", "optimizer.b1=0.8", "optimizer.b1"),
+        ("ct_laser:smoke", "schedule.peak_value=1e-3", "schedule.peak_value"),
+        ("ct_laser:smoke", "data.max_tokens=1024", "data.max_tokens"),
+        ("ct_laser:smoke", "seed=1", "seed"),
+    ],
+)
+def test_what_changes_the_mathematics_is_another_run(argument, override, where):
+    found = difference(saved(make(argument)), make(argument, [override]))
+    assert found and f"{where}" in found
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "encoder.remat=True",
+        "objective.translation.max_logits=1000",
+        "data.reader=numpy",
+        "data.corpora=('tsv:elsewhere/*.tsv',)",
+        "train.total_steps=100",
+        "train.keep_last=5",
+    ],
+)
+def test_what_computes_the_same_does_not_count(override):
+    assert difference(saved(make()), make(overrides=[override])) is None
+
+
+def test_other_text_is_another_run():
+    assert "data_fingerprint is 'd'" in difference(saved(make()), make(data="e"))
+    assert "vocab_fingerprint" in difference(saved(make()), make(vocab="w"))
+
+
+def test_an_option_younger_than_the_checkpoint_counts_with_its_default():
+    old = saved(make())
+    del old["config"]["objective"]["distance"]["negatives"]
+    del old["config"]["encoder"]["attention_hops"]
+    assert difference(old, make()) is None
+    changed = make(overrides=["objective.distance.negatives=derangement"])
+    assert "negatives is 'permutation' in the checkpoint" in difference(old, changed)
+
+
+def test_an_option_that_is_gone_names_the_version_that_had_it():
+    old = saved(make())
+    old["version"] = "9.0"
+    old["config"]["objective"]["distance"]["temperature"] = 2.0
+    assert difference(old, make()).startswith("xling_jax 9.0 wrote it; this is ")
+    assert "temperature" in difference(old, make())
+
+
+def test_a_run_of_version_0_1_continues():
+    prints = SAVED_0_1["vocab_fingerprint"], SAVED_0_1["data_fingerprint"]
+    drop = ["schedule.drop_steps=886000"]
+    argument = "lightweight:objective=mlm+xtr,smoke"
+    now = make(argument, drop, *prints)
+    assert difference(copy.deepcopy(SAVED_0_1), now) is None
+    other = make("lightweight:objective=xtr,smoke", drop, *prints)
+    assert "tasks" in difference(copy.deepcopy(SAVED_0_1), other)
+
+
+def test_a_workdir_is_known_by_its_config():
+    config = load_config("ct_laser:smoke").to_dict()
+    saved_config = json.loads(json.dumps({"version": "0.2.0", **config}))
+    assert config_difference(saved_config, config) is None
+    other = load_config("t_laser:smoke").to_dict()
+    assert "objective.distance is only in the checkpoint" in config_difference(saved_config, other)

@@ -1,0 +1,109 @@
+"""Durations: given once, in steps, epochs, examples or percent, and turned into steps here.
+
+`train.total_epochs = 12` and `schedule.warmup_percent = 5` say all there is to say: what depends on
+the length of the run follows it. A step is an update of the parameters, an epoch draws as many
+pairs as the corpora have, an example is a pair of sentences, percent are of the whole run.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from xling_jax.train.optimizer import find_schedule
+
+UNITS = ("steps", "epochs", "examples", "percent")
+# Parameters of schedules that last as long as the run unless the config says otherwise.
+_WHOLE_RUN = ("decay_steps", "transition_steps")
+
+
+@dataclasses.dataclass(frozen=True)
+class Epoch:
+    """One pass over the training data.
+
+    Attributes:
+        steps: updates, in general not a whole number.
+        examples: pairs of sentences.
+    """
+
+    steps: float
+    examples: int
+
+
+def split_unit(key: str) -> tuple[str, str | None]:
+    """`warmup_epochs` -> (`warmup`, `epochs`); unit None for what is no duration."""
+    name, _, unit = key.rpartition("_")
+    return (name, unit) if name and unit in UNITS else (key, None)
+
+
+def in_steps(key: str) -> str:
+    """`warmup_epochs` -> `warmup_steps`; what is no duration stays as it is."""
+    name, unit = split_unit(key)
+    return f"{name}_steps" if unit else key
+
+
+def resolve(
+    section: Mapping[str, Any], where: str, epoch: Epoch, total_steps: int | None = None
+) -> dict[str, Any]:
+    """A section of a config with all durations in steps.
+
+    Args:
+        section: of the config.
+        where: its name, for messages.
+        epoch: length of a pass over the data.
+        total_steps: of the run; None while that is what is looked for.
+
+    Raises:
+        ValueError: for a duration that is given twice, or in percent of nothing.
+    """
+    resolved = {}
+    for key, value in section.items():
+        name, unit = split_unit(key)
+        if not unit:
+            resolved[key] = value
+            continue
+        if f"{name}_steps" in resolved:
+            raise ValueError(f"{where}: {name} is given twice; keep one of its units")
+        if unit == "percent" and total_steps is None:
+            raise ValueError(f"{where}.{key}: must be in {', '.join(UNITS[:-1])}")
+        factor = {
+            "steps": 1,
+            "epochs": epoch.steps,
+            "examples": epoch.steps / max(epoch.examples, 1),
+            "percent": (total_steps or 0) / 100,
+        }[unit]
+        resolved[f"{name}_steps"] = value if unit == "steps" else round(value * factor)
+    return resolved
+
+
+def run_length(train: Mapping[str, Any], epoch: Epoch) -> int:
+    """Updates of a run.
+
+    Args:
+        train: the config's section, with one of `total_steps`, `total_epochs`, `total_examples`.
+        epoch: length of a pass over the data.
+
+    Raises:
+        ValueError: unless exactly one positive length is given.
+    """
+    given = {key: value for key, value in train.items() if split_unit(key)[0] == "total"}
+    if len(given) != 1 or min(given.values()) <= 0:
+        found = ", ".join(f"{key}={value}" for key, value in given.items()) or "none"
+        raise ValueError(
+            "train: give the length of the run once, as total_steps, total_epochs or "
+            f"total_examples; found {found}"
+        )
+    return max(1, resolve(given, "train", epoch)["total_steps"])
+
+
+def resolve_schedule(schedule: Mapping[str, Any], epoch: Epoch, total_steps: int) -> dict[str, Any]:
+    """The `schedule` section in steps; a decay without a length lasts as long as the run.
+
+    Raises:
+        ValueError: as `resolve`, or for an unknown schedule.
+    """
+    resolved = resolve(schedule, "schedule", epoch, total_steps)
+    for name, parameter in inspect.signature(find_schedule(resolved["name"])).parameters.items():
+        if name in _WHOLE_RUN and parameter.default is parameter.empty:
+            resolved.setdefault(name, total_steps)
+    return resolved

@@ -1,0 +1,160 @@
+"""What a checkpoint must share with the run that continues it: all that changes the mathematics.
+
+The terms of the objective with their options, encoder, decoder, head, optimizer, schedule, batches,
+seed and precision, and fingerprints of vocabulary and data. Options that a checkpoint does not
+name, because they are younger than it, count with their defaults.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import xling_jax
+from xling_jax import options
+from xling_jax.models.dual import TokenDistributionHead
+from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
+from xling_jax.train.batches import DataSettings
+from xling_jax.train.objective import ObjectiveSettings
+from xling_jax.train.optimizer import make_optimizer
+from xling_jax.train.terms import TERMS
+from xling_jax.train.terms.term import all_reads
+
+# The same mathematics, computed or read in another way.
+_IMPLEMENTATION = {"remat", "max_logits", "lstm_implementation", "reader"}
+# What is read is in the fingerprint of the data.
+_CONTENT = {"corpora", "exclude"}
+_PLAIN = ("languages", "seed", "compute_dtype", "dropout_generator")
+
+
+def identity(
+    config: Mapping[str, Any], schedule: Mapping[str, Any], vocab: str, data: str
+) -> dict[str, Any]:
+    """What is saved with every checkpoint.
+
+    Args:
+        config: completed, as a dict.
+        schedule: its schedule with all durations in steps.
+        vocab: fingerprint of the vocabulary.
+        data: fingerprint of the prepared data.
+    """
+    return {
+        "version": xling_jax.__version__,
+        "config": _settings(config) | {"schedule": dict(schedule)},
+        "vocab_fingerprint": vocab,
+        "data_fingerprint": data,
+    }
+
+
+def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
+    """Why a checkpoint does not belong to the current run, None if it does.
+
+    Args:
+        saved: `identity` of the checkpoint, by this or an earlier version.
+        current: that of the run.
+
+    Returns:
+        e.g. `config.encoder.width is 512 in the checkpoint, 256 now`.
+    """
+    if "version" not in saved:
+        prints = {name: saved[name] for name in ("vocab_fingerprint", "data_fingerprint")}
+        saved = {"version": "0.1", "config": _from_0_1(saved), **prints}
+    try:
+        settings = _settings(saved["config"])
+    except ValueError as error:
+        return f"xling_jax {saved['version']} wrote it; this is {xling_jax.__version__}: {error}"
+    now = dict(current["config"])
+    if saved["version"] == "0.1":
+        now.pop("head", None)
+    for name in ("vocab_fingerprint", "data_fingerprint"):
+        settings[name], now[name] = saved[name], current[name]
+    return _first_difference(*json.loads(json.dumps([settings, now])))
+
+
+def config_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
+    """As `difference`, of the `config.json` of a workdir and a completed config.
+
+    The schedule, which may depend on the length of the data, is not compared.
+    """
+    blank = {"vocab_fingerprint": "", "data_fingerprint": ""}
+    saved = {**saved, "schedule": {}}
+    if "version" in saved:
+        saved = {"version": saved["version"], "config": saved}
+    return difference(saved | blank, {"config": _settings({**current, "schedule": {}})} | blank)
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that determine the course of a run, with defaults for those not named."""
+
+    def section(target: Any, given: Mapping[str, Any], where: str, **more: Any) -> dict[str, Any]:
+        known = options.defaults(target, SUPPLIED)
+        own = {name: value for name, value in given.items() if name not in more}
+        options.check(target, own, where, **dict.fromkeys(SUPPLIED))
+        dropped = _IMPLEMENTATION | _CONTENT
+        return {k: v for k, v in {**known, **own}.items() if k not in dropped} | more
+
+    shared = options.defaults(ObjectiveSettings)
+    objective = {name: config["objective"].get(name, shared[name]) for name in shared}
+    reads = set()
+    for name, given in config["objective"].items():
+        if name not in shared:
+            objective[name] = section(TERMS[name], given, f"objective.{name}")
+            reads |= all_reads([options.build(TERMS[name], given, f"objective.{name}")])
+    identity = {name: config[name] for name in _PLAIN} | {"objective": objective}
+    for name, table in (("encoder", ENCODERS), ("decoder", DECODERS)):
+        if name == "encoder" or name in reads:
+            family = config[name]["family"]
+            identity[name] = section(table[family], config[name], name, family=family)
+    if "head" in reads and "head" in config:
+        identity["head"] = section(TokenDistributionHead, config["head"], "head")
+    identity["data"] = section(DataSettings, config["data"], "data")
+    before = {n: options.defaults(make_optimizer)[n] for n in ("clip_global_norm", "l2_penalty")}
+    return identity | {
+        "optimizer": before | dict(config["optimizer"]),
+        "schedule": dict(config["schedule"]),
+    }
+
+
+def _first_difference(saved: Any, current: Any, path: str = "config") -> str | None:
+    """Names the first place where two nested structures differ, or None."""
+    if isinstance(saved, Mapping) and isinstance(current, Mapping):
+        for key in sorted(set(saved) | set(current)):
+            if key not in saved or key not in current:
+                where = "only in the checkpoint" if key in saved else "not in the checkpoint"
+                return f"{path}.{key} is {where}"
+            difference = _first_difference(saved[key], current[key], f"{path}.{key}")
+            if difference:
+                return difference
+        return None
+    if saved != current:
+        return f"{path} is {saved!r} in the checkpoint, {current!r} now"
+    return None
+
+
+def _from_0_1(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config or identity of version 0.1, which named every option of every term, as one of today.
+
+    Terms of weight 0 are left out, and what was renamed has its name of today. Identities of 0.1
+    did not hold the head.
+    """
+    config, objective = dict(config), {}
+    for name, given in config["objective"].items():
+        if isinstance(given, Mapping):
+            given = dict(given)
+            if not given["weight"]:
+                continue
+            if "task" in given:
+                given["tasks"] = dict.fromkeys(given.pop("task").split("+"), 1.0)
+        objective[name] = given
+    config["objective"] = objective
+    config["data"] = dict(config["data"])
+    if config["data"]["batch_size"]:
+        config["data"]["max_tokens"] = 0
+    config["schedule"] = dict(config["schedule"])
+    if "drop_step" in config["schedule"]:
+        config["schedule"]["drop_steps"] = config["schedule"].pop("drop_step")
+    config["encoder"] = dict(config["encoder"])
+    known = options.defaults(ENCODERS[config["encoder"]["family"]])
+    for unused in ("attention_hops", "attention_width"):
+        if unused not in known:
+            config["encoder"].pop(unused, None)
+    return config

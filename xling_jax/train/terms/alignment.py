@@ -1,0 +1,35 @@
+"""In-batch contrast of translations (Mao et al. 2021, Eq. 5; static and contextual encoders)."""
+
+import dataclasses
+
+import jax
+
+from xling_jax.losses.contrastive import alignment_loss, equal_sentences
+from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, per_sentence
+
+
+@dataclasses.dataclass(frozen=True)
+class Alignment(Term):
+    """Finds the translation among the sentences of a batch; options of `alignment_loss`.
+
+    Attributes:
+        ignore_equal: pairs that share a sentence are not negatives of one another.
+    """
+
+    ignore_equal: bool = False
+
+    passes_to = (alignment_loss,)
+    supplied = ("ignore",)
+    reads = frozenset({"target"})
+    logged = "alignment_loss"
+
+    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+        """Sum over pairs, both directions."""
+        ignore = None
+        if self.ignore_equal:
+            tokens = (inputs.batch["source_tokens"], inputs.batch["target_tokens"])
+            ignore = equal_sentences(*tokens, setting.pad_id)
+        value, correct = alignment_loss(
+            inputs.source, inputs.target, inputs.mask, ignore=ignore, **self.passed
+        )
+        return value, per_sentence(inputs, alignment_loss=value, alignment_accuracy=correct)

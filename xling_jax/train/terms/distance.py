@@ -1,0 +1,30 @@
+"""The distance constraint of cT-LASER and cLASER (Li and Mak 2020, Eq. 7 to 10)."""
+
+import dataclasses
+
+import jax
+
+from xling_jax.losses.distance import distance_constraint
+from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, per_sentence
+
+
+@dataclasses.dataclass(frozen=True)
+class Distance(Term):
+    """Keeps translations nearer than random sentences; options of `losses.distance`.
+
+    The weight is the paper's β.
+    """
+
+    passes_to = (distance_constraint,)
+    reads = frozenset({"target"})
+    logged = "distance_loss"
+
+    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+        """Sum over pairs."""
+        value, metrics = distance_constraint(
+            inputs.source, inputs.target, inputs.mask, inputs.key, **self.passed
+        )
+        # Published batches hold one direction; one of both stands for two of them, each with its
+        # constraint. A mean is over pairs, whose two directions count once.
+        both = inputs.both and setting.reduction == "sum"
+        return value * (2.0 if both else 1.0), per_sentence(inputs, distance_loss=value, **metrics)

@@ -1,0 +1,22 @@
+"""An L2 penalty on the encoder's parameters, the ablation of Yu, Li and Oguz (2018)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, once_per_update
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderL2(Term):
+    """‖θ‖² of the encoder."""
+
+    logged = "encoder_l2"
+    collapses = True
+
+    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+        """Counted once an update."""
+        leaves = jax.tree.leaves(inputs.params["encoder"])
+        penalty = sum(jnp.square(leaf.astype(jnp.float32)).sum() for leaf in leaves)
+        return once_per_update(penalty, setting, inputs, self.logged)

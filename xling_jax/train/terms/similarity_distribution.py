@@ -1,0 +1,25 @@
+"""Agreement of the two monolingual similarity distributions of a batch (Mao et al. 2021, Eq. 6)."""
+
+import dataclasses
+
+import jax
+
+from xling_jax.losses.contrastive import similarity_distribution_loss
+from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, once_per_update
+
+
+@dataclasses.dataclass(frozen=True)
+class SimilarityDistribution(Term):
+    """SIM; options of `losses.contrastive.similarity_distribution_loss`."""
+
+    passes_to = (similarity_distribution_loss,)
+    reads = frozenset({"target"})
+    logged = "similarity_distribution_loss"
+    collapses = True
+
+    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+        """Counted once an update."""
+        value = similarity_distribution_loss(
+            inputs.source, inputs.target, inputs.mask, **self.passed
+        )
+        return once_per_update(value, setting, inputs, self.logged)

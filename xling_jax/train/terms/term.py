@@ -1,0 +1,170 @@
+"""What a term of an objective is, and what it computes from. See `train.objective`."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xling_jax.losses.token_distribution import Masked
+from xling_jax.losses.translation import decoder_tokens
+from xling_jax.models.registry import CrossLingualModel
+
+Sums = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What does not change during a run.
+
+    Attributes:
+        model: encoder, decoder and head.
+        vocab_size: V, without padding rows.
+        special_ids: `pad`, `eos`, `mask` -> id; None or absent for what the vocabulary lacks.
+        drop_first: sentences begin with <s>, which the decoder does not learn to emit.
+        append_eos: sentences have no </s>; the decoder's labels get one.
+        maskable: [vocab] bool, ids that may be masked.
+        reduction: `sum`: losses of tokens and sentences are summed and divided by the number of
+            target tokens (LASER, T-LASER as published); `mean`: token losses are averaged within
+            their sentence, and all is divided by the number of pairs (Yu et al., Mao et al.).
+        encode_chunks: pieces in which a batch is encoded.
+        num_devices: that share a batch; limits on what is alive at a time hold for each of them.
+    """
+
+    model: CrossLingualModel
+    vocab_size: int
+    special_ids: Mapping[str, int | None]
+    drop_first: bool = False
+    append_eos: bool = False
+    maskable: np.ndarray | None = None
+    reduction: str = "sum"
+    encode_chunks: int = 1
+    num_devices: int = 1
+
+    @property
+    def pad_id(self) -> int:
+        """Id of padding."""
+        return self.special_ids["pad"]
+
+    def decoder_tokens(self, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Decoder inputs and labels, [batch, length] each; see `losses.translation`."""
+        return decoder_tokens(
+            tokens,
+            eos_id=self.special_ids["eos"],
+            pad_id=self.pad_id,
+            drop_first=self.drop_first,
+            append_eos=self.append_eos,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """What a term computes from.
+
+    Attributes:
+        params: of the model.
+        batch: `source_tokens`, `target_tokens` [batch, length], `target_language` [batch], and
+            `source_language` where both directions of the pair are trained.
+        masked: the tokens as they were encoded; None if no term masks any.
+        key: of this term's randomness.
+        train: whether there is dropout.
+        mask: [batch] bool, rows that are not padding.
+        source: [batch, dim], sentence vectors.
+        target: the same of the translations; None if no term reads them.
+    """
+
+    params: Any
+    batch: Mapping[str, jax.Array]
+    masked: Masked | None
+    key: jax.Array
+    train: bool
+    mask: jax.Array
+    source: jax.Array
+    target: jax.Array | None
+
+    @property
+    def both(self) -> bool:
+        """Whether both directions of the pair are trained."""
+        return "source_language" in self.batch
+
+    @property
+    def sentences(self) -> jax.Array:
+        """Number of pairs."""
+        return self.mask.sum().astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """One summand of an objective.
+
+    Its options, in `config.objective.NAME`, are its fields and the keyword arguments of the loss
+    that it passes them on to. Class attributes, or properties where they depend on options:
+
+        passes_to   functions of the loss; `supplied` names keyword arguments that are no options
+        reads       what it needs computed: `target` (vectors of the translations), `decoder`,
+                    `head`, `masked` (a masked token in each pair)
+        logged      the metric that log lines show
+        collapses   whether equal vectors for all sentences minimize it, so that it cannot train
+                    alone
+
+    Attributes:
+        weight: of the term in the objective.
+        passed: the options that are passed on.
+    """
+
+    weight: float = 1.0
+    passed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    passes_to = ()
+    supplied = ()
+    reads = frozenset()
+    logged = ""
+    collapses = False
+
+    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+        """The value before its weight, and metrics as sums.
+
+        A metric `NAME` is divided by `NAME_count` when it is reported, or by the normalizer of the
+        update where it has no count.
+        """
+        raise NotImplementedError
+
+    def passed_to(self, function: Callable) -> dict[str, Any]:
+        """Options of one of several functions that options are passed on to."""
+        known = inspect.signature(function).parameters
+        return {name: value for name, value in self.passed.items() if name in known}
+
+
+def interleave(first: jax.Array, second: jax.Array) -> jax.Array:
+    """[n, ...], [n, ...] -> [2 n, ...], alternating, so that rows stay on their devices."""
+    return jnp.stack([first, second], axis=1).reshape(-1, *first.shape[1:])
+
+
+def normalizer(setting: Setting, inputs: Inputs) -> jax.Array:
+    """What the update divides by: target tokens, or pairs."""
+    if setting.reduction == "mean":
+        return inputs.sentences
+    sides = ["target_tokens"] + (["source_tokens"] if inputs.both else [])
+    labels = [setting.decoder_tokens(inputs.batch[side])[1] for side in sides]
+    return sum((label != setting.pad_id).sum() for label in labels).astype(jnp.float32)
+
+
+def per_sentence(inputs: Inputs, **values: jax.Array) -> Sums:
+    """Metrics that are reported per pair."""
+    return values | {f"{name}_count": inputs.sentences for name in values}
+
+
+def once_per_update(
+    value: jax.Array, setting: Setting, inputs: Inputs, name: str
+) -> tuple[jax.Array, Sums]:
+    """A term that counts once an update, whatever the size of its batch."""
+    sums = {name: value, f"{name}_count": jnp.ones((), jnp.float32)}
+    return value * normalizer(setting, inputs), sums
+
+
+def all_reads(terms: Collection[Term]) -> frozenset[str]:
+    """What the terms of an objective need computed, see `Term`."""
+    return frozenset().union(*(term.reads for term in terms))

@@ -1,0 +1,72 @@
+"""The generative tasks of Mao et al. (2021, Table 6): MLM, SMLM, XTR, UGT, alone or together."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+
+from xling_jax.losses.token_distribution import (
+    TASKS,
+    Labels,
+    label_distributions,
+    token_distribution_kl,
+)
+from xling_jax.registry import check_choice
+from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave, per_sentence
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenDistribution(Term):
+    """Predicts tokens from the sentence vector; options of `losses.token_distribution`.
+
+    `max_logits` holds for each device.
+
+    Attributes:
+        tasks: `mlm`, `smlm`, `xtr` or `ugt` -> weight of its loss in this term.
+    """
+
+    tasks: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"ugt": 1.0})
+
+    passes_to = (label_distributions, token_distribution_kl)
+    supplied = ("pad_id", "output_bias", "vocab_size")
+    logged = "token_cross_entropy"
+
+    def __post_init__(self):
+        where = "objective.token_distribution.tasks"
+        for task, weight in self.tasks.items():
+            check_choice(where, task, TASKS)
+            if weight < 0:
+                raise ValueError(f"{where}.{task}={weight} must not be negative")
+        object.__setattr__(self, "tasks", {t: w for t, w in self.tasks.items() if w})
+        if not self.tasks:
+            raise ValueError(f"{where} must give one of {', '.join(TASKS)} a weight")
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """All tasks but XTR mask a token."""
+        return frozenset(
+            {"target", "head"} | ({"masked"} if self.tasks.keys() - {"xtr"} else set())
+        )
+
+    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+        """Sum over pairs of the divergences of both sides."""
+        source, target = label_distributions(
+            self.tasks,
+            inputs.batch["source_tokens"],
+            inputs.batch["target_tokens"],
+            inputs.masked,
+            pad_id=setting.pad_id,
+            **self.passed_to(label_distributions),
+        )
+        hidden, table, bias = setting.model.apply(
+            {"params": inputs.params},
+            interleave(inputs.source, inputs.target),
+            method="token_distribution",
+        )
+        labels = Labels(*map(interleave, source[:2], target[:2]), source.scales)
+        limits = self.passed_to(token_distribution_kl)
+        limits["max_logits"] *= setting.num_devices
+        value, cross_entropy = token_distribution_kl(
+            hidden, table, labels, output_bias=bias, vocab_size=setting.vocab_size, **limits
+        )
+        return value, per_sentence(inputs, token_kl=value, token_cross_entropy=cross_entropy)

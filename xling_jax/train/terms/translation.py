@@ -1,0 +1,71 @@
+"""Translation: label-smoothed cross-entropy of the decoder (LASER, T-LASER, Yu et al.)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from xling_jax.losses.translation import translation_loss
+from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation(Term):
+    """Predicts the translation's tokens from the sentence vector; options of `translation_loss`.
+
+    `max_logits` holds for each device.
+
+    Attributes:
+        decoder_bos: the decoder learns to emit <s> first, as in the published code of T-LASER.
+    """
+
+    decoder_bos: bool = False
+
+    passes_to = (translation_loss,)
+    supplied = ("output_bias", "vocab_size")
+    reads = frozenset({"decoder"})
+    logged = "translation_loss"
+
+    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+        """Sum over tokens, or over sentences of their means, in nats."""
+        batch = inputs.batch
+        embeddings, tokens = inputs.source, batch["target_tokens"]
+        language = batch["target_language"]
+        if inputs.both:
+            embeddings = interleave(inputs.source, inputs.target)
+            tokens = interleave(tokens, batch["source_tokens"])
+            language = interleave(language, batch["source_language"])
+        previous, labels = setting.decoder_tokens(tokens)
+        hidden, table, bias = setting.model.apply(
+            {"params": inputs.params},
+            embeddings,
+            language,
+            previous,
+            not inputs.train,
+            rngs={"dropout": inputs.key},
+            method="decode",
+        )
+        weights = (labels != setting.pad_id).astype(jnp.float32)
+        count = weights.sum()
+        if setting.reduction == "mean":
+            lengths = weights.sum(1, keepdims=True)
+            weights = weights / jnp.maximum(lengths, 1)
+            count = (lengths > 0).sum().astype(jnp.float32)
+        # Cut into more pieces than devices need, the batch would have them add up the gradient of
+        # the output table once a piece.
+        limit = self.passed["max_logits"] * setting.num_devices
+        value, nll = translation_loss(
+            hidden,
+            table,
+            labels,
+            weights,
+            output_bias=bias,
+            vocab_size=setting.vocab_size,
+            **self.passed | {"max_logits": limit},
+        )
+        return value, {
+            "translation_loss": value,
+            "translation_loss_count": count,
+            "negative_log_likelihood": nll,
+            "negative_log_likelihood_count": count,
+        }
