@@ -18,10 +18,11 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["xling_jax", "xling_jax.*"]),
-    package_data={"xling_jax": ["report/report.css", "report/report.js"]},
+    package_data={"xling_jax": ["report/page.html.jinja", "report/report.css", "report/report.js"]},
     install_requires=[
         "absl-py",
         "flax>=0.12",
+        "jinja2",
         "jax>=0.10",  # never pinned: Colab and TPU images bring their own
         "matplotlib",
         "ml-collections>=1.0",
