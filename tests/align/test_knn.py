@@ -117,19 +117,8 @@ def test_both_ways_equals_one_way_and_the_other(monkeypatch, threads, tile):
 
 def use_threads(monkeypatch, threads):
     """Has the NumPy backend split the keys among threads, however few and whatever the CPU."""
-
-    class Libraries:
-        def select(self, user_api):
-            return self
-
-        def info(self):
-            return [{"num_threads": threads}]
-
-        def limit(self, limits):
-            return contextlib.nullcontext()
-
-    monkeypatch.setattr(knn_numpy.threadpoolctl, "ThreadpoolController", Libraries)
-    monkeypatch.setattr(knn_numpy, "_MIN_KEYS_PER_THREAD", 2)
+    blas = lambda num_tasks: contextlib.nullcontext(threads)
+    monkeypatch.setattr(knn_numpy, "single_threaded_blas", blas)
 
 
 @pytest.mark.parametrize("k", [4, 60])

@@ -67,9 +67,9 @@ def test_inputs_are_left_alone():
 @pytest.mark.parametrize(
     ("source_mean", "target_mean", "message"),
     [
-        (np.ones(3), TARGET_MEAN, "source_mean must hold one value for each row"),
-        (SOURCE_MEAN, np.ones((2, 3)), "target_mean must hold one value for each candidate"),
-        (SOURCE_MEAN, np.ones(2), "target_mean must hold one value for each candidate"),
+        (np.ones(3), TARGET_MEAN, "source_mean must hold one value per row"),
+        (SOURCE_MEAN, np.ones((2, 3)), "target_mean must hold one value per candidate"),
+        (SOURCE_MEAN, np.ones(2), "target_mean must hold one value per candidate"),
     ],
 )
 def test_sizes_that_differ_are_refused(source_mean, target_mean, message):

@@ -6,9 +6,9 @@ import logging
 import numpy as np
 import pytest
 
-from xling_jax.align import margin, matching
-from xling_jax.align.matching import align_documents, document_margin, one_to_one
-from xling_jax.align.mining import MinedPairs
+from xling_jax.align import margin, matching, mining
+from xling_jax.align.matching import align_documents, document_margin
+from xling_jax.align.mining import MinedPairs, one_to_one
 
 
 @pytest.fixture
@@ -60,15 +60,16 @@ def check_equal(pairs, expected, atol=2e-6):
 
 def test_margin_by_hand():
     product = np.array([[0.9, 0.6]], np.float32)
-    scores = document_margin(product, np.array([1.5]), np.array([[1.5, 0.9]]), k=2)
+    scores, num_raised = document_margin(product, np.array([1.5]), np.array([[1.5, 0.9]]), k=2)
     np.testing.assert_allclose(scores, [[0.9 / 3.0, 0.6 / 2.4]], rtol=1e-6)
+    assert num_raised == 0
 
 
 def test_margin_is_the_ratio_margin_over_2k(rng):
     k = 4
     cosine = rng.uniform(0.1, 1, (20, 7)).astype(np.float32)
     means = rng.uniform(0.1, 1, 20), rng.uniform(0.1, 1, (20, 7))
-    ours = document_margin(cosine, k * means[0], k * means[1], k)
+    ours, _ = document_margin(cosine, k * means[0], k * means[1], k)
     ratio = margin.ratio_margin(cosine, *means)
     np.testing.assert_allclose(ours * 2 * k, ratio, rtol=1e-5)
     assert (np.argsort(ours, axis=None) == np.argsort(ratio, axis=None)).all()
@@ -92,7 +93,7 @@ def test_one_to_one_takes_equal_scores_in_the_order_given():
 
 
 def test_one_to_one_equals_exhaustive_greedy_over_many_blocks(rng, monkeypatch):
-    monkeypatch.setattr(matching, "_BLOCK_PAIRS", 7)
+    monkeypatch.setattr(mining, "_BLOCK_MATCHED", 7)
     scores = rng.standard_normal((13, 9)).astype(np.float32)
     rows, columns = (axis.ravel() for axis in np.indices(scores.shape))
     order = rng.permutation(scores.size)
@@ -209,14 +210,14 @@ def test_identical_documents_are_matched_in_their_order():
     np.testing.assert_allclose(align_documents(ones, ones).scores, 1 / 8, rtol=1e-6)
 
 
-def test_negative_similarities_rank_last_and_are_told(caplog):
+def test_negative_similarities_rank_last_and_are_reported(caplog):
     x = np.array([[1, 0], [0, 1]], np.float32)
     y = np.array([[-1, 0.1], [0.1, 1]], np.float32)
     with caplog.at_level(logging.WARNING):
         pairs = align_documents(x, y, k=1, domains=(["a", "b"], ["a", "b"]))
     assert [*zip(pairs.source, pairs.target)] == [(1, 1), (0, 0)]
     assert pairs.scores[0] == pytest.approx(0.5) and pairs.scores[1] < -400
-    assert "1 pairs have neighborhoods with a mean below 0.001" in caplog.text
+    assert "1 pairs have a mean neighborhood below 0.001" in caplog.text
 
 
 def test_accepted_pairs_come_first_and_leave_the_search(rng):
@@ -251,19 +252,19 @@ def test_progress_ends_with_all_documents(rng):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"similarity": "dot"}, "similarity must be one of margin, cosine; got 'dot'"),
+        ({"similarity": "dot"}, "similarity='dot' must be one of margin, cosine"),
         ({"k": 0}, "k must be at least 1; got 0"),
         ({"candidates": 0}, "candidates must be at least 1; got 0"),
         ({"target": np.ones((2, 5))}, "same dim; got 4 and 5"),
         ({"source": np.ones(4)}, r"source must have shape \[n, dim\]"),
         ({"source": np.full((2, 4), np.nan)}, r"source\[0\] must be finite"),
-        ({"domains": (["a"], ["a", "b"])}, "a value for each source document; got 1 for 2"),
-        ({"accepted": ([0, 0], [0, 1])}, "each source row once"),
+        ({"domains": (["a"], ["a", "b"])}, "one value per source document; got 1 for 2"),
+        ({"accepted": ([0, 0], [0, 1])}, "each source row at most once"),
         ({"accepted": ([0], [2])}, "rows of target, below 2"),
-        ({"similarity": "cosine", "normalize": False}, "goes with similarity='margin' only"),
+        ({"similarity": "cosine", "normalize": False}, "requires similarity='margin'"),
     ],
 )
-def test_wrong_arguments_are_told(change, message):
+def test_wrong_arguments_are_refused(change, message):
     settings = {"source": np.ones((2, 4)), "target": np.ones((2, 4))} | change
     with pytest.raises(ValueError, match=message):
         align_documents(settings.pop("source"), settings.pop("target"), **settings)

@@ -181,7 +181,7 @@ def test_negative_neighborhoods_are_reported_and_keep_good_pairs_first(caplog):
     target = on_circle([170.0, 185.0])
     with caplog.at_level(logging.WARNING):
         found = mining.mine(source, target, k=2)
-    assert "mean cosine below" in caplog.text
+    assert "mean neighborhood cosine below" in caplog.text
     assert found.scores[0] > 0 and np.isfinite(found.scores).all()
     assert found.source[0] == 1
 
@@ -235,8 +235,8 @@ def test_n_best_lists_hold_all_candidates_by_margin():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"margin": "cosine"}, "margin must be one of ratio, distance, absolute; got 'cosine'"),
-        ({"retrieval": "best"}, "retrieval must be one of max, intersect, fwd, bwd; got 'best'"),
+        ({"margin": "cosine"}, "margin='cosine' must be one of ratio, distance, absolute"),
+        ({"retrieval": "best"}, "retrieval='best' must be one of max, intersect, fwd, bwd"),
         ({"k": 0}, "k must be at least 1"),
         ({"memory_mb": 0}, "memory_mb must be positive"),
         ({"target": np.ones((4, 3))}, "same dim; got 2 and 3"),

@@ -20,11 +20,8 @@ from tests.cli.documents_for_cli import (
     side,
     write_files,
 )
-from xling_jax.align import matching
 from xling_jax.align.urls import match_urls
-from xling_jax.cli import align_arguments
 from xling_jax.cli.main import main
-from xling_jax.documents import lawdr as lawdr_lib
 from xling_jax.documents.debias import choose_rank
 
 
@@ -80,13 +77,6 @@ def read(path):
 def check_same(found, expected):
     assert {pair[1:] for pair in found} == {pair[1:] for pair in expected}
     np.testing.assert_allclose([pair[0] for pair in found], [p[0] for p in expected], atol=2e-5)
-
-
-def test_choices_are_those_of_the_library():
-    choices = align_arguments._CHOICES
-    assert {*choices["weighting"]} == {*lawdr_lib.WEIGHTINGS}
-    assert {*choices["density_on"]} == {*lawdr_lib.DENSITY_INPUTS}
-    assert {*choices["similarity"]} == {*matching.SIMILARITIES}
 
 
 @pytest.mark.parametrize(
@@ -145,8 +135,10 @@ def test_a_config_gives_what_the_command_line_does_not(files, encoder, fails):
     expected = expected_pairs(encoder, rank=3, weighting="none", k=3)
     check_same(read(files / "out.tsv"), expected)
     broken = ("--config.weighting=all", "--overwrite")
-    assert "weighting must be one of kde, none; got 'all'" in fails(run(files, *config, *broken), 2)
-    assert "goes with --config FILE" in fails(run(files, "--config.debias=3"), 2)
+    assert "--weighting: must be one of kde, none; got 'all'" in fails(
+        run(files, *config, *broken), 2
+    )
+    assert "requires --config FILE" in fails(run(files, "--config.debias=3"), 2)
 
 
 @pytest.mark.parametrize("name", ["lawdr_wmt16", "lawdr_wmt19"])
@@ -252,18 +244,15 @@ def test_a_threshold(files, encoder):
 @pytest.mark.parametrize(
     ("options", "settings", "message"),
     [
-        ((), {"model": None}, "--model is needed, or --source-embeddings and"),
+        ((), {"model": None}, "--model is required, or --source-embeddings and"),
         ((), {"source": "none.jsonl"}, "none.jsonl: no such file"),
-        ((), {"target": "en.jsonl"}, "are one file; choose by --languages"),
+        ((), {"target": "en.jsonl"}, "are the same file; add --languages"),
         (("--languages", "en"), {}, "--languages: must be two codes"),
-        (("--k", 0), {}, "--k 0 must be at least 1"),
-        (("--candidates", 0), {}, "--candidates 0 must be at least 1"),
-        (("--memory-mb", 0), {}, "--memory-mb 0 must be positive"),
-        (("--dim", 4), {}, "--dim 4: must be positive, and goes with ready vectors only"),
+        (("--dim", 4), {}, "--dim 4: must be positive, and requires --SIDE-embeddings"),
         (("--gold", "none.tsv"), {}, "--gold none.tsv: no such file"),
-        (("--center", "--debias", 0), {}, "--center: goes with debiasing"),
-        (("--raw-products", "--similarity", "cosine"), {}, "goes with --similarity margin"),
-        ((), {"output": "none/out.tsv"}, "none/out.tsv: its directory does not exist"),
+        (("--center", "--debias", 0), {}, "center requires debiasing"),
+        (("--raw-products", "--similarity", "cosine"), {}, "requires similarity=margin"),
+        ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),
         ((), {"output": "gold.tsv"}, "gold.tsv: exists; choose another --output"),
     ],
 )
@@ -274,19 +263,27 @@ def test_wrong_use_is_refused_before_any_work(
     assert message in fails(run(files, *options, **settings), 2)
 
 
+@pytest.mark.parametrize("option", ["--k", "--candidates", "--memory-mb"])
+def test_numbers_must_be_positive(files, option, capsys):
+    with pytest.raises(SystemExit) as exit:
+        run(files, option, 0)
+    assert exit.value.code == 2
+    assert f"{option}: must be positive; got '0'" in capsys.readouterr().err
+
+
 def test_broken_documents_are_named_before_any_work(files, fails, monkeypatch):
     monkeypatch.setattr(xling_jax, "load", lambda path: pytest.fail("loaded"))
     rows = side("de")
     (files / "de.jsonl").write_text(lines([*rows, rows[2]]))
-    assert "de.jsonl:31: an id may stand once" in fails(run(files), 1)
+    assert "de.jsonl:31: duplicate id" in fails(run(files), 1)
     del rows[1]["site"]
     (files / "de.jsonl").write_text(lines(rows))
     assert "de.jsonl:2: a document must have 'site'" in fails(run(files, "--domain", "site"), 1)
     rows[1]["site"] = "s"
     (files / "de.jsonl").write_text(lines([row | {"url": None} for row in rows]))
-    assert "--url-matching needs documents with 'url'" in fails(run(files, "--url-matching"), 1)
+    assert "--url-matching needs 'url' in documents" in fails(run(files, "--url-matching"), 1)
     line = fails(run(files, source="all.jsonl.gz"), 1)
-    assert "all.jsonl.gz: holds documents in en, de; choose by --languages" in line
+    assert "all.jsonl.gz: holds documents in en, de; set languages" in line
     line = fails(run(files, "--languages", "en,fr"), 1)
     assert "unknown language 'fr'; known: de" in line
     (files / "gold.tsv").write_text("en0\tde99\n")
@@ -299,7 +296,7 @@ def test_vectors_that_do_not_fit_are_named(files, encoder, ready, fails):
     vectors = np.load(files / "en.npy")
     np.save(files / "en.npy", vectors[:-1])
     line = fails(run(files, *ready, model=None), 1)
-    assert f"for each of the {len(vectors)} sentences" in line and "found" in line
+    assert f"for each of the {len(vectors)} nonblank sentences" in line and "found" in line
     np.save(files / "en.npy", vectors[:, :-1])
     line = fails(run(files, *ready, model=None), 1)
     assert "must have the same size; source has 15, target 16" in line

@@ -299,17 +299,17 @@ def test_existing_outputs_are_refused_unless_overwritten(files, encoded, fails):
 @pytest.mark.parametrize(
     ("options", "settings", "message"),
     [
-        ((), {"model": None}, "--model is needed, or --source-embeddings and"),
-        ((), {"source": None}, "--source and --target are needed"),
-        ((), {"source": None, "target": None}, "--source and --target are needed"),
+        ((), {"model": None}, "--model is required, or --source-embeddings and"),
+        ((), {"source": None}, "--source and --target are required"),
+        ((), {"source": None, "target": None}, "--source and --target are required"),
         ((), {"source": "none.en"}, "none.en: no such file"),
         (("--k", 0), {}, "--k 0 must be at least 1"),
         (("--memory-mb", 0), {}, "--memory-mb 0 must be positive"),
-        (("--dim", 4), {}, "--dim 4: must be positive, and goes with ready vectors only"),
+        (("--dim", 4), {}, "--dim 4: must be positive, and requires --SIDE-embeddings"),
         (("--source-embeddings", "none.npy"), {}, "none.npy: no such file"),
         (("--pairs", "none.tsv"), {}, "none.tsv: no such file"),
-        ((), {"output": "none/out.tsv"}, "none/out.tsv: its directory does not exist"),
-        (("--n-best", "none/n.tsv"), {}, "none/n.tsv: its directory does not exist"),
+        ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),
+        (("--n-best", "none/n.tsv"), {}, "none/n.tsv: no such directory"),
     ],
 )
 def test_wrong_use_is_refused_before_any_work(
@@ -321,7 +321,7 @@ def test_wrong_use_is_refused_before_any_work(
 
 
 def test_ready_vectors_of_both_sides_leave_no_work_to_a_model(files, fails):
-    assert "nothing is left to embed" in fails(mine(files, *ready(files)), 2)
+    assert "there is nothing to embed" in fails(mine(files, *ready(files)), 2)
 
 
 def test_vectors_that_are_not_finite_are_named_by_file_and_row(files, fails):
@@ -373,4 +373,4 @@ def test_a_pair_without_a_vector_is_named(files, given, fails):
     (files / "b.de").write_text("deu rain\n")
     np.save(files / "b.de.npy", vector("deu rain")[None].astype(np.float32))
     line = fails(mine(files, "--pairs", given, *ready(files), model=None), 1)
-    assert "given.tsv:1: the text is no line of" in line and "b.de.npy" in line
+    assert "given.tsv:1: the text is not a line of" in line and "b.de.npy" in line

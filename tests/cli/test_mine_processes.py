@@ -104,11 +104,12 @@ def fail(*_, **__):
 
 
 def no_luck_in_writing(number):
-    from xling_jax.cli import distributed, mine_files
+    from xling_jax.align import bitext
+    from xling_jax.cli import distributed
 
     setup(number)
     distributed.HEARTBEAT_TIMEOUT_S = 5
-    mine_files.write_pairs = fail
+    bitext.write_pairs = fail
 
 
 def test_what_ends_one_ends_both_and_leaves_no_output(model, texts, tmp_path):

@@ -260,7 +260,7 @@ def damage(path, content):
         ("bert", "model.safetensors", None, "must hold model.safetensors, .*found config.json, "),
         ("bert", "model.safetensors", b"12345678", "model.safetensors: is cut or damaged"),
         ("bert", "tokenizer.json", None, "tokenizer.json: missing; where transformers is installe"),
-        ("bert", "tokenizer.json", b"{}", "tokenizer.json: is no tokenizer of the tokenizers"),
+        ("bert", "tokenizer.json", b"{}", "tokenizer.json: not a tokenizer of the tokenizers"),
         ("xlm", "merges.txt", None, "merges.txt: missing; XLM's tokenizer is vocab.json and merg"),
         ("xlm", "merges.txt", b"a b\nc\n", r"merges.txt, line 2: must hold two pieces; found"),
         ("xlm", "vocab.json", b"{}", "vocab.json: first_token '<s>' is not in the vocabulary"),

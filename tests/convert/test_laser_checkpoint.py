@@ -128,12 +128,12 @@ def test_the_fingerprint_follows_language_and_dictionary(tmp_path, laser2):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("dictionary.json", b"{", "dictionary.json: is not valid JSON"),
+        ("dictionary.json", b"{", "dictionary.json: not valid JSON"),
         ("dictionary.json", b'{"<s>": 0}', "dictionary.json: <pad> must have id 1; found none"),
         ("dictionary.json", b'{"<s>": "0"}', "must map each piece to its id"),
         ("fastbpe.codes", b"l o\n", "fastBPE codes, line 1: must hold 3 fields"),
-        ("fastbpe.vocab", b"\xff 1\n", "fastbpe.vocab: is not UTF-8 text"),
-        ("fastbpe.vocab", None, "fastbpe.vocab: missing"),
+        ("fastbpe.vocab", b"\xff 1\n", "fastbpe.vocab: not UTF-8 text"),
+        ("fastbpe.vocab", None, "fastbpe.vocab is missing"),
     ],
 )
 def test_a_broken_vocabulary_of_a_model_is_named(tmp_path, laser1, name, content, message):

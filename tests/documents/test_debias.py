@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from xling_jax.documents import rows
+from xling_jax.align import rows
 from xling_jax.documents.debias import (
     choose_rank,
     gram_matrix,
@@ -105,7 +105,7 @@ def test_rank_too_high_for_the_sentences_is_refused():
 
 @pytest.mark.parametrize("vectors", [np.ones((1, 5)), np.full((9, 5), 0.1), np.zeros((9, 5))])
 def test_identical_sentences_have_nothing_to_keep(vectors):
-    with pytest.raises(ValueError, match="removing as many leaves nothing"):
+    with pytest.raises(ValueError, match="removing that many leaves nothing"):
         language_components(gram_matrix(vectors.astype(np.float32)), 1)
 
 
@@ -176,9 +176,9 @@ def test_rank_rule_that_cannot_be_met_says_what_was_tried():
 @pytest.mark.parametrize(
     ("vectors", "ranks", "message"),
     [
-        ({"en": np.ones((9, 3))}, None, "two or more"),
+        ({"en": np.ones((9, 3))}, None, "at least two languages"),
         ({"en": np.eye(5), "de": np.eye(5)[:4]}, None, "de must have at least 5"),
-        ({"en": np.eye(5), "de": np.eye(6)}, None, "one dim"),
+        ({"en": np.eye(5), "de": np.eye(6)}, None, "the same dim"),
         ({"en": np.eye(5), "de": np.eye(5)}, (1, 5), "below 5"),
     ],
 )

@@ -118,8 +118,8 @@ def test_equal_points_have_no_bandwidth():
     [
         (np.empty((0, 3)), {}, "at least one"),
         (np.eye(3), {"num_folds": 1}, "num_folds"),
-        (np.eye(3), {"candidates": [0, 1]}, "above 0"),
-        (np.eye(3), {"candidates": []}, "above 0"),
+        (np.eye(3), {"candidates": [0, 1]}, "must be positive"),
+        (np.eye(3), {"candidates": []}, "must be positive"),
         (np.array([[1.0], [np.nan]]), {"candidates": [1]}, "finite"),
     ],
 )
@@ -160,7 +160,7 @@ def test_fitted_sentences_are_not_counted_again(monkeypatch):
 
 @pytest.mark.parametrize("bandwidth", [0, -1, np.inf, np.nan])
 def test_bad_bandwidth_is_refused(bandwidth):
-    with pytest.raises(ValueError, match="bandwidth must be above 0"):
+    with pytest.raises(ValueError, match="bandwidth must be positive"):
         TophatDensity.fit(np.eye(3), bandwidth=bandwidth)
 
 

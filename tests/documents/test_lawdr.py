@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from sklearn.decomposition import PCA
 
-from xling_jax.documents import rows
+from xling_jax.align import rows
 from xling_jax.documents.lawdr import Lawdr
 
 SETTINGS = [
@@ -198,7 +198,7 @@ def test_one_sentence_and_one_document():
     vectors = np.arange(6, dtype=np.float32)[None]
     lawdr = Lawdr(rank=None).fit(vectors)
     np.testing.assert_allclose(lawdr.transform(vectors, [0, 1]), vectors / 3)
-    with pytest.raises(ValueError, match="removing as many leaves nothing"):
+    with pytest.raises(ValueError, match="removing that many leaves nothing"):
         Lawdr(rank=1).fit(vectors)
     vectors, _ = corpus()
     assert Lawdr(rank=3).fit(vectors).transform(vectors, [0, 200]).shape == (1, 24)
@@ -227,7 +227,7 @@ def test_a_fit_that_fails_changes_nothing():
     vectors, offsets = corpus()
     lawdr = Lawdr(rank=3).fit(vectors)
     expected = lawdr.transform(vectors, offsets)
-    with pytest.raises(ValueError, match="removing as many"):
+    with pytest.raises(ValueError, match="removing that many"):
         lawdr.fit(vectors[:2])
     np.testing.assert_array_equal(lawdr.transform(vectors, offsets), expected)
 
@@ -263,10 +263,10 @@ def test_vectors_of_another_encoder_are_refused():
     [
         ({"rank": 0}, "rank must be at least 1, or None"),
         ({"rank": None, "center": True}, "center=True is part of debiasing"),
-        ({"weighting": "idf"}, "weighting must be one of kde, none; got 'idf'"),
-        ({"density_on": "both"}, "density_on must be one of raw, debiased"),
+        ({"weighting": "idf"}, "weighting='idf' must be one of kde, none"),
+        ({"density_on": "both"}, "density_on='both' must be one of raw, debiased"),
         ({"density_dim": 0}, "density_dim must be at least 1"),
-        ({"bandwidth": 0.0}, "bandwidth must be above 0, or None"),
+        ({"bandwidth": 0.0}, "bandwidth must be positive, or None"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

@@ -168,5 +168,5 @@ def test_bad_input_is_refused(queries, points, radius, message):
 
 
 def test_unknown_backend_is_refused():
-    with pytest.raises(ValueError, match="backend must be one of numpy, jax, auto; got 'torch'"):
+    with pytest.raises(ValueError, match="backend='torch' must be one of auto, numpy, jax"):
         neighbor_counts(np.eye(3), np.eye(3), 1, backend="torch")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from xling_jax.documents import rows
+from xling_jax.align import rows
 from xling_jax.documents.weighting import document_vectors, sentence_weights
 
 
@@ -28,7 +28,7 @@ def test_equal_densities_weigh_a_third():
 
 @pytest.mark.parametrize(
     ("density", "message"),
-    [([1, -1], "not negative"), ([1, np.nan], "finite"), ([0, 0], "mean density")],
+    [([1, -1], "nonnegative"), ([1, np.nan], "finite"), ([0, 0], "mean density")],
 )
 def test_bad_densities_are_refused(density, message):
     with pytest.raises(ValueError, match=message):
@@ -85,11 +85,11 @@ def test_mapped_equals_in_memory(tmp_path):
     [
         ([0, 2], None, "number of sentences, 3; got 0 to 2"),
         ([1, 3], None, "got 1 to 3"),
-        ([0, 2, 1, 3], None, "falling"),
+        ([0, 2, 1, 3], None, "decreasing"),
         ([0.0, 3.0], None, "integers"),
         ([], None, "integers of shape"),
         ([[0, 3]], None, "integers of shape"),
-        ([0, 3], [1, 1], "one a sentence"),
+        ([0, 3], [1, 1], "one per sentence"),
     ],
 )
 def test_bad_offsets_and_weights_are_refused(offsets, weights, message):

@@ -133,7 +133,7 @@ def test_sentences_by_the_language_of_a_document(run, encoder, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
     for name, line in (("d.jsonl", '{"text": "la"}'), ("d.txt", "La.")):
         (tmp_path / name).write_text(f"\n{line}\n")
-        with pytest.raises(ValueError, match=rf"{name}:2: --splitter sentencex needs JSON with"):
+        with pytest.raises(ValueError, match=rf"{name}:2: splitter 'sentencex' needs JSON with"):
             run("--input", tmp_path / name, *arguments, "--splitter", "sentencex")
 
 
@@ -177,7 +177,7 @@ def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, mo
     with pytest.raises(UsageError, match="--batch-size 0 must be at least 1"):
         run("--input", text_file, "--output", tmp_path / "f.npy", "--batch-size", 0)
     for option, value in (("--splitter", "rule"), ("--document-mode", "packed")):
-        with pytest.raises(UsageError, match=f"{option}: goes with --documents"):
+        with pytest.raises(UsageError, match=f"{option}: requires --documents"):
             run("--input", text_file, "--output", tmp_path / "f.npy", option, value)
     sentence_splitting._sentencex.cache_clear()
     monkeypatch.setitem(sys.modules, "sentencex", None)

@@ -125,7 +125,7 @@ def test_parameters_of_another_model_are_named(model_directory):
 @pytest.mark.parametrize("name", ["config.json", "encoder.safetensors", "sentencepiece.model"])
 def test_a_missing_file_is_named(model_directory, name):
     (model_directory / name).unlink()
-    with pytest.raises(ValueError, match=f"holds {name}; it is missing"):
+    with pytest.raises(ValueError, match=f"{name} is missing"):
         load_model(model_directory)
 
 

@@ -96,7 +96,7 @@ def test_a_long_run_of_punctuation_takes_no_time():
 
 def test_a_language_is_needed_by_the_library():
     pytest.importorskip("sentencex")
-    with pytest.raises(ValueError, match="splitter='sentencex' needs a language; give one, or"):
+    with pytest.raises(ValueError, match="splitter='sentencex' needs a language; pass one, or"):
         split_sentences("A.", splitter="sentencex")
 
 
@@ -105,7 +105,7 @@ def test_wrong_settings_are_refused(monkeypatch):
         split_sentences("A.", splitter="spacy")
     sentence_splitting._sentencex.cache_clear()
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(ValueError, match="needs another package: pip install sentencex; or take"):
+    with pytest.raises(ValueError, match="needs another package: pip install sentencex; or use"):
         split_sentences("A.", splitter="sentencex", language="en")
     with pytest.raises(ValueError, match="splitter='sentencex' needs another package"):
         split_sentences("", splitter="sentencex", language="en")

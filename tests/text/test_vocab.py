@@ -77,7 +77,9 @@ def test_a_word_vocabulary_has_the_frequent_words_and_one_id_for_all_others(sent
 
 
 def test_an_unknown_model_type_is_refused(sentences):
-    with pytest.raises(ValueError, match="one of bpe, unigram, word; found 'char'"):
+    with pytest.raises(
+        ValueError, match="vocab.model_type='char' must be one of bpe, unigram, word"
+    ):
         train_vocab(sentences, size=70, model_type="char")
 
 
@@ -128,7 +130,7 @@ def test_a_file_that_is_no_model_is_named(tmp_path, content):
 def test_wrong_layout_is_explained(vocab):
     with pytest.raises(ValueError, match="needs <pad> <unk> <MASK> as ids 0 to 2; found <pad>=1"):
         check_layout(vocab, "dual", "my.model")
-    with pytest.raises(ValueError, match="one of laser, dual, masked"):
+    with pytest.raises(ValueError, match="layout='bert' must be one of laser, dual, masked"):
         check_layout(vocab, "bert", "my.model")
 
 

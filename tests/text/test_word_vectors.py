@@ -104,23 +104,23 @@ def test_compressed_files_are_read(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"dog 1 2\ncat 1 2 3\n", r"v.txt:2: encoder.embedding_width=2 .* found 3; "),
-        (b"dog 1 2\ncat 1\n", r"v.txt:2: encoder.embedding_width=2 .* found 1; "),
-        (b"dog 1 2\ncat\n", r"v.txt:2: encoder.embedding_width=2 .* found 0; "),
-        (b"900 300\ndog 1 2\n", r"v.txt:1: encoder.embedding_width=2 .* found 300; "),
+        (b"dog 1 2\ncat 1 2 3\n", r"v.txt:2: must hold encoder.embedding_width=2 .* found 3; "),
+        (b"dog 1 2\ncat 1\n", r"v.txt:2: must hold encoder.embedding_width=2 .* found 1; "),
+        (b"dog 1 2\ncat\n", r"v.txt:2: must hold encoder.embedding_width=2 .* found 0; "),
+        (b"900 300\ndog 1 2\n", r"v.txt:1: must hold encoder.embedding_width=2 .* found 300; "),
         (b"cat 1 2\ndog 1 two\n", r"v.txt:2: the 2 values of 'dog' .* found 'two'"),
         (b"dog 1 nan\n", r"v.txt:1: .* found 'nan'"),
         (b"dog 1 1e39\n", r"v.txt:1: .* found '1e39'"),
-        (b"dog 1 2\nc\xff\xfet 1 2\n", r"v.txt:2: vectors must be text in UTF-8"),
+        (b"dog 1 2\nc\xff\xfet 1 2\n", r"v.txt:2: text must be UTF-8"),
         (b"dog 1 2\nc\0t 1 2\n", r"v.txt:2: .*NUL"),
-        (b"", r"v.txt: holds no vectors"),
-        (b"\n \n", r"v.txt: holds no vectors"),
-        (b"9 2\n", r"v.txt: holds no vectors"),
+        (b"", r"v.txt: no vectors found"),
+        (b"\n \n", r"v.txt: no vectors found"),
+        (b"9 2\n", r"v.txt: no vectors found"),
         (
             b"deu:dog 1 2\nja:dog 1 2\n",
-            r"v.txt: none of the 4 whole words .* languages are en, fr, those of the file deu, ja;",
+            r"v.txt: none of the 4 whole .* languages are en, fr in the config and deu, ja in",
         ),
-        (b"katze 1 2\n", r"v.txt: none of the 4 .* those of the file not marked;"),
+        (b"katze 1 2\n", r"v.txt: none of the 4 .* and not marked in the file;"),
     ],
 )
 def test_a_broken_file_is_named_with_the_line(content, message, tmp_path):

@@ -1,5 +1,6 @@
 """XLM's tokenizer against the one of transformers."""
 
+import json
 import random
 
 import pytest
@@ -31,13 +32,19 @@ def directory(tmp_path_factory):
     return path
 
 
+def read(directory):
+    """Vocabulary and merges."""
+    return json.loads((directory / "vocab.json").read_text()), (
+        directory / "merges.txt"
+    ).read_text()
+
+
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
 def test_ids_are_those_of_transformers(directory, lowercase, language):
     files = [directory / name for name in ("vocab.json", "merges.txt")]
     theirs = transformers.XLMTokenizer(*map(str, files), do_lowercase_and_remove_accent=lowercase)
-    contents = [path.read_bytes() for path in files]
-    ours = XlmTokenizer(*contents, language=language, lowercase=lowercase)
+    ours = XlmTokenizer(*read(directory), language=language, lowercase=lowercase)
     generator = random.Random(0)
     letters = "".join(TEXTS) + "lamotirensukeldaviborné" * 9
     noise = ["".join(generator.choices(letters, k=40)) for _ in range(50)]
@@ -49,6 +56,5 @@ def test_ids_are_those_of_transformers(directory, lowercase, language):
 
 
 def test_languages_without_spaces_between_words_are_refused(directory):
-    contents = [(directory / name).read_bytes() for name in ("vocab.json", "merges.txt")]
-    with pytest.raises(ValueError, match="language='zh': XLM reads words as KyTea, .*take 'en'"):
-        XlmTokenizer(*contents, language="zh", lowercase=True)
+    with pytest.raises(ValueError, match="language='zh': XLM expects words from KyTea, .*use 'en'"):
+        XlmTokenizer(*read(directory), language="zh", lowercase=True)

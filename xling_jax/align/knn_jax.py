@@ -1,7 +1,7 @@
-"""Exact neighbors on the devices of JAX; see `knn` for what it promises.
+"""Exact neighbors on the devices of JAX; see `knn.top_k`.
 
 Blocks of keys are split over the devices. Each device multiplies the queries with its keys and
-keeps its best; the few that are left are gathered and merged with what earlier blocks gave.
+keeps its best; these few are gathered and merged with the best of earlier blocks.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from xling_jax.align.knn_numpy import Report
+from xling_jax.align.backends import Report
 from xling_jax.align.rows import AnyRows, finite_block
 
 _AXIS = "keys"
 _MAX_QUERIES = 4096
-# A device selects among so many keys at a time; selection takes longer the more there are.
+# Keys that a device selects among at once: the cost of selection grows with their number.
 _MAX_TILE_KEYS = 8192
-# Of a tile's entries: the products, and what selection makes of them.
+# The products, and the temporaries of selection.
 _BYTES_PER_TILE_ENTRY = 12
 
 
@@ -42,12 +42,11 @@ def top_k(
         keys: [m, dim], checked; m at least 1.
         k: at least 1.
         memory_mb: bound on the working memory of each device, in MiB.
-        report: called with the numbers of queries done and of all, in proportion.
-        devices: see `knn.top_k`. A process reads those keys only that its devices get.
+        report: called with the number of queries done, in proportion, and the total.
+        devices: see `knn.top_k`. A process reads only the keys of its own devices.
 
     Returns:
-        Scores [n, min(k, m)] float32 and indices int64; where scores are not finite in float32,
-        those returned are not either.
+        Scores [n, min(k, m)] float32 and indices int64. Scores that are not finite are returned.
     """
     (n, dim), m = queries.shape, len(keys)
     k = min(k, m)
@@ -83,9 +82,9 @@ def top_k(
 
 
 def _block_shape(n: int, m: int, dim: int, devices: int, memory_mb: float) -> tuple[int, int, int]:
-    """Queries of a block, keys of a device's block, keys of its tiles, within its `memory_mb`.
+    """Queries per block, keys per device and block, and keys per tile, within `memory_mb`.
 
-    Blocks and tiles are of nearly equal sizes, so that little is computed on padding.
+    Blocks and tiles have nearly equal sizes, so that little is computed on padding.
     """
     budget = memory_mb * 2**20
     # A block in use and the next one on its way.
@@ -106,9 +105,9 @@ def _even(total: int, largest: int) -> int:
 def _put(
     array: AnyRows, start: int, shape: tuple[int, int], sharding: NamedSharding, name: str
 ) -> jax.Array:
-    """[rows, dim] float32 from row `start` on, on the devices; zeros behind the array's last row.
+    """Puts [rows, dim] float32 from row `start` on the devices; zeros after the last row.
 
-    Reads the rows of this process' devices only, each once.
+    Reads only the rows of this process's devices, each once.
     """
     blocks: dict[int, np.ndarray] = {}
 
@@ -122,7 +121,7 @@ def _put(
 
 
 def _padded(array: AnyRows, start: int, size: int, name: str) -> np.ndarray:
-    """`size` float32 rows from `start` on; zeros behind the last row of the array."""
+    """Reads `size` float32 rows from `start`; zeros after the last row of the array."""
     stop = min(start + size, len(array))
     block = finite_block(array, slice(min(start, stop), stop), name)
     if len(block) == size:
@@ -136,15 +135,15 @@ def _make_step(mesh: Mesh, k: int, tile_keys: int):
     here, everywhere = PartitionSpec(_AXIS), PartitionSpec()
 
     def device_best(queries, keys, first, end):
-        """The best of the keys of one device, gathered over the devices, [rows, devices * k]."""
+        """The best of one device's keys, gathered over the devices: [rows, devices * k]."""
         first = first + lax.axis_index(_AXIS) * len(keys)
         tiles = keys.reshape(-1, tile_keys, keys.shape[1])
 
         def merge_tile(best, numbered):
             number, tile = numbered
-            # The highest precision: others are 10 or 19 bits on accelerators, not exact float32.
+            # Accelerators otherwise multiply with 10 or 19 bits, not in float32.
             scores = jnp.einsum("nd,md->nm", queries, tile, precision=lax.Precision.HIGHEST)
-            # top_k ranks +0 above -0; they are a tie.
+            # lax.top_k ranks +0 above -0; they are a tie.
             scores = jnp.where(scores == 0, 0.0, scores)
             indices = first + number * tile_keys + jnp.arange(tile_keys, dtype=jnp.int32)
             scores = jnp.where(indices < end, scores, -jnp.inf)
@@ -158,7 +157,7 @@ def _make_step(mesh: Mesh, k: int, tile_keys: int):
         return best
 
     def _merge(best, later):
-        # Ties stay in order: `top_k` takes the first of equals, and `later` has higher indices.
+        # Keeps ties in order: lax.top_k takes the first of equals; `later` has higher indices.
         scores, indices = (jnp.concatenate(both, axis=1) for both in zip(best, later))
         scores, places = lax.top_k(scores, k)
         return scores, jnp.take_along_axis(indices, places, axis=1)
@@ -170,7 +169,7 @@ def _make_step(mesh: Mesh, k: int, tile_keys: int):
         out_specs=PartitionSpec(None, _AXIS),
     )
 
-    # The same on every device, so that each process can read it.
+    # Replicated, so that each process can read it.
     @functools.partial(jax.jit, out_shardings=NamedSharding(mesh, everywhere))
     def step(best_scores, best_indices, queries, keys, first, end):
         # [rows, devices * k], in the order of the devices and so of the indices.

@@ -1,7 +1,7 @@
 """Scores that compare a pair's cosine with the cosines of both sides' neighborhoods.
 
-Pure functions of arrays. A raw cosine means little on its own: some sentences are close to
-everything. Dividing by, or subtracting, what is usual around the two sides corrects for it.
+Pure functions of arrays. Some sentences are close to everything, so a raw cosine means little;
+dividing by the mean cosine of both neighborhoods, or subtracting it, corrects for this.
 """
 
 import logging
@@ -12,9 +12,9 @@ from xling_jax.align import knn
 
 _logger = logging.getLogger(__name__)
 
-# Choice: denominators below this count as this. Below zero the ratio would change its sign,
-# which happens where vectors were centered and neighbors have negative cosines. A far lower
-# floor would let such pairs lead every mined list with scores in the hundred thousands.
+# Choice: smaller denominators are raised to this. Centered vectors can have neighbors with
+# negative cosines, and below zero the ratio would change its sign. With a much lower floor such
+# pairs would lead every mined list with scores in the hundred thousands.
 MIN_DENOMINATOR = 1e-3
 
 
@@ -26,9 +26,9 @@ def neighbor_mean(
     memory_mb: float = 256,
     backend: str = "numpy",
 ) -> np.ndarray:
-    """Mean cosine of each query to its k nearest keys.
+    """Returns the mean cosine of each query to its k nearest keys.
 
-    The two sums in the denominator of equation 3 of Artetxe and Schwenk (2019a), over k.
+    Each of the two sums in the denominator of equation 3 of Artetxe and Schwenk (2019a), over k.
 
     Args:
         queries: [n, dim] normalized embeddings.
@@ -54,8 +54,8 @@ def ratio_margin(
     Args:
         cosine: [n, k] float, cosine of source i with its k candidates, in [-1, 1].
         source_mean: [n] float, mean cosine of source i to its own k neighbors.
-        target_mean: [n, k] float, the same for each candidate; [1, k] where all sources have
-            the same candidates.
+        target_mean: [n, k] float, likewise for each candidate; [1, k] if all sources share their
+            candidates.
 
     Returns:
         [n, k] float32 scores; above 1 means closer than the neighborhood.
@@ -67,12 +67,9 @@ def ratio_margin(
     num_small = int(np.count_nonzero(neighborhood < MIN_DENOMINATOR))
     if num_small:
         _logger.warning(
-            "ratio margin: %d of %d pairs have neighborhoods with a mean cosine below %g, taken "
-            "as %g; the distance margin suits such vectors better",
-            num_small,
-            neighborhood.size,
-            MIN_DENOMINATOR,
-            MIN_DENOMINATOR,
+            "ratio margin: %d of %d pairs have a mean neighborhood cosine below %g, raised to it; "
+            "the distance margin suits such vectors better",
+            *(num_small, neighborhood.size, MIN_DENOMINATOR),
         )
         np.maximum(neighborhood, MIN_DENOMINATOR, out=neighborhood)
     return np.divide(cosine, neighborhood, out=neighborhood)
@@ -81,7 +78,7 @@ def ratio_margin(
 def distance_margin(
     cosine: np.ndarray, source_mean: np.ndarray, target_mean: np.ndarray
 ) -> np.ndarray:
-    """Scores candidate pairs by how far their cosine lies above their neighborhoods.
+    """Scores candidate pairs by how far their cosine exceeds their neighborhoods.
 
     Equation 3 of Artetxe and Schwenk (2019a), with distance as the margin.
 
@@ -97,8 +94,8 @@ def distance_margin(
 def csls(cosine: np.ndarray, source_mean: np.ndarray, target_mean: np.ndarray) -> np.ndarray:
     """Cross-domain similarity local scaling: 2 cos(x, y) - r(x) - r(y).
 
-    Section 2.3 of Conneau et al. (2018), where neighborhoods have 10 members. It is twice the
-    distance margin, so both rank alike over neighborhoods of one size.
+    Section 2.3 of Conneau et al. (2018), with neighborhoods of 10. Twice the distance margin, so
+    both rank alike over neighborhoods of one size.
 
     Args and Raises: as `ratio_margin`.
 
@@ -111,7 +108,7 @@ def csls(cosine: np.ndarray, source_mean: np.ndarray, target_mean: np.ndarray) -
 def absolute_margin(
     cosine: np.ndarray, source_mean: np.ndarray, target_mean: np.ndarray
 ) -> np.ndarray:
-    """The cosine itself, whatever the neighborhoods.
+    """Scores candidate pairs by their cosine, ignoring the neighborhoods.
 
     Equation 3 of Artetxe and Schwenk (2019a), with the absolute margin.
 
@@ -124,7 +121,7 @@ def absolute_margin(
     return np.array(cosine, np.float32)
 
 
-# The margins of Artetxe and Schwenk (2019a) by their names there.
+# The margins of Artetxe and Schwenk (2019a), under their names there.
 MARGINS = {"ratio": ratio_margin, "distance": distance_margin, "absolute": absolute_margin}
 
 
@@ -135,12 +132,12 @@ def _neighborhood(
     cosine, source_mean, target_mean = map(np.asarray, (cosine, source_mean, target_mean))
     if cosine.ndim != 2 or source_mean.shape != cosine.shape[:1]:
         raise ValueError(
-            "source_mean must hold one value for each row of cosine [n, k]; "
+            "source_mean must hold one value per row of cosine [n, k]; "
             f"got {source_mean.shape} for {cosine.shape}"
         )
     if target_mean.shape not in (cosine.shape, (1, *cosine.shape[1:])):
         raise ValueError(
-            "target_mean must hold one value for each candidate, [n, k] or [1, k]; "
+            "target_mean must hold one value per candidate, [n, k] or [1, k]; "
             f"got {target_mean.shape} for cosine of {cosine.shape}"
         )
     return (0.5 * (source_mean[:, None] + target_mean)).astype(np.float32, copy=False)

@@ -1,13 +1,13 @@
 """Bitext mining: which rows of two collections are translations of one another.
 
-The procedure of LASER's `mine_bitexts` (Artetxe and Schwenk 2019a), on embeddings alone: texts,
-duplicates among them and files are the caller's. Neighbors are found once (`find_candidates`);
-choosing pairs, ranking candidates and scoring given pairs all start from them.
+The procedure of LASER's `mine_bitexts` (Artetxe and Schwenk 2019a) on embeddings; `bitext` handles
+texts and files. Neighbors are found once (`find_candidates`); choosing pairs, ranking candidates
+and scoring given pairs all start from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.margin import MARGINS
+from xling_jax.align.rows import AnyRows, UnitRows, normalize
+from xling_jax.registry import check_choice
 
 if TYPE_CHECKING:
     import jax
@@ -24,6 +26,8 @@ RETRIEVALS = ("max", "intersect", "fwd", "bwd")
 
 # Pairs whose vectors are gathered at a time.
 _BLOCK_PAIRS = 8192
+# Pairs that greedy matching filters at a time.
+_BLOCK_MATCHED = 2**16
 
 
 @dataclass(frozen=True)
@@ -44,22 +48,28 @@ class MinedPairs:
         return len(self.scores)
 
     def __iter__(self) -> Iterator[tuple[float, int, int]]:
-        """The pairs one by one, (score, source, target)."""
+        """Yields (score, source, target)."""
         return zip(self.scores.tolist(), self.source.tolist(), self.target.tolist(), strict=True)
 
     def take(self, places: np.ndarray) -> MinedPairs:
-        """Those at the places, or where a mask holds."""
+        """Selects pairs by position or by mask."""
         return MinedPairs(self.source[places], self.target[places], self.scores[places])
+
+    @staticmethod
+    def concatenate(parts: Sequence[MinedPairs]) -> MinedPairs:
+        """Joins lists of pairs in the given order."""
+        columns = zip(*((part.source, part.target, part.scores) for part in parts), strict=True)
+        return MinedPairs(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The nearest rows of the other side for every row, both ways.
+    """For every row of either side, its nearest rows on the other.
 
     Attributes:
-        forward_cosines: [n, min(k, m)] float32, of each source row with its neighbors, best first.
+        forward_cosines: [n, min(k, m)] float32, of each source row and its neighbors, best first.
         forward: [n, min(k, m)] int64, rows of the target side.
-        backward_cosines: [m, min(k, n)] float32, of each target row with its neighbors.
+        backward_cosines: [m, min(k, n)] float32, of each target row and its neighbors.
         backward: [m, min(k, n)] int64, rows of the source side.
     """
 
@@ -70,22 +80,22 @@ class Candidates:
 
     @property
     def source_means(self) -> np.ndarray:
-        """[n] mean cosine of each source row to its neighbors."""
+        """[n] float32, mean cosine of each source row to its neighbors."""
         return _row_means(self.forward_cosines)
 
     @property
     def target_means(self) -> np.ndarray:
-        """[m] mean cosine of each target row to its neighbors."""
+        """[m] float32, mean cosine of each target row to its neighbors."""
         return _row_means(self.backward_cosines)
 
     def scores(
         self, margin: str = "ratio", min_cosine: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Margins of all candidates.
+        """Scores all candidates.
 
         Args:
-            margin: "ratio", "distance" or "absolute".
-            min_cosine: candidates below it get minus infinity.
+            margin: a key of `margin.MARGINS`.
+            min_cosine: candidates with a lower cosine score minus infinity.
 
         Returns:
             [n, min(k, m)] and [m, min(k, n)] float32.
@@ -118,20 +128,20 @@ def mine(
     """Mines pairs of rows that are likely translations.
 
     Args:
-        source: [n, dim] embeddings of any origin, one row a distinct text; need not be normalized;
-            may be memory-mapped.
-        target: [m, dim], the same.
-        k: size of the neighborhoods, and candidates of each row.
-        margin: "ratio", "distance" or "absolute"; see `align.margin`.
+        source: [n, dim] embeddings from any encoder, one row per distinct text; need not be
+            normalized; may be memory-mapped.
+        target: [m, dim], likewise.
+        k: size of the neighborhoods, and number of candidates per row.
+        margin: a key of `margin.MARGINS`: "ratio", "distance" or "absolute".
         retrieval: see `choose_pairs`.
-        threshold: pairs that score this or less are left out; None keeps all.
-        min_cosine: pairs with a lower cosine are no candidates. Against collections that share
-            nothing, where the best of bad candidates stands out from its neighborhood.
+        threshold: keep only pairs that score more than this; None keeps all.
+        min_cosine: drop pairs with a lower cosine. Useful for unrelated collections, where the
+            best of bad candidates stands out from its neighborhood.
         memory_mb: see `knn.top_k`.
         backend: see `knn.top_k`.
 
     Returns:
-        The pairs, best first; none if a side is empty. Iterating gives (score, source, target).
+        The pairs, best first; none if a side is empty. Iteration yields (score, source, target).
 
     Raises:
         ValueError: if shapes disagree, a value is not finite, or an argument is out of range.
@@ -145,8 +155,8 @@ def mine(
 
 
 def find_candidates(
-    source: knn.AnyRows,
-    target: knn.AnyRows,
+    source: AnyRows,
+    target: AnyRows,
     k: int = MARGIN_NEIGHBORS,
     *,
     memory_mb: float = 256,
@@ -157,11 +167,11 @@ def find_candidates(
     """Finds the k nearest rows by cosine, both ways.
 
     Args:
-        source: [n, dim] embeddings; those in memory are copied to normalize them, those mapped
+        source: [n, dim] embeddings. Arrays in memory are copied to normalize them; arrays mapped
             from a file are normalized as they are read.
-        target: [m, dim], the same.
-        k: how many.
-        memory_mb: see `knn.top_k`; the normalized copies come on top.
+        target: [m, dim], likewise.
+        k: number of neighbors.
+        memory_mb: see `knn.top_k`; excludes the normalized copies.
         backend: see `knn.top_k`.
         report: see `knn.top_k`.
         devices: see `knn.top_k`.
@@ -183,13 +193,13 @@ def find_candidates(
     return Candidates(*forward, *backward)
 
 
-def unit_rows(embeddings: knn.AnyRows, name: str) -> knn.AnyRows:
-    """Embeddings with rows of unit length: a copy, or a view of what is mapped from a file."""
-    if isinstance(embeddings, knn.UnitRows):
+def unit_rows(embeddings: AnyRows, name: str) -> AnyRows:
+    """Embeddings with rows of unit length: a copy, or a view of an array mapped from a file."""
+    if isinstance(embeddings, UnitRows):
         return embeddings
     if isinstance(embeddings, np.memmap):
-        return knn.UnitRows(embeddings, name=name)
-    return knn.normalize(embeddings, name)
+        return UnitRows(embeddings, name=name)
+    return normalize(embeddings, name)
 
 
 def choose_pairs(
@@ -200,20 +210,19 @@ def choose_pairs(
     threshold: float | None = None,
     min_cosine: float | None = None,
 ) -> MinedPairs:
-    """Chooses among the candidates as LASER's `mine_bitexts` does.
+    """Chooses among candidates as LASER's `mine_bitexts` does.
 
     Args:
         candidates: from `find_candidates`.
         margin: see `mine`.
         retrieval: "fwd", every source row with its best candidate; "bwd", every target row with
-            its; "intersect", the pairs that are both; or "max", of the forward and the backward
-            pairs the best first, as long as neither of their rows is used.
-        threshold: see `mine`. LASER's default, for "max" alone, is 0.
+            its best; "intersect", the pairs found both ways; "max", greedily the best of the
+            forward and backward pairs, each row in one pair at most.
+        threshold: see `mine`. LASER's default, for "max" only, is 0.
         min_cosine: see `mine`.
 
     Returns:
-        The pairs, best first; equal scores in the order of the forward pairs, then the backward
-        ones.
+        The pairs, best first; equal scores in the order forward pairs, backward pairs.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -232,22 +241,17 @@ def choose_pairs(
         source_of[backward.target] = backward.source
         pairs = forward.take(source_of[forward.target] == forward.source)
     else:
-        pairs = MinedPairs(
-            np.concatenate([forward.source, backward.source]),
-            np.concatenate([forward.target, backward.target]),
-            np.concatenate([forward.scores, backward.scores]),
-        )
+        pairs = MinedPairs.concatenate([forward, backward])
     pairs = pairs.take(np.argsort(-pairs.scores, kind="stable"))
     if retrieval == "max":
-        sizes = len(candidates.forward), len(candidates.backward)
-        pairs = pairs.take(_one_to_one(pairs, *sizes))
+        pairs = one_to_one(pairs, len(candidates.forward), len(candidates.backward))
     return pairs if threshold is None else pairs.take(pairs.scores > threshold)
 
 
 def rank_candidates(
     candidates: Candidates, *, margin: str = "ratio", min_cosine: float | None = None
 ) -> MinedPairs:
-    """All forward candidates: the n-best list.
+    """Returns all forward candidates: the n-best list.
 
     Args:
         candidates: from `find_candidates`.
@@ -255,7 +259,7 @@ def rank_candidates(
         min_cosine: see `mine`.
 
     Returns:
-        Pairs by source row, best first.
+        Pairs ordered by source row, then best first.
 
     Raises:
         ValueError: if the margin is unknown.
@@ -269,8 +273,8 @@ def rank_candidates(
 
 
 def score_pairs(
-    source: knn.AnyRows,
-    target: knn.AnyRows,
+    source: AnyRows,
+    target: AnyRows,
     pairs: tuple[np.ndarray, np.ndarray],
     candidates: Candidates,
     *,
@@ -281,11 +285,11 @@ def score_pairs(
 
     Args:
         source: [n, dim] embeddings, as given to `find_candidates`.
-        target: [m, dim], the same.
+        target: [m, dim], likewise.
         pairs: source rows [p] and target rows [p], int.
         candidates: from `find_candidates`.
         margin: see `mine`.
-        min_cosine: pairs below it get minus infinity.
+        min_cosine: pairs with a lower cosine score minus infinity.
 
     Returns:
         [p] float32.
@@ -307,10 +311,35 @@ def score_pairs(
     return scores
 
 
-def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Raises ValueError unless the value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+def one_to_one(pairs: MinedPairs, num_source: int, num_target: int) -> MinedPairs:
+    """Keeps the best pairs such that no row occurs twice.
+
+    Greedy: from the best score down, a pair is kept if neither of its rows is in a pair already
+    kept. Equal scores are taken in the given order.
+
+    Args:
+        pairs: in any order; a pair may occur more than once.
+        num_source: number of rows on the source side.
+        num_target: number of rows on the target side.
+
+    Returns:
+        The pairs kept, best first; at most as many as the smaller side has rows.
+    """
+    order = np.argsort(-pairs.scores, kind="stable")
+    free_source, free_target = np.ones(num_source, bool), np.ones(num_target, bool)
+    kept: list[int] = []
+    for start in range(0, len(order), _BLOCK_MATCHED):
+        places = order[start : start + _BLOCK_MATCHED]
+        # Drops most pairs at once: far down the list one of the two rows is taken.
+        places = places[free_source[pairs.source[places]] & free_target[pairs.target[places]]]
+        rows = zip(places.tolist(), pairs.source[places].tolist(), pairs.target[places].tolist())
+        for place, i, j in rows:
+            if free_source[i] and free_target[j]:
+                free_source[i] = free_target[j] = False
+                kept.append(place)
+        if len(kept) == min(num_source, num_target):
+            break
+    return pairs.take(np.array(kept, np.int64))
 
 
 def _row_means(cosines: np.ndarray) -> np.ndarray:
@@ -318,21 +347,10 @@ def _row_means(cosines: np.ndarray) -> np.ndarray:
 
 
 def _best(neighbors: np.ndarray, scores: np.ndarray) -> MinedPairs:
-    """The best candidate of every row that has one; of equal scores the nearest by cosine."""
+    """The best candidate of every row that has one; ties go to the larger cosine."""
     if not scores.size:
         empty = np.empty(0, np.int64)
         return MinedPairs(empty, empty, np.empty(0, np.float32))
     rows, best = np.arange(len(scores)), scores.argmax(axis=1)
     pairs = MinedPairs(rows, neighbors[rows, best], scores[rows, best])
     return pairs.take(pairs.scores > -np.inf)
-
-
-def _one_to_one(pairs: MinedPairs, num_source: int, num_target: int) -> np.ndarray:
-    """Places of the pairs that greedy matching accepts, given the best first."""
-    used_source, used_target = bytearray(num_source), bytearray(num_target)
-    accepted = []
-    for place, (source, target) in enumerate(zip(pairs.source.tolist(), pairs.target.tolist())):
-        if not used_source[source] and not used_target[target]:
-            used_source[source] = used_target[target] = 1
-            accepted.append(place)
-    return np.array(accepted, np.int64)

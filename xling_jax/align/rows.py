@@ -1,25 +1,31 @@
-"""The rows of an array as embeddings: checked, finite, scaled to unit length, block by block."""
+"""Arrays of embeddings: shape checks, finite blocks, and rows scaled to unit length.
+
+Arrays may be memory-mapped and larger than memory; everything here reads them block by block.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+# Appended to the name of a row whose inner products overflow.
 NOT_FINITE = "inner products are not finite in float32; normalize the vectors"
 
-# Rows converted at a time.
-_BLOCK_ROWS = 8192
+# Rows read at a time.
+BLOCK_ROWS = 8192
 
 
 class UnitRows:
-    """Rows of an array, scaled to unit length as they are read; the array is not copied.
+    """The rows of an array, scaled to unit length as they are read; the array is not copied.
 
-    For arrays that are mapped from a file larger than memory; `normalize` suits others better.
-    Takes slices and integer arrays, and can stand for an array in `knn.top_k`.
+    Meant for arrays mapped from files larger than memory; `normalize` is faster for others. Can be
+    indexed by slices and integer arrays, and replaces an array in `knn.top_k`.
 
     Args:
-        array: [n, dim] of any real number type. All its rows that are meant are read once here.
-        rows: [p] int, the rows meant and their order; None for all.
-        name: what to call the array in errors.
+        array: [n, dim] of any real number type. Every selected row is read once on construction.
+        rows: [p] int, the selected rows in order; None for all.
+        name: of the array, for errors.
 
     Raises:
         ValueError: if the shape is wrong or a value is not finite.
@@ -31,8 +37,8 @@ class UnitRows:
         self.shape = (len(array) if rows is None else len(rows), array.shape[1])
         self.dtype = np.dtype(np.float32)
         self._scales = np.empty((self.shape[0], 1), np.float32)
-        for start in range(0, len(self), _BLOCK_ROWS):
-            block = slice(start, min(start + _BLOCK_ROWS, len(self)))
+        for start in range(0, len(self), BLOCK_ROWS):
+            block = slice(start, min(start + BLOCK_ROWS, len(self)))
             values = self._read(block)
             norms = np.sqrt(np.einsum("nd,nd->n", values, values, dtype=np.float64))
             if not np.isfinite(norms).all():
@@ -55,18 +61,19 @@ class UnitRows:
 AnyRows = np.ndarray | UnitRows
 
 
-def as_embeddings(array: AnyRows, name: str = "embeddings") -> AnyRows:
-    """Returns `array` if it can hold embeddings.
+def as_embeddings(array: AnyRows, name: str = "embeddings", dim: int | None = None) -> AnyRows:
+    """Checks that an array has the shape and type of embeddings, without reading its values.
 
     Args:
-        array: [n, dim] of any real number type.
-        name: what to call the array in errors.
+        array: [n, dim] of any real number type; may be memory-mapped.
+        name: of the array, for errors.
+        dim: required embedding size; None for any.
 
     Returns:
-        The array as given, not copied. Its values are not looked at.
+        The array itself, not a copy.
 
     Raises:
-        ValueError: if it has not two dimensions, has no columns, or does not hold real numbers.
+        ValueError: if it is not two-dimensional, has another or no width, or holds no real numbers.
     """
     if isinstance(array, UnitRows):
         return array
@@ -75,6 +82,10 @@ def as_embeddings(array: AnyRows, name: str = "embeddings") -> AnyRows:
         raise ValueError(f"{name} must have shape [n, dim] with dim > 0; got {array.shape}")
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must hold real numbers; got dtype {array.dtype}")
+    if dim is not None and array.shape[1] != dim:
+        raise ValueError(
+            f"{name} must have dim {dim}; got {array.shape[1]}; were they made by the same encoder?"
+        )
     return array
 
 
@@ -83,7 +94,7 @@ def normalize(embeddings: np.ndarray, name: str = "embeddings") -> np.ndarray:
 
     Args:
         embeddings: [n, dim] of any real number type.
-        name: what to call the array in errors.
+        name: of the array, for errors.
 
     Returns:
         [n, dim] float32, a new array.
@@ -93,26 +104,50 @@ def normalize(embeddings: np.ndarray, name: str = "embeddings") -> np.ndarray:
     """
     embeddings = as_embeddings(embeddings, name)
     unit = np.empty(embeddings.shape, np.float32)
-    for start in range(0, len(unit), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        # float64, because squares of tiny and of huge values leave the range of float32.
+    for start in range(0, len(unit), BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        # float64: squares of tiny and huge values leave the range of float32.
         block = finite_block(embeddings, rows, name).astype(np.float64)
         norms = np.linalg.norm(block, axis=1, keepdims=True)
         unit[rows] = np.divide(block, norms, out=np.zeros_like(block), where=norms > 0)
     return unit
 
 
-def finite_block(array: AnyRows, rows: slice, name: str) -> np.ndarray:
-    """The rows as float32 in memory; float32 input is not copied.
+def finite_block(
+    array: AnyRows, rows: slice, name: str, dtype: type[np.floating] = np.float32
+) -> np.ndarray:
+    """Reads rows into memory as floats; copies only where the type changes.
 
     Raises:
-        ValueError: if a value is not finite; its row is named.
+        ValueError: if a value is not finite; names its row.
     """
-    block = np.asarray(array[rows], dtype=np.float32)
-    if isinstance(array, UnitRows):  # Checked when it was made.
+    block = np.asarray(array[rows], dtype=dtype)
+    if isinstance(array, UnitRows):  # checked on construction
         return block
     finite = np.isfinite(block)
     if not finite.all():
         row = int(np.flatnonzero(~finite.all(axis=1))[0]) + (rows.start or 0)
-        raise ValueError(f"{name}[{row}] must be finite in float32; it holds NaN or infinity")
+        raise ValueError(f"{name}[{row}] must be finite in {block.dtype}; it holds NaN or infinity")
     return block
+
+
+def row_blocks(
+    array: np.ndarray, name: str = "vectors", size: int = BLOCK_ROWS
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yields an array block by block.
+
+    Args:
+        array: [n, dim], see `as_embeddings`.
+        name: of the array, for errors.
+        size: rows of a block.
+
+    Yields:
+        The slice of rows and the block [rows, dim]: float64 if the array is, otherwise float32.
+
+    Raises:
+        ValueError: if a value is not finite; names its row.
+    """
+    dtype = np.float64 if array.dtype == np.float64 else np.float32
+    for start in range(0, len(array), size):
+        rows = slice(start, min(start + size, len(array)))
+        yield rows, finite_block(array, rows, name, dtype)

@@ -1,9 +1,9 @@
-"""Pairs of web pages by their URLs: equal but for the name of a language.
+"""Pairs web pages whose URLs differ only in the name of a language.
 
-The rule of the baseline of the WMT16 bilingual document alignment task (Buck and Koehn 2016),
-whose systems accept its pairs before they score the other documents. A page's URL is stripped of
-what names its language; pages are a pair if one's stripped URL is the other's URL, or if both
-stripped URLs are the same. Knows nothing about texts or vectors.
+The baseline of the WMT16 bilingual document alignment task (Buck and Koehn 2016), whose systems
+accept its pairs before they score the other documents. Language names are stripped from URLs; two
+pages are a pair if the stripped URL of one is the URL of the other, or if both stripped URLs are
+equal.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, urlencode, urlparse
 
 import numpy as np
 
-# What names a language in a URL, in any case; those with "-" also with "_". Published, with "f",
-# "e", "us" and "gb" among them.
+# Tokens that name a language in a URL, in any case, and with "_" for "-". As published, including
+# "f", "e", "us" and "gb".
 _TOKENS = {
     "ar": "arabic ara ar",
     "bg": "bulgarian bul bg",
@@ -33,9 +33,9 @@ _TOKENS = {
     "tr": "turkish tur turkic tr-tr tr",
     "zh": "chinese chi zh",
 }
-# Query variables that begin or end with one of these tell the language, whatever their value.
+# Query variables that begin or end with one of these name the language, whatever their value.
 _QUERY_VARIABLES = ("lang", "clang", "language", "locale", "selectedlocale")
-# A path with a language taken out of it has gaps: these close them, in this order.
+# Close the gaps that a stripped token leaves in a path, in this order.
 _REPAIRS = (("//+", "/"), ("__+", "_"), ("/_+", "/"), ("_/", "/"), ("--+", "-"))
 
 
@@ -45,19 +45,20 @@ def match_urls(
     source_language: str,
     target_language: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs documents whose URLs differ in the name of their language only.
+    """Pairs documents whose URLs differ only in the name of their language.
 
-    In this order, each document once, the first pair in the order of the documents counting:
-    a stripped source URL equals a target URL (`site/page?lang=fr`, `site/page`); a stripped
-    target URL equals a source URL; both stripped URLs are equal (`site/fr/page`, `site/en/page`).
-    Choice: the published script goes through the pairs of a step in no particular order, and
-    compares with "http://" in front of anything else; here https is http.
+    Each document is in one pair at most. The rules apply in this order, within each rule the first
+    documents first: a stripped source URL equals a target URL (`site/page?lang=fr`, `site/page`); a
+    stripped target URL equals a source URL; both stripped URLs are equal (`site/fr/page`,
+    `site/en/page`).
+    Choice: the published script visits the pairs of a rule in no particular order, and compares
+    https URLs with "http://" prepended; here https counts as http.
 
     Args:
-        source_urls: for each of n documents its URL; None or "" if it has none.
-        target_urls: the same for m documents.
+        source_urls: the URL of each of n documents; None or "" if it has none.
+        target_urls: likewise for m documents.
         source_language: ISO 639-1 code, such as "fr".
-        target_language: the same.
+        target_language: likewise.
 
     Returns:
         Source rows and target rows of the pairs, [p] int64 each.
@@ -86,21 +87,21 @@ def match_urls(
 
 
 def strip_url(url: str, language: str) -> str | None:
-    """Takes out of a URL what names its language.
+    """Strips the name of a language from a URL.
 
-    The first of these that changes the URL: tokens of the language between other characters than
-    letters and digits, from the path and from values of the query; the same and query variables
-    that tell a language (`clang=1`); the same with the tokens of all languages (`/en-en/fr-fr`).
-    A query variable goes if nothing is left of its name or of its value; the others stay as they
-    are. Parameters and fragments go as well, the host stays.
+    Applies the first of these that changes the URL: remove tokens of the language that stand
+    between characters other than letters and digits, from the path and from query values; remove
+    query variables that name a language (`clang=1`) as well; do both with the tokens of all
+    languages (`/en-en/fr-fr`). A query variable is dropped if nothing is left of its name or value,
+    and otherwise unchanged. Parameters and fragments are dropped, the host is kept.
 
     Args:
         url: with or without "http://".
-        language: ISO 639-1 code. One outside the published table has itself as its only token.
+        language: ISO 639-1 code. The only token of a code outside the published table is itself.
 
     Returns:
-        The stripped URL in the form of `normalize_url`, or None if there is nothing to strip or
-        the URL has no host.
+        The stripped URL in the form of `normalize_url`; None if there is nothing to strip or the
+        URL has no host.
     """
     url = normalize_url(url)
     own, every = (language,), tuple(sorted({*_TOKENS, language}))
@@ -112,14 +113,14 @@ def strip_url(url: str, language: str) -> str | None:
 
 
 def normalize_url(url: str) -> str:
-    """Returns a URL with "http://" in front and without the "?" of an empty query."""
+    """Returns a URL with "http://" prepended and without the "?" of an empty query."""
     url = url.strip().rstrip("?")
     scheme = re.match("https?://", url, re.IGNORECASE)
     return f"http://{url[scheme.end() if scheme else 0 :]}"
 
 
 def _first_rows(urls: Sequence[str | None]) -> dict[str, int]:
-    """Distinct normal URLs and the first row of each."""
+    """Maps each distinct normalized URL to its first row."""
     rows: dict[str, int] = {}
     for row, url in enumerate(urls):
         if url and url.strip():
@@ -128,7 +129,7 @@ def _first_rows(urls: Sequence[str | None]) -> dict[str, int]:
 
 
 def _strip_all(rows: dict[str, int], language: str) -> dict[str, list[int]]:
-    """Stripped URLs and their rows, for those with something to strip."""
+    """Maps stripped URLs to their rows, leaving out URLs with nothing to strip."""
     stripped: dict[str, list[int]] = {}
     for url, row in rows.items():
         remainder = strip_url(url, language)
@@ -138,10 +139,10 @@ def _strip_all(rows: dict[str, int], language: str) -> dict[str, list[int]]:
 
 
 def _strip(url: str, languages: tuple[str, ...], variables: tuple[str, ...]) -> str | None:
-    """A normal URL without the tokens of languages and query variables; None without a host."""
+    """Strips language tokens and query variables from a normalized URL; None without a host."""
     try:
         parts = urlparse(url)
-    except ValueError:  # A broken IPv6 address, say.
+    except ValueError:  # such as a broken IPv6 address
         return None
     if not parts.netloc:
         return None
@@ -152,15 +153,15 @@ def _strip(url: str, languages: tuple[str, ...], variables: tuple[str, ...]) -> 
     token, _ = _patterns(languages)
     query = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        tells = any(name.lower().startswith(v) or name.lower().endswith(v) for v in variables)
+        names = any(name.lower().startswith(v) or name.lower().endswith(v) for v in variables)
         emptied = not token.sub("", name) or (value and not token.sub("", value))
-        if not tells and not emptied:
+        if not names and not emptied:
             query.append((name, value))
     return parts._replace(path=path, params="", query=urlencode(query), fragment="").geturl()
 
 
 def _strip_word(word: str, languages: tuple[str, ...]) -> str:
-    """A part of a path without tokens, and without punctuation that they leave at its ends."""
+    """Strips tokens from a part of a path, and punctuation that they leave at its ends."""
     token, suffix = _patterns(languages)
     stripped = token.sub("", suffix.sub("", word))
     for punctuation in (r"^[^a-zA-Z0-9]+", r"[^a-zA-Z0-9]+$"):
@@ -171,7 +172,7 @@ def _strip_word(word: str, languages: tuple[str, ...]) -> str:
 
 @lru_cache
 def _patterns(languages: tuple[str, ...]) -> tuple[re.Pattern, re.Pattern]:
-    """Matches a token of the languages on its own; and one with the hyphen in front of it."""
+    """Patterns of a token of the languages on its own, and of one with a hyphen before it."""
     tokens = {token for code in languages for token in _TOKENS.get(code, code.lower()).split()}
     longest_first = sorted(
         tokens | {t.replace("-", "_") for t in tokens}, key=lambda t: (-len(t), t)

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import logging
+import shutil
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from xling_jax.cli import align_files, mine_files
-from xling_jax.cli.align_arguments import AUTO, add_choice, add_method_arguments, complete
-from xling_jax.cli.common import (
-    PlainProgress,
-    UsageError,
-    keep_compiled_programs,
-    progress,
-    refuse_existing,
-    require_file,
-)
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from xling_jax.align.mining import MinedPairs
-    from xling_jax.documents.records import Documents
+from xling_jax.align.bitext import write_pairs
+from xling_jax.cli import sides
+from xling_jax.cli.common import UsageError, keep_compiled_programs, load_config
+from xling_jax.cli.options import add_options, options_from
+from xling_jax.documents.alignment import DocumentAligner, match_urls
+from xling_jax.documents.records import Documents, choose_language, collect_documents, read_gold
+from xling_jax.encode.documents import MODES
+from xling_jax.encode.mapped import encode_collection
+from xling_jax.files.embeddings import read_embeddings
+from xling_jax.files.lines import shown
+from xling_jax.files.progress import Progress
+from xling_jax.files.whole import naming_errors
+from xling_jax.options import OptionError, option
 
 logger = logging.getLogger(__name__)
 
@@ -37,49 +40,54 @@ _EXAMPLE = """examples:
       --target-embeddings b.npy --output - | head
 
 Input lines are {"id", "lang", "text" or "sentences", optional "domain", "url"}. Output lines are
-`score<TAB>source id<TAB>target id`, the best first, each document in one line at most. Pairs by
-their URLs come first, with the score inf. Documents without text are never matched.
+`score<TAB>source id<TAB>target id`, best first; each document is in one line at most. Pairs found
+by their URLs come first, with score inf. Documents without text are never matched.
 
-Vectors of sentences are kept in a file without a name beside the output (for - in the directory
-of temporary files), 4 bytes x dim a sentence, while the command runs.
+While the command runs, sentence vectors are kept in an unnamed file beside the output (with
+--output - in the directory for temporary files), 4 bytes x dim per sentence.
 """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(DocumentAligner):
+    document_mode: str = option(
+        "sentences",
+        "what is encoded at once: a sentence; as many as the model takes; all of the document, cut "
+        "where the model ends; or windows of 128 words, every 64",
+        MODES,
+    )
 
 
 def add_parser(subparsers: Any) -> None:
     """Adds the command to the parser of `xling`."""
     parser = subparsers.add_parser(
         "align",
-        help="find documents that are translations of one another",
-        description="Aligns documents one to one by LAWDR: sentence vectors without what tells "
-        "their language, weighted by how rare they are, added up, compared by margin.",
+        help="pair documents that are translations",
+        description="Aligns documents one to one by LAWDR: removes the components that identify "
+        "the language from sentence vectors, weights sentences by rarity, sums them, and compares "
+        "documents by margin.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--model", help="model directory, workdir, or name of a shipped encoder")
-    for side in ("source", "target"):
-        parser.add_argument(
-            f"--{side}", required=True, metavar="FILE", help="documents; may be .gz .xz .zst; -"
-        )
-        parser.add_argument(
-            f"--{side}-embeddings",
-            metavar="E.npy",
-            help="vectors of its sentences that are not blank, in order, in place of a model (or "
-            "LASER's .bin, with --dim)",
-        )
-    parser.add_argument("--dim", type=int, help="size of the vectors in LASER files")
-    parser.add_argument("--output", required=True, help="the pairs; - for stdout")
-    parser.add_argument(
-        "--languages", metavar="SOURCE,TARGET", help="those to align, of files that hold several"
+    sides.add_arguments(
+        parser,
+        "documents; may be .gz .xz .zst; - for stdin",
+        "vectors of its nonblank sentences, in order, instead of a model (or LASER's .bin, with "
+        "--dim)",
+        required=True,
     )
-    parser.add_argument("--gold", metavar="FILE", help="pairs of ids; the recall goes to the log")
-    add_method_arguments(parser)
-    for name in ("weighting", "similarity"):
-        add_choice(parser, name)
+    parser.add_argument("--output", required=True, help="file of pairs; - for stdout")
     parser.add_argument(
-        "--raw-products",
-        action="store_true",
-        help="margins of vectors as long as they are, as equation 4 is written; else of length 1",
+        "--languages", metavar="SOURCE,TARGET", help="languages to align, of files with several"
     )
+    parser.add_argument("--gold", metavar="FILE", help="pairs of ids; their recall is logged")
+    parser.add_argument(
+        "--config",
+        metavar="FILE[:ARG]",
+        help="values for arguments not given here, such as configs/lawdr_wmt16.py:encoder=xlm; "
+        "--config.KEY=VALUE changes one",
+    )
+    add_options(parser, Options)
     parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
     parser.set_defaults(run=run)
@@ -89,29 +97,37 @@ def run(args: argparse.Namespace) -> None:
     """Runs the command.
 
     Raises:
-        UsageError: if arguments do not fit together, an input is missing or the output exists.
+        UsageError, OptionError: if arguments are inconsistent, an input is missing or the output
+            exists.
         ValueError, OSError: if the model, vectors or documents are broken, or writing fails.
     """
-    _check_arguments(args)
+    languages, options = _check_arguments(args)
     directory = Path(tempfile.gettempdir() if args.output == "-" else Path(args.output).parent)
     with contextlib.ExitStack() as stack:
         paths = [
-            stack.enter_context(align_files.readable_twice(path, directory))
+            stack.enter_context(_readable_twice(path, directory))
             for path in (args.source, args.target)
         ]
-        sides = _read_sides(args, paths)
-        gold = _read_gold(args, sides)
-        accepted = _match_urls(args, sides)
-        vectors = _embed(args, paths, sides, directory)
-    documents = _represent(args, sides, vectors)
-    pairs = _align(args, sides, documents, accepted)
+        names = shown(args.source), shown(args.target)
+        both = [_read_side(*file, options) for file in zip(paths, names, languages)]
+        gold = read_gold(args.gold, *both) if args.gold else None
+        accepted = None
+        if options.url_matching:
+            for side in both:
+                if not any(side.urls):
+                    raise ValueError(f"{side.name}: --url-matching needs 'url' in documents")
+            accepted = match_urls(*both, use_domains=bool(options.domain))
+            logger.info("%d pairs by their URLs", len(accepted[0]))
+        vectors = _embed(args, paths, both, options, directory)
+    with Progress("align", len(both[0]), "document") as report:
+        pairs = options.align(both, vectors, accepted=accepted, report=report)
     if args.threshold is not None:
         pairs = pairs.take(pairs.scores > args.threshold)
-    mine_files.write_pairs(args.output, pairs, sides[0].ids, sides[1].ids)
+    write_pairs(args.output, pairs, both[0].ids, both[1].ids)
     logger.info(
-        "%s: %d pairs; without a partner: %d of %d source and %d of %d target documents",
+        "%s: %d pairs; unmatched: %d of %d source and %d of %d target documents",
         *(args.output, len(pairs)),
-        *(count for side in sides for count in (len(side) - len(pairs), len(side))),
+        *(count for side in both for count in (len(side) - len(pairs), len(side))),
     )
     if gold is not None:
         from xling_jax.eval.alignment import recall
@@ -120,81 +136,58 @@ def run(args: argparse.Namespace) -> None:
         logger.info("recall %.2f %% of %d gold pairs", 100 * recall(rows, gold), len(gold))
 
 
-def _check_arguments(args: argparse.Namespace) -> None:
-    """Refuses what costs nothing to refuse."""
-    complete(args)
-    for name in ("source", "target", "source_embeddings", "target_embeddings", "gold"):
-        path = getattr(args, name)
-        option = f"--{name.replace('_', '-')}"
-        if path and path != "-" and require_file(path, option).is_dir():
-            raise UsageError(f"{option} {path}: is a directory")
-    if args.source == args.target == "-":
-        raise UsageError("--source - and --target -: only one of them can be stdin")
-    args.languages = [None, None] if args.languages is None else args.languages.split(",")
-    if len(args.languages) != 2:
+def _check_arguments(args: argparse.Namespace) -> tuple[list[str | None], Options]:
+    """Refuses what can be refused before any work; returns languages and options."""
+    if args.config_overrides and not args.config:
+        raise UsageError(f"{args.config_overrides[0]}: requires --config FILE")
+    config = load_config(args.config, args.config_overrides) if args.config else None
+    options = options_from(args, Options, config)
+    sides.check_arguments(args, ("gold",), [args.output])
+    languages = [None, None] if args.languages is None else args.languages.split(",")
+    if len(languages) != 2:
         raise UsageError("--languages: must be two codes, source and target, such as fr,en")
-    if args.source == args.target and args.languages[0] == args.languages[1]:
-        raise UsageError("--source and --target are one file; choose by --languages SOURCE,TARGET")
-    ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
-    if not args.model and not all(ready):
-        raise UsageError("--model is needed, or --source-embeddings and --target-embeddings")
-    if args.model and all(ready):
-        raise UsageError("--model: both sides have ready vectors, nothing is left to embed")
-    if args.dim is not None and (args.dim < 1 or not any(ready)):
-        raise UsageError(f"--dim {args.dim}: must be positive, and goes with ready vectors only")
-    if args.document_mode != "sentences" and any(ready):
-        raise UsageError("--document-mode: ready vectors are of sentences; leave it out")
-    if args.raw_products and args.similarity == "cosine":
-        raise UsageError("--raw-products: goes with --similarity margin only")
-    refuse_existing(args.output, args.overwrite)
-    if args.output != "-" and not Path(args.output).parent.is_dir():
-        raise UsageError(f"{args.output}: its directory does not exist; make it first")
+    if args.source == args.target and languages[0] == languages[1]:
+        raise UsageError("--source and --target are the same file; add --languages SOURCE,TARGET")
+    if options.document_mode != "sentences" and (args.source_embeddings or args.target_embeddings):
+        raise OptionError("--document-mode: precomputed vectors are of sentences; leave it out")
+    return languages, options
 
 
-def _read_sides(args: argparse.Namespace, paths: list[str]) -> list[Documents]:
-    """Everything of the documents but their text, which is read again to encode it."""
-    from xling_jax.documents.records import choose_language, collect_documents
-
-    sides = []
-    for path, given, language in zip(paths, (args.source, args.target), args.languages):
-        name = mine_files.shown(given)
-        by_language = collect_documents(
-            path,
-            domain=args.domain or None,
-            splitter=args.splitter,
-            keep_sentences=False,
-            name=name,
-        )
-        side = choose_language(by_language, name, language)
-        logger.info(
-            "%s: %d documents in %s, %d sentences; %d without text, never matched",
-            *(name, len(side), side.language or "no language", sum(side.lengths), side.num_empty),
-        )
-        sides.append(side)
-    return sides
+@contextlib.contextmanager
+def _readable_twice(path: str, directory: Path) -> Iterator[str]:
+    """Gives the path itself, or for "-" that of a copy of stdin."""
+    if path != "-":
+        yield path
+        return
+    with naming_errors(directory), tempfile.NamedTemporaryFile(dir=directory) as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        yield copy.name
 
 
-def _read_gold(args: argparse.Namespace, sides: list[Documents]) -> Any:
-    from xling_jax.documents.records import read_gold
-
-    return read_gold(args.gold, *sides) if args.gold else None
-
-
-def _match_urls(args: argparse.Namespace, sides: list[Documents]) -> tuple | None:
-    if not args.url_matching:
-        return None
-    from xling_jax.eval.alignment import match_urls
-
-    for side in sides:
-        if not any(side.urls):
-            raise ValueError(f"{side.name}: --url-matching needs documents with 'url'; found none")
-    accepted = match_urls(*sides, use_domains=bool(args.domain))
-    logger.info("%d pairs by their URLs", len(accepted[0]))
-    return accepted
+def _read_side(path: str, name: str, language: str | None, options: Options) -> Documents:
+    """Reads all of the documents but their text, which is read again to encode it."""
+    by_language = collect_documents(
+        path,
+        domain=options.domain or None,
+        splitter=options.splitter,
+        keep_sentences=False,
+        name=name,
+    )
+    side = choose_language(by_language, name, language)
+    logger.info(
+        "%s: %d documents in %s, %d sentences; %d without text, never matched",
+        *(name, len(side), side.language or "no language", sum(side.lengths), side.num_empty),
+    )
+    return side
 
 
 def _embed(
-    args: argparse.Namespace, paths: list[str], sides: list[Documents], directory: Path
+    args: argparse.Namespace,
+    paths: list[str],
+    both: list[Documents],
+    options: Options,
+    directory: Path,
 ) -> list[np.ndarray]:
     """Sentence vectors of both sides, encoded or read, mapped from files."""
     encoder = None
@@ -204,80 +197,21 @@ def _embed(
         keep_compiled_programs()
         encoder = xling_jax.load(args.model)
     vectors = []
-    for path, side, ready in zip(paths, sides, (args.source_embeddings, args.target_embeddings)):
+    for path, side, ready in zip(paths, both, (args.source_embeddings, args.target_embeddings)):
         if ready:
             dim = args.dim or (encoder.dim if encoder else None)
-            vectors.append(align_files.read_vectors(ready, side, dim))
-            continue
-        texts = align_files.read_inputs(path, side, encoder, args.document_mode, args.splitter)
-        count = sum(side.lengths)
-        vectors.append(align_files.encode_to_disk(encoder, texts, count, directory, side.name))
+            vectors.append(read_embeddings(ready, dim=dim))
+            if len(vectors[-1]) != sum(side.lengths):
+                raise ValueError(
+                    f"{ready}: must have one row for each of the {sum(side.lengths)} nonblank "
+                    f"sentences of {side.name}; found {len(vectors[-1])}"
+                )
+        else:
+            where = (path, side, options.document_mode, options.splitter, directory)
+            vectors.append(encode_collection(encoder, *where))
     if vectors[0].shape[1] != vectors[1].shape[1]:
         raise ValueError(
             "the vectors of both sides must have the same size; "
             f"source has {vectors[0].shape[1]}, target {vectors[1].shape[1]}"
         )
     return vectors
-
-
-def _represent(
-    args: argparse.Namespace, sides: list[Documents], vectors: list[np.ndarray]
-) -> list[np.ndarray]:
-    """Document vectors [docs, dim] of both sides."""
-    import numpy as np
-
-    from xling_jax.documents import debias
-    from xling_jax.documents.lawdr import Lawdr
-
-    if not all(map(len, vectors)):
-        # A side without any sentence: nothing can be fitted, and nothing matched.
-        return [
-            np.zeros((len(side), array.shape[1]), np.float32) for side, array in zip(sides, vectors)
-        ]
-    rank = None if args.debias == AUTO else args.debias or None
-    if args.debias == AUTO:
-        named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
-        rank = debias.choose_rank(named, seed=args.seed, center=args.center).rank
-        logger.info("debiasing: %d components of each language", rank)
-    documents = []
-    for side, array in zip(sides, vectors):
-        lawdr = Lawdr(
-            rank=rank,
-            center=args.center,
-            weighting=args.weighting,
-            density_on=args.density_on,
-            seed=args.seed,
-        )
-        documents.append(lawdr.fit(array).transform(array, side.offsets))
-        logger.info("%s: document vectors done", side.name)
-    return documents
-
-
-def _align(
-    args: argparse.Namespace,
-    sides: list[Documents],
-    documents: list[np.ndarray],
-    accepted: tuple | None,
-) -> MinedPairs:
-    from xling_jax.align.matching import align_documents
-
-    plain = PlainProgress("align", "document")
-    with progress(len(sides[0]), "align", "document") as bar:
-
-        def report(done: int, total: int) -> None:
-            bar.n = done
-            bar.refresh()
-            plain(done, total)
-
-        return align_documents(
-            *documents,
-            similarity=args.similarity,
-            k=args.k,
-            candidates=args.candidates,
-            domains=tuple(side.domains for side in sides) if args.domain else None,
-            accepted=accepted,
-            normalize=not args.raw_products,
-            memory_mb=args.memory_mb,
-            backend=args.backend,
-            report=report,
-        )

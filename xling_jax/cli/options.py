@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xling_jax.options import OptionError
-from xling_jax.registry import Registry, check_choice
+from xling_jax.registry import Registry, did_you_mean
 
 
 def add_options(parser: argparse.ArgumentParser, target: type) -> None:
@@ -155,33 +155,37 @@ def _read(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
     """The value of an option from its text.
 
     Raises:
-        ValueError: if it is of another type or out of range.
+        ValueError: if it is of another type or out of range; the message does not name the option.
     """
-    metadata = field.metadata
-    if kind is bool:
-        check_choice(field.name, text, ("True", "False"))
-        return text == "True"
     if kind is Path:
         return text
-    read = metadata["argument"].get("type", kind)
-    items = []
-    for word in words(text) if many else (text,):
-        try:
-            items.append(read(word))
-        except ValueError as error:
-            reason = "" if read is not kind else f"{word!r} is no {_NOUNS[kind]}"
-            raise ValueError(reason or str(error)) from error
+    items = [_read_item(field, kind, word) for word in (words(text) if many else (text,))]
     if not items:
-        raise ValueError("must name at least one value")
-    for item in items:
-        if metadata["choices"]:
-            check_choice(field.name, item, metadata["choices"])
-        if metadata["positive"] and not item > 0:
-            raise ValueError(f"must be positive; got {text!r}")
+        raise ValueError("must have at least one value")
     return tuple(items) if many else items[0]
 
 
-_NOUNS = {int: "whole number", float: "number"}
+def _read_item(field: dataclasses.Field, kind: type, word: str) -> Any:
+    read = field.metadata["argument"].get("type") or {bool: _read_bool}.get(kind, kind)
+    try:
+        item = read(word)
+    except ValueError as error:
+        noun = {int: "a whole number", float: "a number"}.get(read)
+        raise ValueError(f"must be {noun}; got {word!r}" if noun else str(error)) from error
+    choices = field.metadata["choices"]
+    if choices and item not in choices:
+        hint = did_you_mean(item, choices)
+        known = ", ".join(choices)
+        raise ValueError(f"must be one of {known}; got {item!r}{hint and f'; {hint}'}")
+    if field.metadata["positive"] and not item > 0:
+        raise ValueError(f"must be positive; got {word!r}")
+    return item
+
+
+def _read_bool(text: str) -> bool:
+    if text not in ("True", "False"):
+        raise ValueError(f"must be True or False; got {text!r}")
+    return text == "True"
 
 
 def _existing(value: str | Sequence[str], many: bool, flag: str) -> Any:

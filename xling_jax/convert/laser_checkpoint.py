@@ -21,6 +21,7 @@ from xling_jax.encode.model_directory import save_model
 from xling_jax.text import laser_vocab
 from xling_jax.text.laser_text import LaserText
 from xling_jax.text.laser_vocab import LaserVocab
+from xling_jax.text.vocab import SENTENCEPIECE_FILE
 
 _SUPPORTED = "only BiLSTM encoders are supported: LASER (bilstm.93langs…) and LASER2 (laser2.pt)"
 
@@ -244,7 +245,7 @@ def _read_vocabulary(path: Path, dictionary: Mapping[str, int], language: str) -
         files[laser_vocab.CODES_FILE] = path.read_bytes()
         files[laser_vocab.VOCABULARY_FILE] = path.with_suffix(".fvocab").read_bytes()
     else:
-        files[laser_vocab.SENTENCEPIECE_FILE] = path.read_bytes()
+        files[SENTENCEPIECE_FILE] = path.read_bytes()
     text = LaserText(language, moses_tokenizer=fastbpe, romanize_greek=fastbpe and language == "el")
     try:
         return LaserVocab(files, text)

@@ -1,8 +1,8 @@
-"""Removes what sentence vectors of one language have in common (Gong et al. 2021, LAWDR).
+"""Removes the components that identify the language from sentence vectors.
 
-A multilingual encoder's vectors hold a large part that tells the language and a small one that
-tells the meaning. The first lies in the top right singular vectors of all sentence vectors of a
-language, found here from a Gram matrix that is streamed.
+LAWDR (Gong et al. 2021): a multilingual encoder's vectors have a large component that identifies
+the language and a small one that carries the meaning. The first lies in the span of the top right
+singular vectors of all sentence vectors of a language, found here from a streamed Gram matrix.
 """
 
 import dataclasses
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from xling_jax.documents.rows import as_vectors, row_blocks
+from xling_jax.align.rows import as_embeddings, row_blocks
 
-# Of a language, so that a fifth of them is at least one.
+# Per language, so that a fifth of them is at least one.
 _MIN_SENTENCES = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class GramStatistics:
-    """What the components of a set of vectors follow from, however many there are.
+    """Sums over a set of vectors that determine its components.
 
     Attributes:
         gram: [dim, dim] float64, sum over the vectors of v v^T.
@@ -32,7 +32,7 @@ class GramStatistics:
 
     @property
     def mean(self) -> np.ndarray:
-        """[dim] float64, mean vector."""
+        """[dim] float64, the mean vector."""
         return self.total / self.count
 
     @property
@@ -43,12 +43,12 @@ class GramStatistics:
 
 @dataclasses.dataclass(frozen=True)
 class RankChoice:
-    """Outcome of `choose_rank`.
+    """Result of `choose_rank`.
 
     Attributes:
         rank: number of components to remove.
-        accuracies: accuracy of the language classifier by rank tried, 0 (nothing removed) too.
-        max_accuracy: the bound that the chosen rank stays below.
+        accuracies: accuracy of the language classifier by rank tried, including 0 (none removed).
+        max_accuracy: the bound that the accuracy at the chosen rank stays below.
     """
 
     rank: int
@@ -60,11 +60,8 @@ def gram_matrix(blocks: np.ndarray | Iterable[np.ndarray]) -> GramStatistics:
     """Sums outer products in float64 over vectors that need not fit in memory.
 
     Args:
-        blocks: [any, dim] arrays of one dim and any real number type; or one array [n, dim], which
-            may be memory-mapped and is read in blocks.
-
-    Returns:
-        The sums and the count.
+        blocks: [any, dim] arrays of equal dim and any real number type; or one array [n, dim],
+            which may be memory-mapped and is read in blocks.
 
     Raises:
         ValueError: if there are no vectors, shapes disagree, or a value is not finite.
@@ -72,12 +69,12 @@ def gram_matrix(blocks: np.ndarray | Iterable[np.ndarray]) -> GramStatistics:
     blocks = [blocks] if isinstance(blocks, np.ndarray) else blocks
     gram, total, count = None, None, 0
     for part in blocks:
-        part = as_vectors(part, dim=None if gram is None else len(gram))
+        part = as_embeddings(part, "vectors", None if gram is None else len(gram))
         if gram is None:
             gram = np.zeros((part.shape[1], part.shape[1]))
             total = np.zeros(part.shape[1])
         for _, block in row_blocks(part):
-            # float64: small components must survive beside large ones, millions of times.
+            # float64: small components must survive millions of additions to large ones.
             block = block.astype(np.float64)
             gram += block.T @ block
             total += block.sum(axis=0)
@@ -88,30 +85,30 @@ def gram_matrix(blocks: np.ndarray | Iterable[np.ndarray]) -> GramStatistics:
 
 
 def language_components(statistics: GramStatistics, rank: int, center: bool = False) -> np.ndarray:
-    """Top right singular vectors of all sentence vectors of a language.
+    """Returns the top right singular vectors of all sentence vectors of a language.
 
-    The singular vectors of the matrix of vectors are the eigenvectors of its Gram matrix.
+    They are the eigenvectors of the Gram matrix.
 
-    Choice: not centered, as the formulas of the paper; its "variance ratio" reads as centered,
-    which `center` gives. Then the mean is to be removed too.
+    Choice: uncentered, as in the paper's formulas. Its term "variance ratio" suggests centering,
+    which `center` does; the mean must then be removed from vectors, too.
 
     Args:
         statistics: of the language's vectors.
-        rank: number of components, from 1 to less than the rank of the vectors.
-        center: whether to subtract the mean vector first.
+        rank: number of components, at least 1 and less than the rank of the vectors.
+        center: subtract the mean vector first.
 
     Returns:
         [dim, rank] float64, orthonormal columns, largest singular value first. Signs are free.
 
     Raises:
-        ValueError: if removing so many components would leave nothing of the fitted vectors.
+        ValueError: if removing that many components would leave nothing of the vectors.
     """
     vectors, full_rank = _right_singular_vectors(statistics, center)
     if not 1 <= rank < full_rank:
         kind = "centered " if center else ""
         raise ValueError(
             f"rank={rank} must be at least 1 and below {full_rank}, the rank of the {kind}vectors "
-            f"({statistics.count} sentences of dim {len(vectors)}): removing as many leaves "
+            f"({statistics.count} sentences of dim {len(vectors)}): removing that many leaves "
             "nothing; use a smaller rank, more sentences, or no debiasing"
         )
     return np.ascontiguousarray(vectors[:, :rank])
@@ -120,7 +117,7 @@ def language_components(statistics: GramStatistics, rank: int, center: bool = Fa
 def _right_singular_vectors(statistics: GramStatistics, center: bool) -> tuple[np.ndarray, int]:
     """[dim, dim], largest singular value first, and how many singular values are not zero."""
     values, vectors = np.linalg.eigh(statistics.centered_gram if center else statistics.gram)
-    # Rounding leaves about so much of what is zero.
+    # What rounding leaves of a zero eigenvalue.
     zero = max(np.trace(statistics.gram), 0) * len(vectors) * np.finfo(np.float64).eps
     return vectors[:, ::-1], int(np.count_nonzero(values > zero))
 
@@ -128,17 +125,16 @@ def _right_singular_vectors(statistics: GramStatistics, center: bool) -> tuple[n
 def principal_axes(
     statistics: GramStatistics, num_dims: int, components: np.ndarray | None = None
 ) -> np.ndarray:
-    """Principal axes of vectors, or of what is left of them without their language components.
+    """Returns the principal axes of vectors, with or without their language components.
 
     Args:
-        statistics: of the vectors as they came.
-        num_dims: number of axes wanted, at least 1.
+        statistics: of the original vectors.
+        num_dims: number of axes, at least 1.
         components: [dim, rank], orthonormal columns, removed first; None for none.
 
     Returns:
-        [dim, d] float64, orthonormal columns, largest variance first; d is `num_dims`, or less if
-        dim or the number of vectors less one is less, but at least 1. Axes of no variance are
-        arbitrary.
+        [dim, d] float64, orthonormal columns, largest variance first; d as `num_axes` says. Axes of
+        zero variance are arbitrary.
 
     Raises:
         ValueError: if `num_dims` is below 1.
@@ -147,21 +143,21 @@ def principal_axes(
         raise ValueError(f"the number of principal components must be at least 1; got {num_dims}")
     gram = statistics.centered_gram
     if components is not None:
-        # On both sides: the Gram matrix of v - U U^T v.
+        # Projected on both sides: the Gram matrix of v - U U^T v.
         gram = remove_components(remove_components(gram, components).T, components)
     num_dims = num_axes(num_dims, len(gram), statistics.count)
     return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1][:, :num_dims])
 
 
 def num_axes(num_dims: int, dim: int, num_sentences: int) -> int:
-    """How many of `num_dims` principal axes vectors have: n of them span n - 1 dimensions."""
+    """The number of principal axes, at most `num_dims`: n vectors span n - 1 dimensions."""
     return min(num_dims, dim, max(num_sentences - 1, 1))
 
 
 def remove_components(
     vectors: np.ndarray, components: np.ndarray, mean: np.ndarray | None = None
 ) -> np.ndarray:
-    """Projects vectors onto what is orthogonal to the components: v - U U^T v.
+    """Projects vectors onto the orthogonal complement of the components: v - U U^T v.
 
     Args:
         vectors: [n, dim] of any real number type.
@@ -169,12 +165,12 @@ def remove_components(
         mean: [dim], subtracted first; None if the components were not centered.
 
     Returns:
-        [n, dim], a new array, float64 if the vectors are, float32 else.
+        [n, dim], a new array: float64 if the vectors are, otherwise float32.
 
     Raises:
         ValueError: if the dims differ.
     """
-    vectors = as_vectors(vectors, dim=len(components))
+    vectors = as_embeddings(vectors, "vectors", len(components))
     dtype = np.float64 if vectors.dtype == np.float64 else np.float32
     vectors, components = vectors.astype(dtype, copy=False), components.astype(dtype, copy=False)
     if mean is not None:
@@ -190,33 +186,33 @@ def choose_rank(
     max_sentences: int = 5000,
     center: bool = False,
 ) -> RankChoice:
-    """Finds the smallest rank after which a linear classifier cannot tell the languages.
+    """Finds the smallest rank after which a linear classifier cannot identify the language.
 
-    The paper's rule: a linear SVM, 8:2 split, two languages, accuracy below 55 %.
+    The paper's rule: linear SVM, 8:2 split, two languages, accuracy below 55 %.
 
-    Choice: with L languages the bound is that many points above chance, 1/L + max_accuracy - 1/2;
-    every language gives equally many sentences, so that chance is 1/L; features are standardized
-    on the training part, so that the scale of an encoder does not matter.
+    Choice: with L languages the bound is equally far above chance, 1/L + max_accuracy - 1/2; every
+    language contributes equally many sentences, so that chance is 1/L; features are standardized on
+    the training part, so that the scale of an encoder does not matter.
 
     Args:
-        vectors_by_language: [n, dim] for each of two or more languages, of one kind of text.
-            Components are taken from all of a language's vectors.
+        vectors_by_language: [n, dim] for each of two or more languages, from one kind of text.
+            Components are computed from all vectors of a language.
         ranks: tried in this order; None for the powers of two.
         max_accuracy: the bound for two languages.
-        seed: of the draw of sentences, of the split and of the SVM.
-        max_sentences: of a language, given to the SVM.
+        seed: of the sample of sentences, the split and the SVM.
+        max_sentences: most sentences per language for the SVM.
         center: see `language_components`.
 
     Returns:
-        The rank and the accuracies up to it.
+        The rank, and the accuracies up to it.
 
     Raises:
-        ValueError: if there are fewer than two languages or five sentences in one, or no rank
-            will do.
+        ValueError: if there are fewer than two languages, fewer than five sentences in one, or no
+            rank reaches the bound.
     """
     if len(vectors_by_language) < 2:
         raise ValueError(
-            "a rank is chosen by telling languages apart, which needs two or more; "
+            "choosing a rank needs at least two languages to classify; "
             f"got {', '.join(vectors_by_language) or 'none'}"
         )
     statistics = {}
@@ -224,19 +220,19 @@ def choose_rank(
         statistics[language] = gram_matrix(vectors)
         if len(vectors) < _MIN_SENTENCES:
             raise ValueError(
-                f"{language} must have at least {_MIN_SENTENCES} sentences for a split of 8:2; "
+                f"{language} must have at least {_MIN_SENTENCES} sentences for an 8:2 split; "
                 f"got {len(vectors)}"
             )
     sizes = {len(one.total) for one in statistics.values()}
     if len(sizes) > 1:
-        raise ValueError(f"vectors of all languages must have one dim; got {sorted(sizes)}")
+        raise ValueError(f"vectors of all languages must have the same dim; got {sorted(sizes)}")
     singular = [_right_singular_vectors(one, center) for one in statistics.values()]
     full_rank = min(rank for _, rank in singular)
     if ranks is None:
         ranks = [2**power for power in range(full_rank.bit_length()) if 2**power < full_rank]
     elif not all(1 <= rank < full_rank for rank in ranks):
         raise ValueError(
-            f"ranks must be at least 1 and below {full_rank}, the smallest rank of a language's "
+            f"ranks must be at least 1 and below {full_rank}, the smallest rank of any language's "
             f"vectors; got {list(ranks)}"
         )
     bound = 1 / len(statistics) + max_accuracy - 1 / 2
@@ -253,13 +249,13 @@ def choose_rank(
             return RankChoice(rank, accuracies, bound)
     tried = ", ".join(f"{rank}: {accuracy:.1%}" for rank, accuracy in accuracies.items())
     raise ValueError(
-        f"no rank tried brings the accuracy of telling languages below {bound:.1%} ({tried}); "
+        f"no rank brings the accuracy of language identification below {bound:.1%} ({tried}); "
         "choose a rank by hand or raise max_accuracy"
     )
 
 
 def _equal_samples(arrays: Sequence[np.ndarray], max_sentences: int, seed: int) -> list[np.ndarray]:
-    """Equally many rows of each array, drawn without replacement, float32."""
+    """Draws equally many rows of each array, without replacement, float32."""
     rng = np.random.default_rng(seed)
     size = min(max_sentences, *map(len, arrays))
     return [
@@ -269,8 +265,8 @@ def _equal_samples(arrays: Sequence[np.ndarray], max_sentences: int, seed: int) 
 
 
 def _language_accuracy(samples: Sequence[np.ndarray], seed: int) -> float:
-    """Accuracy of a linear SVM that tells which sample a held-out fifth of the vectors is from."""
-    # Imported here: the rest of the module has no need of it, and it takes long.
+    """Accuracy of a linear SVM that assigns a held-out fifth of the vectors to their samples."""
+    # Imported here because it is slow, and nothing else in this module needs it.
     from sklearn.model_selection import train_test_split
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -280,6 +276,6 @@ def _language_accuracy(samples: Sequence[np.ndarray], seed: int) -> float:
     train, test, train_labels, test_labels = train_test_split(
         np.concatenate(samples), labels, test_size=0.2, stratify=labels, random_state=seed
     )
-    # The primal problem: the dual one does not converge where languages cannot be told.
+    # The dual problem does not converge where languages cannot be separated.
     classifier = make_pipeline(StandardScaler(), LinearSVC(dual=False, random_state=seed))
     return float(classifier.fit(train, train_labels).score(test, test_labels))

@@ -1,7 +1,7 @@
-"""How common a sentence is: a tophat kernel density on the first principal components.
+"""How common a sentence is: tophat kernel density on the first principal components.
 
-Only ratios of densities matter for weights (`weighting.sentence_weights`), so a density is given
-as the number of fitted sentences within the bandwidth, and the kernel's normalizer is left out.
+Weights depend on ratios of densities only (`weighting.sentence_weights`), so a density is the
+number of fitted sentences within the bandwidth, without the kernel's normalizer.
 """
 
 from __future__ import annotations
@@ -12,30 +12,29 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial import KDTree
 
+from xling_jax.align.backends import Report
+from xling_jax.align.rows import as_embeddings, row_blocks
 from xling_jax.documents.debias import GramStatistics, gram_matrix, principal_axes
-from xling_jax.documents.neighbor_counts import Report, neighbor_counts
-from xling_jax.documents.rows import as_vectors, row_blocks
+from xling_jax.documents.neighbor_counts import neighbor_counts
 
-__all__ = ["BandwidthChoice", "TophatDensity", "choose_bandwidth", "neighbor_counts"]
-
-# One candidate is so much wider than the one before.
+# Ratio of one candidate to the one before.
 _CANDIDATE_RATIO = 1.1
 _MAX_CANDIDATES = 64
-# Points whose nearest neighbor is looked up: a median needs no more.
+# Points whose nearest neighbor is computed: enough for a median.
 _MAX_NEAREST = 1000
-# Vectors of one sentence, embedded in different batches, differ by up to so much of their length.
+# Relative difference of vectors of one sentence that was embedded in different batches.
 _SAME_SENTENCE = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
 class BandwidthChoice:
-    """Outcome of `choose_bandwidth`.
+    """Result of `choose_bandwidth`.
 
     Attributes:
-        bandwidth: the best.
-        candidates: [c] float64, rising.
-        scores: [c] float64, mean log likelihood of a held-out point, less a constant.
-        alone: [c] float64, share of held-out points with no other within the bandwidth.
+        bandwidth: the best candidate.
+        candidates: [c] float64, increasing.
+        scores: [c] float64, mean log likelihood of a held-out point, up to a constant.
+        alone: [c] float64, share of held-out points with no fitted point within the bandwidth.
     """
 
     bandwidth: float
@@ -51,42 +50,43 @@ def choose_bandwidth(
     max_points: int = 10_000,
     seed: int = 0,
 ) -> BandwidthChoice:
-    """Picks the bandwidth h with the highest likelihood of held-out points.
+    """Picks the bandwidth h that maximizes the likelihood of held-out points.
 
-    A tophat kernel gives a held-out point without neighbors the likelihood 0, and its logarithm
-    makes every sum of a fold minus infinity.
+    A tophat kernel gives a held-out point without neighbors the likelihood 0, whose logarithm would
+    make the sum of its fold minus infinity.
 
     Choice: one pseudo-point is added to the n fitted ones. It is spread evenly over a ball of
     radius R, twice the root mean square distance from the mean, and counts everywhere:
-    p = (neighbors / h^d + 1 / R^d) / (n + 1), times a constant. A point alone then costs a finite
-    amount, however small h is. Tried instead: only bandwidths that leave no point alone. One
-    sentence far from 4,000 others of Europarl speeches made that 12 times as wide as this, and all
-    weights a third but its own.
+    p = (neighbors / h^d + 1 / R^d) / (n + 1), times a constant. An isolated point then has a finite
+    cost, however small h is. Tried instead: only bandwidths that isolate no point. A single
+    sentence far from 4,000 others of Europarl speeches made those 12 times as wide, and all weights
+    but its own one third.
 
-    Choice: equal points count once here. The likelihood of one that is held out and fitted grows
-    without bound as h falls. For the same reason, with copies that differ in their last digits,
-    candidates begin at half of the median distance to the nearest neighbor; they end at R.
+    Choice: equal points count once here, because the likelihood of a point that is both held out
+    and fitted grows without bound as h shrinks. For the same reason, where copies differ in their
+    last digits, candidates start at half of the median distance to the nearest neighbor; they end
+    at R.
 
-    Choice: what is found on `max_points` points is taken for all; it would be narrower for more,
-    as n^(-1/(4 + d)) says, by a fifth for 100 times as many in 16 dimensions.
+    Choice: the result for `max_points` points is used for all. More points would give a smaller
+    bandwidth, as n^(-1/(4 + d)): by a fifth for 100 times as many in 16 dimensions.
 
     Args:
         points: [n, d] of any real number type.
-        candidates: bandwidths above 0 to try; None for a geometric grid as above.
-        num_folds: of the cross-validation; as many as there are distinct points if those are fewer.
-        max_points: drawn from more.
-        seed: of the draw and of the folds.
+        candidates: positive bandwidths to try; None for a geometric grid as described.
+        num_folds: of the cross-validation; at most one per distinct point.
+        max_points: sample size if there are more.
+        seed: of the sample and the folds.
 
     Returns:
-        The bandwidth, the narrowest of equals, and the score of every candidate. If all points are
+        The bandwidth, the smallest of equals, and the score of every candidate. If all points are
         equal, the bandwidth is 0.
 
     Raises:
         ValueError: if there are no points, fewer than two folds, or a candidate is not above 0.
     """
-    points = as_vectors(points, "points").astype(np.float64)
+    points = as_embeddings(points, "points").astype(np.float64)
     if not len(points):
-        raise ValueError("points must hold at least one; got none")
+        raise ValueError("points must hold at least one row; got none")
     if num_folds < 2:
         raise ValueError(f"num_folds must be at least 2; got {num_folds}")
     rng = np.random.default_rng(seed)
@@ -101,7 +101,7 @@ def choose_bandwidth(
         candidates = _candidates(points, spread)
     candidates = np.sort(np.asarray(candidates, np.float64))
     if not candidates.size or not candidates[0] > 0 or not np.isfinite(candidates[-1]):
-        raise ValueError(f"candidates must be bandwidths above 0; got {candidates}")
+        raise ValueError(f"candidates must be positive bandwidths; got {candidates}")
 
     fold = rng.permutation(n) % min(num_folds, n)
     neighbors = np.empty((len(candidates), n), np.int64)
@@ -109,7 +109,7 @@ def choose_bandwidth(
         fitted, queries = points[~held_out], points[held_out]
         for row, bandwidth in zip(neighbors, candidates, strict=True):
             row[held_out] = neighbor_counts(queries, fitted, bandwidth)
-    # log(c / h^d + 1 / R^d) as log(c + (h / R)^d) - d log h: nothing leaves the range of floats.
+    # log(c / h^d + 1 / R^d) as log(c + (h / R)^d) - d log h, which cannot overflow.
     pseudo = np.exp(dim * np.log(candidates / spread))[:, None]
     num_fitted = n - np.bincount(fold)[fold]
     likelihoods = np.log(neighbors + pseudo) - np.log(num_fitted + 1)
@@ -119,7 +119,7 @@ def choose_bandwidth(
 
 
 def _candidates(points: np.ndarray, spread: float) -> np.ndarray:
-    """A geometric grid from half of the median distance to the nearest neighbor to `spread`."""
+    """A geometric grid from half the median distance to the nearest neighbor up to `spread`."""
     some = points[:: -(-len(points) // _MAX_NEAREST)]
     nearest = KDTree(points).query(some, k=2)[0][:, 1]
     narrowest = min(np.median(nearest) / 2, spread)
@@ -134,8 +134,8 @@ class TophatDensity:
     Attributes:
         mean: [dim] float32, subtracted before the projection.
         axes: [dim, d] float32, principal axes.
-        points: [n, d] float32, the fitted sentences' coordinates: 64 bytes a sentence for d = 16.
-        bandwidth: radius of the kernel; a distance equal to it is within.
+        points: [n, d] float32, coordinates of the fitted sentences: 64 bytes each for d = 16.
+        bandwidth: radius of the kernel, inclusive.
         fitted_counts: [n] int64, `counts` of the fitted sentences.
     """
 
@@ -157,17 +157,17 @@ class TophatDensity:
         report: Report | None = None,
         backend: str = "numpy",
     ) -> TophatDensity:
-        """Fits axes and bandwidth and counts the neighbors of every sentence.
+        """Fits axes and bandwidth, and counts the neighbors of every sentence.
 
-        Choice: with fewer than `num_dims` + 1 sentences, or a smaller dim, there are as many axes
-        as those have. Vectors that all lie within rounding of each other have one density.
+        Choice: vectors that are equal up to rounding all get the same density. The number of axes
+        is limited as in `debias.num_axes`.
 
         Args:
             vectors: [n, dim] of any real number type; may be memory-mapped.
             statistics: of the vectors, if known.
-            components: [dim, rank]; what lies along them is left out of the density.
+            components: [dim, rank], removed from the vectors first.
             num_dims: number of principal components.
-            bandwidth: above 0; None for the one `choose_bandwidth` finds.
+            bandwidth: positive; None for the choice of `choose_bandwidth`.
             seed: see `choose_bandwidth`.
             report: see `neighbor_counts`.
             backend: see `neighbor_counts`.
@@ -176,11 +176,11 @@ class TophatDensity:
             The density.
 
         Raises:
-            ValueError: if there are no vectors, a value is not finite, or a number is not above 0.
+            ValueError: if there are no vectors, a value is not finite, or a number is not positive.
         """
-        vectors = as_vectors(vectors)
+        vectors = as_embeddings(vectors, "vectors")
         if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
-            raise ValueError(f"bandwidth must be above 0, or None to choose it; got {bandwidth}")
+            raise ValueError(f"bandwidth must be positive, or None to choose it; got {bandwidth}")
         statistics = gram_matrix(vectors) if statistics is None else statistics
         mean = statistics.mean.astype(np.float32)
         axes = principal_axes(statistics, num_dims, components).astype(np.float32)
@@ -197,7 +197,7 @@ class TophatDensity:
 
     @property
     def mean_count(self) -> float:
-        """Mean over the fitted sentences of their counts."""
+        """Mean count of the fitted sentences."""
         return float(self.fitted_counts.mean())
 
     def counts(
@@ -206,7 +206,8 @@ class TophatDensity:
         """Counts the fitted sentences within the bandwidth of each vector.
 
         Args:
-            vectors: [n, dim]; may be memory-mapped. The fitted ones are recognized and cost little.
+            vectors: [n, dim]; may be memory-mapped. The fitted vectors are recognized, and their
+                counts are not computed again.
             report: see `neighbor_counts`.
             backend: see `neighbor_counts`.
 
@@ -214,16 +215,17 @@ class TophatDensity:
             [n] int64, proportional to the density: a fitted sentence counts itself.
 
         Raises:
-            ValueError: if the dim is not the fitted one or a value is not finite.
+            ValueError: if the dim is not that of the fitted vectors, or a value is not finite.
         """
-        points = _project(as_vectors(vectors, dim=len(self.mean)), self.mean, self.axes)
+        vectors = as_embeddings(vectors, "vectors", len(self.mean))
+        points = _project(vectors, self.mean, self.axes)
         if np.array_equal(points, self.points):
             return self.fitted_counts.copy()
         return neighbor_counts(points, self.points, self.bandwidth, report, backend)
 
 
 def _project(vectors: np.ndarray, mean: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """[n, d] float32 coordinates of vectors, read block by block."""
+    """Computes [n, d] float32 coordinates of vectors, block by block."""
     points = np.empty((len(vectors), axes.shape[1]), np.float32)
     for rows, block in row_blocks(vectors):
         points[rows] = (block - mean) @ axes

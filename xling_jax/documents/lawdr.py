@@ -1,12 +1,13 @@
 """LAWDR (Gong et al. 2021): document vectors from sentence vectors of a frozen encoder.
 
-No training and no parallel text: each language's own sentences tell what to remove (`debias`) and
-which sentences say little (`density`, `weighting`). Vectors of several languages, each from an
-estimator of its own, can then be compared.
+No training and no parallel text: the sentences of a language determine which components identify
+the language (`debias`) and which sentences carry little meaning (`density`, `weighting`). Document
+vectors of several languages, each from its own estimator, are then comparable.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -16,6 +17,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from xling_jax.align.backends import Report
+from xling_jax.align.rows import BLOCK_ROWS, as_embeddings
 from xling_jax.documents.debias import (
     gram_matrix,
     language_components,
@@ -23,74 +26,62 @@ from xling_jax.documents.debias import (
     remove_components,
 )
 from xling_jax.documents.density import TophatDensity
-from xling_jax.documents.neighbor_counts import BACKENDS, Report
-from xling_jax.documents.rows import BLOCK_ROWS, as_vectors
+from xling_jax.documents.neighbor_counts import BACKENDS
 from xling_jax.documents.weighting import checked_offsets, document_vectors, sentence_weights
+from xling_jax.registry import check_choice
 
 WEIGHTINGS = ("kde", "none")
 DENSITY_INPUTS = ("raw", "debiased")
 _FORMAT = "xling_jax.lawdr/1"
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Lawdr:
     """Makes document vectors of one language.
 
         lawdr = Lawdr(rank=64).fit(vectors)
         documents = lawdr.transform(vectors, offsets)
 
-    With "kde", v_d = sum of w_s (v_s - U U^T v_s) over the sentences of a document, and w_s =
-    b / (b + P(s)); with "none", the mean of v_s - U U^T v_s.
+    With weighting "kde", v_d = sum of w_s (v_s - U U^T v_s) over the sentences of a document, with
+    w_s = b / (b + P(s)); with "none", the mean of v_s - U U^T v_s.
 
-    Args:
+    Attributes:
         rank: components of the language to remove; None for no debiasing. The paper: 64 for
-            mBERT, 32 for XLM, 256 for XLM-R; `debias.choose_rank` finds it for others.
+            mBERT, 32 for XLM, 256 for XLM-R; `debias.choose_rank` finds it for other encoders.
         center: subtract the mean vector too, see `debias.language_components`.
-        weighting: "kde", sentences weighted by density and added up, or "none", their mean.
+        weighting: "kde", the sum of sentences weighted by density; or "none", their mean.
         density_on: "raw" vectors, as the paper's algorithm, or "debiased".
-        density_dim: principal components the density is taken on.
-        bandwidth: of the density; None for the one cross-validation prefers.
+        density_dim: number of principal components that the density is computed on.
+        bandwidth: of the density; None to choose it by cross-validation.
         seed: of the cross-validation.
-        backend: what counts neighbors, see `neighbor_counts`; changes no result and is not saved.
+        backend: counts the neighbors, see `neighbor_counts`; changes no result and is not saved.
 
     Raises:
-        ValueError: if an argument is not one of those above.
+        ValueError: if a setting is out of range.
     """
 
-    def __init__(
-        self,
-        *,
-        rank: int | None = 64,
-        center: bool = False,
-        weighting: str = "kde",
-        density_on: str = "raw",
-        density_dim: int = 16,
-        bandwidth: float | None = None,
-        seed: int = 0,
-        backend: str = "auto",
-    ):
-        if rank is not None and rank < 1:
-            raise ValueError(f"rank must be at least 1, or None for no debiasing; got {rank}")
-        if center and rank is None:
-            raise ValueError("center=True is part of debiasing; give a rank too")
-        for name, value, known in (
-            ("weighting", weighting, WEIGHTINGS),
-            ("density_on", density_on, DENSITY_INPUTS),
-            ("backend", backend, BACKENDS),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
-        if density_dim < 1:
-            raise ValueError(f"density_dim must be at least 1; got {density_dim}")
+    rank: int | None = 64
+    center: bool = False
+    weighting: str = "kde"
+    density_on: str = "raw"
+    density_dim: int = 16
+    bandwidth: float | None = None
+    seed: int = 0
+    backend: str = "auto"
+
+    def __post_init__(self):
+        if self.rank is not None and self.rank < 1:
+            raise ValueError(f"rank must be at least 1, or None for no debiasing; got {self.rank}")
+        if self.center and self.rank is None:
+            raise ValueError("center=True is part of debiasing; set rank as well")
+        check_choice("weighting", self.weighting, WEIGHTINGS)
+        check_choice("density_on", self.density_on, DENSITY_INPUTS)
+        check_choice("backend", self.backend, BACKENDS)
+        if self.density_dim < 1:
+            raise ValueError(f"density_dim must be at least 1; got {self.density_dim}")
+        bandwidth = self.bandwidth
         if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
-            raise ValueError(f"bandwidth must be above 0, or None to choose it; got {bandwidth}")
-        self.rank = rank
-        self.center = center
-        self.weighting = weighting
-        self.density_on = density_on
-        self.density_dim = density_dim
-        self.bandwidth = bandwidth
-        self.seed = seed
-        self.backend = backend
+            raise ValueError(f"bandwidth must be positive, or None to choose it; got {bandwidth}")
         self.dim: int | None = None
         self.num_sentences = 0
         self.mean: np.ndarray | None = None
@@ -99,19 +90,20 @@ class Lawdr:
 
     @property
     def settings(self) -> dict[str, bool | int | float | str | None]:
-        """The constructor's arguments that results depend on."""
-        names = "rank", "center", "weighting", "density_on", "density_dim", "bandwidth", "seed"
-        return {name: getattr(self, name) for name in names}
+        """The settings that results depend on."""
+        settings = dataclasses.asdict(self)
+        del settings["backend"]
+        return settings
 
     def fit(self, vectors: np.ndarray, report: Report | None = None) -> Lawdr:
-        """Learns components and density from all sentences of a language.
+        """Fits components and density to all sentences of a language.
 
         Reads the vectors twice, block by block.
 
         Args:
             vectors: [n, dim] of any real number type; may be memory-mapped.
-            report: called with the work done and all work while neighbors are counted, which takes
-                the longest.
+            report: called with the work done and the total while neighbors are counted, by far the
+                longest step.
 
         Returns:
             The estimator itself.
@@ -120,7 +112,7 @@ class Lawdr:
             ValueError: if there are no sentences, a value is not finite, or `rank` is so high that
                 nothing would be left.
         """
-        vectors = as_vectors(vectors)
+        vectors = as_embeddings(vectors, "vectors")
         statistics = gram_matrix(vectors)
         components, mean, density = None, None, None
         if self.rank is not None:
@@ -137,7 +129,7 @@ class Lawdr:
                 report,
                 self.backend,
             )
-        # All at once, at the end: a fit that fails changes nothing.
+        # Assigned at the end, so that a failed fit changes nothing.
         self.components = None if components is None else components.astype(np.float32)
         self.mean, self.density = mean, density
         self.dim, self.num_sentences = vectors.shape[1], len(vectors)
@@ -147,13 +139,13 @@ class Lawdr:
         """Makes document vectors.
 
         Args:
-            vectors: [n, dim], sentences in the order of their documents; those fitted, whose
-                densities are then known, or others. May be memory-mapped; read block by block.
+            vectors: [n, dim], sentences in the order of their documents: the fitted ones, whose
+                densities are known, or others. May be memory-mapped; read block by block.
             offsets: [docs + 1] int: document i holds the sentences offsets[i] to
                 offsets[i + 1] - 1.
 
         Returns:
-            [docs, dim] float32, not normalized. A document without sentences has the zero vector.
+            [docs, dim] float32, not normalized; zero for a document without sentences.
 
         Raises:
             ValueError: if the estimator is not fitted, shapes or offsets do not fit, or a value is
@@ -165,7 +157,7 @@ class Lawdr:
         documents = document_vectors(vectors, offsets, weights)
         if self.components is None:
             return documents
-        # The projection is linear: of a sum as well as of the summands, and documents are fewer.
+        # The projection is linear, and there are fewer documents than sentences.
         shares = (np.diff(offsets) > 0).astype(np.float64)
         if weights is not None:
             shares = np.diff(np.concatenate([[0], np.cumsum(weights)])[offsets])
@@ -177,13 +169,13 @@ class Lawdr:
         return documents
 
     def weights(self, vectors: np.ndarray) -> np.ndarray:
-        """Weights of sentences by their density among those fitted; 1 each with "none".
+        """Weights sentences by their density among the fitted ones; all 1 with "none".
 
         Args:
             vectors: [n, dim], see `transform`.
 
         Returns:
-            [n] float64 in (0, 1]. Among the fitted sentences, one of mean density has 1/3.
+            [n] float64 in (0, 1]; 1/3 at the mean density of the fitted sentences.
 
         Raises:
             ValueError: as `transform`.
@@ -197,11 +189,11 @@ class Lawdr:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one safetensors file with the settings as JSON in its header.
 
-        Its size is that of the components, 4 bytes x dim x rank, and with "kde" 72 bytes for every
-        fitted sentence (with 16 principal components): densities are counted among them.
+        The components take 4 bytes x dim x rank; with "kde", every fitted sentence takes 72 bytes
+        (at 16 principal components), because densities are counts among them.
 
         Args:
-            path: replaced if it exists, whole or not at all.
+            path: the file, replaced atomically if it exists.
 
         Raises:
             ValueError: if the estimator is not fitted.
@@ -229,26 +221,26 @@ class Lawdr:
         try:
             save_file(tensors, temporary, {"format": _FORMAT, "lawdr": json.dumps(facts)})
             os.replace(temporary, path)
-        except SafetensorError as error:  # What it makes of a full disk.
+        except SafetensorError as error:  # raised when the disk is full
             raise OSError(f"{path}: could not be written: {error}") from error
         finally:
             temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Lawdr:
-        """Reads what `save` wrote; executes nothing.
+        """Reads a file written by `save`; executes nothing.
 
         Args:
             path: the file.
 
         Returns:
-            The fitted estimator; it gives bit for bit what the saved one gave.
+            The fitted estimator, which gives the same bits as the saved one.
 
         Raises:
             ValueError: if the file is damaged or holds something else.
             OSError: if it cannot be read.
         """
-        with open(path, "rb"):  # safetensors' own errors do not name the file.
+        with open(path, "rb"):  # the errors of safetensors do not name the file
             pass
         try:
             with safe_open(path, framework="numpy") as file:
@@ -277,7 +269,7 @@ class Lawdr:
         return lawdr
 
     def _check_tensors(self, tensors: dict[str, np.ndarray]) -> None:
-        """Raises ValueError if names, types or shapes are not those that the settings ask for."""
+        """Raises ValueError unless names, types and shapes are those that the settings imply."""
         shapes = {}
         if self.rank is not None:
             shapes["components"] = (self.dim, self.rank)
@@ -301,7 +293,7 @@ class Lawdr:
 
     def _checked(self, vectors: np.ndarray) -> np.ndarray:
         self._check_fitted()
-        return as_vectors(vectors, dim=self.dim)
+        return as_embeddings(vectors, "vectors", self.dim)
 
     def _check_fitted(self) -> None:
         if self.dim is None:

@@ -1,33 +1,28 @@
-"""How many points lie within a radius: exact, for millions of points of few dimensions.
+"""Counts the points within a radius: exact, for millions of points in few dimensions.
 
-Every pair is looked at, 512 x 512 at a time. Trees and boxes do not help here: the bandwidths that
-cross-validation finds are some three standard deviations of each of 16 coordinates, and no box is
-out of reach of another (of the 512 that a k-d tree made of 30,536 sentences of Europarl, none).
+Compares every pair, 512 x 512 at a time. Trees do not help: the bandwidths that cross-validation
+finds are about three standard deviations of each of 16 coordinates, so every cell of a tree is
+within reach of every other (all 512 cells of a k-d tree over 30,536 sentences of Europarl).
 """
 
-import contextlib
-import functools
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import threadpoolctl
 
-from xling_jax.documents.rows import as_vectors
+from xling_jax.align.backends import Report, choose_backend, single_threaded_blas
+from xling_jax.align.rows import as_embeddings
 
-BACKENDS = ("numpy", "jax", "auto")
+BACKENDS = ("auto", "numpy", "jax")
 
-# Called with the amount of work done and of all.
-Report = Callable[[int, int], None]
-
-# Points on each side of a tile: its products leave the cache if larger (2 cores, 1 MiB L2 each).
+# Points on each side of a tile: the products of larger ones leave the cache (2 cores, 1 MiB L2
+# each).
 _TILE = 512
-# Eight truth values, one byte each, are added at once as one integer; a byte holds so many sums.
+# Eight truth values of one byte each are added at once as one integer, up to 255 of them.
 _LANES = 8
 _MAX_SUMMANDS = 255
-# Above this share of the squared radius lost to rounding, float64 is worth its price.
+# If rounding exceeds this share of the squared radius, float64 is faster.
 _MAX_DOUBT = 1e-3
-# Of coordinates on a device.
+# Limits of coordinates on a device, in radii and absolute.
 _MAX_RADII = 1e15
 _MIN_FLOAT32 = 1e-30
 
@@ -41,17 +36,17 @@ def neighbor_counts(
 ) -> np.ndarray:
     """Counts, for every query, the points at most `radius` away.
 
-    Exact: a point is counted if the sum of squared differences, in float64, is at most the square
-    of the radius. Float32 decides all pairs but those closer to the radius than its rounding can
-    be; these are decided in float64.
+    Exact: a point counts if the sum of squared differences, in float64, is at most the square of
+    the radius. Float32 decides all pairs except those closer to the radius than its rounding error;
+    float64 decides these.
 
     Args:
         queries: [n, d] of any real number type; finite.
-        points: [m, d], the same. If it is the same object as `queries`, half the work is done.
-        radius: not negative; 0 counts equal points.
-        report: called as the work goes on.
-        backend: "numpy"; "jax", with the queries split over this process' devices; or "auto", JAX
-            where it has an accelerator and NumPy, the faster on CPUs, elsewhere. All count alike.
+        points: [m, d], likewise. Passing the same object as `queries` halves the work.
+        radius: nonnegative; 0 counts equal points.
+        report: called with the amount of work done and the total.
+        backend: one of `BACKENDS`; "jax" splits the queries over the devices of this
+            process. All give the same counts.
 
     Returns:
         [n] int64. A query that is one of the points counts itself.
@@ -60,12 +55,12 @@ def neighbor_counts(
         ValueError: if shapes disagree, the radius is negative, a value is not finite, or the
             backend is unknown.
     """
-    backend = _choose(backend)
+    backend = choose_backend(backend, BACKENDS)
     same = queries is points
     queries = _coordinates(queries, "queries", None)
     points = queries if same else _coordinates(points, "points", queries.shape[1])
     if not (np.isfinite(radius) and radius >= 0):
-        raise ValueError(f"radius must be finite and not negative; got {radius}")
+        raise ValueError(f"radius must be finite and nonnegative; got {radius}")
     if not len(queries) or not len(points):
         return np.zeros(len(queries), np.int64)
     if radius == 0:
@@ -78,7 +73,7 @@ def neighbor_counts(
         from xling_jax.documents import neighbor_counts_jax
 
         return neighbor_counts_jax.count(queries, points, radius, report)
-    # A power of two: scaling is exact, and squares stay within the range of float32.
+    # A power of two: scaling is exact and keeps squares within the range of float32.
     scale = 2.0 ** -np.ceil(np.log2(largest))
     targets = _Side(points, center, scale)
     sources = targets if same else _Side(queries, center, scale)
@@ -86,16 +81,6 @@ def neighbor_counts(
     counts = np.empty(len(queries), np.int64)
     counts[sources.order] = counter.count(report)[: len(queries)]
     return counts
-
-
-def _choose(backend: str) -> str:
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
-    if backend != "auto":
-        return backend
-    import jax
-
-    return "numpy" if jax.default_backend() == "cpu" else "jax"
 
 
 def _suits_float32(queries: np.ndarray, points: np.ndarray, radius: float) -> bool:
@@ -107,7 +92,7 @@ def _suits_float32(queries: np.ndarray, points: np.ndarray, radius: float) -> bo
 
 
 def _coordinates(array: np.ndarray, name: str, dim: int | None) -> np.ndarray:
-    array = as_vectors(array, name, dim)
+    array = as_embeddings(array, name, dim)
     dtype = np.result_type(array.dtype, np.float32)
     array = array.astype(dtype if dtype == np.float32 else np.float64, copy=False)
     if not np.isfinite(array).all():
@@ -117,7 +102,7 @@ def _coordinates(array: np.ndarray, name: str, dim: int | None) -> np.ndarray:
 
 
 def _count_equal(queries: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """[n] int64, how many points equal each query."""
+    """Counts the points equal to each query, [n] int64."""
     _, inverse = np.unique(np.concatenate([queries, points]), axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
     return np.bincount(inverse[len(queries) :], minlength=inverse.max() + 1)[
@@ -126,7 +111,7 @@ def _count_equal(queries: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 class _Side:
-    """Queries or points: sorted by their norm, so that a tile's entries round alike."""
+    """Queries or points, sorted by norm so that rounding errors are similar within a tile."""
 
     def __init__(self, coordinates: np.ndarray, center: np.ndarray, scale: float):
         scaled = (coordinates - center) * scale
@@ -145,12 +130,12 @@ class _Side:
         left = np.hstack([self.scaled, square / 2 - half, one]).astype(dtype)
         right = np.hstack([self.scaled, one, -half]).astype(dtype)
         padding = np.zeros((-len(self) % _LANES, right.shape[1]), dtype)
-        padding[:, -1] = -np.inf  # Within no radius.
+        padding[:, -1] = -np.inf  # within no radius
         return left, np.vstack([right, padding])
 
 
 class _TileCounter:
-    """Counts tile by tile where (r^2 - |x - y|^2) / 2 is not negative."""
+    """Counts, tile by tile, where (r^2 - |x - y|^2) / 2 is nonnegative."""
 
     def __init__(self, sources: _Side, targets: _Side, radius: float, scale: float):
         self.sources, self.targets = sources, targets
@@ -163,19 +148,19 @@ class _TileCounter:
 
     def _doubt(self, rows: slice, columns: slice, dtype: type) -> float:
         """Bound on the error of the products of a tile."""
-        # d + 2 summands, the rounding of both factors, and some to spare.
+        # d + 2 summands, the rounding of both factors, and a margin.
         steps = self.targets.scaled.shape[1] + 6
         largest = self.sources.squares[rows][-1] + self.targets.squares[columns][-1]
         return steps * np.finfo(dtype).eps / 2 * (largest + self.scaled_square)
 
     def count(self, report: Report | None) -> np.ndarray:
-        """[n padded] int64, neighbors of the sources in their sorted order."""
+        """Returns the counts of the sources in sorted order, [n padded] int64."""
         strips = range(0, len(self.left), _TILE)
-        with _single_threaded_blas(len(strips)) as threads:
+        with single_threaded_blas(len(strips)) as threads:
             done = [0] * threads
 
             def work(thread: int) -> np.ndarray:
-                # Counts of its own: columns of a strip belong to the rows of another thread's.
+                # Private counts: columns of a strip are rows of other threads.
                 counts = np.zeros(max(len(self.left), len(self.right)), np.int64)
                 buffers = [np.empty(_TILE * _TILE, kind) for kind in (self.dtype, bool, bool)]
                 for start in strips[thread::threads]:
@@ -191,7 +176,7 @@ class _TileCounter:
                 return sum(executor.map(work, range(threads)))
 
     def _count_strip(self, start: int, counts: np.ndarray, buffers: list[np.ndarray]) -> None:
-        """Counts one tile's height of sources against all targets, or those not yet met."""
+        """Counts one strip of sources against all targets, or those not yet compared."""
         symmetric = self.sources is self.targets
         rows = slice(start, min(start + _TILE, len(self.left)))
         for first in range(start if symmetric else 0, len(self.right), _TILE):
@@ -208,7 +193,7 @@ class _TileCounter:
                 counts[columns] += _column_sums(near)
 
     def _decide(self, near: np.ndarray, sure: np.ndarray, rows: slice, columns: slice) -> None:
-        """Clears those entries of `near` that are not `sure` and too far by their differences."""
+        """Clears entries of `near` that are not `sure` and turn out too far in float64."""
         words = (near.view(np.uint64) ^ sure.view(np.uint64)).reshape(-1)
         places = np.flatnonzero(words)
         if not places.size:
@@ -222,32 +207,16 @@ class _TileCounter:
 
 
 def _row_sums(mask: np.ndarray) -> np.ndarray:
-    """[rows] int64, true entries of each row; at most 8 x 255 columns, a multiple of 8."""
+    """True entries per row, [rows] int64; at most 8 x 255 columns, a multiple of 8."""
     sums = mask.view(np.uint64).sum(axis=1)
     return sums[:, None].view(np.uint8).sum(axis=1, dtype=np.int64)
 
 
 def _column_sums(mask: np.ndarray) -> np.ndarray:
-    """[columns] int64, true entries of each column; a multiple of 8 columns."""
+    """True entries per column, [columns] int64; a multiple of 8 columns."""
     words = mask.view(np.uint64)
     parts = [
         words[start : start + _MAX_SUMMANDS].sum(axis=0).view(np.uint8)
         for start in range(0, len(words), _MAX_SUMMANDS)
     ]
     return np.sum(parts, axis=0, dtype=np.int64)
-
-
-@contextlib.contextmanager
-def _single_threaded_blas(num_tasks: int) -> Iterator[int]:
-    """Yields how many threads to use in place of the threads of BLAS, which are as many."""
-    controller = _blas()
-    # What the user allows BLAS, by OMP_NUM_THREADS say, is allowed here.
-    threads = max((library["num_threads"] for library in controller.info()), default=1)
-    with controller.limit(limits=1):
-        yield max(1, min(threads, num_tasks))
-
-
-@functools.cache
-def _blas() -> threadpoolctl.ThreadpoolController:
-    # Made once: it looks through all libraries that are loaded, and NumPy's is.
-    return threadpoolctl.ThreadpoolController().select(user_api="blas")

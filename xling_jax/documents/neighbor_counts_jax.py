@@ -1,13 +1,11 @@
-"""Exact neighbor counts on the devices of JAX; see `neighbor_counts` for what it promises.
+"""Exact neighbor counts on the devices of JAX; see `neighbor_counts.neighbor_counts`.
 
-The queries are split over the devices. Squared differences are added up in float32, whose error is
-relative to their sum. Where a tile of points holds one too close to the radius for that to tell,
-the tile is counted on the host in float64.
+The queries are split over the devices. Squared differences are summed in float32, with an error
+relative to the sum. A tile with a point too close to the radius for float32 to decide is counted on
+the host in float64.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +13,14 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from xling_jax.align.backends import Report
+
 _AXIS = "queries"
 _QUERIES_PER_DEVICE = 4096
-# What is counted again on the host is a tile, and each costs a byte a query of results.
+# Points counted at once. Each tile costs a result of one byte per query, and is what the host
+# counts again.
 _TILE = 256
-# Tiles counted on the host at a time, a few MB of differences.
+# Tiles counted on the host at a time: a few MB of differences.
 _TILES_AT_ONCE = 256
 
 
@@ -27,15 +28,15 @@ def count(
     queries: np.ndarray,
     points: np.ndarray,
     radius: float,
-    report: Callable[[int, int], None] | None = None,
+    report: Report | None = None,
 ) -> np.ndarray:
     """Counts, for every query, the points at most `radius` away.
 
     Args:
-        queries: [n, d] float32, n at least 1, coordinates far from the limits of float32.
-        points: [m, d] float32, m at least 1, the same.
-        radius: above 0, not tiny beside the coordinates.
-        report: called with the numbers of queries done and of all.
+        queries: [n, d] float32, n at least 1, with coordinates far from the limits of float32.
+        points: [m, d] float32, m at least 1, likewise.
+        radius: positive, and not tiny relative to the coordinates.
+        report: called with the number of queries done and the total.
 
     Returns:
         [n] int64.
@@ -43,12 +44,12 @@ def count(
     (n, dim), devices = queries.shape, jax.local_devices()
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
     split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((_AXIS,), ()))
-    # Powers of two: scaling is exact, and the radius comes near 1.
+    # A power of two: scaling is exact and brings the radius near 1.
     scale = np.float32(2.0 ** -np.ceil(np.log2(radius)))
     tiles = _padded(points, -len(points) % _TILE, np.inf).reshape(-1, _TILE, dim)
     device_tiles = jax.device_put(tiles * scale, whole)
     square = (radius * float(scale)) ** 2
-    # d differences, squares and sums, the rounding of the bounds, and some to spare.
+    # d differences, squares and sums, the rounding of the bounds, and a margin.
     doubt = 2 * (dim + 6) * np.finfo(np.float32).eps / 2
     bounds = np.float32(square * (1 - doubt)), np.float32(square * (1 + doubt))
     size = min(_QUERIES_PER_DEVICE * len(devices), n + -n % len(devices))
@@ -63,7 +64,7 @@ def count(
     for first in range(0, n, size):
         sure, unclear = ahead
         if first + size < n:
-            ahead = start(first + size)  # The devices work while the host does.
+            ahead = start(first + size)  # devices and host work at the same time
         block = queries[first : first + size]
         counts[first : first + size] = np.asarray(sure)[: len(block)]
         found = np.nonzero(np.asarray(unclear)[:, : len(block)])
@@ -77,12 +78,12 @@ def count(
 def _count_tiles(
     queries: jax.Array, tiles: jax.Array, sure_square: jax.Array, near_square: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """[n] int32, points within in all tiles that are clear, and [tiles, n], which are not."""
+    """Counts points in all clear tiles, [n] int32; and marks unclear tiles, [tiles, n] bool."""
 
     def step(total: jax.Array, tile: jax.Array) -> tuple[jax.Array, jax.Array]:
         squares = 0.0
         for axis in range(queries.shape[1]):
-            # One axis at a time: the compiler makes one loop of all, and nothing is stored.
+            # One axis at a time: the compiler fuses them all and stores nothing.
             squares += jnp.square(queries[:, axis, None] - tile[None, :, axis])
         sure = jnp.sum(squares <= sure_square, axis=1, dtype=jnp.int32)
         unclear = jnp.sum(squares <= near_square, axis=1, dtype=jnp.int32) != sure
@@ -103,7 +104,7 @@ def _count_on_host(
     radius: float,
     counts: np.ndarray,
 ) -> None:
-    """Adds to `counts` those of pairs of a tile and a query, in float64."""
+    """Adds to `counts` the counts of pairs of a tile and a query, in float64."""
     for first in range(0, len(which_tiles), _TILES_AT_ONCE):
         part = slice(first, first + _TILES_AT_ONCE)
         differences = tiles[which_tiles[part]].astype(np.float64)

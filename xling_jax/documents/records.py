@@ -1,7 +1,7 @@
-"""Documents to align and the pairs of them that are translations, read whole and strictly.
+"""Files of documents: collections to align, their gold pairs, and documents to embed.
 
-JSON lines `{"id", "lang", "text" or "sentences", optional "domain", "url"}`. A document's line
-that breaks a rule is an error that names it: ids stand for documents in gold pairs and results.
+JSON lines `{"id", "lang", "text" or "sentences", optional "domain", "url"}`. A line that breaks a
+rule is an error that names it, because ids stand for documents in gold pairs and results.
 """
 
 import json
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xling_jax.files.hashes import hash_texts
-from xling_jax.files.lines import BrokenLine, metric_name, read_line_blocks, read_lines
+from xling_jax.files.lines import iterate_lines, metric_name, shown
 from xling_jax.text import languages as languages_lib
-from xling_jax.text.splitting import document_sentences
+from xling_jax.text.splitting import document_sentences, split_sentences
 
 Gold = frozenset[tuple[int, int]]
 
@@ -25,11 +25,11 @@ class Document(NamedTuple):
 
     Attributes:
         line: its number, from 1.
-        id: names it among those of its language.
-        language: as the file writes it.
-        sentences: without blank ones; an empty document has none.
-        domain: value of the field that restricts candidates, if one was asked for.
-        url: if it has one.
+        id: unique within its language.
+        language: as written in the file.
+        sentences: the nonblank ones; none for an empty document.
+        domain: value of the field that restricts candidates; None if no field was requested.
+        url: None if it has none.
     """
 
     line: int
@@ -46,12 +46,12 @@ class Documents:
 
     Attributes:
         name: of the file, for messages.
-        language: as the file writes it.
+        language: as written in the file.
         ids: of the n documents.
-        domains: value of the field that restricts candidates; None each if none was asked for.
-        urls: None for those without.
-        lengths: sentences of each.
-        sentences: of all, in order; empty if they were not kept.
+        domains: values of the field that restricts candidates; None each if none was requested.
+        urls: None for documents without one.
+        lengths: number of sentences of each.
+        sentences: of all documents, in order; empty if they were not kept.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Documents:
 
     @property
     def num_empty(self) -> int:
-        """Documents without a sentence."""
+        """Number of documents without sentences."""
         return self.lengths.count(0)
 
     @property
@@ -92,7 +92,7 @@ class AlignmentData:
         name: begins the names of its metrics, such as `europarl_speeches_dev`.
         documents: by language.
         gold: for each pair of languages, (first, second), the rows of documents that are
-            translations; pairs of languages without any are not there.
+            translations; pairs of languages without gold pairs are left out.
     """
 
     name: str
@@ -101,7 +101,7 @@ class AlignmentData:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of documents and gold pairs; not of file names or compression."""
+        """SHA-256 of documents and gold pairs, independent of file names and compression."""
         columns = []
         for code, side in self.documents.items():
             columns += [(code, side.ids), ("sentences", side.sentences)]
@@ -141,11 +141,11 @@ def load_alignment_data(
     domain: str | None = None,
     splitter: str = "rule",
 ) -> AlignmentData:
-    """Reads one file whose documents of equal id are translations: the form of WMT19.
+    """Reads one file in which documents of equal id are translations, as in WMT19.
 
     Args:
         path: JSON lines, maybe compressed.
-        languages: those to align, in order; None takes all, in the order of the file.
+        languages: the languages to align, in order; None takes all, in the order of the file.
         domain: the field that restricts candidates.
         splitter: see `read_documents`.
 
@@ -153,7 +153,7 @@ def load_alignment_data(
         The data, with gold pairs between all languages.
 
     Raises:
-        ValueError: if a line breaks a rule, a language is not there, or nothing is to be found.
+        ValueError: if a line breaks a rule, a language is missing, or there are no gold pairs.
         OSError: if the file cannot be read.
     """
     by_language = collect_documents(path, domain=domain, splitter=splitter)
@@ -171,7 +171,7 @@ def load_alignment_data(
     if not gold:
         raise ValueError(
             f"{path}: no document has the same id in two of the languages {', '.join(codes)}; "
-            "give two files and --gold"
+            "align two files with gold pairs instead"
         )
     documents = {code: by_language[code] for code in codes}
     return AlignmentData(_name(path), documents, gold)
@@ -186,11 +186,11 @@ def load_document_pairs(
     domain: str | None = None,
     splitter: str = "rule",
 ) -> AlignmentData:
-    """Reads two collections and the gold pairs between them: the form of WMT16.
+    """Reads two collections and the gold pairs between them, as in WMT16.
 
     Args:
         source: JSON lines, maybe compressed.
-        target: the same.
+        target: likewise.
         gold: lines `source id<TAB>target id`, see `read_gold`.
         languages: of the two files; None if each holds one.
         domain: the field that restricts candidates.
@@ -200,19 +200,19 @@ def load_document_pairs(
         The data, named after the gold pairs.
 
     Raises:
-        ValueError: if a line breaks a rule, or the languages are not two different ones.
+        ValueError: if a line breaks a rule, or the two languages are the same.
         OSError: if a file cannot be read.
     """
     wanted = [None, None] if languages is None else languages
     if len(wanted) != 2:
-        raise ValueError(f"languages: two files need two, source and target; got {len(wanted)}")
+        raise ValueError(f"languages: must be two, source and target; got {len(wanted)}")
     sides = [
         choose_language(collect_documents(path, domain=domain, splitter=splitter), path, code)
         for path, code in zip((source, target), wanted)
     ]
     pair = sides[0].language, sides[1].language
     if pair[0] == pair[1]:
-        raise ValueError(f"{target}: must be of another language than {source}; both are {pair[0]}")
+        raise ValueError(f"{target}: must differ in language from {source}; both are {pair[0]}")
     return AlignmentData(_name(gold), dict(zip(pair, sides)), {pair: read_gold(gold, *sides)})
 
 
@@ -229,9 +229,9 @@ def collect_documents(
     Args:
         path: JSON lines, maybe compressed.
         domain: see `read_documents`.
-        splitter: see there.
-        keep_sentences: whether to hold the text too.
-        name: what to call the file in messages; None for its path.
+        splitter: see `read_documents`.
+        keep_sentences: whether to keep the text.
+        name: of the file, for messages; None for its path.
 
     Returns:
         The documents by language, in the order of the file.
@@ -242,13 +242,13 @@ def collect_documents(
     """
     by_language: dict[str, Documents] = {}
     lines: dict[tuple[str, str], int] = {}
-    name = name or str(path)
+    name = name or shown(path)
     for document in read_documents(path, domain=domain, splitter=splitter, name=name):
         first = lines.setdefault((document.language, document.id), document.line)
         if first != document.line:
             raise ValueError(
-                f"{name}:{document.line}: an id may stand once in a language; {document.id!r} "
-                f"stands in line {first} too"
+                f"{name}:{document.line}: duplicate id {document.id!r} in {document.language}, "
+                f"first in line {first}"
             )
         side = by_language.setdefault(document.language, Documents(name, document.language))
         side.ids.append(document.id)
@@ -263,19 +263,19 @@ def collect_documents(
 def choose_language(
     by_language: dict[str, Documents], path: str | Path, language: str | None
 ) -> Documents:
-    """The documents of one language of a file; of its only one if `language` is None.
+    """Returns the documents of one language of a file; of its only language for None.
+
+    A file without documents gives an empty collection for None.
 
     Raises:
-        ValueError: if it is not there, or there are several and none was named. A file without
-            any document has them in no language.
+        ValueError: if the language is missing, or None was given and there are several.
     """
     if language is not None:
         languages_lib.check_known(language, list(by_language), str(path))
         return by_language[language]
     if len(by_language) > 1:
         raise ValueError(
-            f"{path}: holds documents in {', '.join(by_language)}; choose by --languages "
-            "SOURCE,TARGET"
+            f"{path}: holds documents in {', '.join(by_language)}; set languages to choose one"
         )
     return next(iter(by_language.values()), Documents(str(path), ""))
 
@@ -291,48 +291,80 @@ def read_documents(
 
     Args:
         path: JSON lines, maybe compressed; blank lines are skipped.
-        domain: the field that restricts candidates, which every document then must have.
-        splitter: what finds sentences in `text`, see `split_sentences`.
-        name: what to call the file in messages; None for its path.
+        domain: the field that restricts candidates; required in every document if given.
+        splitter: finds the sentences of `text`, see `split_sentences`.
+        name: of the file, for messages; None for its path.
 
     Yields:
         The documents.
 
     Raises:
-        ValueError: if a line is broken, is no JSON object, or lacks `id`, `lang`, both `text` and
-            `sentences`, or the domain; file and line are named.
+        ValueError: if a line is broken, is not a JSON object, or lacks `id`, `lang`, the domain, or
+            both `text` and `sentences`; names file and line.
         OSError: if the file cannot be read.
     """
-    number, name = 0, name or str(path)
-    for block in read_line_blocks(str(path)):
-        for line in block:
-            number += 1
-            if isinstance(line, BrokenLine):
-                raise ValueError(f"{name}:{number}: broken line ({line.problem}); mend the file")
-            if line.strip():
-                yield _parse(line, f"{name}:{number}", number, domain, splitter)
+    name = name or shown(path)
+    for number, line in enumerate(iterate_lines(path, name), 1):
+        if line.strip():
+            yield _parse(line, f"{name}:{number}", number, domain, splitter)
+
+
+def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | list[str]]:
+    """Reads documents to embed, one per line, blank lines included.
+
+    Args:
+        path: maybe compressed, "-" for stdin. Lines are JSON with `text` or `sentences` if the file
+            name has `.jsonl` or the first line begins with "{"; otherwise plain text.
+        splitter: "sentencex" splits texts here, by the language in `lang`; others leave them whole
+            for the encoder to split.
+
+    Yields:
+        The text or the sentences of each document.
+
+    Raises:
+        ValueError: if a line cannot be used, because dropping it would shift the rows; names file
+            and line.
+        OSError: if the file cannot be read.
+    """
+    records = ".jsonl" in Path(path).name
+    for number, line in enumerate(iterate_lines(path), 1):
+        where = f"{shown(path)}:{number}"
+        records = records or (number == 1 and line.startswith("{"))
+        if not line.strip():
+            yield line
+            continue
+        record, text = parse_record(line, where) if records else ({}, line)
+        if splitter != "sentencex" or not isinstance(text, str):
+            yield text
+            continue
+        if not isinstance(language := record.get("lang"), str):
+            raise ValueError(
+                f"{where}: splitter {splitter!r} needs JSON with the document's 'lang'; or use "
+                "'rule'"
+            )
+        code = languages_lib.to_iso639_1(language)
+        yield split_sentences(text, splitter=splitter, language=code)
 
 
 def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
     """Reads pairs of ids.
 
     Args:
-        path: lines `source id<TAB>target id`, maybe compressed. A line with the columns the other
-            way round is taken too: WMT16 names French pages first in one file, English ones in
-            another.
-        source: the documents on one side.
-        target: those on the other.
+        path: lines `source id<TAB>target id`, maybe compressed. Swapped columns are accepted, line
+            by line: WMT16 puts French pages first in one file and English pages in another.
+        source: documents of one side.
+        target: documents of the other.
 
     Returns:
-        Rows of the pairs; a pair that stands twice counts once.
+        Rows of the pairs; repeated pairs count once.
 
     Raises:
-        ValueError: if a line is no pair of known ids, which is named, or there is none.
+        ValueError: if a line is not a pair of known ids, naming it, or the file is empty.
         OSError: if the file cannot be read.
     """
     rows = [{name: row for row, name in enumerate(side.ids)} for side in (source, target)]
     pairs = set()
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(iterate_lines(path), 1):
         cells = line.split("\t")
         if len(cells) == 2 and cells[0] not in rows[0] and cells[0] in rows[1]:
             cells.reverse()
@@ -345,22 +377,22 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
                 raise ValueError(f"{path}:{number}: {side.name} has no document {name!r:.80}")
         pairs.add((rows[0][cells[0]], rows[1][cells[1]]))
     if not pairs:
-        raise ValueError(f"{path}: must hold pairs source id<TAB>target id; the file is empty")
+        raise ValueError(f"{path}: must hold pairs source id<TAB>target id; found none")
     return frozenset(pairs)
 
 
 def parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
-    """Reads one line of a file of documents.
+    """Parses one line of a file of documents.
 
     Args:
         line: JSON.
         where: file and line, for messages.
 
     Returns:
-        The object, and its `text` or else its `sentences`.
+        The object, and its `text` if it has one, otherwise its `sentences`.
 
     Raises:
-        ValueError: if it is no JSON object or has neither.
+        ValueError: if it is not a JSON object or has neither.
     """
     try:
         record = json.loads(line)
@@ -394,18 +426,18 @@ def _parse(line: str, where: str, number: int, domain: str | None, splitter: str
 
 
 def _name_field(record: dict, key: str, where: str) -> str:
-    """A field that names something: a string that fits into a cell, or an integer."""
+    """Returns a field that identifies something: a string that fits into a cell, or an integer."""
     value = record.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value or any(mark in value for mark in "\t\r\n"):
         found = "it has none" if key not in record else f"found {value!r:.40}"
         raise ValueError(
-            f"{where}: a document must have {key!r}, a string without tabs and line ends; {found}"
+            f"{where}: a document must have {key!r}, a string without tabs or line ends; {found}"
         )
     return value
 
 
 def _name(path: str | Path) -> str:
-    """The beginning of metric names from a file's name."""
+    """The prefix of metric names, from a file's name."""
     return metric_name(str(path).replace(".jsonl", "").replace(".tsv", ""))

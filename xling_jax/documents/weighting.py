@@ -1,35 +1,35 @@
-"""Weights of sentences by how rare they are, and documents as weighted sums of sentence vectors."""
+"""Sentence weights that decrease with density, and documents as weighted sums of sentences."""
 
 import numpy as np
 from scipy import sparse
 
-from xling_jax.documents.rows import as_vectors, row_blocks
+from xling_jax.align.rows import as_embeddings, row_blocks
 
 
 def sentence_weights(density: np.ndarray, mean_density: float | None = None) -> np.ndarray:
-    """Weighs sentences against their density: common ones, such as boilerplate, count less.
+    """Weights sentences by density: common ones, such as boilerplate, weigh less.
 
-    LAWDR: w = b / (b + P) with b half of the mean density. Scaling P changes nothing, so counts of
-    neighbors do as well as densities.
+    LAWDR: w = b / (b + P), where b is half the mean density. Scaling P changes nothing, so neighbor
+    counts serve as densities.
 
     Args:
-        density: [n] P, not negative.
+        density: [n] P, nonnegative.
         mean_density: mean of P over the language's sentences; None if `density` holds them all.
 
     Returns:
-        [n] float64 in (0, 1]; a sentence of the mean density has 1/3, one without neighbors 1.
+        [n] float64 in (0, 1]: 1/3 at the mean density, 1 for a sentence without neighbors.
 
     Raises:
         ValueError: if a density is negative or not finite, or all are zero.
     """
     density = np.asarray(density, np.float64)
     if not np.isfinite(density).all() or (density < 0).any():
-        raise ValueError("density must be finite and not negative; was a neighbor count meant?")
+        raise ValueError("density must be finite and nonnegative, such as a neighbor count")
     if not density.size:
         return density
     mean_density = density.mean() if mean_density is None else mean_density
     if not mean_density > 0:
-        raise ValueError(f"the mean density must be above 0; got {mean_density}")
+        raise ValueError(f"the mean density must be positive; got {mean_density}")
     half = mean_density / 2
     return half / (half + density)
 
@@ -37,33 +37,33 @@ def sentence_weights(density: np.ndarray, mean_density: float | None = None) -> 
 def document_vectors(
     vectors: np.ndarray, offsets: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Adds up or averages the sentence vectors of each document.
+    """Sums or averages the sentence vectors of each document.
 
     Reads the vectors once, block by block, and sums in float64.
 
     Args:
         vectors: [n, dim], sentences in the order of their documents; may be memory-mapped.
-        offsets: [docs + 1] int: document i holds the sentences offsets[i] to offsets[i + 1] - 1;
-            the first is 0, the last is n.
+        offsets: [docs + 1] int, from 0 to n: document i holds the sentences offsets[i] to
+            offsets[i + 1] - 1.
         weights: [n]; None for the mean.
 
     Returns:
-        [docs, dim] float32: the weighted sum, not divided by anything, or the mean. A document
-        without sentences has the zero vector; its offsets tell it from others.
+        [docs, dim] float32: the weighted sum, not divided by the weights, or the mean. Zero for a
+        document without sentences.
 
     Raises:
         ValueError: if shapes or offsets do not fit, or a vector is not finite.
     """
-    vectors = as_vectors(vectors)
+    vectors = as_embeddings(vectors, "vectors")
     offsets = checked_offsets(offsets, len(vectors))
     if weights is None:
-        # Divided beforehand, so that no large sums are rounded to float32.
+        # Divided first, so that no large sum is rounded to float32.
         lengths = np.diff(offsets)
         weights = np.repeat(1 / np.maximum(lengths, 1), lengths)
     weights = np.asarray(weights, np.float64)
     if weights.shape != (len(vectors),):
         raise ValueError(
-            f"weights must have shape ({len(vectors)},), one a sentence; got {weights.shape}"
+            f"weights must have shape ({len(vectors)},), one per sentence; got {weights.shape}"
         )
     documents = np.zeros((len(offsets) - 1, vectors.shape[1]), np.float32)
     for rows, block in row_blocks(vectors):
@@ -78,10 +78,10 @@ def document_vectors(
 
 
 def checked_offsets(offsets: np.ndarray, num_sentences: int) -> np.ndarray:
-    """Returns offsets [docs + 1] as int64 if they cut `num_sentences` sentences into documents.
+    """Checks that offsets [docs + 1] divide `num_sentences` sentences; returns them as int64.
 
     Raises:
-        ValueError: if they do not start at 0, fall, or do not end at `num_sentences`.
+        ValueError: if they do not start at 0, decrease, or do not end at `num_sentences`.
     """
     offsets = np.asarray(offsets)
     if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu":
@@ -91,7 +91,7 @@ def checked_offsets(offsets: np.ndarray, num_sentences: int) -> np.ndarray:
     offsets = offsets.astype(np.int64)
     if offsets[0] != 0 or offsets[-1] != num_sentences or (np.diff(offsets) < 0).any():
         raise ValueError(
-            f"offsets must rise from 0 to the number of sentences, {num_sentences}; got "
-            f"{offsets[0]} to {offsets[-1]}{', falling' if (np.diff(offsets) < 0).any() else ''}"
+            f"offsets must increase from 0 to the number of sentences, {num_sentences}; got "
+            f"{offsets[0]} to {offsets[-1]}{', decreasing' if (np.diff(offsets) < 0).any() else ''}"
         )
     return offsets

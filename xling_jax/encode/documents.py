@@ -16,7 +16,7 @@ import numpy as np
 from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.registry import check_choice
 from xling_jax.text.splitting import document_sentences
-from xling_jax.text.vocabularies import AnyVocab
+from xling_jax.text.vocabularies import Vocabulary
 
 # What is encoded at once: a sentence; as many consecutive ones as the encoder takes; 128 words,
 # every 64; or the whole text, cut where the encoder ends.
@@ -42,7 +42,7 @@ def document_inputs(
     documents: Iterable[str | Sequence[str]],
     mode: str,
     *,
-    vocab: AnyVocab | None = None,
+    vocab: Vocabulary | None = None,
     room: int = 0,
     splitter: str = "rule",
     language: str | None = None,
@@ -154,7 +154,7 @@ def pool_stream(
 
 
 def pack_sentences(
-    documents: Sequence[Sequence[str]], vocab: AnyVocab, room: int
+    documents: Sequence[Sequence[str]], vocab: Vocabulary, room: int
 ) -> list[list[str]]:
     """Joins consecutive sentences of documents to texts of at most `room` tokens.
 
@@ -207,19 +207,21 @@ def _whole(document: str | Sequence[str]) -> str:
     return document if isinstance(document, str) else " ".join(document_sentences(document))
 
 
-def _pack_blocks(documents: Iterator[list[str]], vocab: AnyVocab, room: int) -> Iterator[list[str]]:
+def _pack_blocks(
+    documents: Iterator[list[str]], vocab: Vocabulary, room: int
+) -> Iterator[list[str]]:
     while block := list(islice(documents, _BLOCK_DOCUMENTS)):
         yield from pack_sentences(block, vocab, room)
 
 
-def _count_tokens(texts: Sequence[Sequence[str]], vocab: AnyVocab) -> list[np.ndarray]:
+def _count_tokens(texts: Sequence[Sequence[str]], vocab: Vocabulary) -> list[np.ndarray]:
     """Tokens of each text of each document."""
     lengths = vocab.encode_flat(list(chain.from_iterable(texts)))[1]
     return np.split(lengths, np.cumsum([len(each) for each in texts])[:-1])
 
 
 def _pack(
-    sentences: Sequence[str], lengths: np.ndarray, room: int, vocab: AnyVocab | None = None
+    sentences: Sequence[str], lengths: np.ndarray, room: int, vocab: Vocabulary | None = None
 ) -> Iterator[str]:
     """Texts whose sentences' lengths add up to the room; with `vocab` their joint length fits."""
     ends = np.cumsum(lengths)

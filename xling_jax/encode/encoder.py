@@ -31,7 +31,7 @@ from xling_jax.encode.texts import (
     tokenize,
 )
 from xling_jax.text.splitting import check_texts
-from xling_jax.text.vocabularies import AnyVocab
+from xling_jax.text.vocabularies import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Encoder:
         self,
         module: nn.Module,
         params: Any,
-        vocab: AnyVocab,
+        vocab: Vocabulary,
         *,
         specials: tuple[Sequence[str], Sequence[str]],
         max_length_tokens: int,
@@ -366,7 +366,7 @@ def l2_normalize(embeddings: np.ndarray) -> np.ndarray:
     return embeddings / np.maximum(norms, np.finfo(np.float32).tiny)
 
 
-def _special_ids(vocab: AnyVocab, names: Sequence[str]) -> np.ndarray:
+def _special_ids(vocab: Vocabulary, names: Sequence[str]) -> np.ndarray:
     ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
     for name in names:
         if ids.get(name) is None:

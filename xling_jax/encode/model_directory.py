@@ -32,7 +32,7 @@ import safetensors.numpy
 import xling_jax
 from xling_jax.encode.model_card import model_card
 from xling_jax.models import registry
-from xling_jax.text.vocabularies import AnyVocab, preprocessing, read_vocab, write_vocab
+from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
@@ -75,7 +75,7 @@ class ModelSpec:
     family: str
     module: nn.Module
     params: dict[str, Any]
-    vocab: AnyVocab
+    vocab: Vocabulary
     specials: tuple[tuple[str, ...], tuple[str, ...]]
     max_length_tokens: int
     dim: int
@@ -124,7 +124,7 @@ def save_model(
     family: str,
     encoder_args: Mapping[str, Any],
     params: Mapping[str, Any],
-    vocab: AnyVocab,
+    vocab: Vocabulary,
     languages: Sequence[str],
     max_length_tokens: int,
     training: Mapping[str, Any],
@@ -172,7 +172,7 @@ def save_model(
         "encoder": encoder_args,
         "dim": dim,
         "languages": list(languages),
-        "preprocessing": preprocessing(vocab),
+        "preprocessing": record(vocab),
         "specials": [list(names) for names in specials],
         "max_length_tokens": int(max_length_tokens),
         "versions": _versions(),
@@ -199,7 +199,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     directory = pathlib.Path(directory)
     for name in (CONFIG_FILE, PARAMS_FILE):
         if not (directory / name).is_file():
-            raise ValueError(f"{directory}: a model directory holds {name}; it is missing")
+            raise ValueError(f"{directory}: {name} is missing; it is part of a model directory")
     config_path = directory / CONFIG_FILE
     config = _read_config(config_path)
     vocab = read_vocab(directory, config["preprocessing"])
@@ -317,7 +317,9 @@ def _read_params(
         raise ValueError(f"{path}: is cut or damaged ({reason}); export it again") from error
 
 
-def _fingerprint(config: Mapping[str, Any], flat: Mapping[str, np.ndarray], vocab: AnyVocab) -> str:
+def _fingerprint(
+    config: Mapping[str, Any], flat: Mapping[str, np.ndarray], vocab: Vocabulary
+) -> str:
     """Digests all that determines a vector: parameters, vocabulary, sizes, specials, length."""
     keys = ("family", "encoder", "preprocessing", "specials", "max_length_tokens")
     plain = json.dumps({key: config[key] for key in keys}, sort_keys=True)
@@ -357,7 +359,7 @@ def _write_whole(
     directory: pathlib.Path,
     config: Mapping[str, Any],
     flat: Mapping[str, np.ndarray],
-    vocab: AnyVocab,
+    vocab: Vocabulary,
     results: Mapping[str, float] | None,
 ) -> None:
     """Writes into a neighbour directory, then gives it the name."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xling_jax.text.vocabularies import AnyVocab
+from xling_jax.text.vocabularies import Vocabulary
 
 # Bounds the memory of a window of long texts.
 _WINDOW_CHARACTERS = 8_000_000
@@ -61,7 +61,7 @@ def text_windows(sentences: Iterable[str], num_sentences: int) -> Iterator[list[
 
 
 def tokenize(
-    texts: Sequence[str], vocab: AnyVocab, prefix: np.ndarray, suffix: np.ndarray, room: int
+    texts: Sequence[str], vocab: Vocabulary, prefix: np.ndarray, suffix: np.ndarray, room: int
 ) -> tuple[TokenWindow, EncodeStats]:
     """Tokenises texts and puts special tokens around them.
 

@@ -9,7 +9,6 @@ cosine or margin.
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.align import urls as urls_lib
-from xling_jax.align.knn import BACKENDS
 from xling_jax.align.matching import align_documents
-from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
+from xling_jax.align.mining import MinedPairs
 from xling_jax.documents import debias, weighting
+from xling_jax.documents.alignment import AUTO, AlignmentOptions, match_urls
 from xling_jax.documents.density import TophatDensity
 from xling_jax.documents.records import (
     AlignmentData,
@@ -32,22 +30,18 @@ from xling_jax.documents.records import (
     load_document_pairs,
 )
 from xling_jax.encode.documents import MODES
+from xling_jax.encode.mapped import encode_mapped
 from xling_jax.encode.unique import Encode
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
-from xling_jax.files.whole import naming_errors
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice
-from xling_jax.text import languages as languages_lib
-from xling_jax.text.splitting import SPLITTERS, check_splitter
 
 # Document vectors from sentence vectors, and how pairs are scored: the eight cells of LAWDR's
 # tables, the plainest first.
 REPRESENTATIONS = ("biased-mean", "biased-weighted", "debiased-mean", "debiased-weighted")
 SIMILARITIES = ("cosine", "margin")
 CELLS = tuple(f"{vectors}-{score}" for vectors in REPRESENTATIONS for score in SIMILARITIES)
-AUTO = "auto"
-
 # The baseline of the first tokens of a document.
 _FIRST_TOKENS = 512
 _FIRST = f"first{_FIRST_TOKENS}"
@@ -57,21 +51,8 @@ _SETTINGS = ("k", "candidates", "center", "density_on", "seed", "url_matching", 
 Pair = tuple[str, str]
 
 
-def read_rank(text: str) -> int | str:
-    """The number of components to remove, from a command line or config.
-
-    Raises:
-        ValueError: if it is neither "auto" nor a number of at least 0.
-    """
-    if text == AUTO:
-        return text
-    if not text.isdecimal():
-        raise ValueError(f"must be {AUTO} or at least 0; got {text!r}")
-    return int(text)
-
-
-@dataclass(frozen=True)
-class Alignment(Task):
+@dataclass(frozen=True, kw_only=True)
+class Alignment(AlignmentOptions, Task):
     """Recall of documents aligned one to one, in the eight variants of LAWDR's tables.
 
     Vectors biased or debiased, documents as mean or weighted sum of sentences, scores by cosine or
@@ -83,44 +64,12 @@ class Alignment(Task):
         "pairs of ids, source id<TAB>target id, between the two files of --data (WMT16); by "
         "default documents of equal id in one file are translations (WMT19)",
     )
-    debias: int | str = option(
-        AUTO,
-        "components of each language to remove; 0 for none; auto: the fewest, of powers of two, "
-        "after which a linear classifier cannot tell the languages apart",
-        metavar="N",
-        type=read_rank,
-    )
-    center: bool = option(False, "remove the mean of each language too")
-    density_on: str = option("raw", "vectors whose density weights sentences", ("raw", "debiased"))
     document_mode: str = option(
         "sentences",
         "what is encoded at once: a sentence; as many as the model takes; all of the document, cut "
         "where the model ends; or windows of 128 words, every 64",
         MODES,
     )
-    splitter: str = option(
-        "rule",
-        "finds sentences in 'text': by punctuation (rule), by the language (sentencex, pip install "
-        "sentencex), or at each separate '.' of tokenised text (laser)",
-        SPLITTERS,
-    )
-    k: int = option(MARGIN_NEIGHBORS, "neighbors of the margin", positive=True)
-    candidates: int | None = option(
-        None,
-        "nearest documents of each to score; by default all pairs in domains of at most 16.8 "
-        "million pairs, else 16",
-        positive=True,
-        metavar="N",
-    )
-    domain: str = option(
-        "", "align only documents with the same value of this field", metavar="FIELD"
-    )
-    url_matching: bool = option(
-        False, "first accept the pairs whose URLs differ only in a language name (WMT16)"
-    )
-    seed: int = option(0, "of the cross-validation")
-    memory_mb: float = option(512, "memory for the search, vectors not counted", positive=True)
-    backend: str = option("auto", "searches; auto: JAX on an accelerator, else NumPy", BACKENDS)
     cells: tuple[str, ...] = option(
         ("all",),
         "variants to measure; all leaves out the debiased ones if --debias is 0",
@@ -148,15 +97,10 @@ class Alignment(Task):
     cheap = MappingProxyType({"cells": ("biased-mean-margin",)})
 
     def __post_init__(self):
-        check_splitter(self.splitter)
-        if self.debias == 0:
-            if self.center:
-                raise OptionError("center is part of debiasing; leave it out, or debias=0")
-            if self.density_on == "debiased":
-                raise OptionError("density_on=debiased is part of debiasing; leave out debias=0")
-            for cell in self.cells:
-                if cell.startswith("debiased"):
-                    raise OptionError(f"cells: {cell} is not measured with debias=0; leave it out")
+        super().__post_init__()
+        for cell in self.cells:
+            if self.debias == 0 and cell.startswith("debiased"):
+                raise OptionError(f"cells: {cell} is not measured with debias=0; leave it out")
 
     @property
     def _cells(self) -> list[str]:
@@ -189,16 +133,10 @@ class Alignment(Task):
         """All cells, between all languages of a data set."""
         encode = encoder.encode
         if directory is not None and hasattr(encoder, "encode_stream"):
-            encode = lambda texts: _encode_to_disk(encoder, texts, directory)
+            encode = lambda texts: encode_mapped(encoder, texts, len(texts), directory, data.name)
+        data = _regroup(data, encoder, self.document_mode)
         result = measure_alignment(
-            encode,
-            _regroup(data, encoder, self.document_mode),
-            cells=self._cells,
-            rank=None if self.debias == AUTO else self.debias,
-            baselines=self._baselines(encoder),
-            use_domains=bool(self.domain),
-            memory_mb=self.memory_mb,
-            **{name: getattr(self, name) for name in _SETTINGS},
+            encode, data, self, cells=self._cells, baselines=self._baselines(encoder)
         )
         return {data.name: result}
 
@@ -340,38 +278,19 @@ def recall(pairs: Iterable[tuple[int, int]], gold: Gold) -> float:
 def measure_alignment(
     encode: Encode,
     data: AlignmentData,
+    options: AlignmentOptions,
     *,
     cells: Sequence[str] = CELLS,
-    rank: int | None = None,
-    center: bool = False,
-    density_on: str = "raw",
-    seed: int = 0,
     baselines: Mapping[str, Encode] | None = None,
-    k: int = MARGIN_NEIGHBORS,
-    candidates: int | None = None,
-    use_domains: bool = False,
-    url_matching: bool = False,
-    memory_mb: float = 256,
-    backend: str = "numpy",
 ) -> AlignmentResult:
     """Aligns all pairs of languages that have gold pairs, in every cell.
 
     Args:
         encode: texts to [n, dim] embeddings; called once for each language, with its sentences.
         data: documents and gold pairs.
+        options: of the alignment.
         cells: of `CELLS`.
-        rank: components of each language to remove in the debiased cells; None for the rule of
-            `debias.choose_rank`.
-        center: remove the mean vector as well.
-        density_on: "raw" vectors, or "debiased".
-        seed: of the cross-validation of the density and of that rule.
         baselines: name -> function from whole documents to embeddings [n, dim].
-        k: see `align_documents`, like the next one.
-        candidates: see there.
-        use_domains: whether only documents of the same domain are candidates.
-        url_matching: whether pairs by `urls.match_urls` are accepted first.
-        memory_mb: see `knn.top_k`.
-        backend: see there.
 
     Returns:
         Counts by cell and pair of languages.
@@ -380,18 +299,20 @@ def measure_alignment(
         ValueError: if a cell is unknown, there are no sentences, or vectors are not finite.
     """
     cells = _check_cells(cells)
-    lawdr = {"center": center, "density_on": density_on, "seed": seed}
-    documents, ranks = _represent_all(encode, data, cells, rank, lawdr)
+    documents, ranks = _represent_all(encode, data, cells, options)
     for name, encode_texts in (baselines or {}).items():
         documents[name] = {
             code: _encode_whole(encode_texts, side) for code, side in data.documents.items()
         }
         cells = (*cells, *(f"{name}-{score}" for score in SIMILARITIES))
-    settings = {"k": k, "candidates": candidates, "memory_mb": memory_mb, "backend": backend}
+    use_domains = bool(options.domain)
+    settings = {
+        name: getattr(options, name) for name in ("k", "candidates", "memory_mb", "backend")
+    }
     counts: dict[str, dict[Pair, PairCounts]] = {cell: {} for cell in cells}
     for (first, second), gold in data.gold.items():
         sides = data.documents[first], data.documents[second]
-        accepted = match_urls(*sides, use_domains=use_domains) if url_matching else None
+        accepted = match_urls(*sides, use_domains=use_domains) if options.url_matching else None
         domains = (sides[0].domains, sides[1].domains) if use_domains else None
         for cell in cells:
             name, _, similarity = cell.rpartition("-")
@@ -472,51 +393,26 @@ def primary_cell(result: AlignmentResult) -> str:
     return [cell for cell in result.counts if cell in CELLS][-1]
 
 
-def match_urls(source: Documents, target: Documents, *, use_domains: bool = False) -> tuple:
-    """Rows of the pairs that `urls.match_urls` finds, within domains if asked for."""
-    codes = [languages_lib.to_iso639_1(side.language) for side in (source, target)]
-    groups = [{}, {}]
-    for group, side in zip(groups, (source, target)):
-        for row, domain in enumerate(side.domains):
-            group.setdefault(domain if use_domains else None, []).append(row)
-    found: list[list[int]] = [[], []]
-    for domain in (domain for domain in groups[0] if domain in groups[1]):
-        rows = [np.array(group[domain]) for group in groups]
-        # Empty documents are never matched.
-        urls = [
-            [side.urls[row] if side.lengths[row] else None for row in places.tolist()]
-            for side, places in zip((source, target), rows)
-        ]
-        for column, places, matched in zip(found, rows, urls_lib.match_urls(*urls, *codes)):
-            column += places[matched].tolist()
-    return tuple(np.array(column, np.int64) for column in found)
-
-
 def _represent_all(
-    encode: Encode,
-    data: AlignmentData,
-    cells: Sequence[str],
-    rank: int | None,
-    settings: dict,
+    encode: Encode, data: AlignmentData, cells: Sequence[str], options: AlignmentOptions
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, int]]:
     """Document vectors by representation and language, and the ranks removed."""
     vectors = {code: _encode(encode, side, code) for code, side in data.documents.items()}
-    ranks = dict.fromkeys(data.documents, 0)
+    settings = {"center": options.center, "seed": options.seed}
+    rank = 0
     if any(cell.startswith("debiased") for cell in cells):
-        if rank is None:
-            shared = {name: settings[name] for name in ("seed", "center")}
-            rank = debias.choose_rank(vectors, **shared).rank
-        ranks = dict.fromkeys(data.documents, rank)
+        rank = options.debias
+        if rank == AUTO:
+            rank = debias.choose_rank(vectors, **settings).rank
     wanted = list(dict.fromkeys(cell.rpartition("-")[0] for cell in cells))
     documents: dict[str, dict[str, np.ndarray]] = {name: {} for name in wanted}
+    settings |= {"rank": rank, "density_on": options.density_on}
     for code, side in data.documents.items():
         # Popped, as sentence vectors take the most memory and are no longer needed.
-        found = represent_documents(
-            vectors.pop(code), side.offsets, wanted, rank=ranks[code], **settings
-        )
+        found = represent_documents(vectors.pop(code), side.offsets, wanted, **settings)
         for name, array in found.items():
             documents[name][code] = array
-    return documents, ranks
+    return documents, dict.fromkeys(data.documents, rank)
 
 
 def _count(pairs: MinedPairs, gold: Gold) -> PairCounts:
@@ -561,20 +457,6 @@ def _checked_rows(vectors: np.ndarray, count: int) -> np.ndarray:
             f"encode must return one row per text; got {len(vectors)} rows for {count} texts"
         )
     return vectors
-
-
-def _encode_to_disk(encoder: Any, texts: Sequence[str], directory: Path) -> np.ndarray:
-    """Embeddings [n, dim] float32, mapped from a file without a name, which goes with the array.
-
-    Sentence vectors of a large collection exceed memory, and LAWDR reads them more than once.
-    """
-    with naming_errors(directory), tempfile.TemporaryFile(dir=directory) as file:
-        for chunk in encoder.encode_stream(iter(texts)):
-            file.write(np.ascontiguousarray(chunk, dtype="<f4").data)
-        file.flush()
-        if not texts:  # An empty file cannot be mapped.
-            return np.empty((0, encoder.dim), np.float32)
-        return np.memmap(file, dtype="<f4", mode="r", shape=(len(texts), encoder.dim))
 
 
 def _regroup(data: AlignmentData, encoder: Any, mode: str) -> AlignmentData:

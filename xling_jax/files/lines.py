@@ -24,6 +24,12 @@ PROBLEMS = (BROKEN_UTF8, NUL_BYTE, LINE_TOO_LONG)
 
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
 
+_RULES = {
+    BROKEN_UTF8: "text must be UTF-8; found other bytes; convert the file with iconv",
+    NUL_BYTE: "text must not hold NUL bytes; is it UTF-16 or binary? convert it to UTF-8",
+    LINE_TOO_LONG: f"a line must be below {MAX_LINE_BYTES:,} bytes; split it",
+}
+
 # The same as the inside of a regular expression's group.
 COMPRESSED = "|".join(re.escape(suffix) for suffix in COMPRESSED_SUFFIXES)
 
@@ -43,7 +49,7 @@ def read_chunks(path: str) -> Iterator[bytes]:
     """Reads a file in pieces, decompressed by its suffix.
 
     Args:
-        path: a file; `.gz`, `.xz`, `.zst` and `.bz2` are decompressed.
+        path: a file; `.gz`, `.xz`, `.zst` and `.bz2` are decompressed. "-" is stdin.
 
     Yields:
         Non-empty bytes, at most a few megabytes.
@@ -52,6 +58,7 @@ def read_chunks(path: str) -> Iterator[bytes]:
         ValueError: if the compressed data is damaged or cut off.
         OSError: if the file cannot be read.
     """
+    path = "/dev/stdin" if path == "-" else path
     suffix = Path(path).suffix
     if suffix == ".zst":
         yield from _read_zstd_chunks(path)
@@ -173,27 +180,34 @@ def _damaged(path: str, error: Exception) -> ValueError:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Reads all lines of a UTF-8 file, maybe compressed.
+    """Reads all lines of a UTF-8 file; arguments and errors as `iterate_lines`."""
+    return list(iterate_lines(path))
+
+
+def iterate_lines(path: str | Path, name: str | None = None) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file without their ends.
 
     Args:
-        path: the file.
-
-    Returns:
-        Its lines without their ends.
+        path: a file, see `read_chunks`.
+        name: of the file, for errors; None for its path.
 
     Raises:
-        ValueError: if a line is not UTF-8, holds a NUL byte or is too long; it is named.
+        ValueError: if a line is not UTF-8, holds a NUL byte or is too long; names it.
         OSError: if the file cannot be read.
     """
-    texts: list[str] = []
+    name = name or shown(path)
+    number = 0
     for block in read_line_blocks(str(path)):
         for line in block:
+            number += 1
             if isinstance(line, BrokenLine):
-                raise ValueError(
-                    f"{path}:{len(texts) + 1}: broken line ({line.problem}); mend the file"
-                )
-            texts.append(line)
-    return texts
+                raise ValueError(f"{name}:{number}: {_RULES[line.problem]}")
+            yield line
+
+
+def shown(path: str | Path) -> str:
+    """How messages name an input: "<stdin>" for "-"."""
+    return "<stdin>" if str(path) == "-" else str(path)
 
 
 def metric_name(path: str | Path) -> str:

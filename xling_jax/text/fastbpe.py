@@ -1,12 +1,12 @@
-"""fastBPE: words to subwords with the codes and vocabulary files of `fast learnbpe`/`getvocab`.
+"""fastBPE: words to subwords, by the files of `fast learnbpe` and `fast getvocab`.
 
-LASER's 2018 encoder was trained on its output. The rules are those of fastBPE's `applybpe`, which
-differ from other BPE programs where a subword is missing from the vocabulary.
+LASER's encoder of 2018 was trained on its output. Follows fastBPE's `applybpe`, which differs from
+other BPE programs where a subword is missing from the vocabulary.
 """
 
 import functools
 
-# Words are mostly the same few; the cache holds the rest of a window too.
+# Most words are frequent; large enough for the rare ones of a window as well.
 _CACHED_WORDS = 1 << 17
 
 _END = "</w>"
@@ -17,11 +17,11 @@ class FastBPE:
     """Splits words into subwords; all but the last of a word end in `@@`.
 
     Args:
-        codes: text of a codes file, `LEFT RIGHT COUNT` a line, the first merge first.
-        vocabulary: text of a vocabulary file, `SUBWORD COUNT` a line; "" for no limit.
+        codes: text of a codes file, `LEFT RIGHT COUNT` per line, in the order of the merges.
+        vocabulary: text of a vocabulary file, `SUBWORD COUNT` per line; "" for no limit.
 
     Raises:
-        ValueError: for a line of another form, naming its number.
+        ValueError: if a line has another form; names its number.
     """
 
     def __init__(self, codes: str, vocabulary: str = ""):
@@ -32,7 +32,7 @@ class FastBPE:
         self.split = functools.lru_cache(_CACHED_WORDS)(self._split)
 
     def _split(self, word: str) -> tuple[str, ...]:
-        """Returns the subwords of a word without white space."""
+        """Splits a word, which must not contain white space."""
         subwords = self._merge([*word[:-1], word[-1] + _END])
         if self.vocabulary:
             last = len(subwords) - 1
@@ -44,7 +44,7 @@ class FastBPE:
         return (*(part + _CONTINUED for part in subwords[:-1]), subwords[-1].removesuffix(_END))
 
     def _merge(self, subwords: list[str]) -> list[str]:
-        """Joins neighbours, the earliest learned pair first, until no pair is known."""
+        """Merges neighbors, the pair learned first at each step, until no pair is known."""
         while len(subwords) > 1:
             pairs = set(zip(subwords, subwords[1:]))
             best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
@@ -63,7 +63,7 @@ class FastBPE:
         return subwords
 
     def _limit(self, subword: str, final: bool) -> list[str]:
-        """Undoes merges until every part is in the vocabulary or a single character."""
+        """Undoes merges until every part is in the vocabulary or cannot be split."""
         if _written(subword, final) in self.vocabulary or subword not in self._halves:
             return [subword]
         left, right = self._halves[subword]

@@ -1,16 +1,16 @@
-"""Language codes: the one place that checks them and knows their aliases.
+"""Language codes: checks and aliases.
 
-A language is the code the user's corpora write (`en`, `de`, `ceb`, `zh_Hans`). Nothing here
-translates a code silently: aliases and names serve to suggest the code the user meant, and to
-match files whose codes come from other tools.
+A language is the code used in the user's corpora (`en`, `de`, `ceb`, `zh_Hans`). Codes are never
+translated silently: aliases and names serve to suggest the intended code, and to match files whose
+codes come from other tools.
 """
 
 import difflib
 import re
 from collections.abc import Sequence
 
-# ISO 639-1, then ISO 639-3 with other three-letter codes in use (639-2/B, the individual language
-# that stands for a macrolanguage in public test sets), then the English name.
+# ISO 639-1; ISO 639-3 and other three-letter codes in use (639-2/B, the individual language that
+# represents a macrolanguage in public test sets); the English name.
 _ISO_639 = """
 aa aar Afar|ab abk Abkhazian|ae ave Avestan|af afr Afrikaans|ak aka,twi Akan|am amh Amharic
 an arg Aragonese|ar ara,arb Arabic|as asm Assamese|av ava Avaric|ay aym,ayr Aymara
@@ -45,13 +45,13 @@ wa wln Walloon|wo wol Wolof|xh xho Xhosa|yi yid,ydd Yiddish|yo yor Yoruba|za zha
 zh zho,chi,cmn Chinese|zu zul Zulu
 """
 
-# Two or three letters, then subtags after "_" (pt_BR, zh_Hans). "-" separates the two languages of
-# a pair and so cannot be inside a code.
+# Two or three letters, then subtags after "_" (pt_BR, zh_Hans). "-" separates the languages of a
+# pair.
 _CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z0-9]{2,8})*")
 
 
 def _read_table() -> dict[str, str]:
-    """Returns three-letter codes and lower-cased English names, each with its ISO 639-1 code."""
+    """Maps three-letter codes and lower-cased English names to ISO 639-1 codes."""
     aliases = {}
     for entry in _ISO_639.strip().replace("\n", "|").split("|"):
         code, three_letter, name = entry.split(" ")
@@ -64,31 +64,31 @@ _ALIASES = _read_table()
 
 
 def is_code(code: str) -> bool:
-    """Returns whether a string has the shape of a language code: en, ceb, pt_BR."""
+    """Returns whether a string has the form of a language code: en, ceb, pt_BR."""
     return bool(_CODE.fullmatch(code))
 
 
 def to_iso639_1(code: str) -> str:
-    """Returns the ISO 639-1 code of a language code or English name, for looking up aliases.
+    """Returns the ISO 639-1 code of a language code or English name.
 
     Args:
         code: such as "deu", "ger", "de-AT", "deu_Latn", "German".
 
     Returns:
-        The two-letter code ("de"); where the language has none, the code without its subtags.
+        The two-letter code ("de"); for a language without one, the given code without subtags.
     """
     base = re.split("[-_]", code.strip().lower(), maxsplit=1)[0]
     return _ALIASES.get(base, base)
 
 
 def check_languages(codes: Sequence[str]) -> tuple[str, ...]:
-    """Checks a list of languages and returns it as a tuple, as written and in the order given.
+    """Checks a list of languages.
 
     Args:
-        codes: language codes, each once.
+        codes: distinct language codes.
 
     Returns:
-        The same codes.
+        The same codes, as a tuple.
 
     Raises:
         ValueError: if a code is malformed or occurs twice, or two codes mean the same language.
@@ -102,7 +102,7 @@ def check_languages(codes: Sequence[str]) -> tuple[str, ...]:
                 f"languages: {code!r} is not a language code; write two or three small letters "
                 f"(ISO 639), with subtags after '_': en, ceb, pt_BR.{_suggestion(str(code), ())}"
             )
-        # A code with subtags is a variety of its own: pt and pt_BR may stand side by side.
+        # A code with subtags is a separate variety: pt and pt_BR can be used together.
         meaning = to_iso639_1(code) if "_" not in code else code
         if meaning in seen:
             other = seen[meaning]
@@ -116,15 +116,15 @@ def check_known(code: str, known: Sequence[str], where: str) -> str:
     """Returns `code` if it is one of the `known` languages.
 
     Args:
-        code: the language asked for.
-        known: the languages there are.
-        where: what asked for it, the beginning of the error ("--languages", "data.pairs").
+        code: the requested language.
+        known: the available languages.
+        where: source of the request, for the error ("--languages", "data.pairs").
 
     Returns:
         The code, unchanged.
 
     Raises:
-        ValueError: if it is not known; the message lists the known codes and near ones.
+        ValueError: if it is not known; lists the known codes and similar ones.
     """
     if code in known:
         return code
@@ -157,7 +157,7 @@ def parse_pair(pair: str) -> tuple[str, str]:
 
 
 def _suggestion(code: str, known: Sequence[str]) -> str:
-    """Returns " Did you mean 'de'?" for an alias or near spelling of a code, or an empty string."""
+    """Returns " Did you mean 'de'?" for an alias or misspelling of a code, or an empty string."""
     meaning = to_iso639_1(code)
     same = [candidate for candidate in known if to_iso639_1(candidate) == meaning]
     if not known and meaning != code and is_code(meaning):

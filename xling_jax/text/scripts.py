@@ -1,7 +1,6 @@
-"""Writing systems: which script and which alphabet a language is written in.
+"""Scripts and alphabets of languages, for the character filters of cleaning.
 
-Tables for the character filters of `cleaning.py`. Codes are looked up by ISO 639-1 through
-`languages.to_iso639_1`; a language that is not listed is simply not checked.
+Languages are looked up by `languages.to_iso639_1`; an unlisted language is not checked.
 """
 
 import dataclasses
@@ -10,7 +9,7 @@ import re
 
 from xling_jax.text.languages import to_iso639_1
 
-# Character ranges, ready to stand inside the brackets of a regular expression.
+# Character ranges for the brackets of a regular expression.
 _SCRIPTS = {
     "Latin": "A-Za-zªºÀ-ÖØ-öø-ʯʰ-ʸˠ-ˤᴀ-ᶿḀ-ỿⁱⁿₐ-ₜⱠ-ⱿꜢ-ꟿﬀ-ﬆＡ-Ｚａ-ｚ",
     "Arabic": "\u0600-\u06ff\u0750-\u077f\u0870-\u08ff\ufb50-\ufdff\ufe70-\ufefc",
@@ -42,7 +41,7 @@ _SCRIPTS = {
     "Tibetan": "\u0f00-\u0fff",
 }
 
-# Every language here may be written in any of the scripts of its lines.
+# A language may be written in any of the scripts that list it.
 _LANGUAGES = {
     "Latin": "af an ay az br bs ca cs cy da de en eo es et eu fi fo fr fy ga gd gl gn ha hr ht hu "
     "ia id ie ig io is it jv ku kw la lb li lt lv mg mi ms mt nb nl nn no nv ny oc om pl pt qu rm "
@@ -79,7 +78,7 @@ _LANGUAGES = {
 
 _LETTERS_A_TO_Z = "abcdefghijklmnopqrstuvwxyz"
 
-# Lower-case letters of native words and usual loans, beyond a to z where that is understood.
+# Lower-case letters of native words and common loans.
 _ALPHABETS = {
     "cs": _LETTERS_A_TO_Z + "áčďéěíňóřšťúůýž",
     "da": _LETTERS_A_TO_Z + "æøåé",
@@ -99,15 +98,15 @@ _ALPHABETS = {
     "uk": "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя",
 }
 
-# Fewer words than this in Latin letters alone may be a name or a product, in any language.
+# Fewer words than this, all in Latin letters, may be a name or a product in any language.
 _MIN_WORDS_OF_A_SENTENCE = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class ScriptCheck:
-    """Tells whether a text can be in a language at all, by its letters.
+    """Decides by its letters whether a text can be in a language.
 
-    Latin letters count neither way in languages of other scripts: names and code are everywhere.
+    In languages of other scripts Latin letters are ignored: names and code occur everywhere.
 
     Args:
         own: pattern of one letter of the language's scripts.
@@ -120,7 +119,7 @@ class ScriptCheck:
     is_latin: bool
 
     def is_wrong(self, text: str, num_words: int, min_share: float) -> bool:
-        """Whether fewer than `min_share` of the letters are the language's own."""
+        """Whether fewer than `min_share` of the letters belong to the language's scripts."""
         if self.is_latin and text.isascii():
             return False
         if not self.foreign.search(text):
@@ -134,17 +133,17 @@ class ScriptCheck:
 
 @functools.cache
 def script_check(language: str) -> ScriptCheck | None:
-    """Returns the check of a language, None if its script is not known here."""
+    """Returns the check for a language, None if its script is not listed."""
     code = to_iso639_1(language)
     scripts = [script for script, codes in _LANGUAGES.items() if code in codes.split()]
     if not scripts:
         return None
     own = "".join(_SCRIPTS[script] for script in scripts)
-    # [^\W\d_] is any letter; what is added inside the brackets is taken out of it.
+    # [^\W\d_] is any letter; ranges added inside the brackets are excluded.
     foreign = r"[^\W\d_" + own + _SCRIPTS["Latin"] + "]"
     return ScriptCheck(re.compile(f"[{own}]"), re.compile(foreign), "Latin" in scripts)
 
 
 def alphabet(language: str) -> str | None:
-    """Returns the lower-case letters of a language, None if they are not listed here."""
+    """Returns the lower-case letters of a language, None if they are not listed."""
     return _ALPHABETS.get(to_iso639_1(language))

@@ -1,6 +1,6 @@
-"""Where sentences end: a built-in rule, LASER's, and the library sentencex for its languages.
+"""Sentence splitting: a built-in rule, LASER's, and the sentencex library.
 
-The caller always says which of them splits: vectors must not depend on what is installed.
+The caller always chooses the splitter: vectors must not depend on what is installed.
 """
 
 import functools
@@ -8,27 +8,28 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
+from xling_jax.registry import check_choice
+
 # "rule": punctuation; "sentencex": punctuation, abbreviations and quotes of a language; "laser":
 # each "." that stands alone in tokenised text, as LASER splits MLDoc.
 SPLITTERS = ("rule", "sentencex", "laser")
 
-# Quotes and brackets that close behind a sentence.
+# Closing quotes and brackets after a sentence.
 _CLOSING = r"[\"'”’»)\]」』）》】]*"
-# The first group has other uses and counts only before white space; `:` ends Armenian sentences,
-# `;` Greek questions. Full stops of other scripts have no second use.
+# The first group has other uses, too, and counts only before white space; `:` ends Armenian
+# sentences, `;` Greek questions. Full stops of other scripts have no other use.
 _SENTENCE_END = re.compile(
     rf"((?:[.!?…]+|(?<=[\u0531-\u0587]):|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e]){_CLOSING}"
     rf"(?=\s))|[。！？｡؟۔।॥།။៕។։።፧]+{_CLOSING}"
 )
-# The next letter, unless there is more than an opening quote and a dash or two before it.
+# The next letter, if little more than an opening quote and dashes precede it.
 _NEXT_LETTER = re.compile(r"[\W_]{1,8}([^\W_])")
 _WHITE_SPACE_OR_SURROGATE = re.compile(r"\s|[\ud800-\udfff]")
 
 
 def check_splitter(splitter: str) -> None:
     """Raises `ValueError` if a splitter is unknown or not installed."""
-    if splitter not in SPLITTERS:
-        raise ValueError(f"splitter={splitter!r} must be one of {', '.join(SPLITTERS)}")
+    check_choice("splitter", splitter, SPLITTERS)
     if splitter == "sentencex":
         _sentencex()
 
@@ -38,16 +39,16 @@ def split_sentences(text: str, *, splitter: str = "rule", language: str | None =
 
     Args:
         text: any text.
-        splitter: one of `SPLITTERS`. "rule" cuts behind sentence-final punctuation of any script;
-            behind `.!?…` only before white space, and before a small letter only where the text
-            has no capitals. "sentencex" cuts by the rules of a language. "laser" cuts at each "."
-            that is a token of its own, whatever the lines.
-        language: ISO 639-1 code, subtags ignored; "sentencex" needs it. A language it does not
-            know it reads as a related one, in the end as English.
+        splitter: one of `SPLITTERS`. "rule" cuts after sentence-final punctuation of any script;
+            after `.!?…` only before white space, and before a lower-case letter only if the text
+            has no capitals. "sentencex" follows the rules of a language. "laser" cuts at each
+            separate "." token and ignores line breaks.
+        language: ISO 639-1 code, subtags ignored; required by "sentencex", which falls back to
+            related languages and finally to English.
 
     Returns:
-        The sentences without white space around them, none empty; none at all for blank text.
-        Put together they are the text, but for white space.
+        The sentences without surrounding white space, none empty; none for blank text. Together
+        they are the text, except for white space.
 
     Raises:
         ValueError: if the splitter is unknown, not installed or has no language.
@@ -57,12 +58,12 @@ def split_sentences(text: str, *, splitter: str = "rule", language: str | None =
         return _split_by_laser(text)
     lines = text.splitlines()
     if splitter == "rule":
-        # The case of the next letter says nothing where all letters are small.
+        # The case of the next letter means nothing in text without capitals.
         all_small = text.islower()
         pieces = [piece for line in lines for piece in _split_by_rule(line, all_small)]
     else:
         if language is None:
-            raise ValueError(f"splitter={splitter!r} needs a language; give one, or take 'rule'")
+            raise ValueError(f"splitter={splitter!r} needs a language; pass one, or use 'rule'")
         code = re.split("[-_]", language.strip().lower(), maxsplit=1)[0]
         pieces = [piece for line in lines for piece in _split_by_library(line, code)]
     return [stripped for piece in pieces if (stripped := piece.strip())]
@@ -89,8 +90,8 @@ def _split_by_laser(text: str) -> list[str]:
 
 
 def _split_by_library(line: str, code: str) -> list[str]:
-    # sentencex 1.0.32 dies of "point B\u00a0." (white space of several bytes), and UTF-8 has no
-    # surrogates. It keeps every character, so that its lengths cut the line as it is.
+    # sentencex 1.0.32 crashes on "point B\u00a0." (white space of several bytes), and UTF-8 cannot
+    # represent surrogates. Replacing characters one to one keeps the positions of cuts.
     plain = _WHITE_SPACE_OR_SURROGATE.sub(" ", line)
     ends = list(accumulate(map(len, _sentencex()(code, plain)), initial=0))
     return [line[start:end] for start, end in zip(ends, [*ends[1:], None])]
@@ -102,7 +103,7 @@ def _sentencex() -> Callable[[str, str], list[str]]:
         from sentencex import segment
     except ImportError:
         raise ValueError(
-            "splitter='sentencex' needs another package: pip install sentencex; or take 'rule'"
+            "splitter='sentencex' needs another package: pip install sentencex; or use 'rule'"
         ) from None
     return segment
 
@@ -111,7 +112,7 @@ def check_texts(sentences: Sequence[str]) -> list[str]:
     """Returns the sentences as a list.
 
     Raises:
-        ValueError: if given one string, or an item is no string; names the item.
+        ValueError: if it is a single string, or an item is not a string; names the item.
     """
     if isinstance(sentences, str) or not isinstance(sentences, Iterable):
         raise ValueError(f"sentences must be a list of strings, [{sentences!r:.40}] for one")
@@ -129,7 +130,7 @@ def document_sentences(
     """Returns the sentences of a document, [""] if it has none.
 
     Args:
-        document: a text, which is cut, or sentences, which are kept but for blank ones.
+        document: a text to split, or sentences, of which blank ones are dropped.
         splitter: as for `split_sentences`.
         language: as for `split_sentences`.
 

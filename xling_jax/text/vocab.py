@@ -1,26 +1,33 @@
-"""Text to token ids: one SentencePiece model for all languages, and the text it is given.
+"""SentencePiece vocabularies: one for all languages of an encoder, trained here or given.
 
-The room for training, loading and applying a vocabulary. Special tokens have ids here but are never
-put around a sentence here: each model family does that for itself. Encoding, mining and document
-work import this module, so it needs numpy and sentencepiece only.
+Encoding, mining and document alignment import this module, so it needs only NumPy and
+sentencepiece.
 """
+
+from __future__ import annotations
 
 import functools
 import hashlib
 import io
-import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sentencepiece
 
-# Layout -> the special pieces, whose ids are their positions. T-LASER and LASER put them where
-# fairseq's dictionaries do; the lightweight dual encoder has no sentence marks and one MASK;
-# `masked` has both, for objectives that mix the two families.
+from xling_jax.files.whole import write_whole
+from xling_jax.registry import check_choice
+from xling_jax.text.vocabularies import Vocabulary, require_file
+
+SENTENCEPIECE_FILE = "sentencepiece.model"
+
+# Layout -> special pieces; their ids are their positions. T-LASER and LASER use the order of
+# fairseq's dictionaries; the lightweight dual encoder has MASK but no sentence marks; `masked` has
+# all of them, for objectives that mix the two families.
 SPECIALS = {
     "laser": ("<s>", "<pad>", "</s>", "<unk>"),
     "dual": ("<pad>", "<unk>", "<MASK>"),
@@ -29,15 +36,15 @@ SPECIALS = {
 
 MODEL_TYPES = ("bpe", "unigram", "word")
 
-# Unigram training adds floats thread by thread, so the pieces depend on the number of threads.
-# A constant keeps the model the same on every machine.
+# Unigram training sums floats per thread, so the result depends on the number of threads: a
+# constant gives the same model on every machine.
 _TRAINING_THREADS = 8
 
-# SentencePiece skips longer lines. Sentences that reach it are cleaned, so this is only a guard.
+# SentencePiece skips longer lines. Only a guard: training sentences are cleaned before.
 _MAX_SENTENCE_BYTES = 16384
 
-# Control characters that are not white space, soft hyphen, zero-width and directional marks, tags,
-# and lone surrogates, which cannot be written as UTF-8.
+# Control characters other than white space, soft hyphens, zero-width and directional marks, tags,
+# and lone surrogates, which UTF-8 cannot represent.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff]"
@@ -45,27 +52,27 @@ _INVISIBLE = re.compile(
 
 
 def remove_invisible(text: str) -> str:
-    """Removes characters that show nothing and only split words or hide copies.
+    """Removes invisible characters, which only split words or hide duplicates.
 
     Control characters other than white space, zero-width and directional marks, soft hyphens.
-    Choice: the joiners U+200C and U+200D go too; they mostly steer rendering, and corpora write
-    the same word with and without them.
+    Choice: also the joiners U+200C and U+200D. They mostly steer rendering, and corpora write the
+    same word with and without them.
     """
     return text if text.isprintable() else _INVISIBLE.sub("", text)
 
 
 def normalize_text(text: str, lowercase: bool = True) -> str:
-    """Brings text into the one form that is hashed, tokenised and embedded.
+    """Normalizes text before it is hashed, tokenized or embedded.
 
-    Invisible characters out, optional lower case, Unicode NFC, white space (line breaks and tabs
-    included) collapsed to single spaces and stripped. Applying it twice changes nothing.
+    Removes invisible characters, lower-cases, applies Unicode NFC, and collapses white space,
+    including line breaks and tabs, to single spaces. Idempotent.
 
     Args:
         text: any string.
-        lowercase: whether case is dropped, as the published models do.
+        lowercase: lower-case the text, as the published models do.
 
     Returns:
-        The normalised text, possibly empty.
+        The normalized text, possibly empty.
     """
     text = remove_invisible(text)
     if lowercase:
@@ -73,80 +80,77 @@ def normalize_text(text: str, lowercase: bool = True) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-class Vocab:
-    """A SentencePiece model with the preprocessing it expects.
+def load_sentencepiece(content: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
+    """Loads a SentencePiece model.
+
+    Raises:
+        ValueError: if it is not one; `where` names it.
+    """
+    try:
+        if not content:  # an empty message parses, as a model without pieces
+            raise RuntimeError("no bytes")
+        return sentencepiece.SentencePieceProcessor(model_proto=content)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"{where}: not a SentencePiece model ({len(content)} bytes); train one with `xling "
+            "prepare` or use a `.model` file written by spm_train"
+        ) from error
+
+
+class Vocab(Vocabulary):
+    """A SentencePiece model and the preprocessing that it expects.
 
     Args:
-        model: path of a `sentencepiece.model` file, or its bytes.
-        lowercase: whether texts are lower-cased before they are split into pieces.
+        model: path of a `sentencepiece.model` file, or its content.
+        lowercase: lower-case texts before they are split.
 
     Attributes:
-        model_bytes: the serialised model.
-        lowercase: as given.
+        model_bytes: content of the file.
+        unk_id, mask_id: ids of the unknown piece and of the control piece `<MASK>`, None if there
+            is none; see also `Vocabulary`.
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if it is no SentencePiece model.
+        ValueError: if it is not a SentencePiece model.
     """
 
+    FILES = (SENTENCEPIECE_FILE,)
+
     def __init__(self, model: str | os.PathLike[str] | bytes, *, lowercase: bool = True):
-        where = "the given bytes" if isinstance(model, bytes) else os.fspath(model)
-        self.model_bytes = model if isinstance(model, bytes) else Path(model).read_bytes()
+        given = isinstance(model, bytes)
+        self.model_bytes = model if given else Path(model).read_bytes()
+        self.files = {SENTENCEPIECE_FILE: self.model_bytes}
         self.lowercase = bool(lowercase)
-        try:
-            # An empty message parses as a model without pieces and fails only when it is used.
-            if not self.model_bytes:
-                raise RuntimeError("no bytes")
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.model_bytes)
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(
-                f"{where}: not a SentencePiece model ({len(self.model_bytes)} bytes); train one "
-                "with `xling prepare` or give the `.model` file that spm_train wrote"
-            ) from error
+        where = SENTENCEPIECE_FILE if given else os.fspath(model)
+        processor = self._processor = load_sentencepiece(self.model_bytes, where)
+        self.size = processor.get_piece_size()
+        self.bos_id, self.pad_id, self.eos_id, self.unk_id = (
+            None if number < 0 else number  # SentencePiece returns -1 for a missing piece
+            for number in (
+                *(processor.bos_id(), processor.pad_id()),
+                *(processor.eos_id(), processor.unk_id()),
+            )
+        )
+        mask = processor.piece_to_id("<MASK>")
+        self.mask_id = mask if processor.is_control(mask) else None
 
-    def __reduce__(self):
-        """Pickles as bytes, so that worker processes need no file."""
-        return functools.partial(Vocab, lowercase=self.lowercase), (self.model_bytes,)
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], settings: Mapping[str, Any]) -> Vocab:
+        """See `Vocabulary.from_files`."""
+        return cls(require_file(files, SENTENCEPIECE_FILE), **settings)
 
-    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[np.ndarray]:
-        """Normalises texts and splits them into pieces; adds no special tokens.
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See `Vocabulary.settings`."""
+        return {"lowercase": self.lowercase}
 
-        Args:
-            texts: the texts; an empty one gives an empty array.
-            num_threads: SentencePiece threads; -1 for all cores.
-
-        Returns:
-            One [length] int32 array of ids for each text, in order.
-
-        Raises:
-            ValueError: if `texts` is a single string, which would be read letter by letter.
-        """
-        return [np.asarray(row, np.int32) for row in self._split(texts, num_threads)]
-
-    def encode_flat(
-        self, texts: Sequence[str], num_threads: int = -1
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of `encode` in one array, which spares an array a text.
-
-        Args and Raises: as `encode`.
-
-        Returns:
-            ids: [sum of lengths] int32, text after text.
-            lengths: [n] int64.
-        """
-        rows = self._split(texts, num_threads)
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        ids = itertools.chain.from_iterable(rows)
-        return np.fromiter(ids, np.int32, int(lengths.sum())), lengths
-
-    def _split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
-        if isinstance(texts, str):
-            raise ValueError("texts must be a sequence of strings; found one string, wrap it: [s]")
+    def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
+        """See `Vocabulary.split`; texts are normalized by `normalize_text`."""
         normalized = [normalize_text(text, self.lowercase) for text in texts]
         return self._processor.encode(normalized, out_type=int, num_threads=num_threads)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Joins the pieces of [length] ids back into text; specials come out as nothing.
+        """Joins the pieces of [length] ids into text; special tokens are dropped.
 
         Raises:
             ValueError: if an id is outside the vocabulary.
@@ -159,62 +163,22 @@ class Vocab:
             )
         return self._processor.decode(ids.tolist())
 
-    @property
-    def size(self) -> int:
-        """Number of pieces, specials included, hardware padding not."""
-        return self._processor.get_piece_size()
-
-    @property
-    def pad_id(self) -> int | None:
-        """Id of the padding piece, None if the model has none."""
-        return _present(self._processor.pad_id())
-
-    @property
-    def bos_id(self) -> int | None:
-        """Id of the begin-of-sentence piece, None if the model has none."""
-        return _present(self._processor.bos_id())
-
-    @property
-    def eos_id(self) -> int | None:
-        """Id of the end-of-sentence piece, None if the model has none."""
-        return _present(self._processor.eos_id())
-
-    @property
-    def unk_id(self) -> int:
-        """Id of the unknown piece."""
-        return self._processor.unk_id()
-
-    @property
-    def mask_id(self) -> int | None:
-        """Id of the control piece `<MASK>`, None if the model has none."""
-        mask = self._processor.piece_to_id("<MASK>")
-        return mask if self._processor.is_control(mask) else None
-
     def pieces(self) -> list[str]:
         """Returns all pieces in the order of their ids."""
         return [self._processor.id_to_piece(i) for i in range(self.size)]
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hex digest of the model's bytes and of the preprocessing: equal means equal ids."""
+        """Hex digest of the model and its preprocessing: equal fingerprints mean equal ids."""
         digest = hashlib.sha256(self.model_bytes)
         digest.update(f"lowercase={self.lowercase}".encode())
         return digest.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to a file, whole or not at all."""
+        """Writes the model to a file, whole or not at all; creates its directory."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.tmp")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(self.model_bytes)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        write_whole(path, self.model_bytes)
 
 
 def train_vocab(
@@ -232,18 +196,18 @@ def train_vocab(
     """Trains a SentencePiece model; the same sentences in the same order give the same bytes.
 
     Args:
-        sentences: training text, normalised here; SentencePiece holds all of it in memory.
+        sentences: training text, normalized here; SentencePiece holds all of it in memory.
         path: file to write the model to; None writes nothing.
-        size: number of pieces, specials included.
+        size: number of pieces, special tokens included.
         layout: key of `SPECIALS`; fixes the ids of the special tokens.
-        model_type: `bpe` as T-LASER, `unigram`, or `word`: the most frequent words between white
-            space, as the similarity-loss model. With `word` a run of other words becomes one
-            `unk_id`, whatever their letters, and punctuation belongs to the word it touches: "dog"
-            and "dog." are two words. Text of a script without spaces is nearly all unknown.
-        character_coverage: share of the text's characters that get a piece of their own.
-        lowercase: whether the text is lower-cased, here and at every later use.
-        seed: of SentencePiece's own random numbers.
-        num_threads: part of the result for `unigram`, so not the number of cores by default.
+        model_type: `bpe` as in T-LASER, `unigram`, or `word`: the most frequent words separated by
+            white space, as in the similarity-loss model. With `word`, a run of other words becomes
+            one `unk_id`, and punctuation belongs to the word that it touches: "dog" and "dog." are
+            different words. Text in a script without spaces is almost all unknown.
+        character_coverage: share of the text's characters that get their own piece.
+        lowercase: lower-case the text, here and whenever the vocabulary is used.
+        seed: of SentencePiece's random numbers.
+        num_threads: affects the result of `unigram`, hence not the number of cores by default.
 
     Returns:
         The trained vocabulary.
@@ -253,10 +217,7 @@ def train_vocab(
             fill or that is below its number of characters.
         OSError: if `path` cannot be written.
     """
-    if model_type not in MODEL_TYPES:
-        raise ValueError(
-            f"vocab.model_type must be one of {', '.join(MODEL_TYPES)}; found {model_type!r}"
-        )
+    check_choice("vocab.model_type", model_type, MODEL_TYPES)
     normalized = _SentenceSource(sentences, lowercase)
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed & 0xFFFFFFFF)
@@ -287,14 +248,15 @@ def check_layout(vocab: Vocab, layout: str, where: str) -> None:
     """Checks that a vocabulary has a layout's special tokens at their ids.
 
     Args:
-        vocab: the vocabulary, often one the user brought.
+        vocab: often supplied by the user.
         layout: key of `SPECIALS`.
-        where: what to call the vocabulary in the message.
+        where: name of the vocabulary, for the message.
 
     Raises:
         ValueError: if a special token is missing or has another id.
     """
-    wanted = _layout(layout)
+    check_choice("layout", layout, SPECIALS)
+    wanted = SPECIALS[layout]
     ids = {
         "<s>": vocab.bos_id,
         "<pad>": vocab.pad_id,
@@ -307,38 +269,28 @@ def check_layout(vocab: Vocab, layout: str, where: str) -> None:
         ids = ", ".join(f"{p}={'none' if i is None else i}" for p, i in zip(wanted, found))
         raise ValueError(
             f"{where}: the layout {layout!r} needs {' '.join(wanted)} as ids 0 to "
-            f"{len(wanted) - 1}; found {ids}; train it with those ids or leave vocab.model empty"
+            f"{len(wanted) - 1}; found {ids}; train it with these ids or leave vocab.model empty"
         )
 
 
-def _present(special_id: int) -> int | None:
-    """SentencePiece says -1 for a special token that a model does not have."""
-    return None if special_id < 0 else special_id
-
-
-def _layout(layout: str) -> tuple[str, ...]:
-    if layout not in SPECIALS:
-        raise ValueError(f"layout must be one of {', '.join(SPECIALS)}; found {layout!r}")
-    return SPECIALS[layout]
-
-
-def _special_arguments(layout: str) -> dict:
-    """SentencePiece arguments that give a layout's special pieces their ids."""
-    ids = {piece: i for i, piece in enumerate(_layout(layout))}
+def _special_arguments(layout: str) -> dict[str, Any]:
+    """Arguments of SentencePiece that give the special pieces of a layout their ids."""
+    check_choice("layout", layout, SPECIALS)
+    ids = {piece: i for i, piece in enumerate(SPECIALS[layout])}
     return {
         "bos_id": ids.get("<s>", -1),
         "pad_id": ids["<pad>"],
         "eos_id": ids.get("</s>", -1),
         "unk_id": ids["<unk>"],
-        # Control symbols take the first free ids, and are never produced from text.
+        # Control symbols take the first free ids and are never produced from text.
         "control_symbols": ["<MASK>"] if "<MASK>" in ids else [],
     }
 
 
 class _SentenceSource:
-    """Normalised non-empty sentences; keeps their number and the error that ended them.
+    """Yields normalized nonempty sentences; keeps their number and the error that ended them.
 
-    SentencePiece turns an exception of its input into a RuntimeError with a C++ file name.
+    SentencePiece turns an exception in its input into a RuntimeError with a C++ file name.
     """
 
     def __init__(self, sentences: Iterable[str], lowercase: bool):
@@ -359,7 +311,7 @@ class _SentenceSource:
 
 
 def _explain(message: str, size: int, num_sentences: int) -> str:
-    """Turns SentencePiece's training errors into the config key and the way out."""
+    """Translates SentencePiece's training errors to the config key and the way out."""
     if num_sentences == 0 or "sentences_.empty()" in message:
         return "vocab: no text to train SentencePiece on; are all corpora empty after cleaning?"
     limit = re.search(r"value <= (\d+)", message)

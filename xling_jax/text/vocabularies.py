@@ -1,71 +1,184 @@
-"""The vocabularies a model directory may hold: their files, and what its config records of them."""
+"""Vocabularies of encoders: text to token ids, and their files in a model directory.
 
-import dataclasses
-from collections.abc import Mapping
+A new kind is a file with a subclass of `Vocabulary` and one line in `VOCABULARIES`.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from xling_jax.text import huggingface_vocab, laser_vocab
-from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
-from xling_jax.text.laser_text import LaserText
-from xling_jax.text.laser_vocab import LaserVocab
-from xling_jax.text.vocab import Vocab
+import numpy as np
 
-AnyVocab = Vocab | LaserVocab | HuggingFaceVocab
+from xling_jax.registry import Registry
 
-# A config that names no tokenizer means SentencePiece with `data.vocab.normalize_text`. The others:
-# name -> files, settings, vocabulary.
-_TOKENIZERS = {
-    "huggingface": (huggingface_vocab.FILES, HuggingFaceText, HuggingFaceVocab),
-    "laser": (laser_vocab.FILES, LaserText, LaserVocab),
-}
+# The names are those of `preprocessing.tokenizer` in config.json.
+VOCABULARIES = Registry(
+    "tokenizer",
+    sentencepiece="xling_jax.text.vocab:Vocab",
+    laser="xling_jax.text.laser_vocab:LaserVocab",
+    huggingface="xling_jax.text.huggingface_vocab:HuggingFaceVocab",
+)
 
 
-def preprocessing(vocab: AnyVocab) -> dict[str, Any]:
-    """Returns what `config.json` records: what is done to text, and by which tokenizer."""
-    for name, (_, _, kind) in _TOKENIZERS.items():
-        if isinstance(vocab, kind):
-            return {"tokenizer": name, **dataclasses.asdict(vocab.text)}
-    return {"lowercase": vocab.lowercase}
+class Vocabulary(abc.ABC):
+    """Splits text into tokens as an encoder was trained with, preprocessing included.
+
+    Special tokens have ids here; the encoder adds them to a sentence.
+
+    Attributes:
+        FILES: names of the files that it may consist of.
+        files: content of its files by name; equal files and settings give equal ids.
+        size: number of ids, special tokens included.
+        bos_id, eos_id, pad_id: ids of special tokens, None if there are none.
+        lowercase: whether text is lower-cased; None if the tokenizer decides.
+    """
+
+    FILES: ClassVar[tuple[str, ...]]
+    files: dict[str, bytes]
+    size: int
+    bos_id: int | None
+    eos_id: int | None
+    pad_id: int | None
+    lowercase: bool | None
+
+    @classmethod
+    @abc.abstractmethod
+    def from_files(cls, files: Mapping[str, bytes], settings: Mapping[str, Any]) -> Vocabulary:
+        """Makes a vocabulary from `files` and from `settings` as recorded.
+
+        Raises:
+            ValueError, TypeError: if a file is missing or broken, or a setting is unknown.
+        """
+
+    @property
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The preprocessing as JSON values, recorded in config.json."""
+
+    @abc.abstractmethod
+    def split(self, texts: Sequence[str], num_threads: int) -> Sequence[Sequence[int]]:
+        """Preprocesses texts and splits them into ids, without special tokens around them."""
+
+    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[np.ndarray]:
+        """Preprocesses texts and splits them into tokens; adds no special tokens.
+
+        Args:
+            texts: the texts.
+            num_threads: threads of SentencePiece; -1 for all cores.
+
+        Returns:
+            One [length] int32 array of ids per text.
+
+        Raises:
+            ValueError: if `texts` is a single string, which would be read character by character.
+        """
+        return [np.asarray(row, np.int32) for row in self._split(texts, num_threads)]
+
+    def encode_flat(
+        self, texts: Sequence[str], num_threads: int = -1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `encode`, in one array: ids [sum of lengths] int32, and lengths [n] int64."""
+        rows = self._split(texts, num_threads)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        ids = itertools.chain.from_iterable(rows)
+        return np.fromiter(ids, np.int32, int(lengths.sum())), lengths
+
+    def _split(self, texts: Sequence[str], num_threads: int) -> Sequence[Sequence[int]]:
+        if isinstance(texts, str):
+            raise ValueError("texts must be a sequence of strings; found one string, wrap it: [s]")
+        return self.split(texts, num_threads)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hex digest of files and settings: equal fingerprints mean equal ids."""
+        digest = hashlib.sha256(json.dumps(self.settings).encode())
+        for name, content in self.files.items():
+            digest.update(f"{name} {len(content)}".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    def __reduce__(self):
+        """Pickles files and settings, for worker processes."""
+        return type(self).from_files, (self.files, self.settings)
 
 
-def write_vocab(vocab: AnyVocab, directory: Path) -> None:
-    """Writes the files of a vocabulary into a directory."""
-    if isinstance(vocab, Vocab):
-        vocab.save(directory / laser_vocab.SENTENCEPIECE_FILE)
-        return
-    for name, content in vocab.files.items():
-        (directory / name).write_bytes(content)
+def record(vocab: Vocabulary) -> dict[str, Any]:
+    """Returns the `preprocessing` of config.json; without a tokenizer it means SentencePiece."""
+    (kind,) = (name for name in VOCABULARIES if VOCABULARIES[name] is type(vocab))
+    return ({} if kind == "sentencepiece" else {"tokenizer": kind}) | vocab.settings
 
 
-def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> AnyVocab:
+def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> Vocabulary:
     """Reads the vocabulary of a model directory.
 
     Args:
-        directory: where its files are.
-        recorded: the `preprocessing` of `config.json`.
+        directory: with its files.
+        recorded: the `preprocessing` of config.json.
 
     Raises:
         ValueError: if the tokenizer or one of its settings is unknown, or a file is missing or
             broken.
-        ImportError: without `tokenizers` for a published tokenizer.
+        ImportError: if a tokenizer needs a library that is not installed.
     """
     settings = dict(recorded)
-    tokenizer = settings.pop("tokenizer", None)
-    if tokenizer is None:
-        path = directory / laser_vocab.SENTENCEPIECE_FILE
-        if not path.is_file():
-            raise ValueError(f"{directory}: a model directory holds {path.name}; it is missing")
-        return Vocab(path, lowercase=settings.get("lowercase", True))
-    if tokenizer not in _TOKENIZERS:
-        raise ValueError(
-            f"{directory}: tokenizer must be one of {', '.join(_TOKENIZERS)} or absent; "
-            f"found {tokenizer!r}"
-        )
-    names, text, kind = _TOKENIZERS[tokenizer]
-    paths = [directory / name for name in names]
-    files = {path.name: path.read_bytes() for path in paths if path.is_file()}
     try:
-        return kind(files, text(**settings))
+        kind = VOCABULARIES[settings.pop("tokenizer", "sentencepiece")]
+        paths = [directory / name for name in kind.FILES]
+        files = {path.name: path.read_bytes() for path in paths if path.is_file()}
+        return kind.from_files(files, settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{directory}: {error}") from error
+
+
+def write_vocab(vocab: Vocabulary, directory: Path) -> None:
+    """Writes the files of a vocabulary into a directory."""
+    for name, content in vocab.files.items():
+        (directory / name).write_bytes(content)
+
+
+def require_file(files: Mapping[str, bytes], name: str) -> bytes:
+    """Returns the content of a file.
+
+    Raises:
+        ValueError: if it is missing.
+    """
+    if name not in files:
+        raise ValueError(f"{name} is missing; it is part of the vocabulary")
+    return files[name]
+
+
+def decode_file(files: Mapping[str, bytes], name: str) -> str:
+    """Returns the text of a file.
+
+    Raises:
+        ValueError: if it is missing or not UTF-8.
+    """
+    try:
+        return require_file(files, name).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: not UTF-8 text: {error}") from error
+
+
+def read_dictionary(files: Mapping[str, bytes], name: str) -> dict[str, int]:
+    """Returns a JSON file that maps pieces to ids.
+
+    Raises:
+        ValueError: if it is missing or anything else.
+    """
+    content = require_file(files, name)
+    try:
+        dictionary = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"{name}: not valid JSON: {error}") from error
+    if not isinstance(dictionary, dict) or not all(
+        type(number) is int and number >= 0 for number in dictionary.values()
+    ):
+        raise ValueError(f"{name}: must map each piece to its id")
+    return dictionary

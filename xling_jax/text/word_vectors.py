@@ -1,7 +1,7 @@
-"""Word vectors from a text file, as the first token embeddings of a vocabulary.
+"""Word vectors from a text file, as initial token embeddings of a vocabulary.
 
 The similarity-loss model (Yu, Li and Oguz 2018) starts from multiCCA vectors, one file for all
-languages. Read here, once, into an array; putting it into a model is the business of `train`.
+languages.
 """
 
 import logging
@@ -11,33 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xling_jax.files.lines import (
-    BROKEN_UTF8,
-    LINE_TOO_LONG,
-    MAX_LINE_BYTES,
-    NUL_BYTE,
-    BrokenLine,
-    read_line_blocks,
-)
+from xling_jax.files.lines import iterate_lines
 from xling_jax.text import languages as languages_lib
 from xling_jax.text.vocab import normalize_text
 
 _logger = logging.getLogger(__name__)
 
-_WORD_START = "▁"  # SentencePiece's mark for the white space before a word.
-
-_PROBLEMS = {
-    BROKEN_UTF8: "vectors must be text in UTF-8; found other bytes; convert a binary file to text",
-    NUL_BYTE: "vectors must be text; found a NUL byte; convert a binary file to text",
-    LINE_TOO_LONG: f"a line must be below {MAX_LINE_BYTES:,} bytes; is it a file of word vectors?",
-}
-
-_MAX_LANGUAGES_NAMED = 20  # Of those the file has, in messages.
-_LARGEST = float(np.finfo(np.float32).max)  # Neither infinity nor NaN is at most that.
+_WORD_START = "▁"  # how SentencePiece marks the white space before a word
+_MAX_LANGUAGES_NAMED = 20  # of those in the file, in messages
+_LARGEST = float(np.finfo(np.float32).max)  # infinity and NaN are not at most this
 
 
 class _Vector(NamedTuple):
-    """A line of the file: where it stands, its word, and its numbers, not looked at yet."""
+    """A line of the file: its place, its word, and its numbers, not yet parsed."""
 
     where: str
     word: str
@@ -49,27 +35,27 @@ def read_word_vectors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Reads the vectors of the pieces that are whole words, such as `▁dog`.
 
-    A line is `WORD NUMBER NUMBER …`, WORD being `LANGUAGE:word` or `word`; a first line
-    `COUNT WIDTH` is allowed. The file is streamed: memory depends on the vocabulary alone, and only
+    A line is `WORD NUMBER NUMBER …`, where WORD is `LANGUAGE:word` or `word`; a first line
+    `COUNT WIDTH` is allowed. The file is streamed: memory depends on the vocabulary only, and only
     the numbers of its words are parsed.
 
-    Choice: a word of several languages gets the mean of their vectors, plain lines counting as one
-    more language. Within a language the first line of a word is taken: case variants follow one
-    another by frequency in such files.
+    Choice: a word of several languages gets the mean of their vectors, with unmarked lines as one
+    more language. Within a language the first line of a word counts: case variants are ordered by
+    frequency in such files.
 
     Args:
         path: the file; `.gz`, `.xz`, `.zst` and `.bz2` are decompressed.
         pieces: all pieces of a vocabulary in the order of their ids.
-        languages: codes whose words are taken; lines of other languages are passed over.
+        languages: codes of the languages to read; lines of others are skipped.
         width: size of a vector.
-        lowercase: whether the vocabulary is lower-cased; then the words of the file are, too.
+        lowercase: lower-case the words of the file, as the vocabulary does.
 
     Returns:
-        [vocab, width] float32, zero where there is no vector; [vocab] bool, where there is one.
+        [vocab, width] float32, zero for pieces without a vector; [vocab] bool, which have one.
 
     Raises:
-        ValueError: if a line is no vector of `width` numbers or not UTF-8 (names the line), or the
-            file is empty or has no piece at all.
+        ValueError: if a line is not a vector of `width` numbers or not UTF-8 (names the line), or
+            the file has no vectors, or none for any piece.
         OSError: if the file cannot be read.
     """
     languages = languages_lib.check_languages(languages)
@@ -77,7 +63,7 @@ def read_word_vectors(
     columns = {language: i for i, language in enumerate([*languages, None])}
     sums = np.zeros((len(pieces), width), np.float32)
     seen = np.zeros((len(pieces), len(columns)), bool)
-    marks: dict[str, None] = {}  # Languages of the file, in its order.
+    marks: dict[str, None] = {}  # languages of the file, in order
     num_vectors = 0
     for vector in _read_vectors(path, width):
         num_vectors += 1
@@ -92,17 +78,17 @@ def read_word_vectors(
             seen[row, column] = True
             sums[row] += _parse_numbers(vector, width)
     if not num_vectors:
-        raise ValueError(f"{path}: holds no vectors; is it the right file?")
+        raise ValueError(f"{path}: no vectors found; is it the right file?")
     counts = seen.sum(axis=1)
     if not counts.any():
         raise ValueError(
-            f"{path}: none of the {len(ids)} whole words of the vocabulary has a vector; the "
-            f"config's languages are {', '.join(languages)}, those of the file "
-            f"{', '.join(marks) or 'not marked'}; give vectors of these languages, and a "
-            f"vocabulary of words (vocab.model_type='word', vocab.lowercase as in the file)"
+            f"{path}: none of the {len(ids)} whole words of the vocabulary has a vector; languages "
+            f"are {', '.join(languages)} in the config and {', '.join(marks) or 'not marked'} in "
+            f"the file; use vectors of these languages, and a vocabulary of words "
+            f"(vocab.model_type='word', vocab.lowercase as in the file)"
         )
     without = [code for code in languages if not seen[:, columns[code]].any()]
-    if 0 < len(without) < len(languages):  # None has any in a file without marks.
+    if 0 < len(without) < len(languages):  # in an unmarked file, no language has any
         _logger.warning("%s: no vectors for %s", path, ", ".join(without))
     found = counts > 0
     sums[found] /= counts[found, None]
@@ -110,14 +96,14 @@ def read_word_vectors(
 
 
 def coverage(pieces: Sequence[str], found: np.ndarray) -> dict[str, float]:
-    """Tells how much of a vocabulary has a vector.
+    """Measures how much of a vocabulary has a vector.
 
     Args:
         pieces: all pieces in the order of their ids.
         found: [vocab] bool, from `read_word_vectors`.
 
     Returns:
-        `pieces`, the share of all pieces, and `words`, of those that are whole words; in [0, 1].
+        `pieces`, the share of all pieces, and `words`, the share of whole words; in [0, 1].
     """
     num_words = sum(map(_is_word, pieces))
     num_found = int(np.count_nonzero(found))
@@ -129,7 +115,7 @@ def _is_word(piece: str) -> bool:
 
 
 def _split_word(marked: str) -> tuple[str | None, str]:
-    """Splits `en:dog`; a word without a mark, or with a colon of its own, has no language."""
+    """Splits `en:dog`; an unmarked word, or another one with a colon, has no language."""
     language, colon, word = marked.partition(":")
     if colon and word and languages_lib.is_code(language):
         return language, word
@@ -137,13 +123,10 @@ def _split_word(marked: str) -> tuple[str | None, str]:
 
 
 def _read_vectors(path: str, width: int) -> Iterator[_Vector]:
-    """Yields the vectors of a file; each has `width` fields behind its word."""
-    lines = (line for block in read_line_blocks(path) for line in block)
-    for number, line in enumerate(lines, 1):
+    """Yields the vectors of a file; each has `width` fields after its word."""
+    for number, line in enumerate(iterate_lines(path), 1):
         where = f"{path}:{number}"
-        if isinstance(line, BrokenLine):
-            raise ValueError(f"{where}: {_PROBLEMS[line.problem]}")
-        # Not split(): words may hold white space that is not ASCII.
+        # Not split(): words may contain white space that is not ASCII.
         line = line.replace("\t", " ").strip(" ")
         if "  " in line:
             line = re.sub("  +", " ", line)
@@ -155,7 +138,7 @@ def _read_vectors(path: str, width: int) -> Iterator[_Vector]:
             continue
         found = numbers.count(" ") + 1 if numbers else 0
         if found > width and not _is_number(line.rsplit(" ", width)[0].rsplit(" ", 1)[-1]):
-            continue  # A phrase, which is no piece; public files have a few.
+            continue  # a phrase, not a word; public files have a few
         _check_width(found, width, where)
         yield _Vector(where, word, numbers)
 
@@ -163,16 +146,16 @@ def _read_vectors(path: str, width: int) -> Iterator[_Vector]:
 def _check_width(found: int, width: int, where: str) -> None:
     if found != width:
         raise ValueError(
-            f"{where}: encoder.embedding_width={width} must be the number of values of each "
-            f"vector; found {found}; set it to that of the file, or mend the line"
+            f"{where}: must hold encoder.embedding_width={width} values; found {found}; set it to "
+            "the size of the file's vectors, or fix the line"
         )
 
 
 def _parse_numbers(vector: _Vector, width: int) -> np.ndarray:
-    """[width] float32 of a line.
+    """Parses the numbers of a line, [width] float32.
 
     Raises:
-        ValueError: if a field is no number; names the line and the field.
+        ValueError: if a field is not a number; names the line and the field.
     """
     fields = vector.numbers.split(" ")
     try:
@@ -183,7 +166,7 @@ def _parse_numbers(vector: _Vector, width: int) -> np.ndarray:
         wrong = next(field for field in fields if not _is_number(field))
         raise ValueError(
             f"{vector.where}: the {width} values of {vector.word!r} must be numbers; "
-            f"found {wrong!r}; mend or remove the line"
+            f"found {wrong!r}; fix or remove the line"
         )
     return values.astype(np.float32)
 

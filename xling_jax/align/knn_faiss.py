@@ -1,0 +1,64 @@
+"""Exact neighbors by flat faiss indexes; see `knn.top_k`."""
+
+from typing import Any
+
+import numpy as np
+
+from xling_jax.align.backends import Report
+from xling_jax.align.rows import AnyRows, finite_block
+
+
+def top_k(
+    queries: AnyRows,
+    keys: AnyRows,
+    k: int,
+    *,
+    memory_mb: float,
+    report: Report | None = None,
+    devices: Any = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the k best keys of every query: one index per block of keys, results merged.
+
+    Args:
+        queries: [n, dim], checked.
+        keys: [m, dim], checked; m at least 1.
+        k: at least 1.
+        memory_mb: bound on the working memory, in MiB.
+        report: called with the number of queries done, in proportion, and the total.
+        devices: ignored.
+
+    Returns:
+        Scores [n, min(k, m)] float32 and indices int64.
+
+    Raises:
+        ImportError: if faiss is not installed.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError(
+            "backend='faiss' needs faiss: pip install faiss-cpu; 'numpy' finds the same neighbors"
+        ) from error
+    (n, dim), m = queries.shape, len(keys)
+    k = min(k, m)
+    # The index copies a block; a quarter of the memory each for it, its original and the queries.
+    block_rows = max(1, int(memory_mb * 2**20 / 4 // (5 * dim)))
+    scores = np.full((n, k), -np.inf, np.float32)
+    indices = np.full((n, k), -1, np.int64)
+    for first in range(0, m, block_rows):
+        index = faiss.IndexFlatIP(dim)
+        block = finite_block(keys, slice(first, first + block_rows), "keys")
+        index.add(np.ascontiguousarray(block))
+        for start in range(0, n, block_rows):
+            rows = slice(start, start + block_rows)
+            block = np.ascontiguousarray(finite_block(queries, rows, "queries"))
+            found, places = index.search(block, min(k, index.ntotal))
+            found = np.hstack([scores[rows], found])
+            places = np.hstack([indices[rows], places + first])
+            order = np.lexsort((places, -found), axis=1)[:, :k]
+            scores[rows] = np.take_along_axis(found, order, axis=1)
+            indices[rows] = np.take_along_axis(places, order, axis=1)
+            if report is not None:
+                done = first * n + index.ntotal * (start + len(block))
+                report(done // m, n)
+    return scores, indices

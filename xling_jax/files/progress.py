@@ -1,0 +1,98 @@
+"""Progress with rate and time left: a bar on a terminal, log lines elsewhere."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_logger = logging.getLogger(__name__)
+
+_LOG_INTERVAL_S = 30.0
+
+
+class Progress:
+    """Shows how far a piece of work is. Call it with the number of units done.
+
+    Rates start after the first call: until then programs compile and files open.
+
+    Args:
+        what: the work, such as "embed".
+        total: number of units, if known.
+        unit: what is counted, in the singular.
+        show: True for a bar, False for nothing; by default a bar where stderr is a terminal, and a
+            log line every 30 s elsewhere.
+    """
+
+    def __init__(
+        self, what: str, total: int | None = None, unit: str = "step", show: bool | None = None
+    ):
+        # Imported here: the library loads without it, and few need a bar.
+        from tqdm import tqdm
+
+        self._what, self._total, self._unit = what, total, unit
+        has_bar = sys.stderr.isatty() if show is None else show
+        self._logs = show is None and not has_bar
+        self._bar = tqdm(total=total, desc=what, unit=unit, leave=False, disable=not has_bar)
+        self._first: tuple[float, int] | None = None
+        self._logged = time.monotonic()
+        self.done = 0
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Shows that `done` units are done, of `total` if that was not known before."""
+        self.done, self._total = done, total or self._total
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now, done
+            self._start_bar(done)
+        if self._logs and now - self._logged >= _LOG_INTERVAL_S:
+            self._logged = now
+            self._log(now)
+        if not self._bar.disable:
+            self._bar.total = self._total
+            self._bar.update(done - self._bar.n)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def _start_bar(self, done: int) -> None:
+        if not self._bar.disable:
+            self._bar.n = self._bar.initial = self._bar.last_print_n = done
+            self._bar.start_t = self._bar.last_print_t = time.time()
+            self._bar.refresh()
+
+    def _log(self, now: float) -> None:
+        started, done_then = self._first
+        of_total = f" of {self._total}" if self._total else ""
+        text = f"{self._what}: {self.done}{of_total} {self._unit}s"
+        if self.done > done_then and now > started:
+            rate = (self.done - done_then) / (now - started)
+            text += f", {rate:,.{0 if rate >= 100 else 2}f}/s"
+            if self._total:
+                text += f", {(self._total - self.done) / rate:.0f} s left"
+        _logger.info("%s", text)
+
+
+def track(
+    items: Iterable[Any],
+    what: str,
+    total: int | None = None,
+    unit: str = "step",
+    size: Callable[[Any], int] = lambda item: 1,
+) -> Iterator[Any]:
+    """Yields items and shows how many have been used.
+
+    Args:
+        items: the items.
+        what: see `Progress`.
+        total: see `Progress`.
+        unit: see `Progress`.
+        size: units of an item, such as `len` for chunks.
+    """
+    with Progress(what, total, unit) as progress:
+        for item in items:
+            yield item
+            progress(progress.done + size(item))
