@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from xling_jax.encode.documents import document_encoder
-from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.classification_data import (
     ClassificationData,
     LabelledText,
@@ -37,6 +36,7 @@ from xling_jax.eval.classifiers import (
 )
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
+from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice
 

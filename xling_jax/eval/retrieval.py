@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn, margin
-from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
 from xling_jax.eval.retrieval_data import (
     RetrievalData,
@@ -26,6 +25,7 @@ from xling_jax.eval.retrieval_data import (
     vector_files,
 )
 from xling_jax.eval.tasks import Task
+from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.classification_data import (
     ClassificationData,
     list_languages,
     load_classification_data,
 )
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData, load_retrieval_data
+from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.report.pictures import PROJECTIONS, project
 
 _logger = logging.getLogger(__name__)
