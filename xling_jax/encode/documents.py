@@ -100,9 +100,8 @@ def document_encoder(
         row_of = {text: row for row, text in enumerate(texts)}
         vectors = np.asarray(encode(list(texts)), np.float32)
         if len(vectors) != len(texts):
-            raise ValueError(
-                f"encode must return one row per text; got {len(vectors)} rows for {len(texts)} texts"
-            )
+            counts = f"{len(vectors)} rows for {len(texts)} texts"
+            raise ValueError(f"encode must return one row per text; got {counts}")
         rows = [row_of[text] for text in chain.from_iterable(inputs)]
         return pool_vectors(vectors[rows], [*map(len, inputs)], pooling)
 
