@@ -49,7 +49,7 @@ def test_types_follow_from_the_fields(tmp_path):
 def test_a_config_gives_what_the_command_line_does_not():
     config = {"k": 9, "ks": (2,), "flag": True, "rate": None, "unknown": 1}
     assert settings("--k", "3", config=config) == Settings(k=3, ks=(2,), flag=True)
-    with pytest.raises(OptionError, match="--config: --names: must be one of x, y; got 'z'"):
+    with pytest.raises(OptionError, match="--config: --names: --names='z' must be one of x, y"):
         settings(config={"names": ("z",)})
 
 
@@ -60,7 +60,7 @@ def test_a_config_gives_what_the_command_line_does_not():
         (["--ks", "1,-2"], "must be positive; got '-2'"),
         (["--ks", "1,x"], "must be a whole number; got 'x'"),
         (["--rate", "x"], "must be a number; got 'x'"),
-        (["--names", "x,z"], "must be one of x, y; got 'z'"),
+        (["--names", "x,z"], "--names='z' must be one of x, y"),
         (["--names", ","], "must have at least one value"),
         (["--name", "c"], "must be one of a, b; got 'c'"),
     ],

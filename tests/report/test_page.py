@@ -12,7 +12,7 @@ import pytest
 import xling_jax
 from xling_jax.cli import main
 from xling_jax.eval.classification_data import ClassificationData, LabelledText
-from xling_jax.eval.retrieval import measure_retrieval
+from xling_jax.eval.retrieval import Retrieval
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 from xling_jax.eval.tasks import TASKS
 from xling_jax.report import charts as report_charts
@@ -250,7 +250,8 @@ def test_a_copy_of_the_translation_is_no_error():
 def test_errors_agree_with_the_measured_p_at_1():
     data = parallel(rows=30)
     found = report_vectors.worst_errors(encode, data)
-    expected = measure_retrieval(encode, data).mean("p_at_1")
+    matrix = Retrieval().measure(types.SimpleNamespace(encode=encode), data)["toy"]
+    expected = matrix.mean("p_at_1")
     assert 1 - found.num_errors / found.num_queries == pytest.approx(expected)
     assert 0 < expected < 1
 

@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     for one in data:
-        logger.info("%s: %s", one.name, one.size)
+        logger.info("measuring %s", one.name)
         outcomes |= task.measure(encoder, one, output)
     if getattr(args, "pictures", False):
         from xling_jax.report.pictures import draw
