@@ -20,12 +20,18 @@ setup(
     packages=[*find_packages(include=["xling_jax", "xling_jax.*"]), "xling_jax.configs"],
     package_dir={"xling_jax.configs": "configs"},
     package_data={
-        "xling_jax": ["py.typed", "report/report.css", "report/report.js"],
+        "xling_jax": [
+            "py.typed",
+            "report/page.html.jinja",
+            "report/report.css",
+            "report/report.js",
+        ],
         "xling_jax.configs": ["quickstart_wheels.txt"],
     },
     install_requires=[
         "absl-py",
         "flax>=0.12",
+        "jinja2",
         "jax>=0.10",  # never pinned: Colab and TPU images bring their own
         "matplotlib",
         "ml-collections>=1.0",

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from xling_jax.registry import did_you_mean
+from xling_jax.registry import check_choice, did_you_mean
 
 REQUIRED = inspect.Parameter.empty
 
@@ -37,6 +37,28 @@ def option(
     """
     metadata = {"help": help, "choices": tuple(choices), "positive": positive}
     return dataclasses.field(default=default, metadata=metadata | {"argument": argument})
+
+
+def check_values(options: Any, label: Callable[[str], str] = str) -> None:
+    """Checks the options of a dataclass against their choices and ranges.
+
+    Args:
+        options: the dataclass; of a tuple each item is checked.
+        label: name of an option -> what errors call it.
+
+    Raises:
+        OptionError: if one is out of range.
+    """
+    for field in dataclasses.fields(options):
+        value, name = getattr(options, field.name), label(field.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if item is not None and (choices := field.metadata.get("choices")):
+                try:
+                    check_choice(name, item, choices)
+                except ValueError as error:
+                    raise OptionError(str(error)) from error
+            if item is not None and field.metadata.get("positive") and not item > 0:
+                raise OptionError(f"{name}={item} must be positive")
 
 
 def defaults(target: Callable, supplied: Collection[str] = ()) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_types_follow_from_the_fields(tmp_path):
 def test_a_config_gives_what_the_command_line_does_not():
     config = {"k": 9, "ks": (2,), "flag": True, "rate": None, "unknown": 1}
     assert settings("--k", "3", config=config) == Settings(k=3, ks=(2,), flag=True)
-    with pytest.raises(OptionError, match="--config: --names: names='z' must be one of x, y"):
+    with pytest.raises(OptionError, match="--config: --names: --names='z' must be one of x, y"):
         settings(config={"names": ("z",)})
 
 
@@ -57,12 +57,12 @@ def test_a_config_gives_what_the_command_line_does_not():
     ("words", "message"),
     [
         (["--k", "0"], "argument --k: must be positive; got '0'"),
-        (["--ks", "1,-2"], "must be positive; got '1,-2'"),
-        (["--ks", "1,x"], "'x' is no whole number"),
-        (["--rate", "x"], "'x' is no number"),
-        (["--names", "x,z"], "'z' must be one of x, y"),
-        (["--names", ","], "must name at least one"),
-        (["--name", "c"], "'c' must be one of a, b"),
+        (["--ks", "1,-2"], "must be positive; got '-2'"),
+        (["--ks", "1,x"], "must be a whole number; got 'x'"),
+        (["--rate", "x"], "must be a number; got 'x'"),
+        (["--names", "x,z"], "--names='z' must be one of x, y"),
+        (["--names", ","], "must have at least one value"),
+        (["--name", "c"], "must be one of a, b; got 'c'"),
     ],
 )
 def test_values_out_of_range_are_wrong_use(words, message, capsys):

@@ -8,6 +8,7 @@ import pytest
 
 from xling_jax.align.matching import align_documents
 from xling_jax.documents import records as document_data
+from xling_jax.documents.alignment import AlignmentOptions, match_urls
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.eval import alignment
 from xling_jax.eval.alignment import CELLS, PairCounts, recall
@@ -75,6 +76,11 @@ def encode(texts):
     return vectors
 
 
+def measure(encode, data, cells=CELLS, baselines=None, **options):
+    options = AlignmentOptions(**options)
+    return alignment.measure_alignment(encode, data, options, cells=cells, baselines=baselines)
+
+
 @pytest.fixture
 def write(tmp_path):
     def write(rows, name="toy.dev.jsonl"):
@@ -136,7 +142,7 @@ def representations(data, rank, code):
 
 def test_cells_are_those_of_the_estimator_and_of_align_documents(write):
     data = document_data.load_alignment_data(write(records()), ["en", "de"])
-    result = alignment.measure_alignment(encode, data, rank=3)
+    result = measure(encode, data, debias=3)
     assert list(result.counts) == list(CELLS) and result.ranks == {"en": 3, "de": 3}
     sides = [representations(data, 3, code) for code in ("en", "de")]
     gold = data.gold["en", "de"]
@@ -172,7 +178,7 @@ def test_each_sentence_is_encoded_once_whatever_is_measured(write):
 
     rows = records()
     data = document_data.load_alignment_data(write(rows))
-    alignment.measure_alignment(counting, data, rank=2)
+    measure(counting, data, debias=2)
     expected = [
         s for code in LANGUAGES for row in rows if row["lang"] == code for s in row["sentences"]
     ]
@@ -187,7 +193,7 @@ def test_baselines_see_whole_documents(write):
         seen.extend(texts)
         return encode(texts)
 
-    result = alignment.measure_alignment(
+    result = measure(
         encode, data, cells=["biased-mean-cosine"], baselines={"document": encode_whole}
     )
     assert list(result.counts) == ["biased-mean-cosine", "document-cosine", "document-margin"]
@@ -201,8 +207,8 @@ def test_empty_documents_are_counted_and_never_matched(write):
         if row["id"] in ("d0", "d7") and row["lang"] == "en":
             row["sentences"] = ["", "  "]
     data = document_data.load_alignment_data(write(rows), ["en", "de"])
-    result = alignment.measure_alignment(
-        encode, data, rank=2, baselines={"document": lambda texts: np.ones((len(texts), 3))}
+    result = measure(
+        encode, data, debias=2, baselines={"document": lambda texts: np.ones((len(texts), 3))}
     )
     assert result.num_empty == {"en": 2, "de": 0}
     for counts in result.counts.values():
@@ -304,27 +310,27 @@ def test_domains_and_urls_restrict_and_decide(write):
             row["sentences"] = [f"{row['lang']} {900 + place}"]
     data = document_data.load_alignment_data(write(rows), domain="domain")
     side = data.documents["en"], data.documents["de"]
-    found = alignment.match_urls(*side, use_domains=True)
+    found = match_urls(*side, use_domains=True)
     assert [column.tolist() for column in found] == [[5, 9], [5, 9]]
-    settings = {"rank": 2, "cells": ["debiased-mean-margin"], "use_domains": True}
-    plain = alignment.measure_alignment(encode, data, **settings)
-    helped = alignment.measure_alignment(encode, data, **settings, url_matching=True)
+    settings = {"debias": 2, "cells": ["debiased-mean-margin"], "domain": "domain"}
+    plain = measure(encode, data, **settings)
+    helped = measure(encode, data, **settings, url_matching=True)
     cell = settings["cells"][0]
     assert helped.micro_recall(cell) > plain.micro_recall(cell)
     # Documents of different domains are no pair even if their URLs say so.
     side[1].domains[5] = "other.org"
-    found = alignment.match_urls(*side, use_domains=True)
+    found = match_urls(*side, use_domains=True)
     assert found[0].tolist() == [9]
-    assert alignment.match_urls(*side)[0].tolist() == [5, 9]
+    assert match_urls(*side)[0].tolist() == [5, 9]
 
 
 def test_unknown_cells_and_texts_without_sentences_are_told(write):
     data = document_data.load_alignment_data(write(records()))
     with pytest.raises(ValueError, match="cells='best' must be one of biased-mean-cosine"):
-        alignment.measure_alignment(encode, data, cells=["best"])
+        measure(encode, data, cells=["best"])
     with pytest.raises(ValueError, match="cells must name at least one"):
-        alignment.measure_alignment(encode, data, cells=[])
+        measure(encode, data, cells=[])
     rows = [{"id": "a", "lang": code, "text": "" if code == "de" else "T"} for code in LANGUAGES]
     data = document_data.load_alignment_data(write(rows))
     with pytest.raises(ValueError, match="documents in de must have sentences; found none"):
-        alignment.measure_alignment(lambda texts: np.ones((len(texts), 2)), data, rank=1)
+        measure(lambda texts: np.ones((len(texts), 2)), data, debias=1)

@@ -1,5 +1,6 @@
 """Zero-shot classification: counts by hand, selection, baselines, files."""
 
+import types
 import zlib
 
 import numpy as np
@@ -29,12 +30,21 @@ def data_of(**splits):
     return classification_data.ClassificationData("toy", splits)
 
 
+def measure_with(encode, data, classifier="logreg", protocol="zero-shot", **options):
+    """The matrix of one classifier and protocol."""
+    task = classification.Classification(
+        classifiers=(classifier,), protocols=(protocol,), **options
+    )
+    (matrix,) = task.measure(types.SimpleNamespace(encode=encode), data).values()
+    return matrix
+
+
 def test_accuracies_by_hand():
     data = data_of(
         train={"en": labelled("en", 40), "de": labelled("de", 40)},
         test={"en": labelled("en", 10, flip=1), "de": labelled("de", 20, flip=5)},
     )
-    matrix = classification.measure_classification(encode, data, c_values=(1.0,))
+    matrix = measure_with(encode, data, c_values=(1.0,))
     np.testing.assert_allclose(matrix.accuracies["accuracy"], [[0.9, 0.75], [0.9, 0.75]])
     assert matrix.mean("same") == pytest.approx((0.9 + 0.75) / 2)
     assert matrix.mean("cross") == pytest.approx((0.9 + 0.75) / 2)
@@ -50,7 +60,7 @@ def test_a_bag_of_words_knows_only_the_words_of_its_language():
         "en": classification_data.LabelledText(["sun", "ice"], ["hot", "cold"]),
         "de": classification_data.LabelledText(["Sonne", "Eis"], ["hot", "cold"]),
     }
-    matrix = classification.measure_classification(
+    matrix = measure_with(
         lambda texts: np.zeros((len(texts), 2)), data_of(train={"en": train}, test=test)
     )
     np.testing.assert_allclose(matrix.accuracies["bag_of_words"], [[1.0, 0.5]])
@@ -63,14 +73,14 @@ def test_c_is_chosen_on_dev_of_the_training_language_only():
     second = data_of(
         train=train, dev={"en": labelled("en", 10), "de": labelled("de", 10, flip=10)}, test=test
     )
-    chosen = [classification.measure_classification(encode, d) for d in (first, second)]
+    chosen = [measure_with(encode, d) for d in (first, second)]
     assert "dev split of the training language" in chosen[0].selection
     assert chosen[0].chosen == chosen[1].chosen
 
 
 def test_without_test_files_dev_measures_and_folds_choose():
     data = data_of(train={"en": labelled("en", 40)}, dev={"en": labelled("en", 10)})
-    matrix = classification.measure_classification(encode, data)
+    matrix = measure_with(encode, data)
     assert matrix.test_split == "dev" and "cross-validation" in matrix.selection
     assert matrix.mean("same") == 1 and np.isnan(matrix.mean("cross"))
 
@@ -80,15 +90,15 @@ def test_scale_and_shift_of_embeddings_change_nothing():
         train={"en": labelled("en", 30, flip=6)},
         test={"de": labelled("de", 30), "en": labelled("en", 9)},
     )
-    plain = classification.measure_classification(encode, data)
-    moved = classification.measure_classification(lambda texts: 50 * encode(texts) + 7, data)
+    plain = measure_with(encode, data)
+    moved = measure_with(lambda texts: 50 * encode(texts) + 7, data)
     for kind, values in plain.accuracies.items():
         np.testing.assert_array_equal(values, moved.accuracies[kind])
 
 
 def test_named_scores_are_plain_floats_without_nan():
     data = data_of(train={"en": labelled("en", 10)}, test={"en": labelled("en", 10)})
-    matrix = classification.measure_classification(encode, data, c_values=(1.0,))
+    matrix = measure_with(encode, data, c_values=(1.0,))
     scores = matrix.scores(data.name)
     assert scores["toy/same"] == scores["toy/accuracy_en_en"] == 1.0
     assert "toy/cross" not in scores and "toy/bag_of_words_same" in scores
@@ -98,21 +108,21 @@ def test_named_scores_are_plain_floats_without_nan():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"train_languages": ["fr"]}, "no training text in fr; there is some in en"),
-        ({"c_values": ()}, "c_values must be positive"),
-        ({"c_values": (-1.0,)}, "c_values must be positive"),
+        ({"train_languages": ("fr",)}, "no training text in fr; there is some in en"),
+        ({"c_values": (-1.0,)}, "c_values=-1.0 must be positive"),
+        ({"classifier": "forest"}, "classifiers='forest' must be one of logreg, svm, mlp, linear"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
     data = data_of(train={"en": labelled("en", 10)}, test={"en": labelled("en", 10)})
     with pytest.raises(ValueError, match=message):
-        classification.measure_classification(encode, data, **settings)
+        measure_with(encode, data, **settings)
 
 
 def test_one_label_is_no_task():
     one = classification_data.LabelledText(["hot 1 en", "hot 2 en"], ["hot", "hot"])
     with pytest.raises(ValueError, match="two labels; the text in en has one"):
-        classification.measure_classification(encode, data_of(train={"en": one}, test={"en": one}))
+        measure_with(encode, data_of(train={"en": one}, test={"en": one}))
 
 
 def test_files_with_and_without_header(tmp_path):

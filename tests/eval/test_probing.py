@@ -83,6 +83,11 @@ def senteval(tmp_path):
     return data
 
 
+def measure(encode, task, **options):
+    encoder = types.SimpleNamespace(encode=encode)
+    return probing.Probing(**options).measure(encoder, task)[task.name]
+
+
 def by_name(senteval):
     return {task.name: task for task in probing.load_tasks(senteval)}
 
@@ -161,9 +166,7 @@ def test_nested_folds_equal_sentevals():
     place = {text: rng.standard_normal(4) + (i < 30) * 0.7 for i, text in enumerate(texts)}
     labels = ["1"] * 30 + ["0"] * 30
     task = probing_data.ProbingTask("MR", {"all": probing_data.Split(texts, labels)}, "downstream")
-    one = probing.measure_probing(
-        lambda asked: np.array([place[text] for text in asked]), task, num_folds=4
-    )
+    one = measure(lambda asked: np.array([place[text] for text in asked]), task, folds=4)
     rows = sorted(zip(texts, labels), key=lambda row: (len(row[0].split()), row[1]))
     features = np.array([place[text] for text, _ in rows], np.float32)
     dev, test = reference_nested(features, np.array([int(label) for _, label in rows]), 4)
@@ -173,7 +176,7 @@ def test_nested_folds_equal_sentevals():
 
 
 def test_similarity_by_hand(senteval):
-    one = probing.measure_probing(encode, *probing.load_tasks(senteval, ["STS12"]))
+    one = measure(encode, *probing.load_tasks(senteval, ["STS12"]))
     from scipy.stats import pearsonr, spearmanr
 
     def cosine(a, b):
@@ -198,7 +201,7 @@ def test_scores_are_spread_over_the_classes_around_them():
 
 
 def test_relatedness_learns_and_a_constant_has_no_correlation(senteval):
-    one = probing.measure_probing(encode, *probing.load_tasks(senteval, ["SICK-R"]))
+    one = measure(encode, *probing.load_tasks(senteval, ["SICK-R"]))
     assert one.metrics["pearson"] > 0.95 and one.metrics["mse"] < 0.3
     assert mlp.pearson(np.ones(3), np.arange(3)) == 0
     np.testing.assert_allclose(probing.cosines([[0, 0], [3, 4]], [[1, 0], [6, 8]]), [0, 1])
@@ -230,16 +233,16 @@ def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
         probing.load_tasks(tmp_path / "empty")
     (task,) = probing.load_tasks(senteval, ["TREC"])
     with pytest.raises(ValueError, match="TREC: 30 folds need as many rows .* rarest has 12"):
-        probing.measure_probing(encode, task, num_folds=30)
+        measure(encode, task, folds=30)
     with pytest.raises(ValueError, match="classifier='svm' must be one of logreg, mlp"):
-        probing.measure_probing(encode, task, classifier="svm")
+        measure(encode, task, classifier="svm")
     with pytest.raises(ValueError, match="TREC: embeddings must be finite"):
-        probing.measure_probing(lambda texts: encode(texts) * np.nan, task)
+        measure(lambda texts: encode(texts) * np.nan, task)
     one = probing_data.ProbingTask(
         "T", {"all": probing_data.Split(["a", "b"], ["1", "1"])}, "downstream"
     )
     with pytest.raises(ValueError, match="T: training needs two labels; found 1"):
-        probing.measure_probing(encode, one)
+        measure(encode, one)
 
 
 def test_the_command_writes_results(senteval, tmp_path, monkeypatch, capsys):

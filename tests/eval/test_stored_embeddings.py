@@ -11,7 +11,7 @@ from xling_jax.cli import main
 from xling_jax.eval import retrieval_data
 from xling_jax.eval.classification import Classification
 from xling_jax.eval.classification_data import load_classification_data
-from xling_jax.eval.retrieval import measure_retrieval
+from xling_jax.eval.retrieval import Retrieval
 from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
 RNG = np.random.default_rng(0)
@@ -74,9 +74,8 @@ def test_row_i_is_line_i_whatever_the_order_asked(data, vectors):
     stored = StoredEmbeddings(vectors, retrieval_data.vector_files(sets))
     texts = ["Satz 3", "sentence 7", "Satz 0"]
     np.testing.assert_array_equal(stored.encode(texts), [GERMAN[3], ENGLISH[7], GERMAN[0]])
-    assert measure_retrieval(stored.encode, sets[0]).value("p_at_1", "en", "de") == nearest_is_own(
-        ENGLISH, GERMAN
-    )
+    matrix = Retrieval().measure(stored, sets[0])["toy_dev"]
+    assert matrix.value("p_at_1", "en", "de") == nearest_is_own(ENGLISH, GERMAN)
 
 
 def test_the_fingerprint_tells_vectors_apart(vectors):

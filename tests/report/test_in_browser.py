@@ -13,7 +13,7 @@ import pytest
 from xling_jax.eval.classification_data import ClassificationData, LabelledText
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 from xling_jax.report import vectors as report_vectors
-from xling_jax.report.page import ErrorList, VectorSection, make_page
+from xling_jax.report.page import make_page
 from xling_jax.report.runs import Run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -77,14 +77,7 @@ def page(tmp_path_factory):
         for code, column in texts.items()
     }
     labelled = ClassificationData("news", {"train": part, "dev": part})
-    section = VectorSection(
-        "second",
-        [
-            report_vectors.project_retrieval(encode, data),
-            report_vectors.project_classification(encode, labelled),
-        ],
-        [ErrorList("toy", *report_vectors.worst_errors(encode, data))],
-    )
+    section = report_vectors.vector_section("second", encode, [data, labelled])
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(make_page(make_runs(), [section], title="Three runs", note="Made by a test"))
     return path

@@ -12,13 +12,14 @@ import pytest
 import xling_jax
 from xling_jax.cli import main
 from xling_jax.eval.classification_data import ClassificationData, LabelledText
-from xling_jax.eval.retrieval import measure_retrieval
+from xling_jax.eval.retrieval import Retrieval
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
+from xling_jax.eval.tasks import TASKS
 from xling_jax.report import charts as report_charts
 from xling_jax.report import runs as report_data
-from xling_jax.report import tables as report_tables
+from xling_jax.report import tables
 from xling_jax.report import vectors as report_vectors
-from xling_jax.report.page import ErrorList, VectorSection, make_page
+from xling_jax.report.page import make_page
 from xling_jax.report.published import PUBLISHED
 from xling_jax.report.runs import Run
 
@@ -44,12 +45,13 @@ def parallel(rows=8, english="en {}"):
 def retrieval_results(path="m", p_at_1=0.5):
     cells = {"en": {"de": p_at_1}, "de": {"en": 0.25}}
     matrix = {"languages": ["en", "de"], "p_at_1": cells, "error": {"en": {"de": 0.5}}}
-    matrix |= {"mean": {"p_at_1": (p_at_1 + 0.25) / 2, "error": 0.5}, "num_queries": {}}
+    mean = {"p_at_1": (p_at_1 + 0.25) / 2, "error": 0.5}
+    matrix |= {"mean": mean, "num_queries": {}}
     return {
         "task": "retrieval",
         "model": {"path": str(path)},
         "settings": {"similarity": "cosine"},
-        "metrics": {"toy/p_at_1": 0.375},
+        "metrics": {f"toy/{metric}": value for metric, value in mean.items()},
         "matrices": {"toy": matrix},
     }
 
@@ -132,7 +134,7 @@ def test_the_command_writes_one_page_that_fetches_nothing(
     assert checker.fetched == ["data:,"]
     assert len(set(checker.ids)) == len(checker.ids)
     assert {link[1:] for link in checker.links} <= set(checker.ids)
-    assert {"runs", "compare", "curves", "classes", "plane", "errors"} <= set(checker.ids)
+    assert {"runs", "compare", "curves", "classification", "plane", "errors"} <= set(checker.ids)
     assert "default-src 'none'" in page and "http" not in page.replace("http-equiv", "")
     text = html.unescape(re.sub("<[^>]+>", " ", page))
     assert "dual, 0 layers, width 512" in text and "2 alignment" in text
@@ -209,9 +211,8 @@ def test_runs_of_one_name_are_told_apart(workdir, tmp_path):
 
 def test_text_is_shown_and_never_run():
     data = parallel(english=HOSTILE + " {}")
-    errors, *_ = report_vectors.worst_errors(encode, data)
-    projection = report_vectors.project_retrieval(encode, data)
-    section = VectorSection(HOSTILE, [projection], [ErrorList(HOSTILE, errors, 1, 2)])
+    section = report_vectors.vector_section(HOSTILE, encode, [data])
+    assert section.errors and section.projections
     run = Run(HOSTILE, None, {}, {HOSTILE: ([1, 2], [0.5, 0.25])}, [retrieval_results()])
     page = make_page([run], [section], title=HOSTILE)
     Checker(page)
@@ -224,11 +225,11 @@ def test_the_worst_errors_by_hand():
     table = {"q0": [1, 0], "q1": [0, 1], "q2": [1, 0.1], "a0": [1, 0], "a1": [1, 0.5], "a2": [1, 1]}
     texts = {"x": ["q0", "q1", "q2", ""], "y": ["a0", "a1", "a2", "a0"]}
     data = RetrievalData("toy", (ParallelText("toy", texts),))
-    errors, num_errors, num_queries = report_vectors.worst_errors(
+    found = report_vectors.worst_errors(
         lambda texts: np.array([table.get(text, [0, 0]) for text in texts]), data
     )
-    assert num_queries == 6  # The row with a gap is nobody's translation.
-    forward = [error for error in errors if error.source == "x"]
+    assert found.num_queries == 6  # The row with a gap is nobody's translation.
+    forward = [error for error in found.errors if error.source == "x"]
     # q0 finds a0; of q1 a2 is nearer than a1; of q2 a0 and a1 are nearer than a2.
     assert [(e.query, e.right.text, e.right.rank) for e in forward] == [
         ("q2", "a2", 3),
@@ -236,21 +237,22 @@ def test_the_worst_errors_by_hand():
     ]
     assert [c.text for c in forward[0].retrieved] == ["a0", "a1", "a2"]
     assert forward[0].retrieved[0].cosine == pytest.approx(1 / np.hypot(1, 0.1), abs=1e-6)
-    assert num_errors == len(errors)
+    assert found.num_errors == len(found.errors)
 
 
 def test_a_copy_of_the_translation_is_no_error():
     texts = {"x": ["1", "2"], "y": ["same", "same"]}
     data = RetrievalData("toy", (ParallelText("toy", texts),))
-    _, num_errors, _ = report_vectors.worst_errors(lambda texts: np.eye(3)[: len(texts)], data)
-    assert num_errors == 1  # From y to x only: "same" cannot have two translations.
+    found = report_vectors.worst_errors(lambda texts: np.eye(3)[: len(texts)], data)
+    assert found.num_errors == 1  # From y to x only: "same" cannot have two translations.
 
 
 def test_errors_agree_with_the_measured_p_at_1():
     data = parallel(rows=30)
-    _, num_errors, num_queries = report_vectors.worst_errors(encode, data)
-    expected = measure_retrieval(encode, data).mean("p_at_1")
-    assert 1 - num_errors / num_queries == pytest.approx(expected)
+    found = report_vectors.worst_errors(encode, data)
+    matrix = Retrieval().measure(types.SimpleNamespace(encode=encode), data)["toy"]
+    expected = matrix.mean("p_at_1")
+    assert 1 - found.num_errors / found.num_queries == pytest.approx(expected)
     assert 0 < expected < 1
 
 
@@ -271,19 +273,25 @@ def test_a_projection_is_bounded_and_rare_labels_are_joined():
 
 def cells(page):
     """Rows of all tables, the cells as texts."""
-    rows = re.findall(r"<tr.*?</tr>", page)
+    rows = re.findall(r"<tr.*?</tr>", page, re.DOTALL)
     return [
-        [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in re.findall(r"<t[hd].*?</t[hd]>", r)]
-        for r in rows
+        [
+            " ".join(html.unescape(re.sub("<[^>]+>", "", cell)).split())
+            for cell in re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL)
+        ]
+        for row in rows
     ]
+
+
+def page_of(*runs):
+    return make_page(runs, title="t")
 
 
 def test_the_comparison_has_our_scores_the_best_and_the_published():
-    runs = [
+    page = page_of(
         Run("weak", None, results=[retrieval_results(p_at_1=0.25)]),
         Run("strong", None, results=[retrieval_results(p_at_1=0.75), classification_results()]),
-    ]
-    page = report_tables.comparison(runs)
+    )
     rows = cells(page)
     assert ["weak", "25.0", "50.0", "cosine, 2 languages"] in rows
     assert ["strong", "50.0", "50.0", "cosine, 2 languages"] in rows
@@ -298,41 +306,54 @@ def test_measurements_of_one_data_set_stand_together_and_once():
     name = "news_leave_one_out_mlp"
     targeted["matrices"][name] = matrix | {"protocol": "leave-one-out", "classifier": "mlp"}
     run = Run("one", None, results=[targeted, twice, classification_results()])
-    rows = cells(report_tables.comparison([run]))
-    assert rows.index(["news"]) == 1
-    assert [row[-1] for row in rows[2:4]] == ["mlp, leave-one-out", "zero-shot"]
-    assert rows[4][0].startswith("MLDoc")
+    (table,) = tables.comparison([run])
+    (data, rows), (published, _), *_ = table["groups"]
+    assert data == "news" and published.startswith("MLDoc")
+    assert [row.source for row in rows] == ["mlp, leave-one-out", "zero-shot"]
 
 
 def test_scores_while_training_stand_in_until_there_are_results(workdir):
     run = report_data.load_runs([workdir], [])[0]
-    assert ["first", "50.0", "while training, step 20"] in cells(report_tables.comparison([run]))
+    assert ["first", "50.0", "while training, step 20"] in cells(page_of(run))
     run.results.append(retrieval_results())
-    page = report_tables.comparison([run])
-    assert "while training" not in page
+    assert "while training" not in page_of(run)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "task"),
+    [
+        (["p_at_1", "error"], "retrieval"),
+        (["same", "cross", "accuracy_en_de"], "classification"),
+        (["f1", "precision", "recall"], "mining"),
+        (["recall"], "alignment"),
+        (["accuracy"], "probing"),
+        (["pearson"], "probing"),
+        (["loss"], None),
+    ],
+)
+def test_metrics_logged_while_training_tell_their_task(metrics, task):
+    curves = {f"data/{metric}": ([5], [0.5]) for metric in metrics}
+    titles = [table["title"] for table in tables.comparison([Run("a", None, curves=curves)])]
+    assert titles == ([TASKS[task].title] if task else [])
 
 
 def test_a_heatmap_writes_percentages_and_its_ink_has_contrast():
-    layers = {"P@1": {"en": {"de": 0.999}, "de": {"en": 0.6123}}, "error": {"en": {"de": 0.001}}}
-    page = report_charts.heatmap(
-        "toy", layers, rows="from", columns="to", lower_is_better=["error"]
-    )
+    matrix = {"p_at_1": {"en": {"de": 0.999}, "de": {"en": 0.6123}}, "error": {"en": {"de": 0.001}}}
+    page = page_of(Run("a", None, results=[retrieval_results() | {"matrices": {"toy": matrix}}]))
     rows = cells(page)
     assert ["en", "", "99.9", "99.9"] in rows and ["de", "61.2", "", "61.2"] in rows
-    pairs = re.findall(r"background:#(\w{6});color:#(\w{3})", page)
+    pairs = re.findall(r"background:(#\w{6});color:(#\w{3})", page)
     assert len(pairs) == 3
     for ground, ink in pairs:
-        light = sorted(
-            report_charts._luminance(*bytes.fromhex(color))
-            for color in (ground, "".join(c * 2 for c in ink))
-        )
+        light = sorted(map(report_charts.luminance, (ground, ink)))
         assert (light[1] + 0.05) / (light[0] + 0.05) >= 4.5
     # A small error is as good, and so as bright, as a large P@1.
-    assert pairs[2][0] == report_charts._hex(*report_charts._color(1 - 0.1 / 10))[1:]
+    light = [report_charts.luminance(ground) for ground, _ in pairs]
+    assert light[1] < light[2] == pytest.approx(light[0], rel=0.05)
 
 
 def test_cells_that_were_not_measured_are_gaps():
-    page = make_page([Run("a", None, results=[classification_results()])], title="t")
+    page = page_of(Run("a", None, results=[classification_results()]))
     assert re.findall(r"data-show.*?>(.*?)<", page) == ["embeddings", "oracle"]
     assert ["en", "75.0", "75.0"] in cells(page) and "news, zero-shot<" in page
 
@@ -340,37 +361,42 @@ def test_cells_that_were_not_measured_are_gaps():
 def test_results_of_every_other_task_are_listed():
     results = retrieval_results() | {"task": "mining", "matrices": {}}
     results["metrics"] = {"fr-en/f1": 0.9, "fr-en/threshold": 1.06}
-    page = make_page([Run("a", None, results=[results])], title="t")
-    rows = cells(page)
+    unknown = results | {"task": "parsing", "metrics": {"wsj/las": 0.5}}
+    rows = cells(page_of(Run("a", None, results=[results, unknown])))
     assert ["a", "mining", "fr-en/threshold", "1.06"] in rows
+    assert ["a", "parsing", "wsj/las", "0.5"] in rows
     assert ["a", "90.0", "cosine"] in rows
     assert ["LASER on Europarl", "91.5", "raymondhs/fairseq-laser"] in rows
 
 
 def test_many_pairs_are_listed_the_worst_first():
     layer = {"deu": {"eng": 0.9}, "xho": {"eng": 0.1}, "eng": {"deu": 0.8, "xho": 0.3}}
-    rows = cells(report_tables.pair_list("toy", {"P@1": layer}))
-    assert rows[1:] == [["xho – eng", "10.0", "30.0"], ["deu – eng", "90.0", "80.0"]]
+    figure = report_charts.pair_list("toy", "P@1", layer, False)
+    assert figure["pairs"] == [("xho – eng", ["10.0", "30.0"]), ("deu – eng", ["90.0", "80.0"])]
+    cross = {code: {"eng": 0.5} for code in ("deu", "fra", "ita", "spa", "por")}
+    results = retrieval_results() | {"matrices": {"toy": {"p_at_1": cross}}}
+    assert ["deu – eng", "50.0", ""] in cells(page_of(Run("a", None, results=[results])))
 
 
 def test_a_chart_holds_its_values_and_survives_odd_ones():
-    page = report_charts.line_chart("loss", [(0, "a", [1, 2, 3], [100.0, 10.0, 0.1])])
-    assert "log" in page
+    curves = {"train/loss": ([1, 2, 3], [100.0, 10.0, 0.1])}
+    page = page_of(Run("a", None, curves=curves))
+    assert '<span class="note">log</span>' in page
     data = json.loads(html.unescape(re.search(r'data-chart="(.*?)"', page)[1]))
     assert data["lines"] == [[0, "a", [1, 2, 3], [100.0, 10.0, 0.1]]]
     for values in ([0.0], [-1.0, -1.0], [1e-9, 1e9], [0.98849, 0.98851]):
         drawn = report_charts.line_chart("x", [(8, "a", list(range(len(values))), values)])
-        assert "nan" not in drawn and "inf" not in drawn
+        assert "nan" not in str(drawn) and "inf" not in str(drawn)
     steps = list(range(1000))
-    page = report_charts.line_chart("long", [(0, "a", steps, [float(s) for s in steps])])
-    data = json.loads(html.unescape(re.search(r'data-chart="(.*?)"', page)[1]))
-    assert len(data["lines"][0][2]) <= 300 and data["lines"][0][2][-1] == 999
+    chart = report_charts.line_chart("long", [(0, "a", steps, [float(s) for s in steps])])
+    ((_, _, kept, _),) = chart["data"]["lines"]
+    assert len(kept) <= 300 and kept[-1] == 999
 
 
 def test_labels_of_ticks_differ():
     for low, high in ((0.9885, 0.9895), (0, 1), (0.968, 0.976), (0, 97), (1, 9000)):
-        ticks, *_ = report_charts._ticks(low, high, False)
-        labels = [report_charts._tick_label(tick, ticks) for tick in ticks]
+        chart = report_charts.line_chart("x", [(0, "a", [0, 1], [float(low), float(high)])])
+        labels = [label for _, label in chart["ticks_y"]]
         assert len(set(labels)) == len(labels) > 2
 
 

@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     for one in data:
-        logger.info("%s: %s", one.name, one.size)
+        logger.info("measuring %s", one.name)
         outcomes |= task.measure(encoder, one, output)
     if getattr(args, "pictures", False):
         from xling_jax.report.pictures import draw
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _config(args: argparse.Namespace) -> Any:
     if getattr(args, "config", None):
-        return load_config(args.config, args.config_overrides)
+        return load_config(args.config, args.config_overrides, training=False)
     if getattr(args, "config_overrides", None):
         raise UsageError(f"{args.config_overrides[0]}: goes with --config FILE")
     return None

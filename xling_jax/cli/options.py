@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from xling_jax.options import OptionError
-from xling_jax.registry import Registry, check_choice
+from xling_jax.options import OptionError, check_values
+from xling_jax.registry import Registry
 
 
 def add_options(parser: argparse.ArgumentParser, target: type) -> None:
@@ -46,7 +46,7 @@ def options_from(
             the target are left alone.
 
     Raises:
-        OptionError: if a value of the config is out of range or a file does not exist.
+        OptionError: if a value is out of range or a file does not exist.
     """
     values = {}
     for field, kind, many in _options(target):
@@ -55,12 +55,14 @@ def options_from(
             try:
                 value = _read(field, kind, many, _as_text(value))
             except ValueError as error:
-                raise OptionError(f"--config: {_flag(field.name)}: {error}") from error
+                raise OptionError(f"{_flag(field.name)} in --config: {error}") from error
         if value is not None and kind is Path:
             value = _existing(value, many, _flag(field.name))
         if value is not None:
             values[field.name] = value
-    return target(**values)
+    options = target(**values)
+    check_values(options, _flag)
+    return options
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -155,33 +157,27 @@ def _read(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
     """The value of an option from its text.
 
     Raises:
-        ValueError: if it is of another type or out of range.
+        ValueError: if it is of another type; the message does not name the option.
     """
-    metadata = field.metadata
-    if kind is bool:
-        check_choice(field.name, text, ("True", "False"))
-        return text == "True"
     if kind is Path:
         return text
-    read = metadata["argument"].get("type", kind)
+    read = field.metadata["argument"].get("type") or {bool: _read_bool}.get(kind, kind)
     items = []
     for word in words(text) if many else (text,):
         try:
             items.append(read(word))
         except ValueError as error:
-            reason = "" if read is not kind else f"{word!r} is no {_NOUNS[kind]}"
-            raise ValueError(reason or str(error)) from error
+            noun = {int: "a whole number", float: "a number"}.get(read)
+            raise ValueError(f"must be {noun}; got {word!r}" if noun else str(error)) from error
     if not items:
-        raise ValueError("must name at least one value")
-    for item in items:
-        if metadata["choices"]:
-            check_choice(field.name, item, metadata["choices"])
-        if metadata["positive"] and not item > 0:
-            raise ValueError(f"must be positive; got {text!r}")
+        raise ValueError("must have at least one value")
     return tuple(items) if many else items[0]
 
 
-_NOUNS = {int: "whole number", float: "number"}
+def _read_bool(text: str) -> bool:
+    if text not in ("True", "False"):
+        raise ValueError(f"must be True or False; got {text!r}")
+    return text == "True"
 
 
 def _existing(value: str | Sequence[str], many: bool, flag: str) -> Any:

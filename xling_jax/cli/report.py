@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,37 +29,31 @@ def add_parser(subparsers: Any) -> None:
     """Adds the command to the parser of `xling`."""
     parser = subparsers.add_parser(
         "report",
-        help="one HTML page from runs and results",
         description="Writes one self-contained HTML page: training curves, runs side by side and "
-        "beside published scores, heatmaps; with --data also projections of the vectors and the "
-        "worst retrieval errors. It opens without a network.",
+        "beside published\nscores, heatmaps; with --data also projections of the vectors and the "
+        "worst retrieval errors.\nIt opens without a network.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    for flag, name, metavar, text in (
+        # `args.run` is the function that carries out the command.
+        ("--run", "workdirs", "W", "workdir of xling train, with any results in it"),
+        ("--results", "results", "DIR", "outputs of xling evaluate, in the directory or below"),
+        ("--data", "data", "FILE_OR_DIR", "retrieval data or labelled text to embed with each run"),
+    ):
+        parser.add_argument(
+            flag,
+            dest=name,
+            action="append",
+            default=[],
+            metavar=metavar,
+            help=f"{text}; can be repeated",
+        )
     parser.add_argument(
-        "--run",
-        dest="workdirs",  # `args.run` is what carries out the command.
-        action="append",
-        default=[],
-        metavar="W",
-        help="workdir of xling train, with the results in it; any number of them",
-    )
-    parser.add_argument(
-        "--results",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="outputs of xling evaluate, in the directory or below; any number of them",
-    )
-    parser.add_argument(
-        "--data",
-        action="append",
-        default=[],
-        metavar="FILE_OR_DIR",
-        help="retrieval data or a directory of labelled text, to be embedded by each run's encoder",
-    )
-    parser.add_argument(
-        "--languages", type=words, metavar="CODE,CODE", help="those of --data to show (all)"
+        "--languages",
+        type=words,
+        metavar="CODE,CODE",
+        help="those of --data to show (default: all)",
     )
     parser.add_argument("--title", default="Cross-lingual sentence embeddings", help="of the page")
     parser.add_argument("--output", required=True, metavar="HTML", help="the page")
@@ -77,64 +71,40 @@ def run(args: argparse.Namespace) -> None:
     output = Path(args.output)
     refuse_existing(output, args.overwrite)
     if output.is_dir():
-        raise UsageError(f"--output {output}: is a directory; name the page in it")
+        raise UsageError(f"--output {output}: is a directory; name a file in it")
     if not args.workdirs and not args.results:
         raise UsageError("--run or --results: give at least one of them")
-    for argument in ("run", "results", "data"):
-        for path in getattr(args, "workdirs" if argument == "run" else argument):
-            require_file(path, f"--{argument}")
+    for flag, paths in (("run", args.workdirs), ("results", args.results), ("data", args.data)):
+        for path in paths:
+            require_file(path, f"--{flag}")
 
-    from xling_jax.eval import results
-    from xling_jax.report import page as report
-    from xling_jax.report import runs as report_data
+    from xling_jax.files.whole import write_whole
+    from xling_jax.report.page import make_page
+    from xling_jax.report.runs import load_runs
 
-    runs = report_data.load_runs(args.workdirs, args.results)
+    runs = load_runs(args.workdirs, args.results)
     vectors = _vectors(runs, args.data, args.languages) if args.data else []
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    page = report.make_page(runs, vectors, title=args.title, note=f"Made {made}")
+    page = make_page(runs, vectors, title=args.title, note=f"Made {made}").encode()
     output.parent.mkdir(parents=True, exist_ok=True)
-    results.write_text(output, page)
-    size = os.path.getsize(output) / 2**20
+    write_whole(output, page)
+    size = len(page) / 2**20
     logger.info("%s: %d runs, %d with vectors, %.1f MB", output, len(runs), len(vectors), size)
 
 
-def _vectors(runs: list[Run], paths: list[str], languages: list[str] | None) -> list[VectorSection]:
+def _vectors(
+    runs: Sequence[Run], paths: Sequence[str], languages: Sequence[str] | None
+) -> list[VectorSection]:
     """Embeds the data with the encoder of each run that has one."""
     import xling_jax
-    from xling_jax.eval.classification_data import ClassificationData
-    from xling_jax.report import vectors as report_vectors
-    from xling_jax.report.page import ErrorList, VectorSection
+    from xling_jax.report.vectors import load_data, vector_section
 
-    sets = [_load_data(path, languages) for path in paths]
+    sets = [load_data(path, languages) for path in paths]
     sections = []
     keep_compiled_programs()
     for run in runs:
         if run.path is None or not (run.path / "encoder").is_dir():
             logger.info("%s: no encoder, so no projections and no errors", run.name)
             continue
-        encode = xling_jax.load(run.path).encode
-        section = VectorSection(run.name)
-        for data in sets:
-            logger.info("%s: embedding %s", run.name, data.name)
-            if isinstance(data, ClassificationData):
-                projection = report_vectors.project_classification(encode, data)
-            else:
-                found, num_errors, num_queries = report_vectors.worst_errors(encode, data)
-                section.errors.append(ErrorList(data.name, found, num_errors, num_queries))
-                projection = report_vectors.project_retrieval(encode, data)
-            if projection is not None:
-                section.projections.append(projection)
-        sections.append(section)
+        sections.append(vector_section(run.name, xling_jax.load(run.path).encode, sets))
     return sections
-
-
-def _load_data(path: str, languages: list[str] | None) -> Any:
-    """Labelled text where a directory holds such files, else parallel text."""
-    from xling_jax.eval.classification_data import list_languages, load_classification_data
-    from xling_jax.eval.retrieval_data import load_retrieval_data
-
-    if Path(path).is_dir() and (known := list_languages(path)):
-        if languages is None:
-            return load_classification_data(path)
-        return load_classification_data(path, [code for code in languages if code in known])
-    return load_retrieval_data(path, languages)

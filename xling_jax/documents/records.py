@@ -113,15 +113,6 @@ class AlignmentData:
         return hash_texts(columns)
 
     @property
-    def size(self) -> str:
-        """Documents and gold pairs, in words."""
-        counts = ", ".join(
-            f"{len(side):,} documents in {code} ({side.num_empty} empty)"
-            for code, side in self.documents.items()
-        )
-        return f"{counts}; {sum(map(len, self.gold.values())):,} gold pairs"
-
-    @property
     def description(self) -> dict[str, Any]:
         """The data in numbers, as plain values."""
         return {

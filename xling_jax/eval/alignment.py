@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align.matching import align_documents
-from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
+from xling_jax.align.mining import MinedPairs
 from xling_jax.documents import debias, weighting
 from xling_jax.documents.alignment import AUTO, AlignmentOptions, match_urls
 from xling_jax.documents.density import TophatDensity
@@ -31,9 +31,9 @@ from xling_jax.documents.records import (
 )
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.mapped import encode_mapped
-from xling_jax.encode.unique import Encode
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
+from xling_jax.eval.unique import Encode
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice
 
@@ -42,17 +42,14 @@ from xling_jax.registry import check_choice
 REPRESENTATIONS = ("biased-mean", "biased-weighted", "debiased-mean", "debiased-weighted")
 SIMILARITIES = ("cosine", "margin")
 CELLS = tuple(f"{vectors}-{score}" for vectors in REPRESENTATIONS for score in SIMILARITIES)
-
 # The baseline of the first tokens of a document.
 _FIRST_TOKENS = 512
 _FIRST = f"first{_FIRST_TOKENS}"
-# Options that are arguments of `measure_alignment`.
-_SETTINGS = ("k", "candidates", "center", "density_on", "seed", "url_matching", "backend")
 
 Pair = tuple[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Alignment(AlignmentOptions, Task):
     """Recall of documents aligned one to one, in the eight variants of LAWDR's tables.
 
@@ -94,10 +91,9 @@ class Alignment(AlignmentOptions, Task):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.debias == 0:
-            for cell in self.cells:
-                if cell.startswith("debiased"):
-                    raise OptionError(f"cells: {cell} is not measured with debias=0; leave it out")
+        for cell in self.cells:
+            if self.debias == 0 and cell.startswith("debiased"):
+                raise OptionError(f"cells: {cell} is not measured with debias=0; leave it out")
 
     @property
     def _cells(self) -> list[str]:
@@ -130,16 +126,10 @@ class Alignment(AlignmentOptions, Task):
         """All cells, between all languages of a data set."""
         encode = encoder.encode
         if directory is not None and hasattr(encoder, "encode_stream"):
-            encode = lambda texts: encode_mapped(encoder, texts, len(texts), directory)
+            encode = lambda texts: encode_mapped(encoder, texts, len(texts), directory, data.name)
+        data = _regroup(data, encoder, self.document_mode)
         result = measure_alignment(
-            encode,
-            _regroup(data, encoder, self.document_mode),
-            cells=self._cells,
-            rank=None if self.debias == AUTO else self.debias,
-            baselines=self._baselines(encoder),
-            use_domains=bool(self.domain),
-            memory_mb=self.memory_mb,
-            **{name: getattr(self, name) for name in _SETTINGS},
+            encode, data, self, cells=self._cells, baselines=self._baselines(encoder)
         )
         return {data.name: result}
 
@@ -281,38 +271,19 @@ def recall(pairs: Iterable[tuple[int, int]], gold: Gold) -> float:
 def measure_alignment(
     encode: Encode,
     data: AlignmentData,
+    options: AlignmentOptions,
     *,
     cells: Sequence[str] = CELLS,
-    rank: int | None = None,
-    center: bool = False,
-    density_on: str = "raw",
-    seed: int = 0,
     baselines: Mapping[str, Encode] | None = None,
-    k: int = MARGIN_NEIGHBORS,
-    candidates: int | None = None,
-    use_domains: bool = False,
-    url_matching: bool = False,
-    memory_mb: float = 256,
-    backend: str = "numpy",
 ) -> AlignmentResult:
     """Aligns all pairs of languages that have gold pairs, in every cell.
 
     Args:
         encode: texts to [n, dim] embeddings; called once for each language, with its sentences.
         data: documents and gold pairs.
+        options: of the alignment.
         cells: of `CELLS`.
-        rank: components of each language to remove in the debiased cells; None for the rule of
-            `debias.choose_rank`.
-        center: remove the mean vector as well.
-        density_on: "raw" vectors, or "debiased".
-        seed: of the cross-validation of the density and of that rule.
         baselines: name -> function from whole documents to embeddings [n, dim].
-        k: see `align_documents`, like the next one.
-        candidates: see there.
-        use_domains: whether only documents of the same domain are candidates.
-        url_matching: whether pairs by `urls.match_urls` are accepted first.
-        memory_mb: see `knn.top_k`.
-        backend: see there.
 
     Returns:
         Counts by cell and pair of languages.
@@ -321,18 +292,20 @@ def measure_alignment(
         ValueError: if a cell is unknown, there are no sentences, or vectors are not finite.
     """
     cells = _check_cells(cells)
-    lawdr = {"center": center, "density_on": density_on, "seed": seed}
-    documents, ranks = _represent_all(encode, data, cells, rank, lawdr)
+    documents, ranks = _represent_all(encode, data, cells, options)
     for name, encode_texts in (baselines or {}).items():
         documents[name] = {
             code: _encode_whole(encode_texts, side) for code, side in data.documents.items()
         }
         cells = (*cells, *(f"{name}-{score}" for score in SIMILARITIES))
-    settings = {"k": k, "candidates": candidates, "memory_mb": memory_mb, "backend": backend}
+    use_domains = bool(options.domain)
+    settings = {
+        name: getattr(options, name) for name in ("k", "candidates", "memory_mb", "backend")
+    }
     counts: dict[str, dict[Pair, PairCounts]] = {cell: {} for cell in cells}
     for (first, second), gold in data.gold.items():
         sides = data.documents[first], data.documents[second]
-        accepted = match_urls(*sides, use_domains=use_domains) if url_matching else None
+        accepted = match_urls(*sides, use_domains=use_domains) if options.url_matching else None
         domains = (sides[0].domains, sides[1].domains) if use_domains else None
         for cell in cells:
             name, _, similarity = cell.rpartition("-")
@@ -414,30 +387,25 @@ def primary_cell(result: AlignmentResult) -> str:
 
 
 def _represent_all(
-    encode: Encode,
-    data: AlignmentData,
-    cells: Sequence[str],
-    rank: int | None,
-    settings: dict,
+    encode: Encode, data: AlignmentData, cells: Sequence[str], options: AlignmentOptions
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, int]]:
     """Document vectors by representation and language, and the ranks removed."""
     vectors = {code: _encode(encode, side, code) for code, side in data.documents.items()}
-    ranks = dict.fromkeys(data.documents, 0)
+    settings = {"center": options.center, "seed": options.seed}
+    rank = 0
     if any(cell.startswith("debiased") for cell in cells):
-        if rank is None:
-            shared = {name: settings[name] for name in ("seed", "center")}
-            rank = debias.choose_rank(vectors, **shared).rank
-        ranks = dict.fromkeys(data.documents, rank)
+        rank = options.debias
+        if rank == AUTO:
+            rank = debias.choose_rank(vectors, **settings).rank
     wanted = list(dict.fromkeys(cell.rpartition("-")[0] for cell in cells))
     documents: dict[str, dict[str, np.ndarray]] = {name: {} for name in wanted}
+    settings |= {"rank": rank, "density_on": options.density_on}
     for code, side in data.documents.items():
         # Popped, as sentence vectors take the most memory and are no longer needed.
-        found = represent_documents(
-            vectors.pop(code), side.offsets, wanted, rank=ranks[code], **settings
-        )
+        found = represent_documents(vectors.pop(code), side.offsets, wanted, **settings)
         for name, array in found.items():
             documents[name][code] = array
-    return documents, ranks
+    return documents, dict.fromkeys(data.documents, rank)
 
 
 def _count(pairs: MinedPairs, gold: Gold) -> PairCounts:

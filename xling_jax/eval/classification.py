@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from xling_jax.encode.documents import document_encoder
-from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.classification_data import (
     ClassificationData,
     LabelledText,
@@ -37,6 +36,7 @@ from xling_jax.eval.classifiers import (
 )
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
+from xling_jax.eval.unique import encode_unique
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice
 
@@ -151,6 +151,16 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         )
         texts = [part.texts for split in data.splits.values() for part in split.values()]
         vectors, ids = encode_unique(encode, texts)
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            raise ValueError(
+                f"embeddings must be finite; {np.sum(~finite)} of {len(finite)} texts have NaN or "
+                f"infinite values; check the model"
+            )
+
+        def embed(text: LabelledText) -> Examples:
+            return Examples(vectors[ids(text.texts)], text.labels)
+
         matrices = {}
         for protocol, classifier in itertools.product(
             dict.fromkeys(self.protocols), dict.fromkeys(self.classifiers)
@@ -158,16 +168,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             # The data alone names the measurement by zero-shot logistic regression.
             words = [w for w in (protocol, classifier) if w not in ("zero-shot", "logreg")]
             name = "_".join([data.name, *words]).replace("-", "_")
-            matrices[name] = measure_classification(
-                lambda texts: vectors[ids(texts)],
-                data,
-                protocol=protocol,
-                classifier=classifier,
-                train_languages=self.train_languages,
-                c_values=self.c_values,
-                baselines=self.baselines and classifier == self.classifiers[0],
-                seeds=self._seeds,
-            )
+            matrices[name] = self._measure_one(embed, data, protocol, classifier)
             mean = percent(matrices[name].mean("all"))
             _logger.info("%s: %s, %s: %s%%", data.name, protocol, classifier, mean)
         return matrices
@@ -272,6 +273,77 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     def _seeds(self) -> list[int]:
         return list(range(self.seed, self.seed + self.seeds))
 
+    def _measure_one(
+        self,
+        embed: Callable[[LabelledText], Examples],
+        data: ClassificationData,
+        protocol: str,
+        classifier: str,
+    ) -> ClassificationMatrix:
+        """One protocol with one classifier.
+
+        With both dev and test text, the classifier is selected on the dev split of the training
+        languages; with one of them, that one is tested on and the training text selects. Test
+        languages select nothing, except for the oracle.
+        """
+        train, test = data.splits["train"], data.splits[data.test_split]
+        dev = data.splits.get("dev", {}) if data.test_split == "test" else {}
+        pool = self.train_languages or tuple(train)
+        for code in pool:
+            if code not in train:
+                raise ValueError(f"no training text in {code}; there is some in {', '.join(train)}")
+        trainings = list_trainings(protocol, pool, test)
+        joined = {training: _training_text(train, training.train) for training in trainings}
+        # Others than the neural classifiers draw nothing but the folds of a cross-validation.
+        seeds = tuple(self._seeds if classifier in NEURAL else self._seeds[:1])
+        settings = {"c_values": self.c_values, "seeds": seeds}
+        rows = tuple(dict.fromkeys(training.row for training in trainings))
+        columns = tuple(code for code in test if any(code in t.tests for t in trainings))
+        shape = (len(seeds), len(rows), len(columns))
+        scores = {kind: np.full(shape, np.nan) for kind in _KINDS}
+        chosen, num_train, num_dev = {}, {}, 0
+        for training, text in joined.items():
+            held_out = _join([dev[code] for code in training.train if code in dev])
+            tests = {code: test[code] for code in training.tests}
+            name = training.row if protocol == "zero-shot" else training.tests[0]
+            selected, by_oracle = train_classifier(
+                classifier,
+                embed(text),
+                embed(held_out) if held_out else None,
+                {code: embed(dev[code]) for code in tests if code in dev},
+                **settings,
+            )
+            baselines: dict[str, dict[str, float]] = {}
+            if self.baselines and classifier == self.classifiers[0]:
+                baselines = _measure_baselines(text, held_out, tests, settings)
+            for code in tests:
+                cell = np.s_[:, rows.index(training.row), columns.index(code)]
+                examples = embed(test[code])
+                scores["accuracy"][cell] = [one.accuracy(examples) for one in selected]
+                if code in by_oracle[0]:
+                    scores["oracle"][cell] = [one[code].accuracy(examples) for one in by_oracle]
+                for kind, by_test in baselines.items():
+                    scores[kind][cell] = by_test[code]
+            chosen[name] = [one.chosen for one in selected]
+            num_train[name] = len(text.texts)
+            num_dev += held_out is not None
+        scores = {kind: values for kind, values in scores.items() if not np.isnan(values).all()}
+        return ClassificationMatrix(
+            train_languages=rows,
+            test_languages=columns,
+            accuracies={kind: values.mean(axis=0) for kind, values in scores.items()},
+            by_seed={kind: scores[kind] for kind in ("accuracy", "oracle") if kind in scores},
+            labels=data.labels,
+            test_split=data.test_split,
+            protocol=protocol,
+            classifier=classifier,
+            seeds=seeds,
+            selection=selection_rule(classifier, self.c_values, num_dev, len(trainings)),
+            chosen=chosen,
+            num_train=num_train,
+            num_test={code: len(test[code].texts) for code in columns},
+        )
+
 
 @dataclass(frozen=True)
 class ClassificationMatrix:
@@ -359,18 +431,10 @@ class ClassificationMatrix:
         tables = self.accuracies | {f"{kind}_sd": v for kind, v in self.deviations.items()}
         means = {kind: {w: self.mean(w, kind) for w in _MEANS} for kind in self.accuracies}
         spreads = {kind: {w: self.spread(w, kind) for w in _MEANS} for kind in self.by_seed}
+        names = ("train_languages", "test_languages", "labels", "test_split", "protocol")
+        names += ("classifier", "seeds", "selection", "chosen", "num_train", "num_test")
         return {
-            "train_languages": list(self.train_languages),
-            "test_languages": list(self.test_languages),
-            "labels": list(self.labels),
-            "test_split": self.test_split,
-            "protocol": self.protocol,
-            "classifier": self.classifier,
-            "seeds": list(self.seeds),
-            "selection": self.selection,
-            "chosen": self.chosen,
-            "num_train": self.num_train,
-            "num_test": self.num_test,
+            **{name: getattr(self, name) for name in names},
             "mean": {kind: _without_nan(values) for kind, values in means.items()},
             "spread": {kind: _without_nan(values) for kind, values in spreads.items()},
             "x_cross": _without_nan({code: self.x_cross(code) for code in self.train_languages}),
@@ -448,102 +512,6 @@ def list_trainings(
     return trainings
 
 
-def measure_classification(
-    encode: Encode,
-    data: ClassificationData,
-    *,
-    protocol: str = "zero-shot",
-    classifier: str = "logreg",
-    train_languages: Sequence[str] | None = None,
-    c_values: Sequence[float] | None = None,
-    baselines: bool = True,
-    oracle: bool = True,
-    seeds: Sequence[int] = (0,),
-) -> ClassificationMatrix:
-    """Embeds labelled text and measures classification across languages.
-
-    Args:
-        encode: texts to [n, dim] embeddings; called once, with each text once.
-        data: labelled text. With both dev and test, the classifier is selected on the dev split
-            of the training languages; with one of them only, that one is tested on and the
-            training text selects. Test languages select nothing, except for the oracle.
-        protocol: one of `PROTOCOLS`.
-        classifier: one of `CLASSIFIERS`.
-        train_languages: languages that may be trained on; None: all with training text.
-        c_values: of `logreg` and `svm`, inverse regularization strengths to choose from; a single
-            one saves the search. None: those of `default_c_values`.
-        baselines: whether to measure chance and a bag of words too.
-        oracle: whether to select on the dev split of each test language too.
-        seeds: of the classifier; `logreg` and `svm` use the first.
-
-    Returns:
-        The accuracies.
-
-    Raises:
-        ValueError: if a training language has no training text or only one label, a setting is
-            unknown, or an embedding is not finite.
-    """
-    train, test = data.splits["train"], data.splits[data.test_split]
-    dev = data.splits.get("dev", {}) if data.test_split == "test" else {}
-    pool = tuple(train if train_languages is None else train_languages)
-    for code in pool:
-        if code not in train:
-            raise ValueError(f"no training text in {code}; there is some in {', '.join(train)}")
-    trainings = list_trainings(protocol, pool, test)
-    joined = {training: _training_text(train, training.train) for training in trainings}
-    embed = _embedder(encode, [*(train[code] for code in pool), *test.values(), *dev.values()])
-    if not seeds:
-        raise ValueError("seeds must hold at least one; got none")
-    # Others than the neural classifiers draw nothing but the folds of a cross-validation.
-    seeds = tuple(seeds) if classifier in NEURAL else tuple(seeds)[:1]
-    settings = {"c_values": c_values, "seeds": seeds}
-    rows = tuple(dict.fromkeys(training.row for training in trainings))
-    columns = tuple(code for code in test if any(code in t.tests for t in trainings))
-    shape = (len(seeds), len(rows), len(columns))
-    scores = {kind: np.full(shape, np.nan) for kind in _KINDS}
-    chosen, num_train, num_dev = {}, {}, 0
-    for training, text in joined.items():
-        held_out = _join([dev[code] for code in training.train if code in dev])
-        tests = {code: test[code] for code in training.tests}
-        name = training.row if protocol == "zero-shot" else training.tests[0]
-        selected, by_oracle = train_classifier(
-            classifier,
-            embed(text),
-            embed(held_out) if held_out else None,
-            {code: embed(dev[code]) for code in tests if oracle and code in dev},
-            **settings,
-        )
-        chosen[name] = [one.chosen for one in selected]
-        for code in tests:
-            examples = embed(test[code])
-            cell = np.s_[:, rows.index(training.row), columns.index(code)]
-            scores["accuracy"][cell] = [one.accuracy(examples) for one in selected]
-            if code in by_oracle[0]:
-                scores["oracle"][cell] = [one[code].accuracy(examples) for one in by_oracle]
-        if baselines:
-            for kind, by_test in _measure_baselines(text, held_out, tests, settings).items():
-                for code, value in by_test.items():
-                    scores[kind][:, rows.index(training.row), columns.index(code)] = value
-        num_train[name] = len(text.texts)
-        num_dev += held_out is not None
-    scores = {kind: values for kind, values in scores.items() if not np.isnan(values).all()}
-    return ClassificationMatrix(
-        train_languages=rows,
-        test_languages=columns,
-        accuracies={kind: values.mean(axis=0) for kind, values in scores.items()},
-        by_seed={kind: scores[kind] for kind in ("accuracy", "oracle") if kind in scores},
-        labels=data.labels,
-        test_split=data.test_split,
-        protocol=protocol,
-        classifier=classifier,
-        seeds=seeds,
-        selection=selection_rule(classifier, c_values, num_dev, len(trainings)),
-        chosen=chosen,
-        num_train=num_train,
-        num_test={code: len(test[code].texts) for code in columns},
-    )
-
-
 def classification_table(name: str, matrix: ClassificationMatrix) -> str:
     """Returns the Markdown section of one data set, protocol and classifier."""
     kinds = [kind for kind in _KINDS if kind in matrix.accuracies]
@@ -605,18 +573,6 @@ def _training_text(train: Mapping[str, LabelledText], languages: Sequence[str]) 
     if len(set(joined.labels)) < 2:
         raise ValueError(f"training needs two labels; the text in {', '.join(languages)} has one")
     return joined
-
-
-def _embedder(encode: Encode, parts: Sequence[LabelledText]) -> Callable[[LabelledText], Examples]:
-    """The function from labelled text to examples; embeds everything now."""
-    vectors, ids = encode_unique(encode, [part.texts for part in parts])
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        raise ValueError(
-            f"embeddings must be finite; {np.sum(~finite)} of {len(finite)} texts have NaN or "
-            f"infinite values; check the model"
-        )
-    return lambda part: Examples(vectors[ids(part.texts)], part.labels)
 
 
 def _measure_baselines(

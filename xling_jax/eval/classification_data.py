@@ -62,14 +62,6 @@ class ClassificationData:
         )
 
     @property
-    def size(self) -> str:
-        """Texts of each split, in words."""
-        return ", ".join(
-            f"{sum(len(part.texts) for part in parts.values())} {split} texts"
-            for split, parts in self.splits.items()
-        )
-
-    @property
     def description(self) -> dict[str, str]:
         """What was measured, as plain values."""
         return {"name": self.name, "path": self.path, "sha256": self.fingerprint}

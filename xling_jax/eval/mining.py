@@ -19,9 +19,9 @@ import numpy as np
 from xling_jax.align import mining
 from xling_jax.align.knn import BACKENDS
 from xling_jax.align.margin import MARGINS
-from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task
+from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, read_lines
 from xling_jax.options import option
@@ -74,10 +74,39 @@ class Mining(Task):
     def measure(
         self, encoder: Any, data: MiningData, directory: Path | None = None
     ) -> dict[str, MiningResult]:
-        """Both parts of a language pair."""
-        settings = {name: getattr(self, name) for name in _SETTINGS}
-        result = measure_mining(encoder.encode, data, memory_mb=self.memory_mb, **settings)
-        return {data.name: result}
+        """Both parts of a language pair, with the threshold tuned on the training part."""
+        mined = self.mine(encoder.encode, data.train)
+        correct = _correct(mined, data.train.gold)
+        threshold = tune_threshold(mined.scores, correct, len(data.train.gold))
+        train = test = measure_pairs(mined, data.train.gold, threshold)
+        if data.has_test:
+            mined = self.mine(encoder.encode, data.test)
+            test = measure_pairs(mined, data.test.gold, threshold)
+        return {data.name: MiningResult(threshold, train, test)}
+
+    def mine(self, encode: Encode, text: MiningText) -> mining.MinedPairs:
+        """Mines one part and ranks its pairs, without those of repeated texts.
+
+        Args:
+            encode: texts to [n, dim] embeddings; called once, with each text once.
+            text: the two texts.
+
+        Returns:
+            Pairs of rows, best first.
+        """
+        # A blank sentence is never a translation.
+        counts = [Counter(filter(str.strip, column)) for column in text.texts]
+        unique = [list(count) for count in counts]
+        vectors, ids = encode_unique(encode, unique)
+        settings = {name: getattr(self, name) for name in (*_SETTINGS, "memory_mb")}
+        found = mining.mine(*(vectors[ids(side)] for side in unique), **settings)
+        once = [np.array([count[t] == 1 for t in count], bool) for count in counts]
+        found = found.take(once[0][found.source] & once[1][found.target])
+        rows = []
+        for column, side in zip(text.texts, unique):
+            row_of = {t: row for row, t in enumerate(column)}
+            rows.append(np.array([row_of[t] for t in side], np.int64))
+        return mining.MinedPairs(rows[0][found.source], rows[1][found.target], found.scores)
 
     def settings(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
         """The options that change pairs, and how the threshold was selected."""
@@ -154,13 +183,6 @@ class MiningData:
                 ("gold", [f"{i} {j}" for i, j in sorted(part.gold)]),
             ]
         )
-
-    @property
-    def size(self) -> str:
-        """Sentences and gold pairs of the training part, in words."""
-        sides = zip(self.train.texts, self.train.languages)
-        counts = " and ".join(f"{len(texts):,} {code}" for texts, code in sides)
-        return f"{counts} sentences, {len(self.train.gold):,} pairs"
 
     @property
     def description(self) -> dict[str, Any]:
@@ -280,34 +302,6 @@ def load_mining_data(
     return tuple(_read_pair(str(path), pair, splits) for pair, splits in sorted(parts.items()))
 
 
-def mine_pairs(encode: Encode, text: MiningText, **settings: Any) -> mining.MinedPairs:
-    """Mines one part and ranks its pairs, without those of repeated texts.
-
-    Args:
-        encode: texts to [n, dim] embeddings; called once, with each text once.
-        text: the two texts.
-        **settings: see `align.mining.mine`.
-
-    Returns:
-        Pairs of rows, best first.
-
-    Raises:
-        ValueError: as `align.mining.mine`.
-    """
-    # A blank sentence is never a translation.
-    counts = [Counter(filter(str.strip, column)) for column in text.texts]
-    unique = [list(count) for count in counts]
-    vectors, ids = encode_unique(encode, unique)
-    found = mining.mine(*(vectors[ids(side)] for side in unique), **settings)
-    once = [np.array([count[t] == 1 for t in count], bool) for count in counts]
-    found = found.take(once[0][found.source] & once[1][found.target])
-    rows = []
-    for column, side in zip(text.texts, unique):
-        row_of = {t: row for row, t in enumerate(column)}
-        rows.append(np.array([row_of[t] for t in side], np.int64))
-    return mining.MinedPairs(rows[0][found.source], rows[1][found.target], found.scores)
-
-
 def tune_threshold(scores: np.ndarray, correct: np.ndarray, num_gold: int) -> float:
     """The threshold with the best F1 on a ranked list.
 
@@ -340,30 +334,6 @@ def measure_pairs(
     """Counts the pairs that score at least `threshold`, and the right ones among them."""
     kept = pairs.take(pairs.scores.astype(np.float64) >= threshold)
     return MiningScores(len(gold), len(kept), int(_correct(kept, gold).sum()))
-
-
-def measure_mining(encode: Encode, data: MiningData, **settings) -> MiningResult:
-    """Mines both parts of a language pair and measures them.
-
-    Args:
-        encode: texts to [n, dim] embeddings.
-        data: the language pair.
-        **settings: see `mine_pairs`.
-
-    Returns:
-        The threshold tuned on the training part, and the scores with it.
-
-    Raises:
-        ValueError: as `mine_pairs`.
-    """
-    mined = mine_pairs(encode, data.train, **settings)
-    correct = _correct(mined, data.train.gold)
-    threshold = tune_threshold(mined.scores, correct, len(data.train.gold))
-    train = test = measure_pairs(mined, data.train.gold, threshold)
-    if data.has_test:
-        mined = mine_pairs(encode, data.test, **settings)
-        test = measure_pairs(mined, data.test.gold, threshold)
-    return MiningResult(threshold, train, test)
 
 
 def _correct(pairs: mining.MinedPairs, gold: frozenset[tuple[int, int]]) -> np.ndarray:

@@ -19,19 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.probing_data import ProbingTask, Split, find_tasks, load_tasks
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task
+from xling_jax.eval.unique import encode_unique
 from xling_jax.options import OptionError, option
-from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
 
 CLASSIFIERS = ("logreg", "mlp")
-NUM_FOLDS = 10
 SEED = 1111
-HIDDEN = 128  # Yu et al. (2018), table 1.
 
 # Regularization: C of the logistic regression, with a dev set or nested folds and with folds of the
 # training text; the weight decay of the MLP.
@@ -52,8 +49,9 @@ class Probing(Task):
     classifier: str = option(
         "logreg", "logistic regression, or one hidden layer with early stopping", CLASSIFIERS
     )
-    hidden: int = option(HIDDEN, "size of the hidden layer", positive=True)
-    folds: int = option(NUM_FOLDS, "folds of the cross-validation", positive=True)
+    # 128 is the size in Table 1 of Yu et al. (2018).
+    hidden: int = option(128, "size of the hidden layer", positive=True)
+    folds: int = option(10, "folds of the cross-validation", positive=True)
     seed: int = option(SEED, "of folds and weights")
 
     title = "Probing"
@@ -74,6 +72,7 @@ class Probing(Task):
     cheap = MappingProxyType({"folds": 3})
 
     def __post_init__(self):
+        super().__post_init__()
         if self.folds < 2:
             raise OptionError(f"folds={self.folds} must be at least 2")
 
@@ -88,15 +87,17 @@ class Probing(Task):
     def measure(
         self, encoder: Any, data: ProbingTask, directory: Path | None = None
     ) -> dict[str, ProbingScores]:
-        """One of SentEval's tasks."""
-        scores = measure_probing(
-            encoder.encode,
-            data,
-            classifier=self.classifier,
-            hidden=self.hidden,
-            num_folds=self.folds,
-            seed=self.seed,
-        )
+        """What classifiers find in the embeddings of one of SentEval's tasks."""
+        vectors, ids = encode_unique(encoder.encode, [data.texts])
+        if not np.isfinite(vectors).all():
+            raise ValueError(f"{data.name}: embeddings must be finite; found NaN or infinite ones")
+        embed = functools.partial(_features, vectors, ids, data.kind)
+        if data.kind == "similarity":
+            scores = _measure_similarity(data, embed)
+        elif data.kind == "relatedness":
+            scores = _measure_relatedness(data, embed, self.seed)
+        else:
+            scores = self._measure_labels(data, embed)
         metric, value = next(iter(scores.metrics.items()))
         _logger.info("%s: %s %s%%", data.name, metric, percent(value, 2))
         return {data.name: scores}
@@ -139,6 +140,28 @@ class Probing(Task):
         """Whether a metric is logged while training."""
         return metric in ("accuracy", "pearson")
 
+    def _measure_labels(self, task: ProbingTask, embed: Callable) -> ProbingScores:
+        splits = {name: _sorted_by_length(split) for name, split in task.splits.items()}
+        features = np.concatenate([embed(split) for split in splits.values()])
+        names = sorted(set(splits["all" if "all" in splits else "train"].labels))
+        if len(names) < 2:
+            raise ValueError(f"{task.name}: training needs two labels; found {len(names)}")
+        index = {label: number for number, label in enumerate(names)}
+        labels = np.array([index.get(y, -1) for part in splits.values() for y in part.labels])
+        bounds = np.cumsum([0, *(len(split.labels) for split in splits.values())])
+        rows = {name: np.arange(*bounds[i : i + 2]) for i, name in enumerate(splits)}
+        if self.classifier == "mlp":
+            # As published, WordContent has no hidden layer.
+            sizes = () if task.name == "WordContent" else (self.hidden,)
+            learner: _Learner = _NeuralLearner(features, labels, len(names), self.seed, sizes)
+        else:
+            learner = _LogisticLearner(features, labels, self.seed)
+        if "all" in splits:
+            return _nested(task, learner, labels, self.folds)
+        if "dev" in splits:
+            return _on_dev(task, learner, rows)
+        return _on_folds(task, learner, labels, rows, self.folds)
+
 
 @dataclass(frozen=True)
 class ProbingScores:
@@ -168,46 +191,6 @@ class ProbingScores:
         """As plain values."""
         counts = {"kind": self.kind, "num_train": self.num_train, "num_test": self.num_test}
         return counts | self.metrics
-
-
-def measure_probing(
-    encode: Encode,
-    task: ProbingTask,
-    *,
-    classifier: str = "logreg",
-    hidden: int = HIDDEN,
-    num_folds: int = NUM_FOLDS,
-    seed: int = SEED,
-) -> ProbingScores:
-    """Embeds the texts of a task and measures what classifiers find in them.
-
-    Args:
-        encode: texts to [n, dim] embeddings; called once.
-        task: see `load_tasks`.
-        classifier: "logreg", or "mlp" with one hidden layer and early stopping.
-        hidden: size of that layer; as published, WordContent has none.
-        num_folds: of each cross-validation.
-        seed: of folds, first weights and order.
-
-    Returns:
-        The scores.
-
-    Raises:
-        ValueError: if a setting is unknown, an embedding is not finite or the task has too few
-            rows of a label for its folds.
-    """
-    check_choice("classifier", classifier, CLASSIFIERS)
-    if num_folds < 2 or hidden < 1:
-        raise ValueError(f"num_folds must be 2 or more, hidden 1; got {num_folds}, {hidden}")
-    vectors, ids = encode_unique(encode, [task.texts])
-    if not np.isfinite(vectors).all():
-        raise ValueError(f"{task.name}: embeddings must be finite; found NaN or infinite ones")
-    embed = functools.partial(_features, vectors, ids, task.kind)
-    if task.kind == "similarity":
-        return _measure_similarity(task, embed)
-    if task.kind == "relatedness":
-        return _measure_relatedness(task, embed, seed)
-    return _measure_labels(task, embed, classifier, hidden, num_folds, seed)
 
 
 def _features(vectors: np.ndarray, ids: Callable, kind: str, split: Split) -> np.ndarray:
@@ -265,30 +248,6 @@ def _measure_relatedness(task: ProbingTask, embed: Callable, seed: int) -> Probi
     metrics |= {"mse": float(np.mean(np.square(predicted - scores[2]))), "dev_pearson": best}
     rule = "softmax over scores, early stopping on dev"
     return ProbingScores(task.name, task.kind, rule, metrics, len(train), len(test))
-
-
-def _measure_labels(
-    task: ProbingTask, embed: Callable, classifier: str, hidden: int, num_folds: int, seed: int
-) -> ProbingScores:
-    splits = {name: _sorted_by_length(split) for name, split in task.splits.items()}
-    features = np.concatenate([embed(split) for split in splits.values()])
-    names = sorted(set(splits["all" if "all" in splits else "train"].labels))
-    if len(names) < 2:
-        raise ValueError(f"{task.name}: training needs two labels; found {len(names)}")
-    index = {label: number for number, label in enumerate(names)}
-    labels = np.array([index.get(y, -1) for part in splits.values() for y in part.labels])
-    bounds = np.cumsum([0, *(len(split.labels) for split in splits.values())])
-    rows = {name: np.arange(*bounds[i : i + 2]) for i, name in enumerate(splits)}
-    if classifier == "mlp":
-        sizes = () if task.name == "WordContent" else (hidden,)
-        learner: _Learner = _NeuralLearner(features, labels, len(names), seed, sizes)
-    else:
-        learner = _LogisticLearner(features, labels, seed)
-    if "all" in splits:
-        return _nested(task, learner, labels, num_folds)
-    if "dev" in splits:
-        return _on_dev(task, learner, rows)
-    return _on_folds(task, learner, labels, rows, num_folds)
 
 
 def _sorted_by_length(split: Split) -> Split:

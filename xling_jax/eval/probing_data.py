@@ -84,11 +84,6 @@ class ProbingTask:
         )
 
     @property
-    def size(self) -> str:
-        """Rows of each split, in words."""
-        return ", ".join(f"{len(split.texts)} {name}" for name, split in self.splits.items())
-
-    @property
     def description(self) -> dict[str, str]:
         """What was measured, as plain values."""
         return {"name": self.name, "path": self.path, "sha256": self.fingerprint}

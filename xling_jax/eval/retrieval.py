@@ -1,7 +1,6 @@
 """Cross-lingual retrieval: is a sentence's translation its nearest neighbor?
 
-`retrieval_matrix` works on embeddings of any origin, `measure_retrieval` through an `encode`
-function on texts.
+`retrieval_matrix` works on embeddings of any origin.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn, margin
-from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
 from xling_jax.eval.retrieval_data import (
     RetrievalData,
@@ -26,6 +24,7 @@ from xling_jax.eval.retrieval_data import (
     vector_files,
 )
 from xling_jax.eval.tasks import Task
+from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice
@@ -87,6 +86,7 @@ class Retrieval(Task):
     axes = ("from", "to")
 
     def __post_init__(self):
+        super().__post_init__()
         if self.xsr and self.xsr_samples:
             raise OptionError("xsr draws rows and xsr_samples reads drawn ones; give one of them")
         if self.xsr and (len(self.xsr) != 2 or self.xsr[1] > self.xsr[0]):
@@ -117,18 +117,30 @@ class Retrieval(Task):
     def measure(
         self, encoder: Any, data: RetrievalData, directory: Path | None = None
     ) -> dict[str, RetrievalMatrix]:
-        """All directions between the languages of a data set."""
+        """All directions between the languages of a data set; each text is embedded once."""
         if self._draws_rows:
             return {data.name: self._measure_drawn(encoder.encode, data, directory)}
-        matrix = measure_retrieval(
-            encoder.encode,
-            data,
-            similarity=self.similarity,
-            k_values=self._k_values,
-            match=self.match,
-            distractors=load_distractors(self.distractors, data.languages),
-        )
-        return {data.name: matrix}
+        distractors = load_distractors(self.distractors, data.languages)
+        columns = [texts for part in data.parts for texts in part.texts.values()]
+        vectors, ids = encode_unique(encoder.encode, [*columns, *distractors.values()])
+        matrices = []
+        for part in data.parts:
+            rows = {code: ids(texts) for code, texts in part.texts.items()}
+            matrix = retrieval_matrix(
+                {code: vectors[own] for code, own in rows.items()},
+                similarity=self.similarity,
+                k_values=self._k_values,
+                # Those with the text of a candidate are left out.
+                distractors={
+                    code: vectors[np.setdiff1d(ids(texts), rows[code])]
+                    for code, texts in distractors.items()
+                    if code in rows
+                },
+                present={c: np.array([*map(bool, texts)]) for c, texts in part.texts.items()},
+                text_ids=rows if self.match == "text" else None,
+            )
+            matrices.append(matrix)
+        return {data.name: _join(data.languages, matrices)}
 
     def settings(self, encoder: Any, outcomes: Mapping[str, RetrievalMatrix]) -> dict[str, Any]:
         """The options, and sizes of neighborhoods."""
@@ -291,7 +303,6 @@ def retrieve(
     *,
     similarity: str = "cosine",
     source_pool: np.ndarray | None = None,
-    memory_mb: float = 256,
 ) -> np.ndarray:
     """Ranks all targets for each source.
 
@@ -303,7 +314,6 @@ def retrieve(
             two score every candidate, not only the nearest by cosine.
         source_pool: [p, dim] normalized embeddings among which candidates have their
             neighborhoods; None for the queries. Not used by cosine.
-        memory_mb: see `knn.top_k`.
 
     Returns:
         [n, min(k, m)] int64 indices into target, best first.
@@ -313,24 +323,19 @@ def retrieve(
     """
     check_choice("similarity", similarity, SIMILARITIES)
     if similarity == "cosine":
-        return knn.top_k(source, target, k, memory_mb=memory_mb)[1]
+        return knn.top_k(source, target, k)[1]
     rules = {
         "margin": (margin.ratio_margin, MARGIN_NEIGHBORS),
         "csls": (margin.csls, CSLS_NEIGHBORS),
     }
-    score, size = rules[similarity]
-    source_pool = source if source_pool is None else source_pool
-    source_mean = margin.neighbor_mean(source, target, size, memory_mb=memory_mb)
-    target_mean = margin.neighbor_mean(target, source_pool, size, memory_mb=memory_mb)
-    return knn.top_k(
-        source,
-        target,
-        k,
-        memory_mb=memory_mb,
-        score_tile=lambda tile, rows, columns: score(
-            tile, source_mean[rows], target_mean[None, columns]
-        ),
-    )[1]
+    rule, size = rules[similarity]
+    source_mean = margin.neighbor_mean(source, target, size)
+    target_mean = margin.neighbor_mean(target, source if source_pool is None else source_pool, size)
+
+    def score(tile: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
+        return rule(tile, source_mean[rows], target_mean[None, columns])
+
+    return knn.top_k(source, target, k, score_tile=score)[1]
 
 
 def retrieval_matrix(
@@ -341,7 +346,6 @@ def retrieval_matrix(
     distractors: Mapping[str, np.ndarray] | None = None,
     present: Mapping[str, np.ndarray] | None = None,
     text_ids: Mapping[str, np.ndarray] | None = None,
-    memory_mb: float = 256,
 ) -> RetrievalMatrix:
     """Measures retrieval between all languages, in both directions.
 
@@ -355,8 +359,7 @@ def retrieval_matrix(
         present: for each language [n] bool, False where it has no translation; a direction uses
             the rows that both languages have. None: all rows.
         text_ids: for each language [n] int, equal where texts are equal; any copy of the right
-            text is then right. None: only the row itself is.
-        memory_mb: see `knn.top_k`.
+            text is then right. None: only the row itself is, as published.
 
     Returns:
         The scores; the diagonal is not measured.
@@ -387,79 +390,18 @@ def retrieval_matrix(
         ]
         num_queries[cell], num_candidates[cell] = len(source), len(pools[1])
         right = _right_answers(None if text_ids is None else text_ids[codes[1]][common])
-        ranked = retrieve(
-            source,
-            pools[1],
-            max(k_values),
-            similarity=similarity,
-            source_pool=pools[0],
-            memory_mb=memory_mb,
+        hits = right(
+            retrieve(source, pools[1], max(k_values), similarity=similarity, source_pool=pools[0])
         )
-        hits = right(ranked)
         for k in k_values:
             metrics[f"p_at_{k}"][cell] = hits[:, :k].any(axis=1).mean()
         if not extra:
-            nearest, chosen = _published_choices(source, target, memory_mb)
+            nearest, chosen = _published_choices(source, target)
             metrics["error"][cell] = 1 - right(nearest).mean()
             metrics["xsim"][cell] = 1 - right(chosen).mean()
     if not num_queries.any():
         raise ValueError(f"no row has text in two of the languages {', '.join(languages)}")
     return RetrievalMatrix(languages, metrics, num_queries, num_candidates)
-
-
-def measure_retrieval(
-    encode: Encode,
-    data: RetrievalData,
-    *,
-    similarity: str = "cosine",
-    k_values: Sequence[int] = (1, 5),
-    match: str = "index",
-    distractors: Mapping[str, Sequence[str]] | None = None,
-    memory_mb: float = 256,
-) -> RetrievalMatrix:
-    """Embeds parallel text and measures retrieval.
-
-    Args:
-        encode: texts to [n, dim] embeddings; called once, with each text once.
-        data: parallel text.
-        similarity: see `retrieve`.
-        k_values: the k of P@k.
-        match: "index", only the query's own row is right, as published; or "text", every
-            candidate with the right text is. They differ where the data has duplicates.
-        distractors: for any language texts that are never right; those equal to a candidate of
-            the data are left out.
-        memory_mb: see `knn.top_k`.
-
-    Returns:
-        The scores over all languages of the data.
-
-    Raises:
-        ValueError: as `retrieval_matrix`, or if `match` is unknown.
-    """
-    check_choice("match", match, MATCHES)
-    distractors = distractors or {}
-    columns = [texts for part in data.parts for texts in part.texts.values()]
-    vectors, ids = encode_unique(encode, [*columns, *distractors.values()])
-    matrices = []
-    for part in data.parts:
-        rows = {code: ids(texts) for code, texts in part.texts.items()}
-        extra = {
-            code: vectors[np.setdiff1d(ids(texts), rows[code])]
-            for code, texts in distractors.items()
-            if code in rows
-        }
-        present = {code: np.array([*map(bool, texts)]) for code, texts in part.texts.items()}
-        matrix = retrieval_matrix(
-            {code: vectors[own] for code, own in rows.items()},
-            similarity=similarity,
-            k_values=k_values,
-            distractors=extra,
-            present=present,
-            text_ids=rows if match == "text" else None,
-            memory_mb=memory_mb,
-        )
-        matrices.append(matrix)
-    return _join(data.languages, matrices)
 
 
 def retrieval_table(name: str, matrix: RetrievalMatrix, similarity: str) -> str:
@@ -530,15 +472,13 @@ def _check_embeddings(
     return tuple(embeddings)
 
 
-def _published_choices(
-    source: np.ndarray, target: np.ndarray, memory_mb: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _published_choices(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each source's one answer by cosine, as for Tatoeba, and by the rule of xSIM; [n, 1] each.
 
     xSIM takes the largest ratio margin among the four nearest by cosine, forward only.
     """
-    cosine, candidates = knn.top_k(source, target, MARGIN_NEIGHBORS, memory_mb=memory_mb)
-    target_mean = margin.neighbor_mean(target, source, MARGIN_NEIGHBORS, memory_mb=memory_mb)
+    cosine, candidates = knn.top_k(source, target, MARGIN_NEIGHBORS)
+    target_mean = margin.neighbor_mean(target, source, MARGIN_NEIGHBORS)
     scores = margin.ratio_margin(cosine, cosine.mean(axis=1), target_mean[candidates])
     chosen = np.take_along_axis(candidates, scores.argmax(axis=1)[:, None], axis=1)
     return candidates[:, :1], chosen

@@ -67,11 +67,6 @@ class RetrievalData:
         return hash_texts(item for part in self.parts for item in sorted(part.texts.items()))
 
     @property
-    def size(self) -> str:
-        """Rows and languages, in words."""
-        return f"{self.num_rows} rows in {', '.join(self.languages)}"
-
-    @property
     def description(self) -> dict[str, Any]:
         """What was measured, as plain values."""
         return {

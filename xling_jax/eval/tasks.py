@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from xling_jax.options import check_values
 from xling_jax.registry import Registry
 
 if TYPE_CHECKING:
@@ -56,9 +57,8 @@ class Task:
     """An evaluation task: a frozen dataclass whose fields are options (`options.option`).
 
     The first paragraph of its docstring is its description in `--help`. A data set, as `load`
-    returns them, has a `name`, which begins the names of its metrics; a `size` in words, for the
-    log; and a `description` of plain values for results.json, at least its name and the SHA-256 of
-    what was read.
+    returns them, has a `name`, which begins the names of its metrics, and a `description` of plain
+    values for results.json, at least its name and the SHA-256 of what was read.
 
     Attributes:
         title: heads its results in the report.
@@ -85,6 +85,9 @@ class Task:
     lower_is_better: frozenset[str] = frozenset()
     axes: tuple[str, str] | None = None
     cheap: Mapping[str, Any] = MappingProxyType({})
+
+    def __post_init__(self):
+        check_values(self)
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[Any]:
         """Reads the data sets.

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.retrieval import RetrievalMatrix, retrieve
 from xling_jax.eval.retrieval_data import ParallelText
+from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.whole import read_json, write_json
 

@@ -1,24 +1,33 @@
 """What a report shows of the vectors themselves: projections, and the worst retrieval errors."""
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.eval.classification_data import ClassificationData
-from xling_jax.eval.retrieval import Encode, encode_unique
-from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
+from xling_jax.eval.classification_data import (
+    ClassificationData,
+    list_languages,
+    load_classification_data,
+)
+from xling_jax.eval.retrieval_data import ParallelText, RetrievalData, load_retrieval_data
+from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.report.pictures import PROJECTIONS, project
 
-# Points in all of one projection: more hide each other, and t-SNE takes its time.
+_logger = logging.getLogger(__name__)
+
+# Points in a projection: more would hide each other, and t-SNE is slow.
 MAX_POINTS = 1000
-MAX_LANGUAGES = 7  # As many as there are colors and marks to tell apart.
+MAX_LANGUAGES = 7  # As many as there are different colors and marks.
 MAX_LABELS = 7
 OTHER_LABEL = "other labels"
 MAX_QUERIES = 5000
 NUM_RETRIEVED = 3
+_BLOCK_QUERIES = 512
 _SEED = 0
 
 
@@ -74,12 +83,91 @@ class RetrievalError:
     right: Candidate
     retrieved: tuple[Candidate, ...]
 
+    @property
+    def direction(self) -> str:
+        """Both languages."""
+        return f"{self.source} → {self.target}"
+
+
+@dataclass(frozen=True)
+class ErrorList:
+    """Retrieval errors of one data set.
+
+    Attributes:
+        data: its name.
+        errors: worst first.
+        num_errors: how many there are in all.
+        num_queries: of how many queries.
+    """
+
+    data: str
+    errors: Sequence[RetrievalError]
+    num_errors: int
+    num_queries: int
+
+    @property
+    def directions(self) -> list[str]:
+        """Those of the errors, sorted."""
+        return sorted({error.direction for error in self.errors})
+
+
+@dataclass
+class VectorSection:
+    """What the vectors of one run show.
+
+    Attributes:
+        run: its name.
+        projections: texts in the plane.
+        errors: one list for each retrieval data set.
+    """
+
+    run: str
+    projections: list[Projection] = field(default_factory=list)
+    errors: list[ErrorList] = field(default_factory=list)
+
+
+def load_data(
+    path: str | Path, languages: Sequence[str] | None = None
+) -> ClassificationData | RetrievalData:
+    """Reads labelled text where a directory holds such files, else parallel text.
+
+    Args:
+        path: see `load_classification_data` and `load_retrieval_data`.
+        languages: those to show; None for all.
+    """
+    if Path(path).is_dir() and (known := list_languages(path)):
+        chosen = known if languages is None else [code for code in languages if code in known]
+        return load_classification_data(path, chosen)
+    return load_retrieval_data(path, languages)
+
+
+def vector_section(
+    run: str, encode: Encode, data: Sequence[ClassificationData | RetrievalData]
+) -> VectorSection:
+    """Embeds data sets and finds what is to be shown of them.
+
+    Args:
+        run: its name.
+        encode: texts to [n, dim] embeddings.
+        data: as `load_data` returns it.
+    """
+    section = VectorSection(run)
+    for one in data:
+        _logger.info("%s: embedding %s", run, one.name)
+        if isinstance(one, ClassificationData):
+            projection = project_classification(encode, one)
+        else:
+            section.errors.append(worst_errors(encode, one))
+            projection = project_retrieval(encode, one)
+        section.projections += [projection] if projection else []
+    return section
+
 
 def project_retrieval(encode: Encode, data: RetrievalData) -> Projection | None:
     """Projects rows that all of the first languages have.
 
     Returns:
-        The projection; None where there are too few rows, or bilingual files without any in common.
+        The projection; None if there are too few rows, or many files.
     """
     if len(data.parts) > 1:
         return None
@@ -94,7 +182,7 @@ def project_retrieval(encode: Encode, data: RetrievalData) -> Projection | None:
 
 
 def project_classification(encode: Encode, data: ClassificationData) -> Projection | None:
-    """Projects the texts that measure, as many of each language; None where there are too few."""
+    """Projects test texts, equally many of each language; None if there are too few."""
     parts = dict(itertools.islice(data.splits[data.test_split].items(), MAX_LANGUAGES))
     texts, languages, labels = [], [], []
     for code, part in parts.items():
@@ -114,20 +202,16 @@ def project_classification(encode: Encode, data: ClassificationData) -> Projecti
 
 def worst_errors(
     encode: Encode, data: RetrievalData, *, per_direction: int = 3, limit: int = 40
-) -> tuple[list[RetrievalError], int, int]:
+) -> ErrorList:
     """Finds the queries whose translation ranks lowest by cosine.
 
-    A candidate with the text of the translation is right as well: a copy is no error.
+    A candidate with the same text as the translation is right too.
 
     Args:
         encode: texts to [n, dim] embeddings; called once for each file of the data.
-        data: parallel text; of long files the first rows are taken.
+        data: parallel text; only the first rows of long files are used.
         per_direction: errors kept of each direction.
-        limit: errors returned in all.
-
-    Returns:
-        The errors, lowest rank of the translation first; how many errors there are; and how many
-        queries there were.
+        limit: errors kept in all, those with the lowest rank of the translation.
 
     Raises:
         ValueError: if `encode` returns another number of rows.
@@ -143,11 +227,16 @@ def worst_errors(
             num_errors += wrong
             num_queries += count
     errors.sort(key=lambda error: -error.right.rank)
-    return errors[:limit], num_errors, num_queries
+    return ErrorList(data.name, errors[:limit], num_errors, num_queries)
 
 
 def _errors(
-    part: ParallelText, source: str, target: str, vectors: np.ndarray, ids, per_direction: int
+    part: ParallelText,
+    source: str,
+    target: str,
+    vectors: np.ndarray,
+    ids: Callable,
+    per_direction: int,
 ) -> tuple[list[RetrievalError], int, int]:
     columns = _first(part.texts[source]), _first(part.texts[target])
     pairs = [(query, right) for query, right in zip(*columns) if query and right]
@@ -156,35 +245,26 @@ def _errors(
     queries, answers = (list(column) for column in zip(*pairs))
     candidates = list(dict.fromkeys(answers))
     row_of = {text: row for row, text in enumerate(candidates)}
+    right = np.array([row_of[text] for text in answers])
     target_vectors, source_vectors = vectors[ids(candidates)], vectors[ids(queries)]
     ranks = np.empty(len(queries), np.int64)
-    right_rows = np.array([row_of[text] for text in answers])
-    for start in range(0, len(queries), 512):
-        block = slice(start, start + 512)
+    for start in range(0, len(queries), _BLOCK_QUERIES):
+        block = slice(start, start + _BLOCK_QUERIES)
         cosines = source_vectors[block] @ target_vectors.T
-        own = np.take_along_axis(cosines, right_rows[block, None], axis=1)
-        ahead = (cosines > own) | (
-            (cosines == own) & (np.arange(len(candidates)) < right_rows[block, None])
-        )
-        ranks[block] = 1 + ahead.sum(axis=1)
+        own = np.take_along_axis(cosines, right[block, None], axis=1)
+        before = np.arange(len(candidates)) < right[block, None]
+        ranks[block] = 1 + ((cosines > own) | ((cosines == own) & before)).sum(axis=1)
     wrong = np.flatnonzero(ranks > 1)
-    worst = wrong[np.argsort(-ranks[wrong], kind="stable")][:per_direction]
     errors = []
-    for row in worst:
-        cosines = target_vectors @ source_vectors[row]
-        nearest = np.argsort(-cosines, kind="stable")[:NUM_RETRIEVED]
-        errors.append(
-            RetrievalError(
-                source,
-                target,
-                queries[row],
-                Candidate(answers[row], int(ranks[row]), float(cosines[right_rows[row]])),
-                tuple(
-                    Candidate(candidates[place], rank, float(cosines[place]))
-                    for rank, place in enumerate(nearest, start=1)
-                ),
-            )
-        )
+    for row in wrong[np.argsort(-ranks[wrong], kind="stable")][:per_direction]:
+        cosines = (target_vectors @ source_vectors[row]).tolist()
+        nearest = np.argsort(-np.array(cosines), kind="stable")[:NUM_RETRIEVED].tolist()
+        answer = Candidate(answers[row], int(ranks[row]), cosines[right[row]])
+        retrieved = [
+            Candidate(candidates[place], rank, cosines[place])
+            for rank, place in enumerate(nearest, start=1)
+        ]
+        errors.append(RetrievalError(source, target, queries[row], answer, tuple(retrieved)))
     return errors, len(wrong), len(queries)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from xling_jax.align import knn
+from xling_jax.encode.documents import Encode
 
-Encode = Callable[[list[str]], np.ndarray]
+__all__ = ["Encode", "encode_unique"]
 
 
 def encode_unique(
