@@ -135,7 +135,8 @@ class Alignment(AlignmentOptions, Task):
 
     def settings(self, encoder: Any, outcomes: Mapping[str, AlignmentResult]) -> dict[str, Any]:
         """The options, and the tokens that baselines read."""
-        names = (*_SETTINGS, "debias", "domain", "document_mode", "splitter")
+        names = ("k", "candidates", "center", "density_on", "seed", "url_matching", "backend")
+        names += ("debias", "domain", "document_mode", "splitter")
         read = {"document": getattr(encoder, "max_length_tokens", 0), _FIRST: _FIRST_TOKENS}
         return {name: getattr(self, name) for name in names} | {
             "cells": self._cells,
