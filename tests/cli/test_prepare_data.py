@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from xling_jax.cli import prepare_data
-from xling_jax.cli.common import UsageError
+from xling_jax.options import OptionError
 
 _CONFIG = """
 from ml_collections import ConfigDict
@@ -70,13 +70,13 @@ def test_prints_what_was_used_and_dropped(config, tmp_path, capsys):
     ],
 )
 def test_a_wrong_config_is_wrong_use(config, tmp_path, override, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(OptionError, match=message):
         prepare_data.run(arguments(config, tmp_path / "w", override))
     assert not (tmp_path / "w").exists()
 
 
 def test_zero_workers_are_wrong_use(config, tmp_path):
-    with pytest.raises(UsageError, match="--num-workers must be at least 1; found 0"):
+    with pytest.raises(OptionError, match="--num-workers must be at least 1; found 0"):
         prepare_data.run(arguments(config, tmp_path / "w", num_workers=0))
 
 

@@ -1,4 +1,4 @@
-"""`xling mine`: two text files to pairs that are likely translations, or given pairs to scores."""
+"""Mines translations from two texts by the margin of their cosine, as LASER, or scores pairs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import numpy as np
 
 from xling_jax.align import bitext, knn, mining
 from xling_jax.align.margin import MARGINS
-from xling_jax.cli import distributed, sides
-from xling_jax.cli.common import UsageError, keep_compiled_programs
+from xling_jax.cli import distributed
+from xling_jax.cli.arguments import SIDES, add_output, add_sides, check_sides, load_encoder
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.files.progress import Progress, track
+from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_EXAMPLE = """examples:
+EXAMPLES = """examples:
   xling mine --model M --source news.de.gz --target news.en.gz --output pairs.tsv --threshold 1.06
   xling mine --source a.de --target a.en --source-embeddings a.de.npy \\
       --target-embeddings a.en.npy --output - | head
@@ -36,16 +37,9 @@ order of the file, and pairs with a blank or broken side score -inf.
 """
 
 
-def add_parser(subparsers: Any) -> None:
-    """Adds the command to the parser of `xling`."""
-    parser = subparsers.add_parser(
-        "mine",
-        help="find translations in two texts, or score given pairs",
-        description="Mines translations from two texts by the margin of their cosine, as LASER.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    sides.add_arguments(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_sides(
         parser,
         "text, one sentence per line; may be .gz .xz .zst; - for stdin",
         "its vectors, row i for line i, instead of a model (or LASER's .bin, with --dim)",
@@ -56,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
         help="score these pairs, source<TAB>target, against their neighborhoods in --source and "
         "--target, or in their own columns without them",
     )
-    parser.add_argument("--output", required=True, help="file of pairs; - for stdout")
+    add_output(parser, "file of pairs; - for stdout")
     parser.add_argument(
         "--n-best", metavar="FILE", help="also write all k candidates of each source sentence"
     )
@@ -84,18 +78,11 @@ def add_parser(subparsers: Any) -> None:
         default="auto",
         help="of the search; auto: JAX where it has an accelerator, otherwise NumPy",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     distributed.add_arguments(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command.
-
-    Raises:
-        UsageError: if arguments are inconsistent, an input is missing or an output exists.
-        ValueError, OSError: if the model, vectors or text are broken, or writing fails.
-    """
+    """Runs the command."""
     with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         _check_arguments(args)
         if processes.count > 1:
@@ -105,25 +92,25 @@ def run(args: argparse.Namespace) -> None:
             processes.meet("the pairs are written")
         finally:
             if processes.index == 0:
-                for side in sides.SIDES:
+                for side in SIDES:
                     processes.remove(_shared_vectors(args, side))
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    given = [side for side in sides.SIDES if getattr(args, side)]
+    given = [side for side in SIDES if getattr(args, side)]
     if len(given) == 1 or not (given or args.pairs):
-        raise UsageError("--source and --target are required, or --pairs alone")
+        raise OptionError("--source and --target are required, or --pairs alone")
     if args.pairs == "-" and "-" in (args.source, args.target):
-        raise UsageError("--pairs -: stdin is already read for --source or --target")
+        raise OptionError("--pairs -: stdin is already read for --source or --target")
     if args.k < 1:
-        raise UsageError(f"--k {args.k} must be at least 1")
+        raise OptionError(f"--k {args.k} must be at least 1")
     if not args.memory_mb > 0:
-        raise UsageError(f"--memory-mb {args.memory_mb:g} must be positive")
+        raise OptionError(f"--memory-mb {args.memory_mb:g} must be positive")
     if args.n_best and args.pairs:
-        raise UsageError("--n-best: not with --pairs, which scores given pairs only")
+        raise OptionError("--n-best: not with --pairs, which scores given pairs only")
     if args.n_best and args.n_best == args.output:
-        raise UsageError(f"--n-best {args.n_best}: is also --output; choose another")
-    sides.check_arguments(args, ("pairs",), list(filter(None, (args.output, args.n_best))))
+        raise OptionError(f"--n-best {args.n_best}: is also --output; choose another")
+    check_sides(args, ("pairs",), list(filter(None, (args.output, args.n_best))))
 
 
 def _check_arguments_of_several(args: argparse.Namespace) -> None:
@@ -132,7 +119,7 @@ def _check_arguments_of_several(args: argparse.Namespace) -> None:
     names += ("output", "n_best")
     distributed.check_shared_paths(**{name: getattr(args, name) for name in names})
     if args.backend not in ("auto", "jax"):
-        raise UsageError(
+        raise OptionError(
             f"--backend {args.backend}: several processes search with jax; leave it out"
         )
 
@@ -145,8 +132,8 @@ def _mine(args: argparse.Namespace, processes: Processes) -> None:
     for side in both:
         logger.info("%s", side.describe())
     times.append(time.perf_counter())
-    encoder = _load_encoder(args)
-    shared = [_shared_vectors(args, side) for side in sides.SIDES]
+    encoder = load_encoder(args.model) if args.model else None
+    shared = [_shared_vectors(args, side) for side in SIDES]
     rows = [_embed(encoder, side, args.dim, processes, file) for side, file in zip(both, shared)]
     if rows[0].shape[1] != rows[1].shape[1]:
         raise ValueError(
@@ -168,15 +155,6 @@ def _mine(args: argparse.Namespace, processes: Processes) -> None:
         "%s: %d pairs; read %.1f s, embed %.1f s, search %.1f s, choose and write %.1f s",
         *(args.output, count, *seconds),
     )
-
-
-def _load_encoder(args: argparse.Namespace) -> Encoder | None:
-    if not args.model:
-        return None
-    import xling_jax
-
-    keep_compiled_programs()
-    return xling_jax.load(args.model)
 
 
 def _shared_vectors(args: argparse.Namespace, side: str) -> Path:

@@ -14,7 +14,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.cli.common import UsageError
 from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.settings import PrepareSettings
@@ -24,6 +23,7 @@ from xling_jax.files.cache import cache_directory
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.processes import Processes
 from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
+from xling_jax.options import OptionError
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
             have `process_index` at the end if there are several processes.
 
     Raises:
-        UsageError: if an input is missing, an output exists, or a protocol is not supported.
+        OptionError: if an input is missing, an output exists, or a protocol is not supported.
         OSError: if copying fails.
     """
     if urls.is_url(getattr(args, "workdir", None)) and args.command not in _HAVE_WORKDIRS:
-        raise UsageError(f"--workdir {args.workdir}: xling {args.command} needs a local directory")
+        raise OptionError(f"--workdir {args.workdir}: xling {args.command} needs a local directory")
     outputs = {name: getattr(args, name, None) for name in _OUTPUTS}
     outputs = {name: url.rstrip("/") for name, url in outputs.items() if urls.is_url(url)}
     for name, value in vars(args).items():
@@ -56,7 +56,7 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, url in outputs.items():
             if not getattr(args, "overwrite", False) and _called(urls.exists, url):
-                raise UsageError(f"{url}: exists; choose another --output or add --overwrite")
+                raise OptionError(f"{url}: exists; choose another --output or add --overwrite")
             args.store, _, file = url.rpartition("/")
             scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_cache("outputs")))
             setattr(args, name, str(Path(scratch, file)))
@@ -93,7 +93,7 @@ def local_name(name: str) -> str:
         The same of the copy; a name without a URL as it is.
 
     Raises:
-        UsageError: if there is nothing at the URL, or its protocol is not supported.
+        OptionError: if there is nothing at the URL, or its protocol is not supported.
         OSError: if copying fails.
     """
     if urls.is_url(name):
@@ -110,14 +110,14 @@ def _called(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (ValueError, FileNotFoundError) as error:
-        raise UsageError(str(error)) from error
+        raise OptionError(str(error)) from error
 
 
 def _cache(kind: str) -> Path:
     """A directory for copies."""
     directory = cache_directory(os.environ)
     if directory is None:
-        raise UsageError("URLs are copied to a cache directory: set XDG_CACHE_HOME or HOME")
+        raise OptionError("URLs are copied to a cache directory: set XDG_CACHE_HOME or HOME")
     (directory / kind).mkdir(mode=0o700, parents=True, exist_ok=True)
     return directory / kind
 
@@ -140,7 +140,7 @@ class Workdir:
         checkpoints: directory of the checkpoints, for orbax.
 
     Raises:
-        UsageError: if there is no such bucket, or it is a URL of something else.
+        OptionError: if there is no such bucket, or it is a URL of something else.
         OSError: if the store cannot be read.
     """
 
@@ -155,10 +155,10 @@ class Workdir:
         if not self._url:
             return
         if not path.startswith("gs://"):
-            raise UsageError(f"--workdir {path}: must be a directory or gs://BUCKET/PATH")
+            raise OptionError(f"--workdir {path}: must be a directory or gs://BUCKET/PATH")
         # orbax asks for the bucket as well, but only after the data are prepared.
         if not _called(urls.exists, "/".join(path.split("/")[:3])):
-            raise UsageError(f"--workdir {path}: no such bucket, or no permission to see it")
+            raise OptionError(f"--workdir {path}: no such bucket, or no permission to see it")
         self.checkpoints = f"{self._url}/checkpoints"
         self.path = _cache("workdirs") / fingerprint(self._url)
         self.path.mkdir(exist_ok=True)

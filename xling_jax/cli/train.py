@@ -1,4 +1,4 @@
-"""`xling train`: prepare if needed, train, evaluate while training, export the encoder."""
+"""Prepares the data if needed, trains, evaluates while training, exports the encoder."""
 
 import argparse
 import json
@@ -12,46 +12,41 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.cli import common, distributed, prepare_data
+from xling_jax.cli import distributed, prepare_data
+from xling_jax.cli.arguments import add_config_and_workdir, load_config
+from xling_jax.cli.options import require_file
 from xling_jax.cli.remote import Workdir, local_config
 from xling_jax.eval.during_training import Evaluator, check_evaluation, make_evaluators
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
+from xling_jax.options import OptionError
 
 logger = logging.getLogger(__name__)
 
-EPILOG = """\
+EXAMPLES = """\
 examples:
-  xling train --config configs/ct_laser.py:small --workdir runs/ct_laser \\
+  xling train --config ct_laser:small --workdir runs/ct_laser \\
       --config.data.corpora="('tsv:corpora/*.tsv.gz',)" --config.train.total_steps=2000
-  xling train --config configs/ct_laser.py --workdir runs/x --dry-run
+  xling train --config ct_laser --workdir runs/x --dry-run
 
 The same command started again continues from the last checkpoint. SIGTERM saves and leaves.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    """Adds the command."""
-    parser = subparsers.add_parser(
-        "train",
-        help="train an encoder from a config, or continue",
-        description="Prepares the data if needed, trains, evaluates, exports the encoder.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    common.add_config_arguments(parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_config_and_workdir(parser)
     distributed.add_arguments(parser)
     parser.add_argument(
         "--dry-run",
         action="store_true",
         help="print config, parameters, buckets, FLOPs and memory; touches no data",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; 143 if SIGTERM ended it before its last step."""
-    config = common.load_config(args.config, args.config_overrides)
+    config = load_config(args.config, args.config_overrides)
     if args.dry_run:
         from xling_jax.train.dry_run import describe
 
@@ -79,7 +74,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     try:
         check_config(config)
     except ValueError as error:
-        raise common.UsageError(str(error)) from error
+        raise OptionError(str(error)) from error
     run = Workdir(workdir, processes)
     original, config = config, local_config(config, "train", "evaluation")
     check_evaluation(config.evaluation, config.train.best_metric)
@@ -125,14 +120,14 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
 def _check_beginning(config: ConfigDict) -> None:
     """Refuses word vectors or a model to begin with that are not there."""
     if config.train.word_vectors:
-        common.require_file(config.train.word_vectors, "--config.train.word_vectors")
+        require_file(config.train.word_vectors, "--config.train.word_vectors")
     if config.train.model_init:
         from xling_jax.encode.model_directory import find_model_directory
 
         try:
             find_model_directory(config.train.model_init)
         except ValueError as error:
-            raise common.UsageError(f"--config.train.model_init: {error}") from error
+            raise OptionError(f"--config.train.model_init: {error}") from error
 
 
 def _corpus(prepared: Any, vocab: Any) -> Any:
