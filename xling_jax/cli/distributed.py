@@ -13,12 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from xling_jax.cli.options import flag
+from xling_jax.files.processes import Processes
 from xling_jax.options import OptionError
-
-if TYPE_CHECKING:
-    from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -66,10 +64,8 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
 
     Raises:
         OptionError: if the arguments contradict each other, or there is no cluster.
-        OSError: if the other processes do not join.
+        OSError: if the other processes do not join in time.
     """
-    from xling_jax.files.processes import Processes
-
     arguments = _initialize_arguments(args)
     if arguments is None:
         yield Processes()
@@ -146,10 +142,9 @@ def check_shared_paths(**paths: str | None) -> None:
         OptionError: naming the argument.
     """
     for name, path in paths.items():
-        option = f"--{name.replace('_', '-')}"
         if path == "-" or (path and os.path.exists(path) and not os.path.isfile(path)):
             raise OptionError(
-                f"{option} {path}: with several processes must be a file on a shared file system"
+                f"{flag(name)} {path}: several processes need a file on a shared file system"
             )
 
 
@@ -177,20 +172,14 @@ def meet(name: str) -> None:
 
 def _initialize_arguments(args: argparse.Namespace) -> dict | None:
     """Arguments of `jax.distributed.initialize`; None for a single process."""
-    given = {
-        "--coordinator": args.coordinator,
-        "--num-processes": args.num_processes,
-        "--process-id": args.process_id,
-    }
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(given):
+    names = ("coordinator", "num_processes", "process_id")
+    missing = [flag(name) for name in names if getattr(args, name) is None]
+    if len(missing) == len(names):
         return {} if args.distributed else None
     if args.distributed:
         raise OptionError("--distributed and --coordinator exclude each other; give one")
     if missing:
-        raise OptionError(
-            f"--coordinator, --num-processes and --process-id go together; {missing[0]} is missing"
-        )
+        raise OptionError(f"{', '.join(map(flag, names))} go together; {missing[0]} is missing")
     host, _, port = args.coordinator.rpartition(":")
     if not host or not port.isdigit():
         raise OptionError(

@@ -72,10 +72,8 @@ def run(args: argparse.Namespace) -> None:
                 f"{name}: is copied to this machine, where workers of --runner {args.runner} do "
                 "not see it; use a file system that they share"
             )
-    prepared = prepare_workdir(
-        config, workdir, anew=True, num_workers=args.num_workers, runner=runner
-    )
-    print(format_counts(prepared.counts))
+    made = prepare_workdir(config, workdir, anew=True, num_workers=args.num_workers, runner=runner)
+    print(format_counts(made.counts))
 
 
 def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
@@ -155,33 +153,22 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
     from xling_jax.train.terms.term import all_reads
 
     reads = all_reads(parse_objective(config.objective.to_dict())[1].values())
-
     return {
         "languages": tuple(config.languages),
         "corpora": tuple(config.data.corpora),
         "exclude": tuple(config.data.get("exclude", ())),
         "pairs": tuple(config.data.pairs),
-        "cleaning": _section(config, "cleaning"),
-        "vocab": _section(config, "vocab"),
+        "cleaning": config.cleaning.to_dict(),
+        "vocab": config.vocab.to_dict(),
         "layout": vocab_layout(
-            config.encoder.family,
-            translates="decoder" in reads,
-            masks="head" in reads,
+            config.encoder.family, translates="decoder" in reads, masks="head" in reads
         ),
         "seed": config.seed,
     }
 
 
 def format_counts(counts: Mapping[str, Any]) -> str:
-    """Formats the counts of preparation as a table for the terminal.
-
-    Args:
-        counts: `PreparedData.counts`.
-
-    Returns:
-        A line for each corpus and pair, with why rows were dropped, and one for each pair over all
-        corpora.
-    """
+    """`PreparedData.counts` as a table: by corpus and pair with what was dropped, then by pair."""
     lines = [f"{'pair':<8}{'read':>12}{'used':>12}  corpus, rows dropped"]
     for corpus, pairs in counts["corpora"].items():
         for pair, count in pairs.items():
@@ -195,8 +182,3 @@ def format_counts(counts: Mapping[str, Any]) -> str:
         tokens = ", ".join(f"{language} {n:,}" for language, n in count["tokens"].items())
         lines.append(f"{pair:<8}{'':>12}{count['rows']:>12,}  {tokens}")
     return "\n".join(lines)
-
-
-def _section(config: ConfigDict, name: str) -> dict[str, Any]:
-    section = config.get(name)
-    return section.to_dict() if section is not None else {}

