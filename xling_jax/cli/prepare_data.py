@@ -120,7 +120,7 @@ def prepare_workdir(
     """
     settings = prepare_settings(config)
     try:
-        checked = PrepareSettings.make(**settings)
+        checked = PrepareSettings(**settings)
     except ValueError as error:
         raise OptionError(str(error)) from error
 
@@ -147,7 +147,7 @@ def prepare_workdir(
 
 
 def prepare_settings(config: ConfigDict) -> dict[str, Any]:
-    """The arguments of `PrepareSettings.make` that a config gives."""
+    """The arguments of `PrepareSettings` that a config gives."""
     from xling_jax.models.registry import vocab_layout
     from xling_jax.train.objective import parse_objective
     from xling_jax.train.terms.term import all_reads
