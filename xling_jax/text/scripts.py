@@ -109,8 +109,8 @@ class ScriptCheck:
     In languages of other scripts Latin letters are ignored: names and code occur everywhere.
 
     Args:
-        own: pattern of one letter of the language's scripts.
-        foreign: pattern of one letter of a script that is neither the language's nor Latin.
+        own: a letter of the language's scripts.
+        foreign: a letter of a script that is neither the language's nor Latin.
         is_latin: whether Latin is one of the language's scripts.
     """
 

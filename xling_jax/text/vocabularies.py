@@ -116,11 +116,7 @@ def record(vocab: Vocabulary) -> dict[str, Any]:
 
 
 def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> Vocabulary:
-    """Reads the vocabulary of a model directory.
-
-    Args:
-        directory: with its files.
-        recorded: the `preprocessing` of config.json.
+    """Reads the vocabulary of a model directory, by the `preprocessing` of its config.json.
 
     Raises:
         ValueError: if the tokenizer or one of its settings is unknown, or a file is missing or
@@ -144,22 +140,14 @@ def write_vocab(vocab: Vocabulary, directory: Path) -> None:
 
 
 def require_file(files: Mapping[str, bytes], name: str) -> bytes:
-    """Returns the content of a file.
-
-    Raises:
-        ValueError: if it is missing.
-    """
+    """Returns the content of a file; raises ValueError if it is missing."""
     if name not in files:
         raise ValueError(f"{name} is missing; it is part of the vocabulary")
     return files[name]
 
 
 def decode_file(files: Mapping[str, bytes], name: str) -> str:
-    """Returns the text of a file.
-
-    Raises:
-        ValueError: if it is missing or not UTF-8.
-    """
+    """Returns the text of a file; raises ValueError if it is missing or not UTF-8."""
     try:
         return require_file(files, name).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -167,11 +155,7 @@ def decode_file(files: Mapping[str, bytes], name: str) -> str:
 
 
 def read_dictionary(files: Mapping[str, bytes], name: str) -> dict[str, int]:
-    """Returns a JSON file that maps pieces to ids.
-
-    Raises:
-        ValueError: if it is missing or anything else.
-    """
+    """Returns a JSON file that maps pieces to ids; raises ValueError if it is anything else."""
     content = require_file(files, name)
     try:
         dictionary = json.loads(content)
