@@ -75,7 +75,7 @@ def test_row_i_is_line_i_whatever_the_order_asked(data, vectors):
     texts = ["Satz 3", "sentence 7", "Satz 0"]
     np.testing.assert_array_equal(stored.encode(texts), [GERMAN[3], ENGLISH[7], GERMAN[0]])
     matrix = Retrieval().measure(stored, sets[0])["toy_dev"]
-    assert matrix.value("p_at_1", "en", "de") == nearest_is_own(ENGLISH, GERMAN)
+    assert matrix.cells["en", "de"]["p_at_1"] == nearest_is_own(ENGLISH, GERMAN)
 
 
 def test_the_fingerprint_tells_vectors_apart(vectors):
