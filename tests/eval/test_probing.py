@@ -259,5 +259,5 @@ def test_the_command_writes_results(senteval, tmp_path, monkeypatch, capsys):
     assert results["model"]["fingerprint"] == "abc" and results["task"] == "probing"
     assert "| Tense | " in (output / "results.md").read_text()
     assert main.main([*words, "--tasks", "SNLI", "--overwrite"]) == 2
-    assert "has no SNLI" in capsys.readouterr().err
+    assert "has no task SNLI" in capsys.readouterr().err
     assert main.main([*words, "--folds", "1", "--overwrite"]) == 2
