@@ -23,6 +23,7 @@ setup(
         "xling_jax": [
             "py.typed",
             "report/page.html.jinja",
+            "report/published.csv",
             "report/report.css",
             "report/report.js",
         ],

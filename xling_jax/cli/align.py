@@ -116,10 +116,11 @@ def run(args: argparse.Namespace) -> None:
         *(count for side in both for count in (len(side) - len(pairs), len(side))),
     )
     if gold is not None:
-        from xling_jax.eval.alignment import recall
+        from xling_jax.eval.alignment import count_correct
 
         rows = zip(pairs.source.tolist(), pairs.target.tolist())
-        logger.info("recall %.2f %% of %d gold pairs", 100 * recall(rows, gold), len(gold))
+        share = count_correct(rows, gold) / len(gold)
+        logger.info("recall %.2f %% of %d gold pairs", 100 * share, len(gold))
 
 
 def _check_arguments(args: argparse.Namespace) -> tuple[list[str | None], Options]:
