@@ -74,7 +74,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     """
     import jax
 
-    from xling_jax.train.check import check_config
+    from xling_jax.train.build import check_config
 
     try:
         check_config(config)
