@@ -236,7 +236,6 @@ def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
     from xling_jax.models.dual import TokenDistributionHead
     from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
     from xling_jax.train.batches import DataSettings
-    from xling_jax.train.durations import in_steps
     from xling_jax.train.mesh import make_mesh
     from xling_jax.train.objective import ObjectiveSettings, parse_objective
     from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
@@ -283,7 +282,7 @@ def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
     for name, find in (("optimizer", find_optimizer), ("schedule", find_schedule)):
         if "name" not in config[name]:
             raise ValueError(f"config.{name}.name is missing")
-        given = {in_steps(key): value for key, value in config[name].items() if key != "name"}
+        given = _in_steps(config[name], "name")
         for extra in ("clip_global_norm", "l2_penalty") if name == "optimizer" else ():
             given.pop(extra, None)
         options.check(find(config[name].name), given, name, partial=True)
@@ -295,11 +294,21 @@ def _fill(
     parent: ConfigDict, name: str, target: Callable, supplied: Sequence[str] = (), where: str = ""
 ) -> None:
     """Completes a section with the defaults of what takes it."""
-    from xling_jax.train.durations import in_steps
-
     section = parent[name] if name in parent else _add(parent, name)
-    given = {in_steps(key): value for key, value in section.items() if key != "family"}
+    given = _in_steps(section, "family")
     options.check(target, given, where or name, **dict.fromkeys(supplied))
     for key, default in options.defaults(target, supplied).items():
         if key not in given:
             section[key] = default
+
+
+def _in_steps(section: ConfigDict, besides: str) -> dict[str, Any]:
+    """A section but for one key, as what takes it will see it: durations in whole steps."""
+    from xling_jax.train.durations import in_steps
+
+    given = {}
+    for key, value in section.items():
+        name = in_steps(key)
+        given[name] = round(value) if name != key and isinstance(value, float) else value
+    given.pop(besides, None)
+    return given

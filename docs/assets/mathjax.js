@@ -1,0 +1,4 @@
+window.MathJax = {
+  tex: {inlineMath: [["\\(", "\\)"]], displayMath: [["\\[", "\\]"]]},
+  options: {ignoreHtmlClass: ".*|", processHtmlClass: "arithmatex"},
+};

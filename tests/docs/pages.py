@@ -1,0 +1,149 @@
+"""The code on a page of the documentation, and a directory with the files that pages name."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_FENCE = re.compile(r"^```(\w*)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Translations of one another, column by column.
+_WORDS = {
+    "en": "red blue green one two seven house tree river road sings runs sleeps small large",
+    "de": "rot blau grün eins zwei sieben haus baum fluss weg singt rennt schläft klein groß",
+    "fr": "rouge bleu vert un deux sept maison arbre fleuve route chante court dort petit grand",
+}
+# Training that a page shows takes these few steps here.
+_SHORT = {
+    "train.total_steps": 4,
+    "train.log_every_steps": 1,
+    "train.evaluate_every_steps": 4,
+    "train.checkpoint_every_steps": 4,
+    "vocab.size": 100,
+}
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its title or "", its text, and its line on the page."""
+
+    language: str
+    title: str
+    code: str
+    line: int
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is code that a reader is meant to run here."""
+        shown = self.code.startswith(("# not run: ", "--8<--"))
+        return self.language in ("bash", "python") and not self.title and not shown
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(*match.groups(default=""), text.count("\n", 0, match.start()) + 1)
+        for match in _FENCE.finditer(text)
+    ]
+
+
+def write_place(place: Path) -> None:
+    """Corpora, texts, documents, labels and a model, under the names that pages use."""
+    random = np.random.default_rng(0)
+    rows = [random.choice(15, random.integers(3, 9), replace=False) for _ in range(300)]
+    names = ["".join(random.choice(list("abdeiklmnorstu"), 6)) for _ in rows]
+    texts = {}
+    for code, words in _WORDS.items():
+        texts[code] = [
+            " ".join([name, *np.array(words.split())[r]]) for name, r in zip(names, rows)
+        ]
+    header, table = "\t".join(texts), list(map("\t".join, zip(*texts.values())))
+    (place / "corpora").mkdir()
+    with gzip.open(place / "corpora/news.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join([header, *table[:240], ""]))
+    (place / "dev.tsv").write_text("\n".join([header, *table[240:], ""]), encoding="utf-8")
+    objects = [dict(zip(texts, row.split("\t"))) for row in table[:240]]
+    (place / "pairs.jsonl").write_text("".join(json.dumps(o) + "\n" for o in objects))
+    for code in texts:
+        (place / f"text.{code}").write_text("\n".join([*texts[code][:80], ""]), encoding="utf-8")
+        documents = [
+            {"id": f"{code}{i}", "lang": code, "sentences": texts[code][10 * i : 10 * i + 10]}
+            for i in range(20)
+        ]
+        (place / f"{code}.jsonl").write_text("".join(json.dumps(d) + "\n" for d in documents))
+    (place / "gold.tsv").write_text("".join(f"fr{i}\ten{i}\n" for i in range(20)))
+    (place / "reviews").mkdir()
+    for code in ("en", "de"):
+        for split, part in (
+            ("train", slice(0, 60)),
+            ("dev", slice(60, 90)),
+            ("test", slice(90, 120)),
+        ):
+            labelled = [f"{i % 2}\t{text}\n" for i, text in enumerate(texts[code][part])]
+            (place / f"reviews/{split}.{code}.tsv").write_text("".join(labelled), encoding="utf-8")
+    corpora = "('tsv:corpora/*.tsv.gz',)"
+    languages = "('en','de','fr')"
+    run(
+        place,
+        "xling train --config static:smoke --workdir runs/quickstart "
+        f'--config.data.corpora="{corpora}" --config.languages="{languages}" '
+        "--config.data.pairs=\"('en-de','en-fr','de-fr')\"",
+    )
+
+
+def run(place: Path, bash: str, package: Path = ROOT) -> str:
+    """Runs commands in a directory, training for a few steps; returns what they print.
+
+    Args:
+        place: the directory.
+        bash: the commands.
+        package: the directory whose `xling_jax` is used.
+    """
+    programs = place / ".programs"
+    programs.mkdir(exist_ok=True)
+    short = " ".join(f"--config.{name}={value}" for name, value in _SHORT.items())
+    (programs / "xling").write_text(
+        "#!/bin/bash\nshort=\n"
+        f'if [ "$1" = train ] || [ "$1" = prepare ]; then short="{short}"; fi\n'
+        f'exec {sys.executable} -c "from xling_jax.cli.main import entry; entry()" "$@" $short\n'
+    )
+    (programs / "xling").chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(package),
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", bash],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{bash}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_page(page: Path, place: Path, package: Path = ROOT) -> None:
+    """Runs all code of a page in order; its Python blocks are one program each."""
+    earlier = ""
+    for block in filter(lambda block: block.runs, blocks(page)):
+        if block.language == "bash":
+            run(place, block.code, package)
+        else:
+            # A later block goes on where an earlier one stopped.
+            (place / ".block.py").write_text(earlier + block.code, encoding="utf-8")
+            run(place, "python .block.py", package)
+            earlier += block.code
+
+
+def copy_place(place: Path, to: Path) -> Path:
+    """A copy for one page, which may write into it."""
+    return shutil.copytree(place, to)
