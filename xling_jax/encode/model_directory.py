@@ -89,13 +89,10 @@ class ModelSpec:
 
 
 def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
-    """Finds a model directory.
+    """Finds a model directory, for `load_model` to check.
 
     Args:
         name_or_path: a model directory, a workdir with an `encoder/`, or a shipped name.
-
-    Returns:
-        A directory that looks like a model directory; `load_model` checks it.
 
     Raises:
         ValueError: if there is no such model; says what is possible.
@@ -156,6 +153,8 @@ def save_model(
         ValueError: if the parameters do not fit the module, or `directory` is something else.
         FileExistsError: if `directory` exists, is not empty and `overwrite` is False.
     """
+    from flax.traverse_util import flatten_dict
+
     from xling_jax.models import registry
 
     directory = pathlib.Path(directory)
@@ -163,7 +162,8 @@ def save_model(
     encoder_args = {"vocab_size": vocab.size, **encoder_args}
     specials = registry.encoder_specials(family)
     _, expected, dim = _build(family, encoder_args)
-    flat = _flatten(params)
+    named = flatten_dict(params, sep="/")
+    flat = {name: np.asarray(named[name]) for name in sorted(named)}
     found = {name: (value.shape, str(value.dtype)) for name, value in flat.items()}
     _check_names_and_shapes(found, expected, "params")
     config = {
@@ -175,7 +175,11 @@ def save_model(
         "preprocessing": record(vocab),
         "specials": [list(names) for names in specials],
         "max_length_tokens": int(max_length_tokens),
-        "versions": _versions(),
+        "versions": {
+            "xling_jax": xling_jax.__version__,
+            **{name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")},
+            "python": platform.python_version(),
+        },
         "training": dict(training),
     }
     config["fingerprint"] = _fingerprint(config, flat, vocab)
@@ -184,18 +188,14 @@ def save_model(
 
 
 def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
-    """Reads and checks a model directory.
-
-    Args:
-        directory: a directory written by `save_model`.
-
-    Returns:
-        The module, its parameters and the vocabulary.
+    """Reads and checks a directory written by `save_model`.
 
     Raises:
         ValueError: if a file is missing, truncated, from a newer version, or disagrees with
             another; names the file, the rule and the value found.
     """
+    from flax.traverse_util import unflatten_dict
+
     from xling_jax.models import registry
 
     directory = pathlib.Path(directory)
@@ -228,7 +228,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     return ModelSpec(
         family=config["family"],
         module=module,
-        params=_unflatten(flat),
+        params=unflatten_dict(flat, sep="/"),
         vocab=vocab,
         specials=specials,
         max_length_tokens=config["max_length_tokens"],
@@ -240,7 +240,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
 
 
 def _build(family: str, encoder_args: Mapping[str, Any]) -> tuple[nn.Module, Shapes, int]:
-    """Builds the module of an encoder; also returns the shapes of its parameters, and its dim."""
+    """Returns the module of an encoder, the shapes of its parameters, and its embedding size."""
     from xling_jax.encode.device_batches import parameter_shapes
     from xling_jax.models import registry
 
@@ -248,36 +248,11 @@ def _build(family: str, encoder_args: Mapping[str, Any]) -> tuple[nn.Module, Sha
     return module, *parameter_shapes(module)
 
 
-def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
-    """{"a": {"b": array}} to {"a/b": array}, sorted."""
-    flat = {}
-    for name, value in sorted(params.items()):
-        nested = isinstance(value, Mapping)
-        flat |= (
-            _flatten(value, f"{prefix}{name}/") if nested else {prefix + name: np.asarray(value)}
-        )
-    return flat
-
-
-def _unflatten(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """{"a/b": array} to {"a": {"b": array}}."""
-    params: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parents, last = name.split("/")
-        place = params
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return params
-
-
 def _check_names_and_shapes(found: Shapes, expected: Shapes, where: str) -> None:
-    wrong = {
-        "missing": sorted(expected.keys() - found.keys()),
-        "unknown": sorted(found.keys() - expected.keys()),
-    }
-    if any(wrong.values()):
-        parts = [f"{len(ns)} are {kind}, first {ns[0]}" for kind, ns in wrong.items() if ns]
+    if found.keys() != expected.keys():
+        wrong = {"missing": expected.keys() - found.keys()}
+        wrong["unknown"] = found.keys() - expected.keys()
+        parts = [f"{len(ns)} are {kind}, first {min(ns)}" for kind, ns in wrong.items() if ns]
         raise ValueError(
             f"{where}: must hold the encoder's {len(expected)} parameters; {'; '.join(parts)}"
         )
@@ -313,7 +288,7 @@ def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             found = {}
-            for name in file.keys():  # noqa: SIM118, safe_open is no mapping
+            for name in file.keys():  # noqa: SIM118, safe_open is not a mapping
                 tensor = file.get_slice(name)
                 dtype = tensor.get_dtype()
                 found[name] = (tuple(tensor.get_shape()), _SAFETENSORS_DTYPES.get(dtype, dtype))
@@ -336,14 +311,6 @@ def _fingerprint(
         digest.update(f"{name} {value.dtype} {value.shape}".encode())
         digest.update(np.ascontiguousarray(value).data)
     return digest.hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "xling_jax": xling_jax.__version__,
-        **{name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")},
-        "python": platform.python_version(),
-    }
 
 
 def _check_replaceable(directory: pathlib.Path, overwrite: bool) -> None:

@@ -30,7 +30,7 @@ def _normalized(vectors: jax.Array) -> jax.Array:
 
 
 def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
-    """All distances between two sets of vectors, in float32 from one matrix product.
+    """All distances between two sets of vectors, [n, m] float32, from one matrix product.
 
     The product runs at the highest precision: with the reduced precision that accelerators use by
     default, cancellation would destroy the distances.
@@ -40,11 +40,6 @@ def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2
         target: [m, dim].
         distance: `l2` ‖a − b‖, `squared_l2` ‖a − b‖², or `arccos`, arccos(0.99 cos(a, b)) / π.
 
-    Returns:
-        [n, m] float32.
-
-    Raises:
-        ValueError: for an unknown distance.
     """
     source, target = source.astype(jnp.float32), target.astype(jnp.float32)
     check_choice("distance", distance, _DISTANCES)
@@ -83,9 +78,6 @@ def random_partners(
 
     Returns:
         [num_negatives, batch] int32; padding rows get their own index.
-
-    Raises:
-        ValueError: for an unknown kind of negatives.
     """
     check_choice("negatives", negatives, ("permutation", "derangement"))
     batch = mask.shape[0]
@@ -113,9 +105,6 @@ def embedding_scale(
         target: [batch, dim].
         mask: [batch] bool, valid rows.
         scale: `norm_of_mean` (published code: norm of the mean vector) or `mean_of_norms`.
-
-    Raises:
-        ValueError: for an unknown scale.
     """
     check_choice("scale", scale, ("norm_of_mean", "mean_of_norms"))
     count = jnp.maximum(mask.sum(), 1)

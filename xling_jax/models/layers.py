@@ -23,12 +23,8 @@ def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     numbers otherwise take a quarter of a training step. Not a vetted generator.
 
     Args:
-        key: a PRNG key from `fold_in` or `split`, whose words are already random. Drawing seeds
-            with it would only add to what is compiled, twenty times in a small model.
-        shape: of the result; fewer than 2**32 elements.
-
-    Returns:
-        [*shape] uint32.
+        key: a PRNG key from `fold_in` or `split`, whose words are already random.
+        shape: of the uint32 result; fewer than 2**32 elements.
     """
     seeds = jax.random.key_data(key)
     index = jnp.zeros(shape, jnp.uint32)
@@ -43,12 +39,7 @@ def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 class Dropout(nn.Module):
-    """Inverted dropout.
-
-    Attributes:
-        rate: probability of dropping an element.
-        generator: `threefry` (JAX's own) or `hash` (see `hash_bits`).
-    """
+    """Inverted dropout, with random bits by `threefry` (JAX's own) or `hash` (see `hash_bits`)."""
 
     rate: float
     generator: str = "threefry"
@@ -81,7 +72,7 @@ def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
 
 @jax.custom_vjp
 def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Weighted sums of table rows: Σ_l weights[b, l] · table[tokens[b, l]].
+    """Weighted sums of table rows [batch, width]: Σ_l weights[b, l] · table[tokens[b, l]].
 
     Works position by position and so never holds [batch, length, width]: writing and reading that
     array takes most of the time of the plain form on a CPU (`benchmarks/static.py`).
@@ -90,9 +81,6 @@ def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax
         table: [rows, width].
         weights: [batch, length], 0 at padding.
         tokens: [batch, length] int.
-
-    Returns:
-        [batch, width].
     """
     return _bag_forward(table, weights, tokens)[0]
 
@@ -127,7 +115,7 @@ weighted_bag.defvjp(_bag_forward, _bag_backward)
 
 
 def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
-    """Sinusoidal position vectors in fairseq's layout: all sines, then all cosines.
+    """Sinusoidal position vectors [length, width] in fairseq's layout: all sines, then all cosines.
 
     Row t is position p = first + t; ω_i = 10000^(−i / (width / 2 − 1)).
 
@@ -135,9 +123,6 @@ def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
         length: number of positions.
         width: of a vector, even.
         first: index of the first position; pad_id + 1 in fairseq.
-
-    Returns:
-        [length, width] float32.
     """
     half = width // 2
     frequencies = np.exp(np.arange(half) * -(np.log(10000.0) / (half - 1)))
@@ -146,18 +131,12 @@ def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
 
 
 def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
-    """Pools token states into one vector per sentence; rows without real tokens give zeros.
+    """Pools token states into vectors [batch, width]; rows without real tokens give zeros.
 
     Args:
         states: [batch, length, width] float.
         mask: [batch, length] bool, True at real tokens.
         pooling: `first` (position 0), `mean` over real tokens, or `max` over real tokens.
-
-    Returns:
-        [batch, width].
-
-    Raises:
-        ValueError: for an unknown pooling.
     """
     check_choice("pooling", pooling, POOLINGS)
     if pooling == "first":
@@ -231,7 +210,7 @@ class Attention(nn.Module):
     def __call__(
         self, queries: jax.Array, keys: jax.Array, mask: jax.Array, deterministic: bool
     ) -> jax.Array:
-        """Attends from `queries` to `keys`.
+        """Attends from `queries` to `keys`; returns [batch, queries, width].
 
         Args:
             queries: [batch, queries, width].
@@ -239,9 +218,6 @@ class Attention(nn.Module):
             mask: bool, broadcastable to [batch, queries, keys]; False is not attended to. A row
                 without any True attends uniformly (never NaN).
             deterministic: disables dropout.
-
-        Returns:
-            [batch, queries, width].
         """
         if self.width % self.heads:
             raise ValueError(f"heads={self.heads} must divide width={self.width}")
@@ -262,9 +238,8 @@ class Attention(nn.Module):
         attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
         attended = attended.reshape(*queries.shape[:-1], self.width)
         output_init = self.output_init or self.kernel_init
-        return nn.Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")(
-            attended
-        )
+        output = nn.Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")
+        return output(attended)
 
 
 class FeedForward(nn.Module):
@@ -316,10 +291,9 @@ class TransformerLayer(nn.Module):
 
     Attributes:
         width, heads, ffn_width: sizes.
-        dropout: on the output of each block.
-        attention_dropout: on the attention probabilities.
-        activation_dropout: after the activation of the feed-forward block.
-        activation: of that block, see `FeedForward`.
+        dropout, attention_dropout, activation_dropout: on the output of each block, the attention
+            probabilities, and the inner layer of the feed-forward block.
+        activation: see `FeedForward`.
         norm: `pre` or `post`.
         epsilon: of the layer norms.
         first_only: compute position 0 only (keys and values still come from all positions). Exact,

@@ -64,11 +64,7 @@ class CrossLingualModel(nn.Module):
         return self.encoder(tokens, deterministic)
 
     def decode(
-        self,
-        sentence: jax.Array,
-        language: jax.Array,
-        previous: jax.Array,
-        deterministic: bool = True,
+        self, sentence: jax.Array, language: jax.Array, previous: jax.Array, deterministic=True
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """Hidden states, output table and bias of the decoder."""
         table = self.encoder.table() if self.decoder.share_embeddings else None
@@ -80,12 +76,7 @@ class CrossLingualModel(nn.Module):
 
 
 def build_encoder(family: str, *, vocab_size: int, **arguments: Any) -> nn.Module:
-    """Builds an encoder module.
-
-    Args:
-        family: a name in `ENCODERS`.
-        vocab_size: number of token ids.
-        **arguments: constructor arguments of the family's encoder.
+    """Builds an encoder of a family in `ENCODERS` with its constructor arguments.
 
     Raises:
         ValueError: for an unknown family or argument, listing the known ones.
