@@ -97,14 +97,13 @@ class DataSettings:
         for name in ("accumulation_steps", "batch_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name}={getattr(self, name)} must be at least 1")
-        training_directions(self.pairs, self.both_directions)
+        self.directions()
         self.buckets()
 
     def buckets(self) -> tuple[Bucket, ...]:
         """The shapes of micro-batches."""
-        return make_buckets(
-            self.bucket_lengths, self.max_tokens, self.batch_multiple, self.batch_size
-        )
+        sizes = (self.max_tokens, self.batch_multiple, self.batch_size)
+        return make_buckets(self.bucket_lengths, *sizes)
 
     def directions(self) -> tuple[Direction, ...]:
         """The entries of the batch plan."""
@@ -156,20 +155,16 @@ class TranslationBatches:
                 f"process_count={process_count} must divide every batch size; found {odd[0]}; "
                 "make data.batch_multiple a multiple of it"
             )
-        names = {pair_name(d.source, d.target) for d in self.directions}
-        self._corpora = {name: PairTokens(Path(directory) / name) for name in names}
-        specials = len(self._prefix) + len(self._suffix)
+        names = [pair_name(d.source, d.target) for d in self.directions]
+        corpora = {name: PairTokens(Path(directory) / name) for name in set(names)}
+        self._corpora = [corpora[name] for name in names]
+        self._specials = len(self._prefix) + len(self._suffix)
         lengths = {}
-        for direction in self.directions:
-            corpus = self._corpus(direction)
-            longer = np.maximum(corpus.lengths[direction.source], corpus.lengths[direction.target])
-            lengths[str(direction)] = longer + specials
-            if truncate:
-                np.minimum(longer + specials, buckets[-1].length, out=lengths[str(direction)])
+        for d, corpus in zip(self.directions, self._corpora):
+            longer = np.maximum(corpus.lengths[d.source], corpus.lengths[d.target])
+            longer = longer + self._specials
+            lengths[str(d)] = np.minimum(longer, buckets[-1].length) if truncate else longer
         self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=sampling_exponent)
-
-    def _corpus(self, direction: Direction) -> PairTokens:
-        return self._corpora[pair_name(direction.source, direction.target)]
 
     def _tokens(self, corpus: PairTokens, language: str, rows: np.ndarray, width: int):
         """[rows, width] int32: prefix, tokens, suffix, padding; only padding for row -1."""
@@ -195,7 +190,7 @@ class TranslationBatches:
         share = entry.bucket.batch_size // count
         rows = entry.rows[process * share : (process + 1) * share]
         direction = self.directions[entry.pair]
-        corpus, width = self._corpus(direction), entry.bucket.length
+        corpus, width = self._corpora[entry.pair], entry.bucket.length
         ids = lambda language: np.full(len(rows), self._language_id[language], np.int32)
         batch = {
             "source_tokens": self._tokens(corpus, direction.source, rows, width),
@@ -217,13 +212,12 @@ class TranslationBatches:
     def padding_efficiency(self, start: int, stop: int) -> float:
         """Share of real tokens, special ones included, on both sides of batches [start, stop)."""
         real = padded = 0
-        specials = len(self._prefix) + len(self._suffix)
         for index in range(start, stop):
             entry = self.plan[index]
             direction = self.directions[entry.pair]
             rows = entry.rows[entry.rows >= 0]
             for language in (direction.source, direction.target):
-                lengths = self._corpus(direction).lengths[language][rows] + specials
+                lengths = self._corpora[entry.pair].lengths[language][rows] + self._specials
                 real += int(np.minimum(lengths, entry.bucket.length).sum())
             padded += 2 * entry.bucket.length * entry.bucket.batch_size
         return real / padded
@@ -244,7 +238,7 @@ def read_batches(
         batches: what to read.
         start: first micro-batch.
         stop: end, exclusive.
-        reader: `tf.data` (needs TensorFlow), `numpy` (threads), or `auto`: the first if installed.
+        reader: see `DataSettings`; `numpy` uses threads.
         num_parallel: batches assembled at the same time.
         prefetch: finished batches in reserve.
 

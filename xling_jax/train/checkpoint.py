@@ -172,11 +172,7 @@ class Checkpoints:
         return self._manager.restore(step, args=args)["state"].params
 
     def wait(self) -> None:
-        """Waits until everything is on disk.
-
-        Raises:
-            OSError: if writing failed.
-        """
+        """Waits until everything is on disk; raises OSError if writing failed."""
         try:
             self._manager.wait_until_finished()
         except Exception as error:

@@ -64,13 +64,9 @@ def state_memory(mesh: Mesh, shapes: TrainState) -> Memory:
 
 
 def update_memory(mesh: Mesh, shapes: TrainState, compiled: Any, accumulates: bool) -> Memory:
-    """Memory of state, gradients and the temporaries of a compiled update.
+    """Memory of state, gradients and the temporaries of an update that `compile_update` compiled.
 
-    Args:
-        mesh: that it was compiled for.
-        shapes: abstract state.
-        compiled: `Steps.train`, or `Steps.more` of an update of several micro-batches.
-        accumulates: whether it is `Steps.more`, whose gradients are arguments, not temporaries.
+    If it accumulates over micro-batches, gradients are arguments, not temporaries.
     """
     memory = state_memory(mesh, shapes)
     analysis = compiled.memory_analysis()
@@ -161,17 +157,9 @@ def _flops(built: Build, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
 
 
 def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket, both: bool) -> Any:
-    """Compiles the main step function for one bucket; runs nothing.
+    """Compiles the main step function for micro-batches of one bucket; runs nothing.
 
-    Args:
-        config: of the run.
-        mesh: of the devices to compile for.
-        built: what the config describes.
-        bucket: shape of the micro-batch.
-        both: whether its pairs are trained in both directions.
-
-    Returns:
-        `Steps.train`, or `Steps.more` if an update has several micro-batches, compiled.
+    That is `Steps.train`, or `Steps.more` if an update has several micro-batches.
     """
     shapes = built.shapes
     steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)

@@ -44,13 +44,7 @@ def in_steps(key: str) -> str:
 def resolve(
     section: Mapping[str, Any], where: str, epoch: Epoch, total_steps: int | None = None
 ) -> dict[str, Any]:
-    """Converts the durations of a section to steps.
-
-    Args:
-        section: of the config.
-        where: its name, for messages.
-        epoch: length of a pass over the data.
-        total_steps: of the run; None if not yet known.
+    """Converts the durations of a section, named `where`, to steps.
 
     Raises:
         ValueError: for a duration that is given twice, or in percent of an unknown total.
@@ -76,14 +70,10 @@ def resolve(
 
 
 def run_length(train: Mapping[str, Any], epoch: Epoch) -> int:
-    """Number of updates of a run.
-
-    Args:
-        train: the config's section, with one of `total_steps`, `total_epochs`, `total_examples`.
-        epoch: length of a pass over the data.
+    """Number of updates of a run, from the `train` section of a config.
 
     Raises:
-        ValueError: unless exactly one positive length is given.
+        ValueError: unless it gives exactly one positive length.
     """
     given = {key: value for key, value in train.items() if split_unit(key)[0] == "total"}
     if len(given) != 1 or min(given.values()) <= 0:

@@ -28,11 +28,7 @@ _PEAKS = {
 def matmul_flops(function: Callable, *arguments: Any) -> int:
     """Floating-point operations of all matrix products in one call, 2 · m · n · k each.
 
-    Nothing runs: the function is traced on shapes. Loop bodies count once per iteration.
-
-    Args:
-        function: any traceable function.
-        *arguments: arrays or `jax.ShapeDtypeStruct`s.
+    Nothing runs: the function is traced on arrays or shapes. Loop bodies count once per iteration.
     """
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
 

@@ -31,7 +31,7 @@ def identity(
 
     Args:
         config: completed, as a dict.
-        schedule: the config's, with all durations in steps.
+        schedule: of the config, with durations in steps.
         vocab: fingerprint of the vocabulary.
         data: fingerprint of the prepared data.
     """
@@ -46,12 +46,8 @@ def identity(
 def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
     """Why a checkpoint does not belong to the current run, None if it does.
 
-    Args:
-        saved: `identity` of the checkpoint, from this or an earlier version.
-        current: `identity` of the run.
-
-    Returns:
-        e.g. `config.encoder.width is 512 in the checkpoint, 256 now`.
+    Both are from `identity`, that of the checkpoint maybe of an earlier version. The answer is such
+    as `config.encoder.width is 512 in the checkpoint, 256 now`.
     """
     if "version" not in saved:
         prints = {name: saved[name] for name in ("vocab_fingerprint", "data_fingerprint")}

@@ -51,13 +51,8 @@ class Setting:
 
     def decoder_tokens(self, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Decoder inputs and labels, [batch, length] each; see `losses.translation`."""
-        return decoder_tokens(
-            tokens,
-            eos_id=self.special_ids["eos"],
-            pad_id=self.pad_id,
-            drop_first=self.drop_first,
-            append_eos=self.append_eos,
-        )
+        ids = {"eos_id": self.special_ids["eos"], "pad_id": self.pad_id}
+        return decoder_tokens(tokens, drop_first=self.drop_first, append_eos=self.append_eos, **ids)
 
 
 @dataclasses.dataclass(frozen=True)
