@@ -23,13 +23,9 @@ Columns = tuple[list[Line], list[Line]]
 class Side:
     """The texts of one side: distinct lines that are neither blank nor broken.
 
-    Args:
-        name: for messages.
-        lines: of the file.
-        vectors: path of precomputed vectors, row i for line i; None if there are none.
-
     Attributes:
-        name, vectors: as given.
+        name: for messages.
+        vectors: path of precomputed vectors, row i for line i; None if there are none.
         texts: distinct texts, in the order of their first lines.
         num_lines: number of all lines, including blank, broken and repeated ones.
         first_lines: [texts] int64, the first line of each text, counted from 0.

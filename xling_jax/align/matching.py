@@ -78,8 +78,8 @@ def align_documents(
     """Aligns documents one to one.
 
     The procedure of LAWDR: candidates by cosine, scores by equation 4, greedy matching from the
-    best pair down. Documents with an all-zero vector, such as empty ones, are no one's neighbors
-    and are never matched.
+    best pair down. Documents with an all-zero vector, such as empty ones, are never matched and
+    nobody's neighbors.
 
     Memory besides `memory_mb` and the vectors, which are not copied and may be memory-mapped: 450
     MiB if all pairs of a domain are candidates; otherwise 50 bytes per document and candidate.
@@ -88,9 +88,8 @@ def align_documents(
         source: [n, dim] document vectors of any real number type and any length.
         target: [m, dim], likewise.
         similarity: one of `SIMILARITIES`.
-        k: neighbors in the denominator of the margin. A domain with fewer documents gives fewer;
-            their mean stands in for the missing ones (Choice: otherwise a document with few
-            neighbors would seem isolated).
+        k: neighbors in the denominator of the margin. In a domain with fewer documents, their mean
+            stands in for the missing ones (Choice: otherwise such documents would seem isolated).
         candidates: number of nearest documents by cosine to score for every document of either
             side. None scores all pairs in domains with at most `ALL_PAIRS`, and
             `DEFAULT_CANDIDATES` per document in larger ones.

@@ -19,7 +19,7 @@ BLOCK_ROWS = 8192
 class UnitRows:
     """The rows of an array, scaled to unit length as they are read; the array is not copied.
 
-    Meant for arrays mapped from files larger than memory; `normalize` is faster for others. Can be
+    For arrays mapped from files larger than memory; `normalize` is faster for others. Can be
     indexed by slices and integer arrays, and replaces an array in `knn.top_k`.
 
     Args:

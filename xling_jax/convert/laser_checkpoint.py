@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xling_jax.convert.torch_file import load_torch
-from xling_jax.encode.model_directory import save_model
+from xling_jax.encode.model_directory import check_parameters, save_model
 from xling_jax.text import laser_vocab
 from xling_jax.text.laser_text import LaserText
 from xling_jax.text.laser_vocab import LaserVocab
@@ -122,7 +122,11 @@ def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
     if sizes["padding_idx"] != laser_vocab.SPECIAL_IDS["<pad>"]:
         raise ValueError(f"{path}: padding_idx must be 1; found {sizes['padding_idx']}")
     dictionary = dict(state["dictionary"])
-    tensors = _check_tensors(path, state["model"], sizes)
+    model = {name.removeprefix("encoder."): value.float() for name, value in state["model"].items()}
+    found = {name: (tuple(value.shape), "float32") for name, value in model.items()}
+    expected = {name: (shape, "float32") for name, shape in _expected_shapes(sizes).items()}
+    check_parameters(found, expected, f"{path}: model ({_SUPPORTED})")
+    tensors = {name: value.numpy() for name, value in model.items()}
     rows = sizes["num_embeddings"]
     if not all(type(number) is int and 0 <= number < rows for number in dictionary.values()):
         raise ValueError(f"{path}: ids of the dictionary must be below the {rows} embeddings")
@@ -142,26 +146,6 @@ def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
     for layer in range(layers):
         params[f"layers_{layer}"] = _layer(tensors, layer, directions)
     return LaserCheckpoint(encoder_args, params, dictionary)
-
-
-def _check_tensors(
-    path: str | os.PathLike[str], model: Mapping[str, Any], sizes: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
-    """Checks names and shapes of the tensors and returns them as float32 arrays."""
-    found = {name.removeprefix("encoder."): tuple(value.shape) for name, value in model.items()}
-    expected = _expected_shapes(sizes)
-    if found.keys() != expected.keys():
-        wrong = {"missing": expected.keys() - found.keys()}
-        wrong["unknown"] = found.keys() - expected.keys()
-        parts = [f"{len(ns)} {kind}, first {min(ns)}" for kind, ns in wrong.items() if ns]
-        raise ValueError(
-            f"{path}: model must hold the {len(expected)} tensors of a LASER encoder with "
-            f"{sizes['num_layers']} LSTM layers; {'; '.join(parts)}; {_SUPPORTED}"
-        )
-    for name, shape in expected.items():
-        if found[name] != shape:
-            raise ValueError(f"{path}: {name} must be {list(shape)}; found {list(found[name])}")
-    return {name.removeprefix("encoder."): value.float().numpy() for name, value in model.items()}
 
 
 def _expected_shapes(sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -139,15 +139,10 @@ def pool_vectors(vectors: np.ndarray, counts: Sequence[int], pooling: str = "mea
 def pool_stream(
     chunks: Iterable[np.ndarray], counts: deque[int], pooling: str = "mean"
 ) -> Iterator[np.ndarray]:
-    """Pools a stream of vectors, document by document.
+    """Pools a stream of vectors, document by document, see `pool_vectors`.
 
-    Args:
-        chunks: float32 [any, dim] each, the vectors of document after document.
-        counts: vectors of each document, at least 1; there before the last of them is. Emptied.
-        pooling: one of `POOLINGS`.
-
-    Yields:
-        float32 [any, dim], one row per document.
+    The counts of vectors of documents are consumed; each must be there before the last of these
+    vectors.
     """
     pending: list[np.ndarray] = []
     for chunk in chunks:

@@ -29,14 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Backend(Protocol):
-    """Computes the vectors of tokens, such as `device_batches.DeviceBatches`.
-
-    Attributes:
-        params: parameters of the model.
-        num_devices: number of rows in a batch is a multiple of it.
-        batch_tokens: tokens in a full batch, padding included.
-        window_sentences: most sentences to encode together.
-    """
+    """Computes the vectors of tokens; see `device_batches.DeviceBatches` for the attributes."""
 
     params: Any
     num_devices: int

@@ -5,8 +5,7 @@
     sentencepiece.model    the vocabulary; converted encoders have other files
     README.md              model card
 
-Loading executes nothing from the directory: JSON and safetensors are data, and `models.registry`
-builds the module from plain numbers. Names, shapes and dtypes are checked against that module
+Loading executes nothing from the directory. Names, shapes and dtypes are checked against the module
 before parameters are read.
 """
 
@@ -165,7 +164,7 @@ def save_model(
     named = flatten_dict(params, sep="/")
     flat = {name: np.asarray(named[name]) for name in sorted(named)}
     found = {name: (value.shape, str(value.dtype)) for name, value in flat.items()}
-    _check_names_and_shapes(found, expected, "params")
+    check_parameters(found, expected, "params")
     config = {
         "format_version": FORMAT_VERSION,
         "family": family,
@@ -248,7 +247,8 @@ def _build(family: str, encoder_args: Mapping[str, Any]) -> tuple[nn.Module, Sha
     return module, *parameter_shapes(module)
 
 
-def _check_names_and_shapes(found: Shapes, expected: Shapes, where: str) -> None:
+def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
+    """Raises ValueError unless names, shapes and dtypes are those expected."""
     if found.keys() != expected.keys():
         wrong = {"missing": expected.keys() - found.keys()}
         wrong["unknown"] = found.keys() - expected.keys()
@@ -292,7 +292,7 @@ def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
                 tensor = file.get_slice(name)
                 dtype = tensor.get_dtype()
                 found[name] = (tuple(tensor.get_shape()), _SAFETENSORS_DTYPES.get(dtype, dtype))
-            _check_names_and_shapes(found, expected, str(path))
+            check_parameters(found, expected, str(path))
             return {name: file.get_tensor(name) for name in sorted(found)}
     except safetensors.SafetensorError as error:
         reason = " ".join(str(error).split())

@@ -108,11 +108,7 @@ def _sentence_labels(tokens: jax.Array, pad_id: int, duplicates: str) -> Labels:
 def _unified_labels(other: Labels, token: jax.Array, here: jax.Array, overlap: str) -> Labels:
     """Eq. 4: ½ at the masked token and ½ of the other sentence's label; Eq. 3 if not masked here.
 
-    Args:
-        other: label of the other sentence.
-        token: [batch] int32, the masked token.
-        here: [batch] bool, whether this side has it.
-        overlap: see `label_distributions`.
+    The masked token is [batch] int32; `here`, [batch] bool, tells whether this side has it.
     """
     half = jnp.where(here, 0.5, 0.0)[:, None]
     weights = other.weights * (1 - half)

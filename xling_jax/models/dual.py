@@ -107,18 +107,7 @@ class DualEncoder(TokenEncoder):
         ]
 
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Encodes sentences.
-
-        Args:
-            tokens: [batch, length] int32, [w_1 .. w_n], padded on the right.
-            deterministic: disables dropout, which needs a `dropout` PRNG.
-
-        Returns:
-            [batch, dim] float32; zeros for an empty sentence.
-
-        Raises:
-            ValueError: if there are more tokens than positions.
-        """
+        """Encodes sentences [w_1 .. w_n]; raises ValueError if they exceed the positions."""
         mask = tokens != self.pad_id
         if self.pooling == "weighted_mean":
             weights = jnp.where(mask, jnp.take(self.token_weight, tokens, axis=0), 0)
@@ -175,11 +164,7 @@ class TokenDistributionHead(nn.Module):
     def __call__(
         self, sentence: jax.Array, table: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Maps sentence vectors to the factors of the logits.
-
-        Args:
-            sentence: [batch, dim] float32.
-            table: [rows, width], the encoder's.
+        """Maps sentence vectors [batch, dim] and the encoder's table to what logits are made of.
 
         Returns:
             hidden: [batch, width] in dtype; logits are hidden · output_tableᵀ + output_bias.

@@ -83,15 +83,7 @@ class LaserEncoder(TokenEncoder):
         self.pooled = self.make_pooling(init)
 
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Encodes sentences.
-
-        Args:
-            tokens: [batch, length] int32, [w_1 .. w_n, </s>], padded on the right.
-            deterministic: disables dropout, which needs a `dropout` PRNG.
-
-        Returns:
-            [batch, dim] float32; zeros for a row of padding only.
-        """
+        """Encodes sentences [w_1 .. w_n, </s>]."""
         tokens = tokens.T  # time-major from here
         mask = tokens != self.pad_id
         states = jnp.take(self.embedding, tokens, axis=0).astype(self.dtype)
@@ -140,21 +132,7 @@ class LaserDecoder(SentenceDecoder):
         table: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Runs the decoder on shifted targets.
-
-        Args:
-            sentence: [batch, sentence_width] float32.
-            language: [batch] int32, target language.
-            previous: [batch, length] int32, decoder inputs.
-            table: [rows, embedding_width], that of the encoder if embeddings are shared.
-            deterministic: disables dropout.
-
-        Returns:
-            hidden: [batch, length, output width] in dtype; logits are
-                hidden · output_tableᵀ + output_bias.
-            output_table: [rows, output width] float32.
-            output_bias: [rows] float32.
-        """
+        """Runs the decoder; see `layers.SentenceDecoder`."""
         check_choice("language_at", self.language_at, ("every_step", "first_token"))
         check_choice("initial_state", self.initial_state, ("projected", "sentence"))
         if self.initial_state == "sentence" and self.sentence_width != self.width:

@@ -374,6 +374,10 @@ class TransformerLayer(nn.Module):
 class TokenEncoder(nn.Module):
     """What the encoders with a token table share; a family sets its own defaults and adds options.
 
+    Called with tokens [batch, length] int32, padded on the right, it returns sentence vectors
+    [batch, dim] float32, zeros for a row of padding only. `deterministic=False` enables dropout,
+    which needs a `dropout` PRNG.
+
     Attributes:
         vocab_size: token ids are below it; the table is padded to a multiple of `vocab_multiple`.
         width: of a layer's output.
@@ -423,6 +427,17 @@ class TokenEncoder(nn.Module):
 
 class SentenceDecoder(nn.Module):
     """What the decoders share: from a sentence vector and a language to a translation.
+
+    Called with
+
+        sentence: [batch, sentence_width] float32
+        language: [batch] int32, target language
+        previous: [batch, length] int32, the targets shifted by one
+        table: [rows, width of a token vector], of the encoder if embeddings are shared
+        deterministic: False enables dropout
+
+    it returns `hidden` [batch, length, output width] in dtype, `output_table` [rows, output width]
+    and `output_bias` [rows] float32, or None: logits are hidden · output_tableᵀ + output_bias.
 
     Attributes:
         vocab_size, vocab_multiple, pad_id, dropout_generator, dtype: as in `TokenEncoder`.

@@ -109,15 +109,7 @@ class TLaserEncoder(TokenEncoder):
         self.pooled = self.make_pooling(init)
 
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Encodes sentences.
-
-        Args:
-            tokens: [batch, length] int32, [<s>, w_1 .. w_n, </s>], padded on the right.
-            deterministic: disables dropout, which needs a `dropout` PRNG.
-
-        Returns:
-            [batch, dim] float32; zeros for a row of padding only.
-        """
+        """Encodes sentences [<s>, w_1 .. w_n, </s>]."""
         mask = tokens != self.pad_id
         states = self.drop(self.embed(tokens), deterministic)
         for block in self.blocks:
@@ -157,20 +149,7 @@ class TLaserDecoder(SentenceDecoder):
         table: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[jax.Array, jax.Array, None]:
-        """Runs the decoder on shifted targets.
-
-        Args:
-            sentence: [batch, sentence_width] float32.
-            language: [batch] int32, target language.
-            previous: [batch, length] int32, decoder inputs.
-            table: [rows, width], that of the encoder if embeddings are shared.
-            deterministic: disables dropout.
-
-        Returns:
-            hidden: [batch, length, width] in dtype; logits are hidden · output_tableᵀ.
-            output_table: [rows, width] float32.
-            None: there is no bias.
-        """
+        """Runs the decoder; see `layers.SentenceDecoder`."""
         check_choice("language_at", self.language_at, ("memory", "input"))
         self.check_shared(table, self.width)
         rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)

@@ -24,11 +24,8 @@ _NOT_AVERAGED = ("normalizer", "rows", "sentences", "tokens", "gradient_norm")
 def means(sums: Mapping[str, float]) -> dict[str, float]:
     """Divides every sum by its own count, or by the normalizer if it has none.
 
-    Args:
-        sums: sums over an interval of updates, see `train.objective`.
-
-    Returns:
-        name -> mean; counts and totals are left out.
+    The sums are over an interval of updates, see `train.objective`; the means are without counts
+    and totals.
     """
     averaged = {}
     for name, value in sums.items():
@@ -85,12 +82,6 @@ class Interval:
     def add(self, step: int, sums: Any, *, flops: int, padded_tokens: int) -> None:
         """Takes the sums of update `step`, still on the device; reads those of the one before.
 
-        Args:
-            step: its number.
-            sums: of losses and counts, on the device.
-            flops: of its matrix products.
-            padded_tokens: of both sides of its batches.
-
         Raises:
             FloatingPointError: if the loss or gradient of the update before is not finite.
         """
@@ -116,11 +107,8 @@ class Interval:
     def metrics(self, num_devices: int, peak: float) -> dict[str, float]:
         """Means of the interval, speed and model FLOPs utilization, as `train/NAME`.
 
-        MFU = FLOPs of forward and backward passes (no recomputation) / (seconds · devices · peak)
-
-        Args:
-            num_devices: devices that share the work.
-            peak: FLOP/s of one device.
+        MFU = FLOPs of forward and backward passes (no recomputation) / (seconds · devices · peak),
+        with the peak of one device in FLOP/s.
         """
         seconds = max(time.perf_counter() - self._started - self._paused, 1e-9)
         values = means(self._sums)

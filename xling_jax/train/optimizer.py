@@ -67,22 +67,14 @@ _OWN_SCHEDULES = {f.__name__: f for f in (warmup_drop_schedule, warmup_inverse_s
 
 
 def find_schedule(name: str) -> Callable[..., optax.Schedule]:
-    """The function that makes a schedule: one of the two above or any of optax.
-
-    Raises:
-        ValueError: for an unknown name.
-    """
+    """The function that makes a schedule: one of the two above or any of optax."""
     known = [known for known in dir(optax.schedules) if known.endswith(("_schedule", "_decay"))]
     check_choice("schedule.name", name, [*_OWN_SCHEDULES, *known])
     return _OWN_SCHEDULES.get(name) or getattr(optax.schedules, name)
 
 
 def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
-    """Makes a learning-rate schedule.
-
-    Args:
-        name: such as `warmup_cosine_decay_schedule`.
-        **arguments: of that function, durations in steps.
+    """Makes a learning-rate schedule by name, with arguments of that function, durations in steps.
 
     Raises:
         ValueError: for an unknown name or argument.
@@ -91,11 +83,7 @@ def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
 
 
 def find_optimizer(name: str) -> Callable[..., optax.GradientTransformation]:
-    """The optax optimizer of a name.
-
-    Raises:
-        ValueError: for an unknown name.
-    """
+    """The optax optimizer of a name; raises ValueError for an unknown one."""
     function = getattr(optax, name, None)
     if not callable(function) or "learning_rate" not in inspect.signature(function).parameters:
         raise ValueError(

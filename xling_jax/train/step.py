@@ -40,13 +40,7 @@ def make_steps(
     """Jits the step functions on a mesh; the old state and accumulator are donated.
 
     The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index).
-
-    Args:
-        loss_fn: the objective.
-        optimizer: from `optimizer.make_optimizer`.
-        mesh: from `mesh.make_mesh`.
-        shapes: abstract state.
-        seed: of the run.
+    `shapes` is an abstract state.
     """
     state_shardings = state_sharding(mesh, shapes)
     everywhere, rows = replicated(mesh), batch_sharding(mesh)

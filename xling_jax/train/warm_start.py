@@ -39,10 +39,6 @@ def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any
 def put_encoder(params: Any, encoder: Any) -> tuple[Any, int]:
     """Puts the parameters of a trained encoder into a model, where names and shapes agree.
 
-    Args:
-        params: nested dict with an `encoder`.
-        encoder: parameters of the trained encoder.
-
     Returns:
         The parameters, and the number of arrays taken from the encoder.
 
