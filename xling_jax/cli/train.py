@@ -269,14 +269,14 @@ def _evaluators(config: ConfigDict, vocab: Any) -> Sequence[Evaluator]:
     """What `config.evaluation` names, as callables of (params, step)."""
     from xling_jax.encode.device_batches import DeviceBatches
     from xling_jax.encode.encoder import Encoder
-    from xling_jax.models.registry import build_encoder, encoder_specials
+    from xling_jax.models.registry import build_encoder
 
     family, arguments = _encoder_arguments(config)
     module = build_encoder(family, vocab_size=vocab.size, **arguments)
     encoder = Encoder(
         DeviceBatches(module, {}, vocab.pad_id),
         vocab,
-        specials=encoder_specials(family),
+        specials=module.specials,
         max_length_tokens=_max_length_tokens(config),
         languages=config.languages,
         fingerprint="",

@@ -96,7 +96,7 @@ class Encoder:
         return cls(
             DeviceBatches.on_all_devices(spec.module, spec.params, spec.vocab.pad_id),
             spec.vocab,
-            specials=spec.specials,
+            specials=spec.module.specials,
             max_length_tokens=spec.max_length_tokens,
             languages=spec.languages,
             fingerprint=spec.fingerprint,

@@ -63,11 +63,9 @@ class ModelSpec:
     """A loaded model directory.
 
     Attributes:
-        family: model family, a key of `models.registry`.
         module: the Linen module built from `config["encoder"]`.
         params: nested dict of NumPy arrays, checked against the module.
         vocab: the vocabulary, with the preprocessing used in training.
-        specials: special tokens before and after a sentence, (("bos",), ("eos",)).
         max_length_tokens: longest input in tokens, special tokens included.
         dim: embedding size.
         languages: codes of the languages the encoder was trained on.
@@ -75,11 +73,9 @@ class ModelSpec:
         config: the whole `config.json`.
     """
 
-    family: str
     module: nn.Module
     params: dict[str, Any]
     vocab: Vocabulary
-    specials: tuple[tuple[str, ...], tuple[str, ...]]
     max_length_tokens: int
     dim: int
     languages: tuple[str, ...]
@@ -154,13 +150,10 @@ def save_model(
     """
     from flax.traverse_util import flatten_dict
 
-    from xling_jax.models import registry
-
     directory = pathlib.Path(directory)
     _check_replaceable(directory, overwrite)
     encoder_args = {"vocab_size": vocab.size, **encoder_args}
-    specials = registry.encoder_specials(family)
-    _, expected, dim = _build(family, encoder_args)
+    module, expected, dim = _build(family, encoder_args)
     named = flatten_dict(params, sep="/")
     flat = {name: np.asarray(named[name]) for name in sorted(named)}
     found = {name: (value.shape, str(value.dtype)) for name, value in flat.items()}
@@ -172,7 +165,7 @@ def save_model(
         "dim": dim,
         "languages": list(languages),
         "preprocessing": record(vocab),
-        "specials": [list(names) for names in specials],
+        "specials": [list(names) for names in module.specials],
         "max_length_tokens": int(max_length_tokens),
         "versions": {
             "xling_jax": xling_jax.__version__,
@@ -182,7 +175,20 @@ def save_model(
         "training": dict(training),
     }
     config["fingerprint"] = _fingerprint(config, flat, vocab)
-    _write_whole(directory, config, flat, vocab, results)
+    num_params = sum(value.size for value in flat.values())
+    card = model_card(config, num_params=num_params, vocab=vocab, results=results)
+    text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
+    with whole_directory(directory) as fresh, naming_errors(directory):
+        (fresh / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+        contiguous = {name: np.ascontiguousarray(value) for name, value in flat.items()}
+        try:
+            safetensors.numpy.save_file(contiguous, fresh / PARAMS_FILE)
+        except safetensors.SafetensorError as error:
+            raise OSError(f"{directory}: the model could not be written: {error}") from error
+        # safetensors creates files that only their owner can read.
+        shutil.copymode(fresh / CONFIG_FILE, fresh / PARAMS_FILE)
+        write_vocab(vocab, fresh)
+        (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return config["fingerprint"]
 
 
@@ -195,8 +201,6 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     """
     from flax.traverse_util import unflatten_dict
 
-    from xling_jax.models import registry
-
     directory = pathlib.Path(directory)
     for name in (CONFIG_FILE, PARAMS_FILE):
         if not (directory / name).is_file():
@@ -205,12 +209,11 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     config = _read_config(config_path)
     vocab = read_vocab(directory, config["preprocessing"])
     try:
-        specials = registry.encoder_specials(config["family"])
         module, expected, dim = _build(config["family"], config["encoder"])
     except (TypeError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{config_path}: describes no known encoder: {reason}") from error
-    for key, built in (("specials", [list(names) for names in specials]), ("dim", dim)):
+    for key, built in (("specials", [list(names) for names in module.specials]), ("dim", dim)):
         if config[key] != built:
             raise ValueError(f"{config_path}: {key}={config[key]!r}; the encoder has {built!r}")
     if vocab.size > config["encoder"].get("vocab_size", vocab.size):
@@ -225,11 +228,9 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             "vocabulary; a file was changed or comes from another model, export it again"
         )
     return ModelSpec(
-        family=config["family"],
         module=module,
         params=unflatten_dict(flat, sep="/"),
         vocab=vocab,
-        specials=specials,
         max_length_tokens=config["max_length_tokens"],
         dim=dim,
         languages=tuple(config["languages"]),
@@ -325,26 +326,3 @@ def _check_replaceable(directory: pathlib.Path, overwrite: bool) -> None:
             f"{directory}: only a model directory or an empty one is replaced; "
             f"this one has no {CONFIG_FILE} and {PARAMS_FILE}; choose another"
         )
-
-
-def _write_whole(
-    directory: pathlib.Path,
-    config: Mapping[str, Any],
-    flat: Mapping[str, np.ndarray],
-    vocab: Vocabulary,
-    results: Mapping[str, float] | None,
-) -> None:
-    text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
-    with whole_directory(directory) as fresh, naming_errors(directory):
-        (fresh / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
-        contiguous = {name: np.ascontiguousarray(value) for name, value in flat.items()}
-        try:
-            safetensors.numpy.save_file(contiguous, fresh / PARAMS_FILE)
-        except safetensors.SafetensorError as error:
-            raise OSError(f"{directory}: the model could not be written: {error}") from error
-        # safetensors creates files that only their owner can read.
-        shutil.copymode(fresh / CONFIG_FILE, fresh / PARAMS_FILE)
-        write_vocab(vocab, fresh)
-        num_params = sum(value.size for value in flat.values())
-        card = model_card(config, num_params=num_params, vocab=vocab, results=results)
-        (fresh / CARD_FILE).write_text(card, encoding="utf-8")

@@ -56,6 +56,17 @@ def output_softmax(
     return Softmax(logits, exponentials, normalizer, log_normalizer, real)
 
 
+def real_rows(vocab_size: int | None, table: jax.Array) -> int:
+    """The vocabulary size, all rows of the table if None; raises ValueError if out of range."""
+    rows = table.shape[0]
+    vocab_size = rows if vocab_size is None else vocab_size
+    if not 0 < vocab_size <= rows:
+        raise ValueError(
+            f"vocab_size={vocab_size} must be between 1 and the {rows} rows of output_table"
+        )
+    return int(vocab_size)
+
+
 def _num_chunks(batch: int, length: int, vocab: int, max_logits: int) -> int:
     """Smallest divisor of the batch that keeps a chunk's logits within `max_logits` elements."""
     for chunks in range(1, batch + 1):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from xling_jax.losses.fused_softmax import fused_loss, output_softmax
+from xling_jax.losses.fused_softmax import fused_loss, output_softmax, real_rows
 from xling_jax.registry import check_choice
 
 TASKS = ("mlm", "smlm", "xtr", "ugt")
@@ -266,17 +266,12 @@ def token_distribution_kl(
     Raises:
         ValueError: if vocab_size is out of range.
     """
-    rows = output_table.shape[0]
-    vocab_size = rows if vocab_size is None else vocab_size
-    if not 0 < vocab_size <= rows:
-        raise ValueError(
-            f"vocab_size={vocab_size} must be between 1 and the {rows} rows of output_table"
-        )
+    vocab_size = real_rows(vocab_size, output_table)
     row_weights = jnp.asarray(1.0 if row_weights is None else row_weights, jnp.float32)
     targets = (
         labels.ids,
         labels.weights.astype(jnp.float32),
         jnp.broadcast_to(row_weights, hidden.shape[:1]),
     )
-    loss = functools.partial(_chunk_loss, scales=labels.scales, vocab_size=int(vocab_size))
+    loss = functools.partial(_chunk_loss, scales=labels.scales, vocab_size=vocab_size)
     return fused_loss(loss, max_logits, hidden, output_table, output_bias, targets)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from xling_jax.losses.fused_softmax import fused_loss, output_softmax
+from xling_jax.losses.fused_softmax import fused_loss, output_softmax, real_rows
 
 
 def decoder_tokens(
@@ -104,16 +104,9 @@ def translation_loss(
     Raises:
         ValueError: if label_smoothing or vocab_size is out of range.
     """
-    vocab_size = output_table.shape[0] if vocab_size is None else vocab_size
+    vocab_size = real_rows(vocab_size, output_table)
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing={label_smoothing} must be in [0, 1)")
-    if not 0 < vocab_size <= output_table.shape[0]:
-        raise ValueError(
-            f"vocab_size={vocab_size} must be between 1 and the {output_table.shape[0]} rows of "
-            "output_table"
-        )
     weights = jnp.asarray(weights, jnp.float32)
-    loss = functools.partial(
-        _chunk_loss, smoothing=float(label_smoothing), vocab_size=int(vocab_size)
-    )
+    loss = functools.partial(_chunk_loss, smoothing=float(label_smoothing), vocab_size=vocab_size)
     return fused_loss(loss, max_logits, hidden, output_table, output_bias, (labels, weights))

@@ -123,11 +123,6 @@ def build_model(
     return CrossLingualModel(**parts)
 
 
-def encoder_specials(family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the special tokens before and after a sentence, such as (("bos",), ("eos",))."""
-    return ENCODERS[family].specials
-
-
 def vocab_layout(family: str, *, translates: bool, masks: bool) -> str:
     """The layout of special tokens in the vocabulary, a key of `text.vocab.SPECIALS`.
 
@@ -136,6 +131,6 @@ def vocab_layout(family: str, *, translates: bool, masks: bool) -> str:
         translates: whether the objective has a decoder, which needs </s>.
         masks: whether it masks tokens, which needs <MASK>.
     """
-    if not (translates or any(encoder_specials(family))):
+    if not (translates or any(ENCODERS[family].specials)):
         return "dual"
     return "masked" if masks else "laser"

@@ -11,7 +11,7 @@ import optax
 from ml_collections import ConfigDict
 
 from xling_jax import options
-from xling_jax.models.registry import CrossLingualModel, build_model, encoder_specials
+from xling_jax.models.registry import ENCODERS, CrossLingualModel, build_model
 from xling_jax.registry import check_choice
 from xling_jax.train.batches import DataSettings
 from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
@@ -141,7 +141,7 @@ def build_objective(config: ConfigDict, vocab: VocabFacts, num_devices: int = 1)
     """
     settings, terms = parse_objective(config.objective.to_dict())
     reads = all_reads(terms.values())
-    prefix, suffix = encoder_specials(config.encoder.family)
+    prefix, suffix = ENCODERS[config.encoder.family].specials
     decoder_bos = "translation" in terms and terms["translation"].decoder_bos
     if decoder_bos and "bos" not in prefix:
         raise ValueError(

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 import xling_jax
 from xling_jax import options
 from xling_jax.files.whole import write_json
-from xling_jax.models.registry import encoder_specials
+from xling_jax.models.registry import ENCODERS
 from xling_jax.train import flops
 from xling_jax.train.batches import DataSettings, TranslationBatches, plan_summary, read_batches
 from xling_jax.train.build import Build, VocabFacts, build, check_batch_multiple, compute_dtype
@@ -181,7 +181,7 @@ def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     """The batches of a run: the rows of this process."""
     data = options.build(DataSettings, config.data, "data")
     check_batch_multiple(data.batch_multiple)
-    prefix, suffix = encoder_specials(config.encoder.family)
+    prefix, suffix = ENCODERS[config.encoder.family].specials
     special_ids = corpus.vocab.special_ids
     return TranslationBatches(
         corpus.directory,
