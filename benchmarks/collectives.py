@@ -32,7 +32,7 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int):
     from xling_jax.train.batching import Bucket
     from xling_jax.train.build import build
     from xling_jax.train.collectives import read_collectives
-    from xling_jax.train.memory import update_memory
+    from xling_jax.train.dry_run import update_memory
     from xling_jax.train.mesh import make_mesh
     from xling_jax.train.state import count_parameters
 

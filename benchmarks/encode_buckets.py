@@ -60,7 +60,7 @@ def make_encoder(args: argparse.Namespace, sentences: list[str]) -> Encoder:
     return Encoder(
         DeviceBatches(module, params, vocab.pad_id),
         vocab,
-        specials=registry.encoder_specials("tlaser"),
+        specials=registry.ENCODERS["tlaser"].specials,
         max_length_tokens=512,
         languages=(),
         fingerprint="",

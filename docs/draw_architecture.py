@@ -1,7 +1,7 @@
 """Draws the rooms of the package, their lines and who imports whom; two versions side by side.
 
-    git worktree add /tmp/before v0.1.0
-    python docs/draw_architecture.py /tmp/before . --titles 0.1 0.2 --output docs/images/architecture.svg
+git worktree add /tmp/before v0.1.0
+python docs/draw_architecture.py /tmp/before . --titles 0.1 0.2 --output docs/images/architecture.svg
 """
 
 import argparse
@@ -83,7 +83,9 @@ def draw(axes: plt.Axes, package: Path, title: str) -> None:
         box = {"boxstyle": "round,pad=0.35", "fc": "aliceblue", "ec": "steelblue"}
         axes.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box, zorder=3)
     total = sum(len(f.read_text("utf-8").splitlines()) for f in package.rglob("*.py"))
-    axes.set_title(f"{title}: {total:,} lines, {len(lines)} rooms, {len(edges)} arrows", fontsize=11)
+    axes.set_title(
+        f"{title}: {total:,} lines, {len(lines)} rooms, {len(edges)} arrows", fontsize=11
+    )
     axes.set_xlim(-0.4, 10.4)
     axes.set_ylim(-0.5, max(level.values()) + 0.5)
     axes.axis("off")

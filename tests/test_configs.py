@@ -16,8 +16,14 @@ from xling_jax.documents import lawdr
 from xling_jax.encode.documents import MODES
 from xling_jax.text import splitting
 from xling_jax.train import loop
-from xling_jax.train.build import VocabFacts, build, build_objective, compute_dtype, init_params
-from xling_jax.train.check import check_config
+from xling_jax.train.build import (
+    VocabFacts,
+    build,
+    build_objective,
+    check_config,
+    compute_dtype,
+    init_params,
+)
 from xling_jax.train.durations import Epoch, resolve_schedule, run_length
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_schedule

@@ -279,7 +279,9 @@ def test_pickles_are_not_run_and_quantized_weights_not_read(copied, tmp_path):
     state = {"embeddings": print}
     (path / "model.safetensors").unlink()
     torch.save(state, path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="is no PyTorch file of tensors alone, and nothing else"):
+    with pytest.raises(
+        ValueError, match="is not a PyTorch file of plain data|holds Python objects"
+    ):
         convert_huggingface(path, tmp_path / "m")
     from safetensors.torch import save_file
 
@@ -340,7 +342,7 @@ def test_without_the_libraries_the_way_out_is_told(copied, tmp_path, monkeypatch
     (path / "pytorch_model.bin").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(
-        ImportError, match="pytorch_model.bin: reading a PyTorch file needs PyTorch"
+        ImportError, match="pytorch_model.bin: reading a PyTorch file once needs PyTorch"
     ):
         convert_huggingface(path, tmp_path / "x")
 

@@ -58,7 +58,7 @@ def make_encoder(vocab):
         tokens = np.ones((1, 8), np.int32)
         arguments = {
             "params": module.init(jax.random.key(0), tokens)["params"],
-            "specials": registry.encoder_specials("tlaser"),
+            "specials": registry.ENCODERS["tlaser"].specials,
             "max_length_tokens": MAX_LENGTH_TOKENS,
             "languages": ("de", "en"),
             "fingerprint": "",

@@ -170,4 +170,4 @@ def test_it_is_a_family_with_a_special_token_on_either_side():
     module = registry.build_encoder("bert", **SIZES, projections=[[3, "tanh", True]])
     assert isinstance(module, BertEncoder) and module.dim == 3
     assert hash(module) == hash(BertEncoder(**SIZES, projections=((3, "tanh", True),)))
-    assert registry.encoder_specials("bert") == (("bos",), ("eos",))
+    assert registry.ENCODERS["bert"].specials == (("bos",), ("eos",))

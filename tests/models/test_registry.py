@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.models.tlaser_reference import random_params
-from xling_jax.models.registry import build_encoder, build_model, encoder_specials, vocab_layout
+from xling_jax.models.registry import ENCODERS, build_encoder, build_model, vocab_layout
 from xling_jax.train.state import count_parameters
 
 TLASER = {"family": "tlaser"}
@@ -69,9 +69,9 @@ def test_a_shared_table_is_trained_from_both_sides():
 
 
 def test_what_a_family_puts_around_a_sentence():
-    assert encoder_specials("tlaser") == (("bos",), ("eos",))
-    assert encoder_specials("laser") == ((), ("eos",))
-    assert encoder_specials("dual") == ((), ())
+    assert ENCODERS["tlaser"].specials == (("bos",), ("eos",))
+    assert ENCODERS["laser"].specials == ((), ("eos",))
+    assert ENCODERS["dual"].specials == ((), ())
 
 
 def test_a_vocabulary_has_the_special_tokens_that_are_needed():

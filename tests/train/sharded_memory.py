@@ -14,7 +14,7 @@ from xling_jax.train import dry_run
 from xling_jax.train.batching import Bucket
 from xling_jax.train.build import build
 from xling_jax.train.collectives import read_collectives
-from xling_jax.train.memory import share_bytes, update_memory
+from xling_jax.train.dry_run import share_bytes, update_memory
 from xling_jax.train.mesh import make_mesh
 
 BATCH = Bucket(16, 64)

@@ -80,7 +80,3 @@ def test_encoding_the_target_for_the_distance_alone_costs_half_again(translation
 def test_where_both_directions_are_trained_the_constraint_is_nearly_free():
     ratio = step_flops(both=True, distance_weight=0.25) / step_flops(both=True)
     assert 1.0 < ratio < 1.001
-
-
-def test_utilisation_is_flops_over_what_the_devices_could_do():
-    assert flops.utilisation(6e12, seconds=2.0, num_devices=3, peak=4e12) == 0.25

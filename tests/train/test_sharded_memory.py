@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AbstractMesh
 
-from xling_jax.train.memory import share_bytes, state_memory, whole_bytes
+from xling_jax.train.dry_run import share_bytes, state_memory, whole_bytes
 from xling_jax.train.mesh import AXES
 from xling_jax.train.state import TrainState
 
@@ -103,7 +103,7 @@ def test_a_dry_run_needs_no_devices_for_the_mesh_it_describes(request):
     assert out.returncode == 0, out.stderr
     text = out.stdout
     assert "devices           8 (data=2, fsdp=4), not those of this machine" in text
-    (line,) = (line for line in text.splitlines() if "all but the temporaries" in line)
+    (line,) = (line for line in text.splitlines() if "without temporaries" in line)
     sizes = [float(part.split(" at ")[0]) for part in line.split(": ")[1].split(", ")]
     assert sizes[0] / sizes[3] == pytest.approx(8, rel=0.25)  # three digits of a GiB
     parts = ("parameters", "optimizer state", "gradients", "temporaries")

@@ -43,11 +43,8 @@ def single_threaded_blas(num_tasks: int) -> Iterator[int]:
     """
     blas = _blas()
     threads = max((library["num_threads"] for library in blas.info()), default=1)
-    threads = min(threads, num_tasks)
-    if threads < 2:
-        yield 1
-        return
-    with blas.limit(limits=1):
+    threads = max(1, min(threads, num_tasks))
+    with blas.limit(limits=1) if threads > 1 else contextlib.nullcontext():
         yield threads
 
 

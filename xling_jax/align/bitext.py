@@ -23,13 +23,9 @@ Columns = tuple[list[Line], list[Line]]
 class Side:
     """The texts of one side: distinct lines that are neither blank nor broken.
 
-    Args:
-        name: for messages.
-        lines: of the file.
-        vectors: path of precomputed vectors, row i for line i; None if there are none.
-
     Attributes:
-        name, vectors: as given.
+        name: for messages.
+        vectors: path of precomputed vectors, row i for line i; None if there are none.
         texts: distinct texts, in the order of their first lines.
         num_lines: number of all lines, including blank, broken and repeated ones.
         first_lines: [texts] int64, the first line of each text, counted from 0.
@@ -56,11 +52,7 @@ class Side:
         self.texts = list(self._place_of)
 
     def add(self, texts: Sequence[Line], origin: str) -> None:
-        """Adds the texts of given pairs, to be embedded with the others.
-
-        Args:
-            texts: a column of `read_pairs`.
-            origin: path of the pairs, for errors.
+        """Adds a column of the pairs read from `origin`, to be embedded with the other texts.
 
         Raises:
             ValueError: if there are precomputed vectors and a text has none; names its line.
@@ -96,16 +88,13 @@ def read_sides(
     pairs: Columns | None = None,
     pairs_path: str | None = None,
 ) -> list[Side]:
-    """Reads both texts, and adds the texts of given pairs.
+    """Reads source and target, and adds the texts of given pairs.
 
     Args:
-        paths: source and target, maybe compressed, "-" for stdin; None takes the column of `pairs`.
+        paths: maybe compressed, "-" for stdin; None takes the column of `pairs`.
         vectors: paths of their precomputed vectors, if any.
         pairs: from `read_pairs`.
         pairs_path: the file of the pairs, for messages.
-
-    Returns:
-        Source and target.
 
     Raises:
         ValueError: as `Side.add`.
@@ -116,10 +105,9 @@ def read_sides(
         if path is None:
             name = f"{shown(pairs_path)} ({('source', 'target')[column]})"
             sides.append(Side(name, pairs[column], given))
-            continue
-        sides.append(Side(shown(path), chain.from_iterable(read_line_blocks(path)), given))
-        if pairs is not None:
-            sides[-1].add(pairs[column], pairs_path)
+        else:
+            sides.append(Side(shown(path), chain.from_iterable(read_line_blocks(path)), given))
+            sides[-1].add(pairs[column] if pairs else (), pairs_path)
     return sides
 
 
@@ -151,27 +139,18 @@ def score_columns(
     margin: str = "ratio",
     min_cosine: float | None = None,
 ) -> tuple[np.ndarray, int]:
-    """Scores given pairs of texts against the neighborhoods of both sides.
-
-    Args:
-        sides: source and target; they hold the texts of the pairs.
-        rows: their embeddings [n, dim] and [m, dim].
-        pairs: from `read_pairs`.
-        candidates: from `mining.find_candidates`.
-        margin: see `mining.mine`.
-        min_cosine: see `mining.score_pairs`.
+    """Scores given pairs of texts against the neighborhoods of both sides, see `score_pairs`.
 
     Returns:
-        [p] float32, minus infinity for pairs with a blank or broken side; and their number.
+        [p] float32, minus infinity for pairs with a blank or broken side; and the number of these.
     """
     places = [side.places(texts) for side, texts in zip(sides, pairs)]
     usable = (places[0] >= 0) & (places[1] >= 0)
     scores = np.full(len(usable), -np.inf, np.float32)
     if usable.any():
         chosen = places[0][usable], places[1][usable]
-        scores[usable] = score_pairs(
-            *rows, chosen, candidates, margin=margin, min_cosine=min_cosine
-        )
+        settings = {"margin": margin, "min_cosine": min_cosine}
+        scores[usable] = score_pairs(*rows, chosen, candidates, **settings)
     return scores, int(np.count_nonzero(~usable))
 
 
@@ -188,9 +167,6 @@ def write_pairs(
 
     Returns:
         The number of lines.
-
-    Raises:
-        OSError: if writing fails; nothing is left then.
     """
     with _output(path) as file:
         for score, i, j in pairs:

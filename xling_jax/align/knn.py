@@ -14,24 +14,21 @@ import numpy as np
 from xling_jax.align import knn_numpy
 from xling_jax.align.backends import Report, choose_backend
 from xling_jax.align.knn_numpy import ScoreTile
-from xling_jax.align.rows import NOT_FINITE, AnyRows, UnitRows, as_embeddings, normalize
+from xling_jax.align.rows import (
+    NOT_FINITE,
+    AnyRows,
+    UnitRows,
+    as_embeddings,
+    check_same_dim,
+    normalize,
+)
 from xling_jax.registry import Registry
 
 if TYPE_CHECKING:
     import jax
 
-__all__ = [
-    "BACKENDS",
-    "AnyRows",
-    "Neighbors",
-    "Report",
-    "ScoreTile",
-    "UnitRows",
-    "as_embeddings",
-    "normalize",
-    "top_k",
-    "top_k_both_ways",
-]
+__all__ = ["BACKENDS", "AnyRows", "Neighbors", "Report", "ScoreTile", "UnitRows", "as_embeddings"]
+__all__ += ["normalize", "top_k", "top_k_both_ways"]
 
 _SEARCHES = Registry(
     "backend",
@@ -85,8 +82,6 @@ def top_k(
         ImportError: if the backend is not installed.
     """
     queries, keys = _checked(queries, keys, k, memory_mb, ("queries", "keys"))
-    if not len(keys):
-        raise ValueError("keys must hold at least one row; got none")
     settings = {"memory_mb": memory_mb, "report": report}
     if score_tile is not None:
         if backend not in ("numpy", "auto"):
@@ -110,29 +105,16 @@ def top_k_both_ways(
 ) -> tuple[Neighbors, Neighbors]:
     """Finds the k best rows of y for every row of x, and of x for every row of y.
 
-    Same result as two calls of `top_k`. NumPy computes every inner product only once, in little
-    more than half the time.
-
-    Args:
-        x: [n, dim], see `top_k`.
-        y: [m, dim], likewise.
-        k: number of neighbors.
-        memory_mb: see `top_k`.
-        backend: see `top_k`.
-        report: called with the number of rows of x done and the total, in one or two passes.
-        devices: see `top_k`.
+    Same result as two calls of `top_k`, with the same arguments and errors. NumPy computes every
+    inner product only once, in little more than half the time; other backends report two passes.
 
     Returns:
-        Scores and indices [n, min(k, m)] of the neighbors of x in y, and the same
-        [m, min(k, n)] for the neighbors of y in x.
-
-    Raises:
-        ValueError, ImportError: as `top_k`.
+        Scores and indices [n, min(k, m)] of the neighbors of x [n, dim] in y [m, dim], and
+        [m, min(k, n)] of those of y in x.
     """
     x, y = _checked(x, y, k, memory_mb, ("x", "y"))
-    for name, side in (("x", x), ("y", y)):
-        if not len(side):
-            raise ValueError(f"{name} must hold at least one row; got none")
+    if not len(x):
+        raise ValueError("x must hold at least one row; got none")
     settings = {"memory_mb": memory_mb, "report": report}
     if choose_backend(backend, BACKENDS) == "numpy":
         forward, backward = knn_numpy.top_k_both_ways(x, y, k, **settings)
@@ -145,11 +127,9 @@ def _checked(
     queries: AnyRows, keys: AnyRows, k: int, memory_mb: float, names: tuple[str, str]
 ) -> tuple[AnyRows, AnyRows]:
     queries, keys = as_embeddings(queries, names[0]), as_embeddings(keys, names[1])
-    if keys.shape[1] != queries.shape[1]:
-        raise ValueError(
-            f"{names[0]} and {names[1]} must have the same dim; got {queries.shape[1]} and "
-            f"{keys.shape[1]}; were they made by the same model?"
-        )
+    check_same_dim(queries, keys, names)
+    if not len(keys):
+        raise ValueError(f"{names[1]} must hold at least one row; got none")
     if k < 1:
         raise ValueError(f"k must be at least 1; got {k}")
     if not memory_mb > 0:
@@ -159,8 +139,7 @@ def _checked(
 
 def _finite(found: Neighbors, name: str) -> Neighbors:
     """Returns neighbors if all of their scores are finite."""
-    scores, indices = found
-    wrong = ~np.isfinite(scores) | (indices < 0)
+    wrong = ~np.isfinite(found[0]) | (found[1] < 0)
     if wrong.any():
         row = int(np.flatnonzero(wrong.any(axis=1))[0])
         raise ValueError(f"{name}[{row}]: {NOT_FINITE}")

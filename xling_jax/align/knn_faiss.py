@@ -17,18 +17,9 @@ def top_k(
     report: Report | None = None,
     devices: Any = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the k best keys of every query: one index per block of keys, results merged.
+    """Finds the k best keys of every query; arguments as `knn.top_k`, already checked.
 
-    Args:
-        queries: [n, dim], checked.
-        keys: [m, dim], checked; m at least 1.
-        k: at least 1.
-        memory_mb: bound on the working memory, in MiB.
-        report: called with the number of queries done, in proportion, and the total.
-        devices: ignored.
-
-    Returns:
-        Scores [n, min(k, m)] float32 and indices int64.
+    Searches one index per block of keys and merges the results.
 
     Raises:
         ImportError: if faiss is not installed.

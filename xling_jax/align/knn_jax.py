@@ -35,15 +35,9 @@ def top_k(
     report: Report | None = None,
     devices: Sequence[jax.Device] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the k best keys of every query; see `knn.top_k`.
+    """Finds the k best keys of every query; arguments as `knn.top_k`, already checked.
 
-    Args:
-        queries: [n, dim], checked.
-        keys: [m, dim], checked; m at least 1.
-        k: at least 1.
-        memory_mb: bound on the working memory of each device, in MiB.
-        report: called with the number of queries done, in proportion, and the total.
-        devices: see `knn.top_k`. A process reads only the keys of its own devices.
+    A process reads only the keys of its own devices.
 
     Returns:
         Scores [n, min(k, m)] float32 and indices int64. Scores that are not finite are returned.
@@ -109,24 +103,17 @@ def _put(
 
     Reads only the rows of this process's devices, each once.
     """
-    blocks: dict[int, np.ndarray] = {}
 
-    def rows_of(index: tuple[slice, ...]) -> np.ndarray:
-        first, stop, _ = index[0].indices(shape[0])
-        if first not in blocks:
-            blocks[first] = _padded(array, start + first, stop - first, name)
-        return blocks[first]
+    @functools.cache
+    def read(first: int, stop: int) -> np.ndarray:
+        end = min(start + stop, len(array))
+        block = finite_block(array, slice(min(start + first, end), end), name)
+        missing = stop - first - len(block)
+        return np.pad(block, ((0, missing), (0, 0))) if missing else block
 
-    return jax.make_array_from_callback(shape, sharding, rows_of)
-
-
-def _padded(array: AnyRows, start: int, size: int, name: str) -> np.ndarray:
-    """Reads `size` float32 rows from `start`; zeros after the last row of the array."""
-    stop = min(start + size, len(array))
-    block = finite_block(array, slice(min(start, stop), stop), name)
-    if len(block) == size:
-        return block
-    return np.concatenate([block, np.zeros((size - len(block), block.shape[1]), np.float32)])
+    return jax.make_array_from_callback(
+        shape, sharding, lambda index: read(*index[0].indices(shape[0])[:2])
+    )
 
 
 @functools.lru_cache(maxsize=32)

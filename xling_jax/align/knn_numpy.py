@@ -33,39 +33,29 @@ _BYTES_PER_TILE_ENTRY = 16
 _MAX_K_BY_ARGMAX = 32
 
 
-def top_k(
-    queries: AnyRows,
-    keys: AnyRows,
-    k: int,
-    *,
-    memory_mb: float,
-    score_tile: ScoreTile | None = None,
-    report: Report | None = None,
-    devices: Any = None,
-) -> Best:
+def top_k(queries: AnyRows, keys: AnyRows, k: int, *, devices: Any = None, **settings: Any) -> Best:
     """Finds the k best keys of every query; arguments as `knn.top_k`, already checked.
 
     Returns:
         Scores [n, min(k, m)] float32 and indices int64. Scores that are not finite are returned.
     """
-    return _search(queries, keys, k, memory_mb, score_tile, False, report)[0]
+    return _search(queries, keys, k, **settings)[0]
 
 
-def top_k_both_ways(
-    x: AnyRows, y: AnyRows, k: int, *, memory_mb: float, report: Report | None = None
-) -> tuple[Best, Best]:
+def top_k_both_ways(x: AnyRows, y: AnyRows, k: int, **settings: Any) -> tuple[Best, Best]:
     """As `top_k` of x and y, and of y and x, but computes every inner product once."""
-    return _search(x, y, k, memory_mb, None, True, report)
+    return _search(x, y, k, both_ways=True, **settings)
 
 
 def _search(
     queries: AnyRows,
     keys: AnyRows,
     k: int,
+    *,
     memory_mb: float,
-    score_tile: ScoreTile | None,
-    both_ways: bool,
-    report: Report | None,
+    score_tile: ScoreTile | None = None,
+    both_ways: bool = False,
+    report: Report | None = None,
 ) -> tuple[Best, Best | None]:
     """The k best keys of every query and, with `both_ways`, the k best queries of every key.
 
@@ -133,7 +123,7 @@ def _search_chunk(
             tile = score_tile(tile, rows, columns)
         if backward is not None:
             # Before the other merge, which changes the tile.
-            _merge_columns(tile, rows.start, _rows_of(backward, columns))
+            _merge_columns(tile, rows.start, (backward[0][columns], backward[1][columns]))
         _merge(tile, columns.start, best)
     return best
 
@@ -152,10 +142,6 @@ def _tile_shape(n: int, m: int, dim: int, k: int, memory_mb: float) -> tuple[int
 
 def _empty_best(rows: int, k: int) -> Best:
     return np.full((rows, k), -np.inf, np.float32), np.full((rows, k), -1, np.int64)
-
-
-def _rows_of(best: Best, rows: slice) -> Best:
-    return best[0][rows], best[1][rows]
 
 
 def _cut(whole: slice, size: int) -> Iterator[slice]:

@@ -5,6 +5,7 @@ dividing by the mean cosine of both neighborhoods, or subtracting it, corrects f
 """
 
 import logging
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +19,8 @@ _logger = logging.getLogger(__name__)
 MIN_DENOMINATOR = 1e-3
 
 
-def neighbor_mean(
-    queries: np.ndarray,
-    keys: np.ndarray,
-    k: int,
-    *,
-    memory_mb: float = 256,
-    backend: str = "numpy",
-) -> np.ndarray:
-    """Returns the mean cosine of each query to its k nearest keys.
+def neighbor_mean(queries: np.ndarray, keys: np.ndarray, k: int, **search: Any) -> np.ndarray:
+    """Returns the mean cosine of each query to its k nearest keys, [n] float32.
 
     Each of the two sums in the denominator of equation 3 of Artetxe and Schwenk (2019a), over k.
 
@@ -34,13 +28,9 @@ def neighbor_mean(
         queries: [n, dim] normalized embeddings.
         keys: [m, dim] normalized embeddings.
         k: size of the neighborhood; m when there are fewer keys.
-        memory_mb: see `knn.top_k`.
-        backend: see `knn.top_k`.
-
-    Returns:
-        [n] float32.
+        **search: see `knn.top_k`.
     """
-    return knn.top_k(queries, keys, k, memory_mb=memory_mb, backend=backend)[0].mean(axis=1)
+    return knn.top_k(queries, keys, k, **search)[0].mean(axis=1)
 
 
 def ratio_margin(
@@ -80,12 +70,8 @@ def distance_margin(
 ) -> np.ndarray:
     """Scores candidate pairs by how far their cosine exceeds their neighborhoods.
 
-    Equation 3 of Artetxe and Schwenk (2019a), with distance as the margin.
-
-    Args and Raises: as `ratio_margin`.
-
-    Returns:
-        [n, k] float32 scores; above 0 means closer than the neighborhood.
+    Equation 3 of Artetxe and Schwenk (2019a), with distance as the margin; above 0 means closer
+    than the neighborhood. Args, Returns and Raises: as `ratio_margin`.
     """
     neighborhood = _neighborhood(cosine, source_mean, target_mean)
     return np.subtract(cosine, neighborhood, out=neighborhood)
@@ -95,12 +81,8 @@ def csls(cosine: np.ndarray, source_mean: np.ndarray, target_mean: np.ndarray) -
     """Cross-domain similarity local scaling: 2 cos(x, y) - r(x) - r(y).
 
     Section 2.3 of Conneau et al. (2018), with neighborhoods of 10. Twice the distance margin, so
-    both rank alike over neighborhoods of one size.
+    both rank alike over neighborhoods of one size. Args, Returns and Raises: as `ratio_margin`.
 
-    Args and Raises: as `ratio_margin`.
-
-    Returns:
-        [n, k] float32 scores.
     """
     return 2 * distance_margin(cosine, source_mean, target_mean)
 
@@ -110,12 +92,8 @@ def absolute_margin(
 ) -> np.ndarray:
     """Scores candidate pairs by their cosine, ignoring the neighborhoods.
 
-    Equation 3 of Artetxe and Schwenk (2019a), with the absolute margin.
-
-    Args and Raises: as `ratio_margin`.
-
-    Returns:
-        [n, k] float32 scores, a new array.
+    Equation 3 of Artetxe and Schwenk (2019a), with the absolute margin. Args, Returns and Raises:
+    as `ratio_margin`.
     """
     _neighborhood(cosine, source_mean, target_mean)
     return np.array(cosine, np.float32)

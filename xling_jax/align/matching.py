@@ -6,6 +6,7 @@ source; texts, ids and URLs are the caller's.
 
 from __future__ import annotations
 
+import collections
 import logging
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from xling_jax.align import knn
 from xling_jax.align.backends import Report
 from xling_jax.align.margin import MIN_DENOMINATOR
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs, one_to_one
-from xling_jax.align.rows import BLOCK_ROWS, UnitRows, as_embeddings
+from xling_jax.align.rows import BLOCK_ROWS, UnitRows, as_embeddings, check_same_dim
 from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
@@ -77,21 +78,18 @@ def align_documents(
     """Aligns documents one to one.
 
     The procedure of LAWDR: candidates by cosine, scores by equation 4, greedy matching from the
-    best pair down. Documents with an all-zero vector, such as empty ones, are no one's neighbors
-    and are never matched.
+    best pair down. Documents with an all-zero vector, such as empty ones, are never matched and
+    nobody's neighbors.
 
     Memory besides `memory_mb` and the vectors, which are not copied and may be memory-mapped: 450
-    MiB where all pairs of a domain are candidates; otherwise about 50 bytes per document and
-    candidate, 0.75 GiB for 500k x 500k documents with 16 candidates. Their vectors of 1024 take
-    3.8 GiB.
+    MiB if all pairs of a domain are candidates; otherwise 50 bytes per document and candidate.
 
     Args:
         source: [n, dim] document vectors of any real number type and any length.
         target: [m, dim], likewise.
         similarity: one of `SIMILARITIES`.
-        k: neighbors in the denominator of the margin. A domain with fewer documents gives fewer;
-            their mean stands in for the missing ones (Choice: otherwise a document with few
-            neighbors would seem isolated).
+        k: neighbors in the denominator of the margin. In a domain with fewer documents, their mean
+            stands in for the missing ones (Choice: otherwise such documents would seem isolated).
         candidates: number of nearest documents by cosine to score for every document of either
             side. None scores all pairs in domains with at most `ALL_PAIRS`, and
             `DEFAULT_CANDIDATES` per document in larger ones.
@@ -118,11 +116,7 @@ def align_documents(
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1; got {value}")
     sides = [as_embeddings(source, "source"), as_embeddings(target, "target")]
-    if sides[0].shape[1] != sides[1].shape[1]:
-        raise ValueError(
-            "source and target must have the same dim; got "
-            f"{sides[0].shape[1]} and {sides[1].shape[1]}; were they made by the same model?"
-        )
+    check_same_dim(*sides)
     norms = [_norms(side) for side in sides]
     usable = [length > 0 for length in norms]
     found, done, num_raised = [_check_accepted(accepted, usable)], 0, 0
@@ -131,8 +125,8 @@ def align_documents(
     for rows in _domains(domains, usable):
         group = [UnitRows(*args) for args in zip(sides, rows, ("source", "target"))]
         lengths = [length[places] for length, places in zip(norms, rows)]
-        shifted = _shifted(report, done, len(source))
-        pairs, num_small = _score_domain(group, lengths, report=shifted, **settings)
+        within = report and (lambda part, _, done=done: report(done + part, len(source)))
+        pairs, num_small = _score_domain(group, lengths, report=within, **settings)
         pairs = one_to_one(pairs, *map(len, rows))
         found.append(MinedPairs(rows[0][pairs.source], rows[1][pairs.target], pairs.scores))
         num_raised += num_small
@@ -160,9 +154,8 @@ def _score_domain(
 ) -> tuple[MinedPairs, int]:
     """Scores the candidates of one domain; arguments as `align_documents`.
 
-    Returns:
-        The candidates of the source documents, nearest first, then those of the target documents;
-        and the number of denominators raised.
+    Returns those of the source documents, nearest first, then those of the target documents; and
+    the number of denominators raised.
     """
     n, m = map(len, sides)
     everything = candidates is None and n * m <= ALL_PAIRS
@@ -231,9 +224,9 @@ def _domains(
                     f"domains must have one value per {name} document; "
                     f"got {len(values)} for {len(mask)}"
                 )
-            rows: dict[Hashable, list[int]] = {}
+            rows = collections.defaultdict(list)
             for row in np.flatnonzero(mask).tolist():
-                rows.setdefault(values[row], []).append(row)
+                rows[values[row]].append(row)
             groups.append({value: np.array(places) for value, places in rows.items()})
     for value, rows in groups[0].items():
         if value in groups[1]:
@@ -252,8 +245,3 @@ def _check_accepted(
             raise ValueError(f"accepted must be rows of {name}, below {len(mask)}")
         mask[rows] = False
     return MinedPairs(*columns, np.full(len(columns[0]), np.inf, np.float32))
-
-
-def _shifted(report: Report | None, done: int, total: int) -> Report | None:
-    """Turns the report of one domain into one of all documents."""
-    return None if report is None else lambda part, whole: report(done + part, total)

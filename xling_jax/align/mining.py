@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from xling_jax.align import knn
 from xling_jax.align.margin import MARGINS
 from xling_jax.align.rows import AnyRows, UnitRows, normalize
 from xling_jax.registry import check_choice
-
-if TYPE_CHECKING:
-    import jax
 
 MARGIN_NEIGHBORS = 4  # Artetxe and Schwenk (2019a), section 3.
 RETRIEVALS = ("max", "intersect", "fwd", "bwd")
@@ -52,7 +49,7 @@ class MinedPairs:
         return zip(self.scores.tolist(), self.source.tolist(), self.target.tolist(), strict=True)
 
     def take(self, places: np.ndarray) -> MinedPairs:
-        """Selects pairs by position or by mask."""
+        """Selects pairs by position or mask."""
         return MinedPairs(self.source[places], self.target[places], self.scores[places])
 
     @staticmethod
@@ -69,8 +66,7 @@ class Candidates:
     Attributes:
         forward_cosines: [n, min(k, m)] float32, of each source row and its neighbors, best first.
         forward: [n, min(k, m)] int64, rows of the target side.
-        backward_cosines: [m, min(k, n)] float32, of each target row and its neighbors.
-        backward: [m, min(k, n)] int64, rows of the source side.
+        backward_cosines, backward: [m, min(k, n)], likewise for each target row.
     """
 
     forward_cosines: np.ndarray
@@ -91,14 +87,11 @@ class Candidates:
     def scores(
         self, margin: str = "ratio", min_cosine: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores all candidates.
+        """Scores all candidates, [n, min(k, m)] and [m, min(k, n)] float32.
 
         Args:
             margin: a key of `margin.MARGINS`.
             min_cosine: candidates with a lower cosine score minus infinity.
-
-        Returns:
-            [n, min(k, m)] and [m, min(k, n)] float32.
 
         Raises:
             ValueError: if the margin is unknown.
@@ -135,8 +128,8 @@ def mine(
         margin: a key of `margin.MARGINS`: "ratio", "distance" or "absolute".
         retrieval: see `choose_pairs`.
         threshold: keep only pairs that score more than this; None keeps all.
-        min_cosine: drop pairs with a lower cosine. Useful for unrelated collections, where the
-            best of bad candidates stands out from its neighborhood.
+        min_cosine: drop pairs with a lower cosine, for unrelated collections, where the best of
+            bad candidates stands out from its neighborhood.
         memory_mb: see `knn.top_k`.
         backend: see `knn.top_k`.
 
@@ -146,7 +139,7 @@ def mine(
     Raises:
         ValueError: if shapes disagree, a value is not finite, or an argument is out of range.
     """
-    check_choice("margin", margin, MARGINS)
+    check_choice("margin", margin, MARGINS)  # before the search
     check_choice("retrieval", retrieval, RETRIEVALS)
     candidates = find_candidates(source, target, k, memory_mb=memory_mb, backend=backend)
     return choose_pairs(
@@ -155,14 +148,7 @@ def mine(
 
 
 def find_candidates(
-    source: AnyRows,
-    target: AnyRows,
-    k: int = MARGIN_NEIGHBORS,
-    *,
-    memory_mb: float = 256,
-    backend: str = "numpy",
-    report: knn.Report | None = None,
-    devices: Sequence[jax.Device] | None = None,
+    source: AnyRows, target: AnyRows, k: int = MARGIN_NEIGHBORS, **search: Any
 ) -> Candidates:
     """Finds the k nearest rows by cosine, both ways.
 
@@ -171,10 +157,7 @@ def find_candidates(
             from a file are normalized as they are read.
         target: [m, dim], likewise.
         k: number of neighbors.
-        memory_mb: see `knn.top_k`; excludes the normalized copies.
-        backend: see `knn.top_k`.
-        report: see `knn.top_k`.
-        devices: see `knn.top_k`.
+        **search: see `knn.top_k`; `memory_mb` excludes the normalized copies.
 
     Returns:
         The candidates; empty arrays if a side is empty.
@@ -184,12 +167,9 @@ def find_candidates(
     """
     source, target = unit_rows(source, "source"), unit_rows(target, "target")
     if not len(source) or not len(target):
-        scores, indices = (np.empty((0, 0), dtype) for dtype in (np.float32, np.int64))
-        shapes = [(len(source), 0), (len(target), 0)]
-        return Candidates(*(a.reshape(shape) for shape in shapes for a in (scores, indices)))
-    forward, backward = knn.top_k_both_ways(
-        source, target, k, memory_mb=memory_mb, backend=backend, report=report, devices=devices
-    )
+        sizes, dtypes = (len(source), len(target)), (np.float32, np.int64)
+        return Candidates(*(np.empty((size, 0), dtype) for size in sizes for dtype in dtypes))
+    forward, backward = knn.top_k_both_ways(source, target, k, **search)
     return Candidates(*forward, *backward)
 
 
@@ -210,22 +190,14 @@ def choose_pairs(
     threshold: float | None = None,
     min_cosine: float | None = None,
 ) -> MinedPairs:
-    """Chooses among candidates as LASER's `mine_bitexts` does.
+    """Chooses among candidates as LASER's `mine_bitexts` does; arguments and errors as `mine`.
 
-    Args:
-        candidates: from `find_candidates`.
-        margin: see `mine`.
-        retrieval: "fwd", every source row with its best candidate; "bwd", every target row with
-            its best; "intersect", the pairs found both ways; "max", greedily the best of the
-            forward and backward pairs, each row in one pair at most.
-        threshold: see `mine`. LASER's default, for "max" only, is 0.
-        min_cosine: see `mine`.
+    Retrieval "fwd" pairs every source row with its best candidate; "bwd", every target row with its
+    best; "intersect" keeps the pairs found both ways; "max", greedily the best of the forward and
+    backward pairs, each row in one pair at most. LASER's default threshold, for "max" only, is 0.
 
     Returns:
         The pairs, best first; equal scores in the order forward pairs, backward pairs.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
     check_choice("retrieval", retrieval, RETRIEVALS)
     forward_scores, backward_scores = candidates.scores(margin, min_cosine)
@@ -251,18 +223,9 @@ def choose_pairs(
 def rank_candidates(
     candidates: Candidates, *, margin: str = "ratio", min_cosine: float | None = None
 ) -> MinedPairs:
-    """Returns all forward candidates: the n-best list.
+    """Returns all forward candidates, the n-best list, by source row, then best first.
 
-    Args:
-        candidates: from `find_candidates`.
-        margin: see `mine`.
-        min_cosine: see `mine`.
-
-    Returns:
-        Pairs ordered by source row, then best first.
-
-    Raises:
-        ValueError: if the margin is unknown.
+    Arguments and errors as `Candidates.scores`.
     """
     scores, _ = candidates.scores(margin, min_cosine)
     order = np.argsort(-scores, axis=1, kind="stable")
@@ -283,19 +246,11 @@ def score_pairs(
 ) -> np.ndarray:
     """Scores given pairs against the neighborhoods of their rows.
 
-    Args:
-        source: [n, dim] embeddings, as given to `find_candidates`.
-        target: [m, dim], likewise.
-        pairs: source rows [p] and target rows [p], int.
-        candidates: from `find_candidates`.
-        margin: see `mine`.
-        min_cosine: pairs with a lower cosine score minus infinity.
+    Margin, minimum and errors as for `Candidates.scores`.
 
     Returns:
-        [p] float32.
-
-    Raises:
-        ValueError: if the margin is unknown.
+        [p] float32 for `pairs`, source rows [p] and target rows [p], of the embeddings that
+        `find_candidates` got.
     """
     check_choice("margin", margin, MARGINS)
     source, target = unit_rows(source, "source"), unit_rows(target, "target")
@@ -319,11 +274,11 @@ def one_to_one(pairs: MinedPairs, num_source: int, num_target: int) -> MinedPair
 
     Args:
         pairs: in any order; a pair may occur more than once.
-        num_source: number of rows on the source side.
-        num_target: number of rows on the target side.
+        num_source: rows of the source side.
+        num_target: rows of the target side.
 
     Returns:
-        The pairs kept, best first; at most as many as the smaller side has rows.
+        The pairs kept, best first.
     """
     order = np.argsort(-pairs.scores, kind="stable")
     free_source, free_target = np.ones(num_source, bool), np.ones(num_target, bool)
@@ -348,9 +303,7 @@ def _row_means(cosines: np.ndarray) -> np.ndarray:
 
 def _best(neighbors: np.ndarray, scores: np.ndarray) -> MinedPairs:
     """The best candidate of every row that has one; ties go to the larger cosine."""
-    if not scores.size:
-        empty = np.empty(0, np.int64)
-        return MinedPairs(empty, empty, np.empty(0, np.float32))
-    rows, best = np.arange(len(scores)), scores.argmax(axis=1)
+    rows = np.arange(len(scores) if scores.size else 0)
+    best = scores.argmax(axis=1) if scores.size else rows
     pairs = MinedPairs(rows, neighbors[rows, best], scores[rows, best])
     return pairs.take(pairs.scores > -np.inf)

@@ -19,7 +19,7 @@ BLOCK_ROWS = 8192
 class UnitRows:
     """The rows of an array, scaled to unit length as they are read; the array is not copied.
 
-    Meant for arrays mapped from files larger than memory; `normalize` is faster for others. Can be
+    For arrays mapped from files larger than memory; `normalize` is faster for others. Can be
     indexed by slices and integer arrays, and replaces an array in `knn.top_k`.
 
     Args:
@@ -62,15 +62,12 @@ AnyRows = np.ndarray | UnitRows
 
 
 def as_embeddings(array: AnyRows, name: str = "embeddings", dim: int | None = None) -> AnyRows:
-    """Checks that an array has the shape and type of embeddings, without reading its values.
+    """Checks shape and type of embeddings [n, dim] without reading or copying values.
 
     Args:
-        array: [n, dim] of any real number type; may be memory-mapped.
+        array: of any real number type; may be memory-mapped.
         name: of the array, for errors.
         dim: required embedding size; None for any.
-
-    Returns:
-        The array itself, not a copy.
 
     Raises:
         ValueError: if it is not two-dimensional, has another or no width, or holds no real numbers.
@@ -89,15 +86,17 @@ def as_embeddings(array: AnyRows, name: str = "embeddings", dim: int | None = No
     return array
 
 
+def check_same_dim(x: AnyRows, y: AnyRows, names: tuple[str, str] = ("source", "target")) -> None:
+    """Raises ValueError if two arrays of embeddings have different widths."""
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(
+            f"{names[0]} and {names[1]} must have the same dim; got {x.shape[1]} and "
+            f"{y.shape[1]}; were they made by the same model?"
+        )
+
+
 def normalize(embeddings: np.ndarray, name: str = "embeddings") -> np.ndarray:
-    """Scales every row to unit length; all-zero rows stay zero.
-
-    Args:
-        embeddings: [n, dim] of any real number type.
-        name: of the array, for errors.
-
-    Returns:
-        [n, dim] float32, a new array.
+    """Scales the rows of [n, dim] to unit length, float32; all-zero rows stay zero.
 
     Raises:
         ValueError: if the shape is wrong or a value is not finite.
@@ -134,15 +133,7 @@ def finite_block(
 def row_blocks(
     array: np.ndarray, name: str = "vectors", size: int = BLOCK_ROWS
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yields an array block by block.
-
-    Args:
-        array: [n, dim], see `as_embeddings`.
-        name: of the array, for errors.
-        size: rows of a block.
-
-    Yields:
-        The slice of rows and the block [rows, dim]: float64 if the array is, otherwise float32.
+    """Yields slices of rows and their blocks [size, dim]: float64 if the array is, else float32.
 
     Raises:
         ValueError: if a value is not finite; names its row.

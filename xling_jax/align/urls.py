@@ -120,7 +120,7 @@ def normalize_url(url: str) -> str:
 
 
 def _first_rows(urls: Sequence[str | None]) -> dict[str, int]:
-    """Maps each distinct normalized URL to its first row."""
+    """Maps each distinct normalized URL to its first row, in the order of rows."""
     rows: dict[str, int] = {}
     for row, url in enumerate(urls):
         if url and url.strip():

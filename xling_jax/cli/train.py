@@ -78,7 +78,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     """
     import jax
 
-    from xling_jax.train.check import check_config
+    from xling_jax.train.build import check_config
 
     try:
         check_config(config)
@@ -225,14 +225,14 @@ def _evaluators(config: ConfigDict, vocab: Vocab) -> Sequence[Evaluator]:
     """What `config.evaluation` names, as callables of (params, step)."""
     from xling_jax.encode.device_batches import DeviceBatches
     from xling_jax.encode.encoder import Encoder
-    from xling_jax.models.registry import build_encoder, encoder_specials
+    from xling_jax.models.registry import build_encoder
 
     family, arguments, limit = _encoder_arguments(config)
     module = build_encoder(family, vocab_size=vocab.size, **arguments)
     encoder = Encoder(
         DeviceBatches(module, {}, vocab.pad_id),
         vocab,
-        specials=encoder_specials(family),
+        specials=module.specials,
         max_length_tokens=limit,
         languages=config.languages,
         fingerprint="",

@@ -14,17 +14,18 @@ CONFIG_FILE = "config.json"
 
 
 class Layout(NamedTuple):
-    """How one kind of model names its sizes and tensors.
+    """Names of the sizes and tensors of one kind of model.
 
     Attributes:
         sizes: our name -> key of config.json.
         token, position, norm: names of the tables and of the norm of their sum.
-        layer: our name -> name of that matrix or norm in layer {}; kernels come with `.weight` and
-            `.bias`.
-        activation: key of config.json.
+        layer: our name -> name of that matrix or norm in layer {}, without `.weight` and `.bias`.
+        activation: key of config.json, "" if `gelu_activation` chooses between gelu and relu.
         token_type: name of the table of token types, "" without one.
         prefixes: what names may begin with, in checkpoints of a model with a task's head.
         has_pooler: whether there is a dense layer on the first token, `pooler.dense`.
+        pad_id: default of `pad_token_id`.
+        skips_padding: whether positions are counted from pad_id + 1.
     """
 
     sizes: Mapping[str, str]
@@ -36,16 +37,18 @@ class Layout(NamedTuple):
     token_type: str
     prefixes: tuple[str, ...]
     has_pooler: bool = False
+    pad_id: int = 0
+    skips_padding: bool = False
 
 
+_TABLES = {"vocab_size": "vocab_size", "positions": "max_position_embeddings"}
 _BERT = Layout(
-    sizes={
-        "vocab_size": "vocab_size",
+    sizes=_TABLES
+    | {
         "width": "hidden_size",
         "layers": "num_hidden_layers",
         "heads": "num_attention_heads",
         "ffn_width": "intermediate_size",
-        "positions": "max_position_embeddings",
     },
     token="embeddings.word_embeddings",
     position="embeddings.position_embeddings",
@@ -66,14 +69,8 @@ _BERT = Layout(
     has_pooler=True,
 )
 _DISTILBERT = Layout(
-    sizes={
-        "vocab_size": "vocab_size",
-        "width": "dim",
-        "layers": "n_layers",
-        "heads": "n_heads",
-        "ffn_width": "hidden_dim",
-        "positions": "max_position_embeddings",
-    },
+    sizes=_TABLES
+    | {"width": "dim", "layers": "n_layers", "heads": "n_heads", "ffn_width": "hidden_dim"},
     token="embeddings.word_embeddings",
     position="embeddings.position_embeddings",
     norm="embeddings.LayerNorm",
@@ -92,13 +89,7 @@ _DISTILBERT = Layout(
     prefixes=("", "distilbert."),
 )
 _XLM = Layout(
-    sizes={
-        "vocab_size": "vocab_size",
-        "width": "emb_dim",
-        "layers": "n_layers",
-        "heads": "n_heads",
-        "positions": "max_position_embeddings",
-    },
+    sizes=_TABLES | {"width": "emb_dim", "layers": "n_layers", "heads": "n_heads"},
     token="embeddings",
     position="position_embeddings",
     norm="layer_norm_emb",
@@ -112,22 +103,21 @@ _XLM = Layout(
         "ffn_outer": "ffns.{}.lin2",
         "ffn_norm": "layer_norm2.{}",
     },
-    activation="",  # gelu or relu, by `gelu_activation`
+    activation="",
     token_type="",
     prefixes=("", "transformer."),
+    pad_id=2,
 )
+_ROBERTA = _BERT._replace(pad_id=1, skips_padding=True)
 LAYOUTS = {
     "bert": _BERT,
     "distilbert": _DISTILBERT,
-    "roberta": _BERT,
+    "roberta": _ROBERTA,
     "xlm": _XLM,
-    "xlm-roberta": _BERT,
+    "xlm-roberta": _ROBERTA,
 }
 
-# Default of `pad_token_id`, which RoBERTa's positions are counted from.
-_PAD_IDS = {"bert": 0, "distilbert": 0, "roberta": 1, "xlm": 2, "xlm-roberta": 1}
-
-# Key of config.json -> the only value whose vectors we compute.
+# Key of config.json -> the only supported value.
 _REQUIRED = {
     "is_decoder": False,
     "add_cross_attention": False,
@@ -147,16 +137,18 @@ class Published(NamedTuple):
 
     Attributes:
         model_type: key of `LAYOUTS`.
+        layout: names of its tensors.
         sizes: width, layers, heads, ffn_width, activation and layer_norm_epsilon, arguments of
             `models.bert.BertEncoder`.
         vocab_size: rows of the token table.
         positions: rows of the position table.
         token_types: rows of the table of token types, 0 without one.
         first_position: row of the position table for the first token.
-        pad_id: of padding, where the tokenizer does not tell.
+        pad_id: of padding, unless the tokenizer names one.
     """
 
     model_type: str
+    layout: Layout
     sizes: dict[str, Any]
     vocab_size: int
     positions: int
@@ -164,18 +156,9 @@ class Published(NamedTuple):
     first_position: int
     pad_id: int
 
-    @property
-    def layout(self) -> Layout:
-        """Names of its tensors."""
-        return LAYOUTS[self.model_type]
-
 
 def read_json(path: Path) -> Any:
-    """Returns the content of a JSON file.
-
-    Raises:
-        ValueError: if it is missing or is no JSON.
-    """
+    """Returns the content of a JSON file; raises ValueError if it is missing or not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -208,9 +191,7 @@ def read_config(directory: Path) -> Published:
             f"{path}: model_type {model_type!r} is not supported; it must be one of "
             f"{', '.join(LAYOUTS)}"
         )
-    for key, value in _REQUIRED.items():
-        if (config.get(key) if config.get(key) is not None else value) != value:
-            raise ValueError(f"{path}: {key} must be {value!r}; found {config[key]!r}")
+    check_values(path, config, _REQUIRED)
     if model_type == "xlm" and "vocab_size" not in config:
         config["vocab_size"] = config.get("n_words")
     layout = LAYOUTS[model_type]
@@ -220,28 +201,30 @@ def read_config(directory: Path) -> Published:
         width, heads = layout.sizes["width"], layout.sizes["heads"]
         raise ValueError(f"{path}: {heads}={sizes['heads']} must divide {width}={sizes['width']}")
     pad_id = config.get("pad_token_id", config.get("pad_index"))
-    pad_id = _PAD_IDS[model_type] if pad_id is None else pad_id
+    pad_id = layout.pad_id if pad_id is None else pad_id
+    epsilon = float(config.get("layer_norm_eps", 1e-12))
     return Published(
         model_type,
+        layout,
         vocab_size=sizes.pop("vocab_size"),
         positions=sizes.pop("positions"),
         sizes=sizes
-        | {
-            "activation": _activation(path, config, layout),
-            "layer_norm_epsilon": float(config.get("layer_norm_eps", 1e-12)),
-        },
+        | {"activation": _activation(path, config, layout), "layer_norm_epsilon": epsilon},
         token_types=read_size(path, config, "type_vocab_size", 2) if layout.token_type else 0,
-        first_position=pad_id + 1 if model_type in ("roberta", "xlm-roberta") else 0,
+        first_position=pad_id + 1 if layout.skips_padding else 0,
         pad_id=pad_id,
     )
 
 
-def read_size(path: Path, settings: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    """Returns a positive number of a JSON file.
+def check_values(path: Path, settings: Mapping[str, Any], required: Mapping[str, Any]) -> None:
+    """Raises ValueError for a setting with another value than the required one."""
+    for key, value in required.items():
+        if settings.get(key, value) not in (value, None):
+            raise ValueError(f"{path}: {key} must be {value!r}; found {settings[key]!r}")
 
-    Raises:
-        ValueError: if it is another thing.
-    """
+
+def read_size(path: Path, settings: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """Returns a positive integer from a JSON file; raises ValueError for anything else."""
     value = settings.get(key, default)
     if type(value) is not int or value < 1:
         found = "nothing" if value is None else repr(value)

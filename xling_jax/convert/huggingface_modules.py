@@ -4,14 +4,24 @@ Modules that would change vectors and that our encoder does not have are refused
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from xling_jax.convert.huggingface_config import CONFIG_FILE, read_json, read_settings, read_size
+from xling_jax.convert.huggingface_config import (
+    CONFIG_FILE,
+    check_values,
+    read_json,
+    read_settings,
+    read_size,
+)
 
 MODULES_FILE = "modules.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
 
+_KINDS = ("bert", "roberta", "distilbert", "xlm-roberta")
 _POOLINGS = {"cls": "first", "mean": "mean", "max": "max"}
+
+_REQUIRED = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
+_REQUIRED["use_residual"] = False
 
 # Class name of PyTorch -> key of `models.bert.ACTIVATIONS`.
 _TORCH_ACTIVATIONS = {
@@ -44,32 +54,29 @@ class Projection(NamedTuple):
 
 
 class Modules(NamedTuple):
-    """A sentence-transformers model.
+    """A transformer and what turns its states into a vector.
 
     Attributes:
         transformer: directory of the transformer and its tokenizer.
-        pooling: of `models.bert.POOLINGS`.
+        pooling: of `models.layers.POOLINGS`.
         projections: dense layers, in order.
         normalize: whether vectors are scaled to length 1.
-        max_length_tokens: longest input, None where it is not set.
-        lowercase: whether text is lower-cased before the tokenizer.
-        prefix: text put in front of every sentence, "" for none.
+        max_length_tokens: longest input, None if not set.
+        lowercase: whether text is lowercased before the tokenizer.
+        prefix: text before every sentence, "" for none.
     """
 
     transformer: Path
     pooling: str
-    projections: tuple[Projection, ...]
-    normalize: bool
-    max_length_tokens: int | None
-    lowercase: bool
-    prefix: str
+    projections: tuple[Projection, ...] = ()
+    normalize: bool = False
+    max_length_tokens: int | None = None
+    lowercase: bool = False
+    prefix: str = ""
 
 
 def read_modules(directory: Path) -> Modules | None:
-    """Reads the `modules.json` of sentence-transformers.
-
-    Returns:
-        The model, None if the directory has no such file.
+    """Reads the `modules.json` of sentence-transformers; None if there is none.
 
     Raises:
         ValueError: if a file is broken, or the modules are not a transformer, a pooling, any
@@ -92,7 +99,9 @@ def read_modules(directory: Path) -> Modules | None:
             f"are any; found {', '.join(kinds)}; with --pooling the transformer alone is converted"
         )
     transformer = modules[0][1]
-    settings = _transformer_settings(transformer)
+    # The first versions name the file for the kind of model.
+    paths = (transformer / f"sentence_{kind}_config.json" for kind in _KINDS)
+    settings = next((read_settings(path) for path in paths if path.is_file()), {})
     prefix = _default_prompt(directory)
     return Modules(
         transformer=transformer,
@@ -105,17 +114,8 @@ def read_modules(directory: Path) -> Modules | None:
     )
 
 
-def _transformer_settings(directory: Path) -> dict[str, Any]:
-    # One file name for each kind of model, in the first versions.
-    for kind in ("bert", "roberta", "distilbert", "xlm-roberta"):
-        path = directory / f"sentence_{kind}_config.json"
-        if path.is_file():
-            return read_settings(path)
-    return {}
-
-
 def _default_prompt(directory: Path) -> str:
-    """The text that sentence-transformers puts in front where a caller says nothing."""
+    """The text that sentence-transformers puts before sentences by default."""
     path = directory / PROMPTS_FILE
     settings = read_settings(path) if path.is_file() else {}
     name = settings.get("default_prompt_name")
@@ -152,13 +152,7 @@ def _pooling(path: Path, prefix: str) -> str:
 def _projection(directory: Path) -> Projection:
     path = directory / CONFIG_FILE
     settings = read_settings(path)
-    for key, value in (
-        ("module_input_name", "sentence_embedding"),
-        ("module_output_name", "sentence_embedding"),
-        ("use_residual", False),
-    ):
-        if settings.get(key, value) not in (value, None):
-            raise ValueError(f"{path}: {key} must be {value!r}; found {settings[key]!r}")
+    check_values(path, settings, _REQUIRED)
     name = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
     activation = _TORCH_ACTIVATIONS.get(name.rsplit(".", 1)[-1])
     if activation is None or not name.startswith("torch.nn."):

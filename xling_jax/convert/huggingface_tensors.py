@@ -1,10 +1,5 @@
-"""The tensors of a Hugging Face directory: safetensors, whole or sharded, or a PyTorch file.
+"""The tensors of a Hugging Face directory: safetensors, whole or sharded, or a PyTorch file."""
 
-A PyTorch file is read with weights-only loading, which builds tensors and runs nothing; PyTorch is
-imported for that alone.
-"""
-
-import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +8,7 @@ import numpy as np
 import safetensors
 
 from xling_jax.convert.huggingface_config import read_settings
+from xling_jax.convert.torch_file import load_torch
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -22,13 +18,14 @@ _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 class Tensors:
-    """The tensors of one directory by name; read one at a time, as float32.
+    """The tensors of a directory by name; read one at a time, as float32.
 
     Args:
-        directory: with one of `WEIGHTS_FILE`, `INDEX_FILE` and its shards, `TORCH_FILE`.
+        directory: with `WEIGHTS_FILE`, or `INDEX_FILE` and its shards, or `TORCH_FILE`.
 
     Attributes:
         path: the file that was read.
+        prefix: put before all names that are read.
 
     Raises:
         ValueError: if there is none, or it is damaged.
@@ -36,6 +33,7 @@ class Tensors:
     """
 
     def __init__(self, directory: Path):
+        self.prefix = ""
         self._readers: dict[str, Callable[[], np.ndarray]] = {}
         if (directory / WEIGHTS_FILE).is_file():
             self.path = directory / WEIGHTS_FILE
@@ -46,8 +44,8 @@ class Tensors:
                 self._open(directory / shard)
         elif (directory / TORCH_FILE).is_file():
             self.path = directory / TORCH_FILE
-            state = _load_torch(self.path)
-            for name, value in state.items():
+            hint = f"; use the model's {WEIGHTS_FILE}"
+            for name, value in load_torch(self.path, hint, tensors_only=True).items():
                 self._readers[_modern(name)] = value.detach().float().numpy
         else:
             raise ValueError(
@@ -61,15 +59,12 @@ class Tensors:
         return set(self._readers)
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        """Returns a tensor.
-
-        Args:
-            name: of the tensor.
-            *shape: what it must have.
+        """Returns a tensor, which must have the given shape.
 
         Raises:
-            ValueError: if it is missing or has another shape or no floats.
+            ValueError: if it is missing, has another shape or is not of floats.
         """
+        name = self.prefix + name
         if name not in self._readers:
             raise ValueError(
                 f"{self.path}: tensor {name} {list(shape)} is missing; it holds {len(self.names)} "
@@ -81,6 +76,20 @@ class Tensors:
                 f"{self.path}: tensor {name} must be {list(shape)}; found {list(value.shape)}"
             )
         return value
+
+    def norm(self, name: str, width: int) -> dict[str, np.ndarray]:
+        """Parameters of a layer norm in Linen."""
+        return {
+            "scale": self.take(f"{name}.weight", width),
+            "bias": self.take(f"{name}.bias", width),
+        }
+
+    def dense(
+        self, name: str, inputs: int, outputs: int, use_bias: bool = True
+    ) -> dict[str, np.ndarray]:
+        """Parameters of a dense layer in Linen; PyTorch stores the transposed matrix."""
+        params = {"kernel": self.take(f"{name}.weight", outputs, inputs).T}
+        return params | ({"bias": self.take(f"{name}.bias", outputs)} if use_bias else {})
 
     def _open(self, path: Path) -> None:
         try:
@@ -116,28 +125,3 @@ def _weight_map(path: Path) -> Mapping[str, str]:
     if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
         raise ValueError(f"{path}: must hold a weight_map from tensors to files")
     return found
-
-
-def _load_torch(path: Path) -> dict[str, Any]:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"{path}: reading a PyTorch file needs PyTorch, once: pip install torch; or take the "
-            f"model's {WEIGHTS_FILE}"
-        ) from error
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if not all(isinstance(value, torch.Tensor) for value in state.values()):
-            raise ValueError("it holds more than tensors")
-    # What a damaged file makes the two readers of PyTorch raise, one of zip files, one of 2018.
-    except (
-        *(pickle.UnpicklingError, RuntimeError, EOFError, KeyError),
-        *(ValueError, AttributeError, OSError),
-    ) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{path}: is no PyTorch file of tensors alone, and nothing else is loaded: "
-            f"{reason:.80}; take the model's {WEIGHTS_FILE}"
-        ) from error
-    return state

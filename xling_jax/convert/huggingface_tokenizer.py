@@ -21,7 +21,6 @@ from xling_jax.text.huggingface_vocab import (
     load_tokenizer,
 )
 
-_WORDPIECE_FILE = "vocab.txt"
 _SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 
 # transformers writes 1e30 where a tokenizer has no limit.
@@ -48,13 +47,8 @@ def read_tokenizer(
 ) -> tuple[HuggingFaceVocab, int | None]:
     """Reads the tokenizer of a transformer.
 
-    Args:
-        directory: with the files.
-        published: its `config.json`.
-        prefix: put in front of every text.
-        language: whose Moses rules split the text, for XLM alone.
-        first_token: special token in front; None is the tokenizer's own.
-        lowercase: lower-case all text first, as a sentence-transformers setting asks.
+    Prefix, language and first token are those of `convert_huggingface`; `lowercase` applies to all
+    text first, a setting of sentence-transformers.
 
     Returns:
         The vocabulary, and the longest input in tokens if the tokenizer has a limit.
@@ -67,20 +61,22 @@ def read_tokenizer(
     limit = settings.get("model_max_length")
     limit = int(limit) if isinstance(limit, (int, float)) and 2 < limit < _NO_LIMIT else None
     if published.model_type == "xlm" and (directory / VOCABULARY_FILE).is_file():
-        vocab = _xlm_vocab(directory, settings, prefix, language, first_token, lowercase)
-        return vocab, limit
+        own = {"prefix": prefix, "language": language}
+        return _xlm_vocab(directory, settings, first_token, lowercase, **own), limit
     tokenizer = _tokenizer(directory, published, settings)
     padding = tokenizer.padding
-    tokenizer.no_padding()  # published ones are set to fill every text up
+    tokenizer.no_padding()  # published ones may pad all texts to one length
     tokenizer.no_truncation()
     if lowercase:
-        _lowercase_first(tokenizer)
+        normalizers = import_tokenizers().normalizers
+        steps = [normalizers.Lowercase(), tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([step for step in steps if step is not None])
     where = directory / TOKENIZER_FILE
     first, last = _ends(tokenizer, settings, where)
     if first_token is not None:
         first = _id(tokenizer.token_to_id, first_token, "first_token", where)
-    # config.json is asked last: MiniLM and e5, which are BERT with XLM-R's tokenizer, have there a
-    # pad_token_id 0, which is the <s> of that tokenizer.
+    # config.json comes last: MiniLM and e5, BERT with XLM-R's tokenizer, have pad_token_id 0 in it,
+    # the <s> of that tokenizer.
     if settings.get("pad_token"):
         pad_id = _id(tokenizer.token_to_id, settings["pad_token"], "pad_token", where)
     else:
@@ -111,8 +107,8 @@ def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any
     if path.is_file():
         return load_tokenizer(path.read_bytes(), str(path))
     kind = published.model_type
-    if kind in ("bert", "distilbert") and (directory / _WORDPIECE_FILE).is_file():
-        return _wordpiece(directory / _WORDPIECE_FILE, settings)
+    if kind in ("bert", "distilbert") and (directory / "vocab.txt").is_file():
+        return _wordpiece(directory / "vocab.txt", settings)
     if kind == "roberta" and (directory / VOCABULARY_FILE).is_file():
         return _byte_level(directory, settings)
     raise ValueError(
@@ -158,7 +154,7 @@ def _byte_level(directory: Path, settings: Mapping[str, Any]) -> Any:
 
 
 def _add_specials(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> None:
-    """Has the tokenizer put special tokens around a text and find them in it."""
+    """Makes the tokenizer add special tokens around a text and find them in it."""
     tokenizers = import_tokenizers()
     names = {key: settings[key] for key in ("cls_token", "sep_token", "pad_token")}
     ids = {key: _id(tokenizer.token_to_id, name, key, where) for key, name in names.items()}
@@ -169,14 +165,6 @@ def _add_specials(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> N
         single=[first, "$A", last],
         special_tokens=[(first, ids["cls_token"]), (last, ids["sep_token"])],
     )
-
-
-def _lowercase_first(tokenizer: Any) -> None:
-    normalizers = import_tokenizers().normalizers
-    steps = [normalizers.Lowercase()]
-    if tokenizer.normalizer is not None:
-        steps.append(tokenizer.normalizer)
-    tokenizer.normalizer = normalizers.Sequence(steps)
 
 
 def _ends(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> tuple[int, int]:
@@ -206,10 +194,9 @@ def _id(token_to_id: Any, token: str, name: str, where: Path) -> int:
 def _xlm_vocab(
     directory: Path,
     settings: Mapping[str, Any],
-    prefix: str,
-    language: str,
     first_token: str | None,
     lowercase: bool,
+    **text: Any,
 ) -> HuggingFaceVocab:
     files = {}
     for name in (VOCABULARY_FILE, MERGES_FILE):
@@ -225,9 +212,8 @@ def _xlm_vocab(
         bos_id=_id(vocabulary.get, first, "first_token", path),
         eos_id=_id(vocabulary.get, names["sep_token"], "sep_token", path),
         pad_id=_id(vocabulary.get, names["pad_token"], "pad_token", path),
-        prefix=prefix,
-        language=language,
         lowercase=lowercase or bool(settings.get("do_lowercase_and_remove_accent", True)),
+        **text,
     )
     try:
         return HuggingFaceVocab(files, text)

@@ -4,20 +4,18 @@
     LASER2 (2022)  laser2.pt                      laser2.spm
 
 A checkpoint is a dict: `params` (constructor arguments), `model` (tensors), `dictionary` ({piece:
-id}). It is read with weights-only loading, which builds tensors and plain values and runs nothing.
-PyTorch is imported here, when a checkpoint is read, and nowhere else. The encoders of LASER3 are
-fairseq transformers and are refused.
+id}). The encoders of LASER3 are fairseq transformers and are refused.
 """
 
 import os
-import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.encode.model_directory import save_model
+from xling_jax.convert.torch_file import load_torch
+from xling_jax.encode.model_directory import check_parameters, save_model
 from xling_jax.text import laser_vocab
 from xling_jax.text.laser_text import LaserText
 from xling_jax.text.laser_vocab import LaserVocab
@@ -58,7 +56,7 @@ def convert_laser(
         directory: where to write.
         vocabulary: its `.spm` or `.fcodes` file (with the `.fvocab` beside it); None looks beside
             the checkpoint.
-        language: whose Moses rules are applied to all text; `el` also romanises for an encoder
+        language: whose Moses rules are applied to all text; `el` also romanizes for an encoder
             with fastBPE, as LASER does.
         languages: codes of the training languages, for information.
         max_length_tokens: longer texts are cut; LASER itself has no limit.
@@ -107,11 +105,10 @@ def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
     """Reads a checkpoint of LASER's BiLSTM.
 
     Raises:
-        ImportError: without PyTorch.
-        OSError: if the file cannot be read.
-        ValueError: if it is no such checkpoint, naming what is wrong with it.
+        ImportError, OSError: as `load_torch`.
+        ValueError: if it is not such a checkpoint.
     """
-    state = _load(path)
+    state = load_torch(path, f"; {_SUPPORTED}")
     found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
     if isinstance(state, dict) and "params" not in state and ("cfg" in state or "args" in state):
         raise ValueError(f"{path}: is a fairseq checkpoint, such as LASER3's; {_SUPPORTED}")
@@ -125,7 +122,11 @@ def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
     if sizes["padding_idx"] != laser_vocab.SPECIAL_IDS["<pad>"]:
         raise ValueError(f"{path}: padding_idx must be 1; found {sizes['padding_idx']}")
     dictionary = dict(state["dictionary"])
-    tensors = _check_tensors(path, state["model"], sizes)
+    model = {name.removeprefix("encoder."): value.float() for name, value in state["model"].items()}
+    found = {name: (tuple(value.shape), "float32") for name, value in model.items()}
+    expected = {name: (shape, "float32") for name, shape in _expected_shapes(sizes).items()}
+    check_parameters(found, expected, f"{path}: model ({_SUPPORTED})")
+    tensors = {name: value.numpy() for name, value in model.items()}
     rows = sizes["num_embeddings"]
     if not all(type(number) is int and 0 <= number < rows for number in dictionary.values()):
         raise ValueError(f"{path}: ids of the dictionary must be below the {rows} embeddings")
@@ -147,52 +148,6 @@ def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
     return LaserCheckpoint(encoder_args, params, dictionary)
 
 
-def _load(path: str | os.PathLike[str]) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"{path}: reading a PyTorch checkpoint needs PyTorch, once: pip install torch"
-        ) from error
-    with open(path, "rb") as file:
-        try:
-            return torch.load(file, map_location="cpu", weights_only=True)
-        # What a damaged file makes the two readers of PyTorch raise, one of zip files, one of 2018.
-        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, OSError) as e:
-            raise ValueError(f"{path}: {_why_not_loaded(e)}") from e
-
-
-def _why_not_loaded(error: Exception) -> str:
-    reason = " ".join(str(error).split())
-    if "Unsupported global" not in reason:
-        return f"is no PyTorch checkpoint, or a damaged one: {reason:.80}"
-    found = reason[reason.index("Unsupported global") :].split(" was not")[0]
-    return f"holds Python objects, which are not loaded ({found}); {_SUPPORTED}"
-
-
-def _check_tensors(
-    path: str | os.PathLike[str], model: Mapping[str, Any], sizes: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
-    """Returns the tensors as float32 arrays, after checking that names and shapes are expected."""
-    found = {name.removeprefix("encoder."): tuple(value.shape) for name, value in model.items()}
-    expected = _expected_shapes(sizes)
-    missing, unknown = (
-        sorted(expected.keys() - found.keys()),
-        sorted(found.keys() - expected.keys()),
-    )
-    if missing or unknown:
-        parts = [f"{len(missing)} missing, first {missing[0]}"] if missing else []
-        parts += [f"{len(unknown)} unknown, first {unknown[0]}"] if unknown else []
-        raise ValueError(
-            f"{path}: model must hold the {len(expected)} tensors of a LASER encoder with "
-            f"{sizes['num_layers']} LSTM layers; {'; '.join(parts)}; {_SUPPORTED}"
-        )
-    for name, shape in expected.items():
-        if found[name] != shape:
-            raise ValueError(f"{path}: {name} must be {list(shape)}; found {list(found[name])}")
-    return {name.removeprefix("encoder."): value.float().numpy() for name, value in model.items()}
-
-
 def _expected_shapes(sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     embed_dim, hidden = sizes["embed_dim"], sizes["hidden_size"]
     directions = ("", "_reverse") if sizes["bidirectional"] else ("",)
@@ -208,7 +163,7 @@ def _expected_shapes(sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _layer(tensors: Mapping[str, np.ndarray], layer: int, directions: int) -> dict[str, np.ndarray]:
-    """Parameters of one layer; the gates have PyTorch's order, and its two biases are added."""
+    """Parameters of one layer; gates are in PyTorch's order, its two biases are added."""
     suffixes = [f"_l{layer}", f"_l{layer}_reverse"][:directions]
     stack = lambda name: np.stack([tensors[f"lstm.{name}{suffix}"] for suffix in suffixes])
     return {
@@ -221,7 +176,6 @@ def _layer(tensors: Mapping[str, np.ndarray], layer: int, directions: int) -> di
 def _find_vocabulary(
     checkpoint: Path, dictionary: Mapping[str, int], given: str | os.PathLike[str] | None
 ) -> Path:
-    """The splitter's file: the one given, or the one beside the checkpoint."""
     if given is not None:
         return Path(given)
     # SentencePiece marks where a word begins, fastBPE where it goes on.

@@ -1,8 +1,4 @@
-"""Groups sentences into batches of fixed padded shapes, with NumPy only.
-
-A short fixed list of shapes gives a known number of compilations whatever the text; sentences of
-similar length share a batch, so that little is computed on padding.
-"""
+"""Groups sentences of similar length into batches of a few fixed padded shapes."""
 
 import dataclasses
 from collections.abc import Iterator

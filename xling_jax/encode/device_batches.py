@@ -16,17 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from xling_jax.encode.batch_plan import BatchShapes, plan_batches
 from xling_jax.encode.texts import TokenWindow
 
-# Tokens in a full batch. On a CPU more would leave its caches; accelerators need many.
-_CPU_BATCH_TOKENS = 1024
-_ACCELERATOR_BATCH_TOKENS = 65536
-# Without layers there are no products to fit a cache; the cost is in the calls.
-_CPU_BATCH_TOKENS_WITHOUT_LAYERS = 32768
-
-# Sentences tokenized, sorted and encoded together: many full batches, but limited memory and wait
-# for the first rows.
 _CPU_WINDOW_SENTENCES = 8192
-_ACCELERATOR_WINDOW_SENTENCES = 65536
-
 # Batches submitted to the device before the oldest is fetched: one runs while the next is packed.
 _BATCHES_IN_FLIGHT = 2
 
@@ -75,17 +65,17 @@ class DeviceBatches:
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens in a full batch that keep the device busy, padding included."""
+        """Tokens in a full batch, padding included."""
         if jax.default_backend() != "cpu":
-            return _ACCELERATOR_BATCH_TOKENS
-        layers = getattr(self.module, "layers", None)
-        return _CPU_BATCH_TOKENS_WITHOUT_LAYERS if layers == 0 else _CPU_BATCH_TOKENS
+            return 65536  # accelerators need many
+        # On a CPU more would leave its caches. Without layers nothing has to fit a cache; the cost
+        # is in the calls.
+        return 32768 if getattr(self.module, "layers", None) == 0 else 1024
 
     @property
     def window_sentences(self) -> int:
-        """Most sentences to encode together."""
-        on_cpu = jax.default_backend() == "cpu"
-        return _CPU_WINDOW_SENTENCES if on_cpu else _ACCELERATOR_WINDOW_SENTENCES
+        """Most sentences to encode together: many batches, but limited memory and first wait."""
+        return _CPU_WINDOW_SENTENCES if jax.default_backend() == "cpu" else 65536
 
     def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
         """Fills [sentences, dim] in input order; returns the number of tokens with padding."""

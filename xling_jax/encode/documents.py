@@ -2,8 +2,7 @@
 
 Gong et al. (2021) encode each sentence, or as many as fit; Yu et al. (2018), Table 5, compare
 sentences and windows of words, pooled by their mean or maximum; LASER and T-LASER encode a document
-as one sequence. `text.splitting` finds the sentences. LAWDR weights sentences instead of pooling
-them, see `documents`.
+as one sequence. LAWDR weights sentences instead of pooling them, see `documents`.
 """
 
 import re
@@ -56,9 +55,9 @@ def document_inputs(
 
     Args:
         documents: each a text or its sentences; consumed some at a time.
-        mode: one of `MODES`. Of "sequence" an encoder reads the first `max_length_tokens`.
-        vocab: that of the encoder; only "packed" needs it.
-        room: tokens of text that the encoder takes, special tokens not counted; for "packed".
+        mode: one of `MODES`.
+        vocab: of the encoder, for "packed".
+        room: most tokens of a text, special ones not counted, for "packed".
         splitter: see `split_sentences`.
         language: of all documents, see `split_sentences`.
 
@@ -70,10 +69,13 @@ def document_inputs(
     """
     check_choice("mode", mode, MODES)
     if mode in ("sequence", "windows"):
-        whole = map(_whole, documents)
+        whole = (d if isinstance(d, str) else " ".join(document_sentences(d)) for d in documents)
         return map(word_windows, whole) if mode == "windows" else ([text] for text in whole)
     split = (document_sentences(d, splitter=splitter, language=language) for d in documents)
-    return split if mode == "sentences" else _pack_blocks(split, vocab, room)
+    if mode == "sentences":
+        return split
+    blocks = iter(lambda: list(islice(split, _BLOCK_DOCUMENTS)), [])
+    return chain.from_iterable(pack_sentences(block, vocab, room) for block in blocks)
 
 
 def document_encoder(
@@ -128,9 +130,6 @@ def pool_vectors(vectors: np.ndarray, counts: Sequence[int], pooling: str = "mea
 
     Returns:
         [docs, dim] float32.
-
-    Raises:
-        ValueError: if the pooling is unknown.
     """
     check_choice("pooling", pooling, POOLINGS)
     parts = np.split(vectors, np.cumsum(counts)[:-1])
@@ -140,15 +139,10 @@ def pool_vectors(vectors: np.ndarray, counts: Sequence[int], pooling: str = "mea
 def pool_stream(
     chunks: Iterable[np.ndarray], counts: deque[int], pooling: str = "mean"
 ) -> Iterator[np.ndarray]:
-    """Pools a stream of vectors, document by document.
+    """Pools a stream of vectors, document by document, see `pool_vectors`.
 
-    Args:
-        chunks: float32 [any, dim] each, the vectors of document after document.
-        counts: vectors of each document, at least 1; there before the last of them is. Emptied.
-        pooling: one of `POOLINGS`.
-
-    Yields:
-        float32 [any, dim], one row per document.
+    The counts of vectors of documents are consumed; each must be there before the last of these
+    vectors.
     """
     pending: list[np.ndarray] = []
     for chunk in chunks:
@@ -165,22 +159,16 @@ def pool_stream(
 def pack_sentences(
     documents: Sequence[Sequence[str]], vocab: Vocabulary, room: int
 ) -> list[list[str]]:
-    """Joins consecutive sentences of documents to texts of at most `room` tokens.
+    """Joins consecutive sentences of each document into texts of at most `room` tokens.
 
-    Args:
-        documents: sentences of each.
-        vocab: counts the tokens.
-        room: the most tokens of a text.
-
-    Returns:
-        For each document its texts; each begins with the sentence that did not fit into the one
-        before. Only a text of a single sentence can be longer than `room`.
+    Each text begins with the sentence that did not fit into the one before. Only a text of a single
+    sentence can be longer than `room`.
     """
     lengths = _count_tokens(documents, vocab)
     packed = [list(_pack(*each, room)) for each in zip(documents, lengths)]
-    # Joined sentences may have more tokens than separate ones, as where a full stop within a text
-    # is tokenised unlike one at its end. This is rare, and checking text by text is slow, so only
-    # the documents concerned are packed again.
+    # Joined sentences may have more tokens than separate ones, as if a period within a text is
+    # tokenized unlike one at its end. This is rare, so only these documents are packed again, which
+    # is slow.
     for number, (texts, counts) in enumerate(zip(packed, _count_tokens(packed, vocab))):
         too_long = {text for text, count in zip(texts, counts) if count > room}
         if too_long.difference(documents[number]):
@@ -210,17 +198,6 @@ def word_windows(text: str, size: int = WINDOW_WORDS, stride: int = STRIDE_WORDS
         return [text]
     starts = range(0, len(words) - size + stride, stride)
     return [text[words[i][0] : words[min(i + size, len(words)) - 1][1]] for i in starts]
-
-
-def _whole(document: str | Sequence[str]) -> str:
-    return document if isinstance(document, str) else " ".join(document_sentences(document))
-
-
-def _pack_blocks(
-    documents: Iterator[list[str]], vocab: Vocabulary, room: int
-) -> Iterator[list[str]]:
-    while block := list(islice(documents, _BLOCK_DOCUMENTS)):
-        yield from pack_sentences(block, vocab, room)
 
 
 def _count_tokens(texts: Sequence[Sequence[str]], vocab: Vocabulary) -> list[np.ndarray]:

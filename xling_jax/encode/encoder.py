@@ -1,9 +1,8 @@
 """Text to vectors: tokenize, sort by length, pad to a few fixed shapes, run, restore the order.
 
-A sentence always gets the same vector: padding depends on its neighbors, its tokens do not. There
-are few known shapes (`Encoder.batch_shapes`), which bounds the number of compilations whatever the
-text. Input is processed in windows, and a thread tokenizes the next window while the device works
-on the current one; memory does not grow with the input.
+The fixed shapes (`Encoder.batch_shapes`) bound the number of compilations. Input is processed in
+windows, and a thread tokenizes the next window while the device works on the current one; memory
+does not grow with the input.
 """
 
 from __future__ import annotations
@@ -30,14 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Backend(Protocol):
-    """Computes the vectors of tokens, such as `device_batches.DeviceBatches`.
-
-    Attributes:
-        params: parameters of the model.
-        num_devices: number of rows in a batch is a multiple of it.
-        batch_tokens: tokens in a full batch, padding included.
-        window_sentences: most sentences to encode together.
-    """
+    """Computes the vectors of tokens; see `device_batches.DeviceBatches` for the attributes."""
 
     params: Any
     num_devices: int
@@ -104,7 +96,7 @@ class Encoder:
         return cls(
             DeviceBatches.on_all_devices(spec.module, spec.params, spec.vocab.pad_id),
             spec.vocab,
-            specials=spec.specials,
+            specials=spec.module.specials,
             max_length_tokens=spec.max_length_tokens,
             languages=spec.languages,
             fingerprint=spec.fingerprint,
@@ -200,19 +192,14 @@ class Encoder:
         normalize: bool = False,
         stats: EncodeStats | None = None,
     ) -> Iterator[np.ndarray]:
-        """Encodes any number of sentences in bounded memory.
+        """Encodes any number of sentences in bounded memory; see `encode`.
 
-        Args:
-            sentences: texts; read in a thread, one window ahead of the device.
-            batch_size: as for `encode`.
-            normalize: as for `encode`.
-            stats: counts to add to.
+        They are read in a thread, one window ahead of the device. Counts are added to `stats`.
 
         Yields:
             float32 [any, dim], the rows in input order.
         """
-        stats = EncodeStats() if stats is None else stats
-        return self._encode_windows(sentences, batch_size, normalize, stats)
+        return self._encode_windows(sentences, batch_size, normalize, stats or EncodeStats())
 
     def _encode_windows(
         self,
@@ -269,16 +256,16 @@ class Encoder:
             pooling: "mean" of these vectors, or "max", in each dimension.
             splitter: see `split_sentences`.
             language: of the texts, for "sentencex".
-            batch_size: sentences in a full batch, as for `encode`.
+            batch_size: as for `encode`.
             normalize: scale the document vectors, but not those of sentences, to length 1.
-            show_progress: draw a progress bar on stderr.
+            show_progress: as for `encode`.
 
         Returns:
             float32 [n, dim], row i for document i.
 
         Raises:
-            ValueError: if `documents` is a single string, an item is neither a text nor sentences,
-                or a setting is unknown.
+            ValueError: if `documents` is a string, an item is neither a text nor sentences, or a
+                setting is unknown.
         """
         if isinstance(documents, str):
             raise ValueError("documents must be a list; wrap a single document: [document]")
@@ -287,11 +274,10 @@ class Encoder:
         chunks = self.encode_document_stream(
             inputs, pooling=pooling, batch_size=batch_size, normalize=normalize
         )
-        done = 0
         with Progress("encode", len(embeddings), "document", show=show_progress) as progress:
             for chunk in chunks:
-                embeddings[done : done + len(chunk)] = chunk
-                done += len(chunk)
+                done = progress.done + len(chunk)
+                embeddings[progress.done : done] = chunk
                 progress(done)
         return embeddings
 
@@ -304,14 +290,8 @@ class Encoder:
         language: str | None = None,
     ) -> Iterator[list[str]]:
         """Yields the texts to encode for each document; arguments as `encode_documents`."""
-        return document_inputs(
-            documents,
-            mode,
-            vocab=self.vocab,
-            room=self._room,
-            splitter=splitter,
-            language=language,
-        )
+        settings = {"splitter": splitter, "language": language}
+        return document_inputs(documents, mode, vocab=self.vocab, room=self._room, **settings)
 
     def encode_document_stream(
         self,
@@ -324,13 +304,8 @@ class Encoder:
     ) -> Iterator[np.ndarray]:
         """Encodes any number of documents in bounded memory; see `encode_documents`.
 
-        Args:
-            documents: texts, which are split by the built-in rule, or the sentences or
-                `document_inputs` of each.
-            pooling: as for `encode_documents`.
-            batch_size: as for `encode`.
-            normalize: as for `encode_documents`.
-            stats: counts to add to.
+        Each is a text, which is split by the built-in rule, or its sentences or `document_inputs`.
+        Counts are added to `stats`.
 
         Yields:
             float32 [any, dim], the rows in input order.
@@ -356,9 +331,6 @@ def l2_normalize(embeddings: np.ndarray) -> np.ndarray:
 
 def _special_ids(vocab: Vocabulary, names: Sequence[str]) -> np.ndarray:
     ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
-    for name in names:
-        if ids.get(name) is None:
-            raise ValueError(
-                f"specials must be 'bos' or 'eos', and in the vocabulary; {name!r} is not"
-            )
+    if missing := [name for name in names if ids.get(name) is None]:
+        raise ValueError(f"specials={missing} must be 'bos' or 'eos', and in the vocabulary")
     return np.array([ids[name] for name in names], np.int32)

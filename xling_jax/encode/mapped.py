@@ -27,8 +27,8 @@ def encode_mapped(
     Args:
         encoder: encodes the texts.
         texts: read in a thread, one window ahead.
-        total: number of texts at most, for the progress.
-        directory: on the file system for the file; one in memory would defeat the purpose.
+        total: upper limit of their number, for the progress.
+        directory: for the file, not on a file system in memory.
         name: of the collection, for the progress.
 
     Returns:
@@ -52,21 +52,18 @@ def encode_mapped(
 def encode_collection(
     encoder: Encoder, path: str, side: Documents, mode: str, splitter: str, directory: Path
 ) -> np.ndarray:
-    """Encodes the documents of one side of a file, which is read again.
+    """Encodes the documents of one side of a file, reading it again; see also `encode_mapped`.
 
     Args:
         encoder: encodes the texts.
         path: the file that `side` was read from.
-        side: its documents. `lengths` becomes the number of texts encoded for each.
-        mode: what is encoded at once, see `Encoder.document_inputs`.
+        side: its documents; `lengths` becomes the number of texts encoded for each.
+        mode: what is encoded at once, see `documents.MODES`.
         splitter: see `read_documents`.
         directory: see `encode_mapped`.
 
     Returns:
         [texts, dim] float32; none for a document without text.
-
-    Raises:
-        ValueError, OSError: if the file cannot be read, or writing fails.
     """
     lengths: list[int] = []
 

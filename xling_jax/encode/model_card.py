@@ -16,16 +16,13 @@ def model_card(
     vocab: Vocabulary,
     results: Mapping[str, float] | None = None,
 ) -> str:
-    """Returns the text of a model's README.
+    """Returns a model's README in Markdown.
 
     Args:
         config: the model's `config.json`.
         num_params: number of encoder parameters.
         vocab: its vocabulary.
         results: measured values, `eval_name/metric` to number.
-
-    Returns:
-        Markdown.
     """
     languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
     lines = [
@@ -50,17 +47,15 @@ def model_card(
         "## Training",
         "",
     ]
-    if config["training"]:
-        lines += ["| | |", "|---|---|"]
-        lines += [f"| {key} | {_cell(value)} |" for key, value in config["training"].items()]
-    else:
-        lines.append("Not recorded.")
+    rows = [f"| {key} | {_cell(value)} |" for key, value in config["training"].items()]
+    lines += ["| | |", "|---|---|", *rows] if rows else ["Not recorded."]
     lines += ["", "## Measured results", ""]
-    if results:
-        lines += ["| measure | value |", "|---|---:|"]
-        lines += [f"| {name} | {value:.4g} |" for name, value in results.items()]
-    else:
-        lines.append("None recorded. `xling evaluate` measures this encoder.")
+    rows = [f"| {name} | {value:.4g} |" for name, value in (results or {}).items()]
+    lines += (
+        ["| measure | value |", "|---|---:|", *rows]
+        if rows
+        else ["None recorded. `xling evaluate` measures this encoder."]
+    )
     return "\n".join(lines) + "\n"
 
 

@@ -5,8 +5,7 @@
     sentencepiece.model    the vocabulary; converted encoders have other files
     README.md              model card
 
-Loading executes nothing from the directory: JSON and safetensors are data, and `models.registry`
-builds the module from plain numbers. Names, shapes and dtypes are checked against that module
+Loading executes nothing from the directory. Names, shapes and dtypes are checked against the module
 before parameters are read.
 """
 
@@ -64,11 +63,9 @@ class ModelSpec:
     """A loaded model directory.
 
     Attributes:
-        family: model family, a key of `models.registry`.
         module: the Linen module built from `config["encoder"]`.
         params: nested dict of NumPy arrays, checked against the module.
         vocab: the vocabulary, with the preprocessing used in training.
-        specials: special tokens before and after a sentence, (("bos",), ("eos",)).
         max_length_tokens: longest input in tokens, special tokens included.
         dim: embedding size.
         languages: codes of the languages the encoder was trained on.
@@ -76,11 +73,9 @@ class ModelSpec:
         config: the whole `config.json`.
     """
 
-    family: str
     module: nn.Module
     params: dict[str, Any]
     vocab: Vocabulary
-    specials: tuple[tuple[str, ...], tuple[str, ...]]
     max_length_tokens: int
     dim: int
     languages: tuple[str, ...]
@@ -89,13 +84,10 @@ class ModelSpec:
 
 
 def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
-    """Finds a model directory.
+    """Finds a model directory, for `load_model` to check.
 
     Args:
         name_or_path: a model directory, a workdir with an `encoder/`, or a shipped name.
-
-    Returns:
-        A directory that looks like a model directory; `load_model` checks it.
 
     Raises:
         ValueError: if there is no such model; says what is possible.
@@ -156,16 +148,16 @@ def save_model(
         ValueError: if the parameters do not fit the module, or `directory` is something else.
         FileExistsError: if `directory` exists, is not empty and `overwrite` is False.
     """
-    from xling_jax.models import registry
+    from flax.traverse_util import flatten_dict
 
     directory = pathlib.Path(directory)
     _check_replaceable(directory, overwrite)
     encoder_args = {"vocab_size": vocab.size, **encoder_args}
-    specials = registry.encoder_specials(family)
-    _, expected, dim = _build(family, encoder_args)
-    flat = _flatten(params)
+    module, expected, dim = _build(family, encoder_args)
+    named = flatten_dict(params, sep="/")
+    flat = {name: np.asarray(named[name]) for name in sorted(named)}
     found = {name: (value.shape, str(value.dtype)) for name, value in flat.items()}
-    _check_names_and_shapes(found, expected, "params")
+    check_parameters(found, expected, "params")
     config = {
         "format_version": FORMAT_VERSION,
         "family": family,
@@ -173,30 +165,41 @@ def save_model(
         "dim": dim,
         "languages": list(languages),
         "preprocessing": record(vocab),
-        "specials": [list(names) for names in specials],
+        "specials": [list(names) for names in module.specials],
         "max_length_tokens": int(max_length_tokens),
-        "versions": _versions(),
+        "versions": {
+            "xling_jax": xling_jax.__version__,
+            **{name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")},
+            "python": platform.python_version(),
+        },
         "training": dict(training),
     }
     config["fingerprint"] = _fingerprint(config, flat, vocab)
-    _write_whole(directory, config, flat, vocab, results)
+    num_params = sum(value.size for value in flat.values())
+    card = model_card(config, num_params=num_params, vocab=vocab, results=results)
+    text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
+    with whole_directory(directory) as fresh, naming_errors(directory):
+        (fresh / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+        contiguous = {name: np.ascontiguousarray(value) for name, value in flat.items()}
+        try:
+            safetensors.numpy.save_file(contiguous, fresh / PARAMS_FILE)
+        except safetensors.SafetensorError as error:
+            raise OSError(f"{directory}: the model could not be written: {error}") from error
+        # safetensors creates files that only their owner can read.
+        shutil.copymode(fresh / CONFIG_FILE, fresh / PARAMS_FILE)
+        write_vocab(vocab, fresh)
+        (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return config["fingerprint"]
 
 
 def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
-    """Reads and checks a model directory.
-
-    Args:
-        directory: a directory written by `save_model`.
-
-    Returns:
-        The module, its parameters and the vocabulary.
+    """Reads and checks a directory written by `save_model`.
 
     Raises:
         ValueError: if a file is missing, truncated, from a newer version, or disagrees with
             another; names the file, the rule and the value found.
     """
-    from xling_jax.models import registry
+    from flax.traverse_util import unflatten_dict
 
     directory = pathlib.Path(directory)
     for name in (CONFIG_FILE, PARAMS_FILE):
@@ -206,12 +209,11 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     config = _read_config(config_path)
     vocab = read_vocab(directory, config["preprocessing"])
     try:
-        specials = registry.encoder_specials(config["family"])
         module, expected, dim = _build(config["family"], config["encoder"])
     except (TypeError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{config_path}: describes no known encoder: {reason}") from error
-    for key, built in (("specials", [list(names) for names in specials]), ("dim", dim)):
+    for key, built in (("specials", [list(names) for names in module.specials]), ("dim", dim)):
         if config[key] != built:
             raise ValueError(f"{config_path}: {key}={config[key]!r}; the encoder has {built!r}")
     if vocab.size > config["encoder"].get("vocab_size", vocab.size):
@@ -226,11 +228,9 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             "vocabulary; a file was changed or comes from another model, export it again"
         )
     return ModelSpec(
-        family=config["family"],
         module=module,
-        params=_unflatten(flat),
+        params=unflatten_dict(flat, sep="/"),
         vocab=vocab,
-        specials=specials,
         max_length_tokens=config["max_length_tokens"],
         dim=dim,
         languages=tuple(config["languages"]),
@@ -240,7 +240,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
 
 
 def _build(family: str, encoder_args: Mapping[str, Any]) -> tuple[nn.Module, Shapes, int]:
-    """Builds the module of an encoder; also returns the shapes of its parameters, and its dim."""
+    """Returns the module of an encoder, the shapes of its parameters, and its embedding size."""
     from xling_jax.encode.device_batches import parameter_shapes
     from xling_jax.models import registry
 
@@ -248,36 +248,12 @@ def _build(family: str, encoder_args: Mapping[str, Any]) -> tuple[nn.Module, Sha
     return module, *parameter_shapes(module)
 
 
-def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
-    """{"a": {"b": array}} to {"a/b": array}, sorted."""
-    flat = {}
-    for name, value in sorted(params.items()):
-        nested = isinstance(value, Mapping)
-        flat |= (
-            _flatten(value, f"{prefix}{name}/") if nested else {prefix + name: np.asarray(value)}
-        )
-    return flat
-
-
-def _unflatten(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """{"a/b": array} to {"a": {"b": array}}."""
-    params: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parents, last = name.split("/")
-        place = params
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return params
-
-
-def _check_names_and_shapes(found: Shapes, expected: Shapes, where: str) -> None:
-    wrong = {
-        "missing": sorted(expected.keys() - found.keys()),
-        "unknown": sorted(found.keys() - expected.keys()),
-    }
-    if any(wrong.values()):
-        parts = [f"{len(ns)} are {kind}, first {ns[0]}" for kind, ns in wrong.items() if ns]
+def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
+    """Raises ValueError unless names, shapes and dtypes are those expected."""
+    if found.keys() != expected.keys():
+        wrong = {"missing": expected.keys() - found.keys()}
+        wrong["unknown"] = found.keys() - expected.keys()
+        parts = [f"{len(ns)} are {kind}, first {min(ns)}" for kind, ns in wrong.items() if ns]
         raise ValueError(
             f"{where}: must hold the encoder's {len(expected)} parameters; {'; '.join(parts)}"
         )
@@ -313,11 +289,11 @@ def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             found = {}
-            for name in file.keys():  # noqa: SIM118, safe_open is no mapping
+            for name in file.keys():  # noqa: SIM118, safe_open is not a mapping
                 tensor = file.get_slice(name)
                 dtype = tensor.get_dtype()
                 found[name] = (tuple(tensor.get_shape()), _SAFETENSORS_DTYPES.get(dtype, dtype))
-            _check_names_and_shapes(found, expected, str(path))
+            check_parameters(found, expected, str(path))
             return {name: file.get_tensor(name) for name in sorted(found)}
     except safetensors.SafetensorError as error:
         reason = " ".join(str(error).split())
@@ -338,14 +314,6 @@ def _fingerprint(
     return digest.hexdigest()
 
 
-def _versions() -> dict[str, str]:
-    return {
-        "xling_jax": xling_jax.__version__,
-        **{name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")},
-        "python": platform.python_version(),
-    }
-
-
 def _check_replaceable(directory: pathlib.Path, overwrite: bool) -> None:
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"{directory}: is a file; choose a directory for the model")
@@ -358,26 +326,3 @@ def _check_replaceable(directory: pathlib.Path, overwrite: bool) -> None:
             f"{directory}: only a model directory or an empty one is replaced; "
             f"this one has no {CONFIG_FILE} and {PARAMS_FILE}; choose another"
         )
-
-
-def _write_whole(
-    directory: pathlib.Path,
-    config: Mapping[str, Any],
-    flat: Mapping[str, np.ndarray],
-    vocab: Vocabulary,
-    results: Mapping[str, float] | None,
-) -> None:
-    text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
-    with whole_directory(directory) as fresh, naming_errors(directory):
-        (fresh / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
-        contiguous = {name: np.ascontiguousarray(value) for name, value in flat.items()}
-        try:
-            safetensors.numpy.save_file(contiguous, fresh / PARAMS_FILE)
-        except safetensors.SafetensorError as error:
-            raise OSError(f"{directory}: the model could not be written: {error}") from error
-        # safetensors creates files that only their owner can read.
-        shutil.copymode(fresh / CONFIG_FILE, fresh / PARAMS_FILE)
-        write_vocab(vocab, fresh)
-        num_params = sum(value.size for value in flat.values())
-        card = model_card(config, num_params=num_params, vocab=vocab, results=results)
-        (fresh / CARD_FILE).write_text(card, encoding="utf-8")

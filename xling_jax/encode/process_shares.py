@@ -21,13 +21,9 @@ from xling_jax.files.processes import Processes
 def share_of(
     items: Iterable[Any], window: int, processes: Processes, sizes: list[int] | None = None
 ) -> Iterator[Any]:
-    """Yields the items of this process' windows.
+    """Yields the items (texts or documents) of this process's windows.
 
-    Args:
-        items: texts, or documents: texts or lists of sentences. The same in all processes.
-        window: most items of a window.
-        processes: who shares.
-        sizes: gets the number of items of every window, including those of other processes.
+    Appends to `sizes` the number of items of every window, including those of other processes.
     """
     for number, texts in enumerate(text_windows(items, window)):
         if sizes is not None:
@@ -54,17 +50,17 @@ def write_embeddings_together(
 
     Args:
         path: the output file, which appears whole or not at all.
-        items: see `share_of`.
+        items: texts or documents, the same in all processes.
         encode: turns a stream of items into chunks [any, dim], the rows in the order of the items.
-        window: see `share_of`.
-        processes: who shares.
-        dim: see `write_embeddings`.
-        format: see `write_embeddings`.
-        overwrite: see `write_embeddings`.
+        window: most items of a window.
+        processes: that share the work.
+        dim: see `write_embeddings`, also for the others.
+        format: npy or laser.
+        overwrite: replace an existing file.
 
     Returns:
-        The number of rows of the output; it is there when any process returns, on the machine of
-        the first process at least.
+        The number of rows of the output, which is complete when any process returns, at least on
+        the machine of the first.
 
     Raises:
         ValueError: as `write_embeddings`, or if a part does not have the expected rows.

@@ -1,7 +1,6 @@
 """Input text to windows of tokens, with counts."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -46,31 +45,22 @@ class TokenWindow(NamedTuple):
 
 def text_windows(sentences: Iterable[str], num_sentences: int) -> Iterator[list[str]]:
     """Yields lists of at most `num_sentences` from a stream, fewer if they are long."""
-    stream = iter(sentences)
-    while True:
-        window: list[str] = []
-        characters = 0
-        for sentence in itertools.islice(stream, num_sentences):
-            window.append(sentence)
-            characters += len(sentence)
-            if characters >= _WINDOW_CHARACTERS:
-                break
-        if not window:
-            return
+    window: list[str] = []
+    characters = 0
+    for sentence in sentences:
+        window.append(sentence)
+        characters += len(sentence)
+        if len(window) == num_sentences or characters >= _WINDOW_CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
         yield window
 
 
 def tokenize(
     texts: Sequence[str], vocab: Vocabulary, prefix: np.ndarray, suffix: np.ndarray, room: int
 ) -> tuple[TokenWindow, EncodeStats]:
-    """Tokenizes texts and adds special tokens around them.
-
-    Args:
-        texts: at least one.
-        vocab: text to ids.
-        prefix: [any] int32, ids before each text.
-        suffix: [any] int32, ids after each text.
-        room: most ids of a text; the rest is cut off.
+    """Tokenizes texts, at least one, cuts them at `room` ids, and adds special tokens.
 
     Returns:
         The tokens, and the counts except those of padding.

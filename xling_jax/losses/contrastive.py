@@ -1,7 +1,7 @@
 """Contrastive losses over a batch of translations (Mao et al. 2021).
 
-Every sentence of the global batch is compared with every other one; with a batch that is sharded
-over devices the compiler exchanges the vectors.
+Every sentence is compared with every other one of the global batch; if the batch is sharded over
+devices, the compiler exchanges the vectors.
 """
 
 import jax
@@ -9,50 +9,40 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-SIMILARITIES = ("dot", "cosine")
-REDUCTIONS = ("sum", "mean")
-FORMS = ("log_cos", "squared")
+from xling_jax.losses.similarity import check_pairs
+from xling_jax.registry import check_choice
 
-# Below every logit, and finite: a row without any candidate has no NaN in its gradient.
+# Below every logit, yet finite, so that a row without candidates has no NaN in its gradient.
 _EXCLUDED = -1e30
-# Of two softmax values; at 1 log cos and its slope are infinite. Beyond it the gradient is 0.
+# Of two softmax values: at 1, log cos and its slope are infinite. Beyond it the gradient is 0.
 _LARGEST_DIFFERENCE = 1 - 1e-5
 
 
-def _require_one_shape(source: jax.Array, target: jax.Array) -> None:
-    if source.shape != target.shape:
-        raise ValueError(
-            f"source and target must have one shape [batch, dim]; found {source.shape} and "
-            f"{target.shape}"
-        )
-
-
 def _valid_rows(vectors: jax.Array, mask: jax.Array) -> jax.Array:
-    """In float32, with zeros in padding rows."""
     return jnp.where(mask[:, None], vectors.astype(jnp.float32), 0)
 
 
 def _normalized(vectors: jax.Array) -> jax.Array:
-    """Vectors of length 1; zero stays zero, with gradient zero."""
+    """Scales vectors to length 1; zero stays zero, with gradient zero."""
     squares = (vectors**2).sum(1, keepdims=True)
     positive = squares > 0
     return jnp.where(positive, vectors * jax.lax.rsqrt(jnp.where(positive, squares, 1)), 0)
 
 
 def _products(left: jax.Array, right: jax.Array) -> jax.Array:
-    """All inner products at full precision: the losses see small differences of large products."""
+    """All inner products at full precision: the losses take small differences of large ones."""
     return jnp.matmul(left, right.T, precision=jax.lax.Precision.HIGHEST)
 
 
 def equal_sentences(source_tokens: jax.Array, target_tokens: jax.Array, pad_id: int) -> jax.Array:
-    """Pairs of rows that share their source sentence or their target sentence.
+    """Finds pairs of rows with the same source sentence or the same target sentence.
 
-    Such rows are translations of each other, and no negatives.
+    Such rows are translations of each other and must not serve as negatives.
 
     Args:
         source_tokens: [batch, length] int32, padded on the right.
-        target_tokens: [batch, length] int32, the same of the translations.
-        pad_id: id of padding; an empty sentence equals none.
+        target_tokens: [batch, length] int32, likewise for the translations.
+        pad_id: id of padding; an empty sentence equals no other.
 
     Returns:
         [batch, batch] bool, symmetric; False on the diagonal.
@@ -67,9 +57,9 @@ def equal_sentences(source_tokens: jax.Array, target_tokens: jax.Array, pad_id: 
 
 
 def _sentence_numbers(tokens: jax.Array) -> jax.Array:
-    """[batch, length] -> [batch] int32, equal where all tokens are.
+    """[batch, length] -> [batch] int32, equal for equal sentences.
 
-    Rows are numbered by their first tokens, one more at a time. Comparing all with all would take
+    Rows are numbered by their first tokens, one more at a time. Comparing all pairs would take
     batch² · length steps, more than the encoder for thousands of short sentences.
     """
 
@@ -94,7 +84,7 @@ def alignment_loss(
     margin: float = 0.0,
     ignore: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Contrast of each sentence's translation with the other translations of the batch.
+    """Contrasts each sentence's translation with the other translations in the batch.
 
         ALIGN = − Σ_j [ log softmax_k(s_jk)_j + log softmax_k(s_kj)_j ]           (Eq. 5)
 
@@ -104,23 +94,22 @@ def alignment_loss(
     Args:
         source: [batch, dim], sentence vectors u.
         target: [batch, dim], vectors v of their translations.
-        mask: [batch] bool; False rows are neither compared nor compared with.
+        mask: [batch] bool; False rows are ignored.
         similarity: `dot` or `cosine`.
         scale: inverse temperature.
-        margin: by which a translation must be nearer than all else, in units of the similarity.
-        ignore: [batch, batch] bool, pairs (j, k) that are no negatives, see `equal_sentences`; the
-            diagonal always counts. None for none.
+        margin: by which a translation must be nearer than all others, in units of the similarity.
+        ignore: [batch, batch] bool, pairs (j, k) not to use as negatives, see `equal_sentences`;
+            the diagonal always counts. None for none.
 
     Returns:
-        ALIGN summed over valid rows and both ways (float32), and, as a metric, the number of rows
-        whose most similar candidate is their translation, mean of both ways (float32).
+        ALIGN summed over valid rows and both directions (float32), and, as a metric, the number of
+        rows whose most similar candidate is their translation, averaged over both directions.
 
     Raises:
         ValueError: for an unknown similarity or unequal shapes.
     """
-    _require_one_shape(source, target)
-    if similarity not in SIMILARITIES:
-        raise ValueError(f"similarity={similarity!r} must be one of {', '.join(SIMILARITIES)}")
+    check_pairs(source, target)
+    check_choice("similarity", similarity, ("dot", "cosine"))
     mask = jnp.asarray(mask, bool)
     source, target = _valid_rows(source, mask), _valid_rows(target, mask)
     if similarity == "cosine":
@@ -129,7 +118,7 @@ def alignment_loss(
     if ignore is not None:
         compared &= ~ignore
     translation = jnp.eye(mask.shape[0], dtype=bool)
-    # Rows of padding have themselves as only candidate: loss and gradient are 0.
+    # The only candidate of a padding row is itself: loss and gradient are 0.
     compared |= translation
     products = jnp.where(compared, _products(source, target), _EXCLUDED)
     logits = jnp.where(compared, scale * (products - margin * translation), _EXCLUDED)
@@ -140,11 +129,6 @@ def alignment_loss(
         best = jnp.argmax(products, axis=axis) == jnp.arange(mask.shape[0])
         correct += (best & mask).sum() / 2
     return loss, correct
-
-
-def _monolingual_distribution(products: jax.Array, compared: jax.Array) -> jax.Array:
-    """Softmax over each row's pairs that are compared; 0 elsewhere."""
-    return jnp.where(compared, jax.nn.softmax(jnp.where(compared, products, _EXCLUDED)), 0)
 
 
 def _log_cos(difference: jax.Array) -> jax.Array:
@@ -162,20 +146,21 @@ def similarity_distribution_loss(
     reduction: str = "sum",
     form: str = "log_cos",
 ) -> jax.Array:
-    """Disagreement of the two languages on which sentences of a batch are alike.
+    """Penalizes disagreement between the languages on which sentences of a batch are similar.
 
         SIM = − Σ_ij log cos( π/2 (S1_ij − S2_ij) )                              (Eq. 6)
 
-    with S1 and S2 the softmax over the rows of U Uᵀ and V Vᵀ. As published the diagonal takes part
-    in both; it is usually far the largest, which leaves little for other pairs and little gradient.
+    where S1 and S2 are the row-wise softmax of U Uᵀ and V Vᵀ. As published, both include the
+    diagonal; it is usually by far the largest, which leaves little probability for other pairs and
+    little gradient.
 
     Args:
         source: [batch, dim], sentence vectors U.
         target: [batch, dim], vectors V of their translations.
-        mask: [batch] bool; False rows take part in nothing.
-        include_diagonal: compare sentences with themselves (published code); the figure of the
-            paper does not.
-        reduction: `sum` over pairs (published; it grows with the batch) or their `mean`.
+        mask: [batch] bool; False rows are ignored.
+        include_diagonal: compare sentences with themselves, as the published code does; the paper's
+            figure does not.
+        reduction: `sum` over pairs (published; grows with the batch) or `mean`.
         form: `log_cos`, or `squared`: Σ_ij (u_i · u_j − v_i · v_j)², before any softmax, the
             alternative in a footnote of the paper.
 
@@ -185,11 +170,9 @@ def similarity_distribution_loss(
     Raises:
         ValueError: for an unknown option or unequal shapes.
     """
-    _require_one_shape(source, target)
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction={reduction!r} must be one of {', '.join(REDUCTIONS)}")
-    if form not in FORMS:
-        raise ValueError(f"form={form!r} must be one of {', '.join(FORMS)}")
+    check_pairs(source, target)
+    check_choice("reduction", reduction, ("sum", "mean"))
+    check_choice("form", form, ("log_cos", "squared"))
     mask = jnp.asarray(mask, bool)
     source, target = _valid_rows(source, mask), _valid_rows(target, mask)
     compared = mask[:, None] & mask
@@ -199,7 +182,8 @@ def similarity_distribution_loss(
     if form == "squared":
         values = jnp.where(compared, (products[0] - products[1]) ** 2, 0)
     else:
-        first, second = (_monolingual_distribution(p, compared) for p in products)
+        softmax = lambda p: jax.nn.softmax(jnp.where(compared, p, _EXCLUDED))
+        first, second = (jnp.where(compared, softmax(p), 0) for p in products)
         values = _log_cos(first - second)
     total = values.sum()
     return total if reduction == "sum" else total / jnp.maximum(compared.sum(), 1)

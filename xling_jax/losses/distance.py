@@ -1,4 +1,4 @@
-"""The distance constraint of cT-LASER and cLASER: translations near, random sentences farther."""
+"""The distance constraint of cT-LASER and cLASER: translations closer than random sentences."""
 
 import functools
 
@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-DISTANCES = ("l2", "squared_l2", "arccos")
-SCALES = ("norm_of_mean", "mean_of_norms")
-NEGATIVES = ("permutation", "derangement")
+from xling_jax.losses.similarity import check_pairs
+from xling_jax.registry import check_choice
+
+_DISTANCES = ("l2", "squared_l2", "arccos")
 
 
 def _safe_sqrt(squares: jax.Array) -> jax.Array:
-    """√x with gradient 0 at x ≤ 0, where the true one is infinite."""
+    """√x, with gradient 0 instead of infinity at x ≤ 0."""
     positive = squares > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
 
@@ -29,29 +30,23 @@ def _normalized(vectors: jax.Array) -> jax.Array:
 
 
 def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
-    """All distances between two sets of vectors, in float32 from one matrix product.
+    """All distances between two sets of vectors, [n, m] float32, from one matrix product.
 
-    The product runs at the highest precision: the shortened floats that accelerators take by
-    default lose the distances in the cancellation.
+    The product runs at the highest precision: with the reduced precision that accelerators use by
+    default, cancellation would destroy the distances.
 
     Args:
         source: [n, dim].
         target: [m, dim].
-        distance: `l2` ‖a − b‖, `squared_l2` ‖a − b‖², or `arccos` of 0.99 times the cosine, over π.
+        distance: `l2` ‖a − b‖, `squared_l2` ‖a − b‖², or `arccos`, arccos(0.99 cos(a, b)) / π.
 
-    Returns:
-        [n, m] float32.
-
-    Raises:
-        ValueError: for an unknown distance.
     """
     source, target = source.astype(jnp.float32), target.astype(jnp.float32)
+    check_choice("distance", distance, _DISTANCES)
     product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
     if distance == "arccos":
         return _arccos_distance(product(_normalized(source), _normalized(target).T))
-    if distance not in DISTANCES:
-        raise ValueError(f"distance={distance!r} must be one of {', '.join(DISTANCES)}")
-    # Moving the origin changes no distance and keeps the cancellation below small.
+    # Moving the origin changes no distance and reduces the cancellation below.
     origin = jax.lax.stop_gradient(target.mean(0))
     source, target = source - origin, target - origin
     squares = (source**2).sum(1)[:, None] + (target**2).sum(1) - 2 * product(source, target.T)
@@ -60,12 +55,11 @@ def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2
 
 
 def paired_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
-    """Distances between rows with the same index: [n, dim], [n, dim] -> [n] float32."""
+    """Distances between rows of the same index: [n, dim], [n, dim] -> [n] float32."""
+    check_choice("distance", distance, _DISTANCES)
     source, target = source.astype(jnp.float32), target.astype(jnp.float32)
     if distance == "arccos":
         return _arccos_distance((_normalized(source) * _normalized(target)).sum(1))
-    if distance not in DISTANCES:
-        raise ValueError(f"distance={distance!r} must be one of {', '.join(DISTANCES)}")
     squares = ((source - target) ** 2).sum(1)
     return squares if distance == "squared_l2" else _safe_sqrt(squares)
 
@@ -73,23 +67,19 @@ def paired_distances(source: jax.Array, target: jax.Array, distance: str = "l2")
 def random_partners(
     key: jax.Array, mask: jax.Array, num_negatives: int, negatives: str = "permutation"
 ) -> jax.Array:
-    """For each row the index of a random valid row, by fresh permutations of the valid rows.
+    """Draws for each row the index of a random valid row, by permutations of the valid rows.
 
     Args:
         key: PRNG key.
         mask: [batch] bool, valid rows.
         num_negatives: number of permutations.
-        negatives: `permutation` (fixed points happen, one expected) or `derangement` (one random
-            cycle through all valid rows; a fixed point only where a single row is valid).
+        negatives: `permutation` (with one fixed point on average) or `derangement` (one random
+            cycle through all valid rows; a fixed point only if a single row is valid).
 
     Returns:
         [num_negatives, batch] int32; padding rows get their own index.
-
-    Raises:
-        ValueError: for an unknown kind of negatives.
     """
-    if negatives not in NEGATIVES:
-        raise ValueError(f"negatives={negatives!r} must be one of {', '.join(NEGATIVES)}")
+    check_choice("negatives", negatives, ("permutation", "derangement"))
     batch = mask.shape[0]
     count = jnp.maximum(mask.sum(), 1)
     noise = jax.random.uniform(key, (num_negatives, batch))
@@ -108,19 +98,15 @@ def random_partners(
 def embedding_scale(
     source: jax.Array, target: jax.Array, mask: jax.Array, scale: str = "norm_of_mean"
 ) -> jax.Array:
-    """v_norm: the size of a batch's embeddings, averaged over both languages, float32.
+    """v_norm: the magnitude of a batch's embeddings, averaged over both languages, float32.
 
     Args:
         source: [batch, dim].
         target: [batch, dim].
         mask: [batch] bool, valid rows.
         scale: `norm_of_mean` (published code: norm of the mean vector) or `mean_of_norms`.
-
-    Raises:
-        ValueError: for an unknown scale.
     """
-    if scale not in SCALES:
-        raise ValueError(f"scale={scale!r} must be one of {', '.join(SCALES)}")
+    check_choice("scale", scale, ("norm_of_mean", "mean_of_norms"))
     count = jnp.maximum(mask.sum(), 1)
 
     def size(vectors: jax.Array) -> jax.Array:
@@ -148,7 +134,7 @@ def distance_constraint(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Distance term of cT-LASER, summed over sentences.
 
-    As in the published code (T-LASER `dnorm+`; Eq. 7 to 9 of the paper square the distances):
+    As in the published code (`dnorm+` of T-LASER; Eq. 7 to 9 of the paper square the distances):
 
         Dist = Σ_i p_i / v
              + w/N Σ_j Σ_i [ relu(α + (p_i − n^A_ij) / v) + relu(α + (p_i − n^B_ij) / v) ]
@@ -159,16 +145,16 @@ def distance_constraint(
     Args:
         source: [batch, dim], sentence vectors A.
         target: [batch, dim], vectors B of their translations.
-        mask: [batch] bool; False rows take part in nothing.
+        mask: [batch] bool; False rows are ignored.
         key: PRNG key of the permutations.
         margin: α, in units of v.
-        num_negatives: N, permutations each way.
+        num_negatives: N, permutations in each direction.
         negative_weight: w = λ / β; published 1/2. Shrinking all distances alike lowers the sum as
-            long as (1 + 2 w) p > 2 w n: with w = 1/2, until translation has made random pairs twice
-            as distant as translations, the constraint pulls everything into one point.
+            long as (1 + 2 w) p > 2 w n. With w = 1/2 the constraint pulls everything into one point
+            until translation has made random pairs twice as distant as translations.
         distance: see `pairwise_distances`.
         scale: of v, see `embedding_scale`.
-        stop_gradient_scale: take v as a constant.
+        stop_gradient_scale: treat v as a constant.
         negatives: see `random_partners`.
 
     Returns:
@@ -178,14 +164,9 @@ def distance_constraint(
     Raises:
         ValueError: for an unknown option or unequal shapes.
     """
-    if source.shape != target.shape:
-        raise ValueError(
-            f"source and target must have one shape [batch, dim]; found {source.shape} and "
-            f"{target.shape}"
-        )
+    check_pairs(source, target)
     mask = jnp.asarray(mask, bool)
     weights = mask.astype(jnp.float32)
-    # Padding rows hold zeros; a difference of two zeros is kept away from √0 by the mask.
     positive = jnp.where(mask, paired_distances(source, target, distance), 0)
     everything = pairwise_distances(source, target, distance)
     if distance == "arccos":
@@ -198,7 +179,7 @@ def distance_constraint(
     )
     rows = jnp.arange(mask.shape[0])
     negative_distances = jnp.stack([everything[rows, to_target], everything[to_source, rows]])
-    # A fixed point's negative is its positive: exactly 0, whatever the rounding of the two ways.
+    # The negative of a fixed point is its positive: exactly 0, despite rounding.
     fixed = jnp.stack([to_target, to_source]) == rows
     difference = jnp.where(fixed, 0.0, positive - negative_distances)
     violation = jax.nn.relu(margin + difference / unit) * weights

@@ -1,8 +1,7 @@
-"""Losses of a softmax over the vocabulary whose logits exist one chunk at a time and once.
+"""Losses of a softmax over the vocabulary, computed chunk by chunk, with every logit formed once.
 
-The output layer is part of the loss: the gradient with respect to hidden states and output table is
-formed in the forward pass, while the chunk's logits are at hand, and only scaled in the backward
-pass. What is compared with the softmax is the affair of the loss that calls.
+The output layer is part of the loss: the gradients of hidden states and output table are computed
+in the forward pass, while the chunk's logits exist, and only scaled in the backward pass.
 """
 
 import functools
@@ -15,10 +14,10 @@ import jax.numpy as jnp
 
 
 class Softmax(NamedTuple):
-    """p = exponentials / normalizer, and what a loss needs beside it.
+    """p = exponentials / normalizer, and what else a loss needs.
 
     Attributes:
-        logits: [..., rows] float32, of padding rows too.
+        logits: [..., rows] float32, including padding rows.
         exponentials: [..., rows] float32, exp(logits − largest), 0 in padding rows.
         normalizer: [..., 1] float32, their sum.
         log_normalizer: [...] float32, log Σ_v exp(logit_v) over the vocabulary.
@@ -39,9 +38,9 @@ def output_softmax(
 
     Args:
         hidden: [..., width].
-        table: [rows, width], in the type of hidden.
+        table: [rows, width], in the dtype of hidden.
         bias: [rows] float32 or None.
-        vocab_size: V; rows beyond it are padding for the hardware.
+        vocab_size: V; rows beyond it are padding.
     """
     logits = jax.lax.dot_general(
         hidden, table, (((hidden.ndim - 1,), (1,)), ((), ())), preferred_element_type=jnp.float32
@@ -50,12 +49,22 @@ def output_softmax(
     real = jnp.arange(table.shape[0]) < vocab_size
     padded = table.shape[0] > vocab_size
     largest = (jnp.where(real, logits, -jnp.inf) if padded else logits).max(-1, keepdims=True)
-    # Formed once; the probabilities of the gradient are these over their sum.
     exponentials = jnp.exp(logits - largest)
     exponentials = jnp.where(real, exponentials, 0) if padded else exponentials
     normalizer = exponentials.sum(-1, keepdims=True)
     log_normalizer = (largest + jnp.log(normalizer))[..., 0]
     return Softmax(logits, exponentials, normalizer, log_normalizer, real)
+
+
+def real_rows(vocab_size: int | None, table: jax.Array) -> int:
+    """The vocabulary size, all rows of the table if None; raises ValueError if out of range."""
+    rows = table.shape[0]
+    vocab_size = rows if vocab_size is None else vocab_size
+    if not 0 < vocab_size <= rows:
+        raise ValueError(
+            f"vocab_size={vocab_size} must be between 1 and the {rows} rows of output_table"
+        )
+    return int(vocab_size)
 
 
 def _num_chunks(batch: int, length: int, vocab: int, max_logits: int) -> int:
@@ -69,7 +78,7 @@ def _num_chunks(batch: int, length: int, vocab: int, max_logits: int) -> int:
 def _to_chunks(array: jax.Array, chunks: int) -> jax.Array:
     """[batch, ...] -> [chunks, batch / chunks, ...]; chunk j takes rows j, j + chunks, ….
 
-    Strided, so that a batch sharded over devices stays in place on them.
+    Strided, so that the rows of a sharded batch stay on their devices.
     """
     return jnp.moveaxis(array.reshape(-1, chunks, *array.shape[1:]), 1, 0)
 
@@ -79,13 +88,13 @@ def _from_chunks(array: jax.Array) -> jax.Array:
 
 
 def _input_gradients(gradient, hidden, table, bias):
-    """From the gradient by the logits those by hidden states, table and bias."""
+    """From the gradient of the logits to those of hidden states, table and bias."""
     bias_gradient = None if bias is None else gradient.sum(range(gradient.ndim - 1))
     gradient = gradient.astype(hidden.dtype)
     hidden_gradient = jax.lax.dot_general(
         gradient, table, (((hidden.ndim - 1,), (0,)), ((), ())), preferred_element_type=jnp.float32
     )
-    # [width, rows], then turned: as [rows, width] a CPU would first turn the large operand.
+    # As [width, rows], then transposed: otherwise a CPU would first transpose the large operand.
     table_gradient = jnp.matmul(
         hidden.reshape(-1, hidden.shape[-1]).T,
         gradient.reshape(-1, gradient.shape[-1]),
@@ -130,20 +139,20 @@ def fused_loss(
     bias: jax.Array | None,
     targets: tuple[Any, ...],
 ) -> tuple[jax.Array, jax.Array]:
-    """Sums over the batch of a loss of the output layer, and of one metric.
+    """Sums a loss of the output layer, and one metric, over the batch.
 
     Args:
         chunk_loss: (hidden, table, bias, *targets, with_gradient) of some rows -> the sums of loss
-            and metric, and the gradient of the loss by the logits (None without `with_gradient`).
-        max_logits: logits alive at a time, in elements; the batch is cut into chunks to stay below.
+            and metric, and the gradient of the logits (None unless `with_gradient`).
+        max_logits: most logits in memory at a time, in elements; the batch is split accordingly.
         hidden: [batch, ..., width].
-        table: [rows, width] float32; `chunk_loss` gets it in the type of hidden.
+        table: [rows, width] float32; `chunk_loss` gets it in the dtype of hidden.
         bias: [rows] float32 or None.
-        targets: arrays [batch, ...] that `chunk_loss` compares with; constants.
+        targets: arrays [batch, ...] for `chunk_loss`; constants.
 
     Returns:
-        Sum of the loss, float32, differentiable in hidden, table and bias, and sum of the metric,
-        which is not differentiable.
+        The sum of the loss, float32, differentiable in hidden, table and bias, and the sum of the
+        metric, not differentiable.
     """
     return _run(chunk_loss, max_logits, hidden, table, bias, targets, with_gradient=False)[0]
 
@@ -153,7 +162,7 @@ def _forward(chunk_loss, max_logits, hidden, table, bias, targets):
 
 
 def _backward(chunk_loss, max_logits, gradients, cotangents):
-    scale, _ = cotangents  # the other sum is a metric; nobody differentiates it
+    scale, _ = cotangents  # the metric is not differentiable
     by_hidden, *by_weights = gradients
     scaled = jax.tree.map(lambda gradient: gradient * scale, by_weights)
     return (by_hidden * scale).astype(by_hidden.dtype), *scaled, None

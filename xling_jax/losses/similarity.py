@@ -4,6 +4,15 @@ import jax
 import jax.numpy as jnp
 
 
+def check_pairs(source: jax.Array, target: jax.Array) -> None:
+    """Raises ValueError unless both sides of a batch have the same shape."""
+    if source.shape != target.shape:
+        raise ValueError(
+            f"source and target must have the same shape [batch, dim]; found {source.shape} and "
+            f"{target.shape}"
+        )
+
+
 def squared_distance(source: jax.Array, target: jax.Array) -> jax.Array:
     """L_sim = ‖h(s) − h(t)‖² of each pair.
 
@@ -17,10 +26,6 @@ def squared_distance(source: jax.Array, target: jax.Array) -> jax.Array:
     Raises:
         ValueError: if the shapes differ.
     """
-    if source.shape != target.shape:
-        raise ValueError(
-            f"source and target must have one shape [batch, dim]; found {source.shape} and "
-            f"{target.shape}"
-        )
+    check_pairs(source, target)
     difference = source.astype(jnp.float32) - target.astype(jnp.float32)
     return jnp.square(difference).sum(-1)

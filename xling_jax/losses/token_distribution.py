@@ -1,8 +1,8 @@
-"""The generative objectives of Mao et al. (2021): a sentence vector predicts tokens as a set.
+"""The generative objectives of Mao et al. (2021): a sentence vector predicts a set of tokens.
 
-One distribution over the vocabulary is predicted from the pooled vector of each side of a pair, and
-compared with a label distribution made of the other side's tokens, of a token that was hidden from
-the encoder, or of both. Labels are few ids with weights, never an array over the vocabulary.
+From the pooled vector of each side of a pair, one distribution over the vocabulary is predicted and
+compared with a label distribution over the other side's tokens, a token masked in the encoder's
+input, or both. Labels are a few ids with weights, never an array over the vocabulary.
 """
 
 import functools
@@ -14,22 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from xling_jax.losses.fused_softmax import fused_loss, output_softmax
+from xling_jax.losses.fused_softmax import fused_loss, output_softmax, real_rows
+from xling_jax.registry import check_choice
 
 TASKS = ("mlm", "smlm", "xtr", "ugt")
-DUPLICATES = ("once", "count", "renormalize")
-OVERLAPS = ("overwrite", "add")
-LABEL_TOKENS = ("original", "masked")
 
 
 class Masked(NamedTuple):
-    """Pairs with one token hidden in one side.
+    """Pairs with one masked token each.
 
     Attributes:
         source_tokens: [batch, length] int32.
         target_tokens: [batch, length] int32.
-        side: [batch] int32, where the token is hidden: 0 source, 1 target.
-        token: [batch] int32, id of the hidden token; the padding's id where none is hidden.
+        side: [batch] int32, the side with the masked token: 0 source, 1 target.
+        token: [batch] int32, id of the masked token; that of padding if none is masked.
     """
 
     source_tokens: jax.Array
@@ -43,9 +41,9 @@ class Labels(NamedTuple):
 
     Attributes:
         ids: [batch, k] int32.
-        weights: [batch, k] float32, 0 where the id is of no account.
-        scales: [k] float32, the weight of the distribution that an entry belongs to, which is a
-            factor of its weights; None where it is 1.
+        weights: [batch, k] float32, 0 where the id is to be ignored.
+        scales: [k] float32, the weight of the distribution that an entry belongs to, already a
+            factor of its weights; None if it is 1 everywhere.
     """
 
     ids: jax.Array
@@ -62,19 +60,19 @@ def mask_one_token(
     mask_id: int,
     pad_id: int,
 ) -> Masked:
-    """Hides one token of one side of each pair.
+    """Masks one token of each pair.
 
-    A fair coin chooses the side, then all its maskable positions are alike. A side that has none
-    leaves it to the other one; where neither has any, nothing is hidden. (The published code then
-    searches for ever.) What is drawn does not depend on the amount of padding.
+    A fair coin chooses the side, then all its maskable positions are equally likely. If one side
+    has none, the other is chosen; if neither has any, nothing is masked (the published code then
+    loops forever). The result does not depend on the amount of padding.
 
     Args:
         key: PRNG key.
         source_tokens: [batch, length] int32, padded on the right.
-        target_tokens: [batch, length] int32, the same of the translations.
-        maskable: [vocab] bool, ids that may be hidden: neither punctuation nor special tokens.
-        mask_id: what stands in the hidden token's place.
-        pad_id: id of padding; it is never hidden.
+        target_tokens: [batch, length] int32, likewise for the translations.
+        maskable: [vocab] bool, ids that may be masked: neither punctuation nor special tokens.
+        mask_id: replaces the masked token.
+        pad_id: id of padding; it is never masked.
     """
     sides = (source_tokens, target_tokens)
     maskable = jnp.asarray(maskable, bool)
@@ -88,7 +86,7 @@ def mask_one_token(
         candidate & (jnp.cumsum(candidate, 1) == number[i][:, None] + 1) & (side == i)[:, None]
         for i, candidate in enumerate(candidates)
     ]
-    # At most one position of a pair is hidden; the sum is its id.
+    # At most one position of a pair is masked; the sum is its id.
     found = (counts > 0).any(0)
     token = sum(jnp.where(h, tokens, 0).sum(1) for h, tokens in zip(hidden, sides))
     masked = [jnp.where(h, mask_id, tokens) for h, tokens in zip(hidden, sides)]
@@ -96,7 +94,7 @@ def mask_one_token(
 
 
 def _sentence_labels(tokens: jax.Array, pad_id: int, duplicates: str) -> Labels:
-    """Eq. 3: q(w) = N_w / ‖S‖ for w in S, whose weight stands at its first occurrence."""
+    """Eq. 3: q(w) = N_w / ‖S‖ for w in S, as the weight of its first occurrence."""
     real = tokens != pad_id
     same = (tokens[:, :, None] == tokens[:, None, :]) & real[:, None, :]
     earlier = jnp.tril(jnp.ones(same.shape[1:], bool), -1)
@@ -108,13 +106,9 @@ def _sentence_labels(tokens: jax.Array, pad_id: int, duplicates: str) -> Labels:
 
 
 def _unified_labels(other: Labels, token: jax.Array, here: jax.Array, overlap: str) -> Labels:
-    """Eq. 4: ½ at the hidden token and ½ of the other sentence's label; Eq. 3 if not hidden here.
+    """Eq. 4: ½ at the masked token and ½ of the other sentence's label; Eq. 3 if not masked here.
 
-    Args:
-        other: label of the other sentence.
-        token: [batch] int32, the hidden token.
-        here: [batch] bool, whether it is hidden in this side.
-        overlap: see `label_distributions`.
+    The masked token is [batch] int32; `here`, [batch] bool, tells whether this side has it.
     """
     half = jnp.where(here, 0.5, 0.0)[:, None]
     weights = other.weights * (1 - half)
@@ -122,13 +116,8 @@ def _unified_labels(other: Labels, token: jax.Array, here: jax.Array, overlap: s
     if overlap == "add":
         weights += half * found
     alone = half * ~found.any(1, keepdims=True)
-    return _append(Labels(other.ids, weights), token, alone)
-
-
-def _append(labels: Labels, token: jax.Array, weight: jax.Array) -> Labels:
-    """Labels with a further entry, [batch] id and [batch, 1] weight."""
-    ids = jnp.concatenate([labels.ids, token[:, None]], axis=1)
-    return Labels(ids, jnp.concatenate([labels.weights, weight], axis=1))
+    ids = jnp.concatenate([other.ids, token[:, None]], axis=1)
+    return Labels(ids, jnp.concatenate([weights, alone], axis=1))
 
 
 def label_distributions(
@@ -142,61 +131,58 @@ def label_distributions(
     overlap: str = "overwrite",
     label_tokens: str = "original",
 ) -> tuple[Labels, Labels]:
-    """What either side of each pair shall predict.
+    """Builds the distributions that both sides of each pair must predict.
 
         xtr   q(w) = N_w / ‖S'‖ for w in the other sentence S'                      (Eq. 3)
-        mlm   q(w_t) = 1 for the side in which w_t is hidden, nothing for the other one
+        mlm   q(w_t) = 1 for the side in which w_t is masked, nothing for the other one
         smlm  q(w_t) = 1 for both sides                                             (Eq. 1)
-        ugt   ½ at w_t and N_w / (2 ‖S'‖) for w in S' for the side in which w_t is hidden,
-              Eq. 3 for the other one, and for both where nothing is hidden         (Eq. 4)
+        ugt   ½ at w_t and N_w / (2 ‖S'‖) for w in S' for the side in which w_t is masked,
+              Eq. 3 for the other one, and for both if nothing is masked            (Eq. 4)
 
-    A pair with an empty side, a row of padding among them, has weight nowhere. Several tasks have
-    their entries side by side, so that their losses are added.
+    A pair with an empty side, such as a row of padding, has no weights. The entries of several
+    tasks are concatenated, which adds their losses.
 
     Args:
         tasks: of the above -> weight of its loss.
-        source_tokens: [batch, length] int32, with nothing hidden.
-        target_tokens: [batch, length] int32, the same of the translations.
-        masked: the pairs as they were encoded; only `xtr` does without.
+        source_tokens: [batch, length] int32, unmasked.
+        target_tokens: [batch, length] int32, likewise for the translations.
+        masked: the pairs as encoded; only `xtr` needs none.
         pad_id: id of padding.
-        duplicates: of a token that occurs more than once: `once` (published code: N_w = 1, although
-            ‖S'‖ counts every occurrence, so the label sums to less than 1), `count` (N_w its
-            occurrences) or `renormalize` (N_w = 1, ‖S'‖ the number of different tokens).
-        overlap: of a w_t that also occurs in S', in `ugt`: `overwrite` (published code: the weight
+        duplicates: for a token that occurs more than once: `once` (published code: N_w = 1, though
+            ‖S'‖ counts every occurrence, so the label sums to less than 1), `count` (N_w is the
+            number of occurrences) or `renormalize` (N_w = 1, ‖S'‖ the number of distinct tokens).
+        overlap: in `ugt`, for a w_t that also occurs in S': `overwrite` (published code: the weight
             from S' replaces the ½) or `add`.
-        label_tokens: where S' is taken from, `original` sentences or `masked` ones (published code:
-            <MASK> takes the place of w_t in the label of the other side).
+        label_tokens: take S' from the `original` sentences or from the `masked` ones (published
+            code: <MASK> replaces w_t in the label of the other side).
 
     Returns:
-        Labels of source and target: k is 1 for `mlm` and `smlm`, else the other side's length, and
-        one more where the hidden token has an entry; of several tasks the sum. Of one task each id
-        has a weight once in a row, and weights of a row sum to at most the task's weight.
+        Labels of source and target. k is 1 for `mlm` and `smlm`, otherwise the other side's length,
+        plus 1 if the masked token has an entry; summed over tasks. Within a task each id has a
+        weight at most once in a row, and the weights of a row sum to at most the task's weight.
 
     Raises:
-        ValueError: for an unknown option, or without `masked` where the task needs it.
+        ValueError: for an unknown option, or if `masked` is missing.
     """
-    for name, value, known in (
-        *(("task", task, TASKS) for task in tasks),
-        ("duplicates", duplicates, DUPLICATES),
-        ("overlap", overlap, OVERLAPS),
-        ("label_tokens", label_tokens, LABEL_TOKENS),
-    ):
-        if value not in known:
-            raise ValueError(f"{name}={value!r} must be one of {', '.join(known)}")
+    for task in tasks:
+        check_choice("task", task, TASKS)
+    check_choice("duplicates", duplicates, ("once", "count", "renormalize"))
+    check_choice("overlap", overlap, ("overwrite", "add"))
+    check_choice("label_tokens", label_tokens, ("original", "masked"))
     if masked is None and (tasks.keys() - {"xtr"} or label_tokens == "masked"):
-        raise ValueError("masked=None: all tasks but xtr need the pairs with a hidden token")
-    originals = (source_tokens, target_tokens)
-    kept = functools.reduce(
-        jnp.logical_and, ((t != pad_id).any(1, keepdims=True) for t in originals)
+        raise ValueError("masked=None: all tasks but xtr need the pairs with a masked token")
+    order = sorted(tasks, reverse=True)
+    source_real, target_real = (
+        (tokens != pad_id).any(1, keepdims=True) for tokens in (source_tokens, target_tokens)
     )
-    others = (
-        originals if label_tokens == "original" else (masked.source_tokens, masked.target_tokens)
-    )
+    kept = jnp.logical_and(source_real, target_real)
+    if label_tokens == "masked":
+        source_tokens, target_tokens = masked[:2]
     result = []
-    for side, tokens in enumerate(others[::-1]):
+    for side, tokens in enumerate((target_tokens, source_tokens)):
         sentence = _sentence_labels(tokens, pad_id, duplicates)
         parts = []
-        for task in sorted(tasks, reverse=True):
+        for task in order:
             if task == "xtr":
                 parts.append(sentence)
                 continue
@@ -206,13 +192,13 @@ def label_distributions(
                 parts.append(_unified_labels(sentence, token, here, overlap))
             else:
                 parts.append(Labels(token[:, None], here[:, None].astype(jnp.float32)))
-        labels = _side_by_side(parts, [tasks[task] for task in sorted(tasks, reverse=True)])
+        labels = _concatenate(parts, [tasks[task] for task in order])
         result.append(labels._replace(weights=jnp.where(kept, labels.weights, 0)))
     return tuple(result)
 
 
-def _side_by_side(parts: Sequence[Labels], task_weights: Sequence[float]) -> Labels:
-    """Entries of several label distributions, each with the weight of its task."""
+def _concatenate(parts: Sequence[Labels], task_weights: Sequence[float]) -> Labels:
+    """Joins label distributions, each with the weight of its task."""
     if len(parts) == 1 and task_weights[0] == 1:
         return parts[0]
     ids = jnp.concatenate([labels.ids for labels in parts], axis=1)
@@ -226,7 +212,7 @@ def _side_by_side(parts: Sequence[Labels], task_weights: Sequence[float]) -> Lab
 def _chunk_loss(
     hidden, table, bias, ids, label_weights, row_weights, *, scales, vocab_size, with_gradient
 ):
-    """KL and cross-entropy of one chunk and, on demand, the gradient by its logits."""
+    """KL and cross-entropy of one chunk and, on demand, the gradient of its logits."""
     softmax = output_softmax(hidden, table, bias, vocab_size)
     logits = jnp.take_along_axis(softmax.logits, ids, axis=1)
     total = label_weights.sum(1)
@@ -253,25 +239,25 @@ def token_distribution_kl(
     vocab_size: int | None = None,
     max_logits: int = 1 << 26,
 ) -> tuple[jax.Array, jax.Array]:
-    """Divergence of predicted token distributions from their labels, summed over rows.
+    """Divergence of the predicted token distributions from the labels, summed over rows.
 
         KL(q ‖ p) = Σ_w q(w) (log q(w) − log p(w))
         p = softmax(hidden · output_tableᵀ + output_bias)
 
-    Eq. 2, whose printed argument order and sign would be infinite where q = 0. It is not zero at
-    its minimum if q sums to less than 1; the cross-entropy has the same gradient and is what to
-    watch.
+    Eq. 2; with the argument order and sign printed there, it would be infinite where q = 0. Its
+    minimum is not zero if q sums to less than 1; watch the cross-entropy, which has the same
+    gradient.
 
     Args:
         hidden: [batch, width], from the sentence vectors.
-        output_table: [rows, width] float32; rows beyond `vocab_size` are padding for the hardware
-            and take no part in the softmax.
-        labels: q, a constant; ids below `vocab_size` wherever they have a weight. Two entries of a
-            row with the same id count as two distributions, whose divergences are added.
+        output_table: [rows, width] float32; rows beyond `vocab_size` are padding and not part of
+            the softmax.
+        labels: q, a constant; ids with a weight are below `vocab_size`. Two entries of a row with
+            the same id belong to two distributions, whose divergences are added.
         row_weights: [batch] bool or float; None for 1.
         output_bias: [rows] float32; None for none.
         vocab_size: V; all rows if None.
-        max_logits: logits alive at a time, in elements; the batch is cut into chunks to stay below.
+        max_logits: see `fused_softmax.fused_loss`.
 
     Returns:
         The weighted sum of KL in nats (float32; differentiable in hidden, output_table and
@@ -280,17 +266,12 @@ def token_distribution_kl(
     Raises:
         ValueError: if vocab_size is out of range.
     """
-    rows = output_table.shape[0]
-    vocab_size = rows if vocab_size is None else vocab_size
-    if not 0 < vocab_size <= rows:
-        raise ValueError(
-            f"vocab_size={vocab_size} must be between 1 and the {rows} rows of output_table"
-        )
+    vocab_size = real_rows(vocab_size, output_table)
     row_weights = jnp.asarray(1.0 if row_weights is None else row_weights, jnp.float32)
     targets = (
         labels.ids,
         labels.weights.astype(jnp.float32),
         jnp.broadcast_to(row_weights, hidden.shape[:1]),
     )
-    loss = functools.partial(_chunk_loss, scales=labels.scales, vocab_size=int(vocab_size))
+    loss = functools.partial(_chunk_loss, scales=labels.scales, vocab_size=vocab_size)
     return fused_loss(loss, max_logits, hidden, output_table, output_bias, targets)

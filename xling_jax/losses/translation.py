@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from xling_jax.losses.fused_softmax import fused_loss, output_softmax
+from xling_jax.losses.fused_softmax import fused_loss, output_softmax, real_rows
 
 
 def decoder_tokens(
@@ -20,21 +20,21 @@ def decoder_tokens(
     drop_first: bool = False,
     append_eos: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Decoder inputs and labels from a target sentence in the encoder's form.
+    """Decoder inputs and labels from target sentences in the encoder's format.
 
     Args:
         target_tokens: [batch, length] int32, [y_1 .. y_m, </s>], [<s>, y_1 .. y_m, </s>] or
             [y_1 .. y_m], padded on the right.
         eos_id: id of </s>.
         pad_id: id of padding.
-        drop_first: the sentence starts with <s> and the decoder shall not learn to emit it.
-            (T-LASER's published code lets it.)
-        append_eos: the sentence has no </s> and gets one; an empty one stays empty.
+        drop_first: drop the leading <s>, so that the decoder does not learn to emit it (in the
+            published code of T-LASER it does).
+        append_eos: append the missing </s>; an empty sentence stays empty.
 
     Returns:
         previous, labels: [batch, length] int32, one shorter with `drop_first`, one longer with
-        `append_eos`: [</s>, y_1 .. y_m] and [y_1 .. y_m, </s>], or with <s> in front of y_1 in
-        both. Labels are `pad_id` where there is nothing to predict.
+        `append_eos`: [</s>, y_1 .. y_m] and [y_1 .. y_m, </s>], or with <s> before y_1 in both.
+        Labels are `pad_id` where there is nothing to predict.
     """
     if append_eos:
         target_tokens = jnp.pad(target_tokens, ((0, 0), (0, 1)), constant_values=pad_id)
@@ -83,37 +83,30 @@ def translation_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Summed cross-entropy of labels under logits = hidden · output_tableᵀ + output_bias.
 
-    Per token ℓ = (1 − ε)(−log p_y) + (ε / V) Σ_v (−log p_v), the smoothed sum over all V entries,
-    the true one included (fairseq before 2020-10; T-LASER).
+    Per token ℓ = (1 − ε)(−log p_y) + (ε / V) Σ_v (−log p_v), where the smoothing covers all V
+    entries, including the true one (fairseq before 2020-10; T-LASER).
 
     Args:
         hidden: [batch, length, width], decoder states.
-        output_table: [rows, width] float32; rows beyond `vocab_size` are padding for the hardware:
-            they take no part in the softmax, nor in the smoothing.
+        output_table: [rows, width] float32; rows beyond `vocab_size` are padding and not part of
+            the softmax or the smoothing.
         labels: [batch, length] int32.
-        weights: [batch, length] bool or float, of each token; 0 where there is none to predict.
+        weights: [batch, length] bool or float, of each token; 0 where there is nothing to predict.
         output_bias: [rows] float32; None for none.
         label_smoothing: ε in [0, 1).
         vocab_size: V; all rows if None.
-        max_logits: logits alive at a time, in elements; the batch is cut into chunks to stay below.
+        max_logits: see `fused_softmax.fused_loss`.
 
     Returns:
         The weighted sum of ℓ in nats (float32; differentiable in hidden, output_table and
         output_bias), and that of −log p_y (a metric, not differentiable).
 
     Raises:
-        ValueError: if label_smoothing or vocab_size are out of range.
+        ValueError: if label_smoothing or vocab_size is out of range.
     """
-    vocab_size = output_table.shape[0] if vocab_size is None else vocab_size
+    vocab_size = real_rows(vocab_size, output_table)
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing={label_smoothing} must be in [0, 1)")
-    if not 0 < vocab_size <= output_table.shape[0]:
-        raise ValueError(
-            f"vocab_size={vocab_size} must be between 1 and the {output_table.shape[0]} rows of "
-            "output_table"
-        )
     weights = jnp.asarray(weights, jnp.float32)
-    loss = functools.partial(
-        _chunk_loss, smoothing=float(label_smoothing), vocab_size=int(vocab_size)
-    )
+    loss = functools.partial(_chunk_loss, smoothing=float(label_smoothing), vocab_size=vocab_size)
     return fused_loss(loss, max_logits, hidden, output_table, output_bias, (labels, weights))

@@ -1,9 +1,9 @@
 """Published post-norm transformers: BERT, RoBERTa, XLM-R, XLM and DistilBERT are one encoder.
 
-What tells them apart is settled when a checkpoint is converted (`encode.huggingface`): names of
+Their differences are resolved when a checkpoint is converted (`convert.huggingface`): names of
 tensors, the first row of the position table that a text uses, and the vectors of token types, which
-are added to the positions because a sentence has one type. Made for encoding with published
-weights: there is no dropout.
+are added to the positions because a sentence has one type. For encoding with published weights:
+there is no dropout.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,29 +14,28 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.models.layers import pool
+from xling_jax.models.layers import POOLINGS, layer_norm, pool
+from xling_jax.registry import check_choice
 
 
 def gelu(inputs: jax.Array) -> jax.Array:
-    """The exact GELU, x/2 (1 + erf(x / √2)); `nn.gelu` takes the slower erfc for it."""
+    """The exact GELU, x/2 (1 + erf(x / √2)); that of `nn.gelu` uses the slower erfc."""
     return 0.5 * inputs * (1 + jax.lax.erf(inputs * np.asarray(np.sqrt(0.5), inputs.dtype)))
 
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
-    "gelu_tanh": nn.gelu,  # by a hyperbolic tangent, the default of Linen
+    "gelu_tanh": nn.gelu,  # the tanh approximation
     "identity": lambda inputs: inputs,
     "relu": nn.relu,
     "sigmoid": nn.sigmoid,
     "swish": nn.swish,
     "tanh": jnp.tanh,
 }
-POOLINGS = ("first", "mean", "max")
 
 
 def _activation(name: str) -> Callable[[jax.Array], jax.Array]:
-    if name not in ACTIVATIONS:
-        raise ValueError(f"activation={name!r} must be one of {', '.join(ACTIVATIONS)}")
+    check_choice("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]
 
 
@@ -47,7 +46,7 @@ class BertLayer(nn.Module):
         width, heads, ffn_width: sizes; `heads` must divide `width`.
         activation: f, a key of `ACTIVATIONS`.
         layer_norm_epsilon: of both norms.
-        first_only: compute position 0 alone (keys and values still come from every position).
+        first_only: compute position 0 only (keys and values still come from all positions).
         dtype: of the computation; the softmax is float32.
     """
 
@@ -63,9 +62,7 @@ class BertLayer(nn.Module):
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
         """Maps [batch, length, width] to the same, or to [batch, 1, width] if `first_only`."""
         dense = lambda width, name: nn.Dense(width, dtype=self.dtype, name=name)
-        norm = lambda name: nn.LayerNorm(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype, use_fast_variance=False, name=name
-        )
+        norm = lambda name: layer_norm(self.layer_norm_epsilon, self.dtype, name)
         # One product gives queries, keys and values.
         joined = dense(3 * self.width, "attention_input")(states)
         joined = joined.reshape(*states.shape[:2], 3, self.heads, self.width // self.heads)
@@ -80,7 +77,7 @@ class BertLayer(nn.Module):
 
 
 class BertEncoder(nn.Module):
-    """Tokens to sentence vectors: layers, pooling, and a head of dense layers and a norm.
+    """Tokens to sentence vectors: layers, pooling, dense layers, normalization.
 
     Attributes:
         vocab_size: rows of the token table.
@@ -90,7 +87,7 @@ class BertEncoder(nn.Module):
         layer_norm_epsilon: of every norm.
         max_length_tokens: rows of the position table; longer input is an error.
         pooling: `first`, `mean` or `max`.
-        pool_specials: whether mean and max count the special token on either side.
+        pool_specials: whether mean and max count the special tokens around the text.
         projections: dense layers on the pooled vector, each (width, activation, use_bias).
         normalize: whether vectors are scaled to length 1.
         pad_id: id of padding.
@@ -116,7 +113,7 @@ class BertEncoder(nn.Module):
     training_only = ()
 
     def __post_init__(self):
-        # Out of a config.json come lists, and a module must hash.
+        # A config.json holds lists; a module must be hashable.
         self.projections = tuple(map(tuple, self.projections))
         super().__post_init__()
 
@@ -132,28 +129,22 @@ class BertEncoder(nn.Module):
         Args:
             tokens: [batch, length] int32, a special token, w_1 .. w_n, a special token, padded on
                 the right.
-            deterministic: taken like by other encoders; there is no dropout.
+            deterministic: ignored; there is no dropout.
 
         Returns:
-            [batch, dim] float32; for a row of padding alone, what the head makes of zeros.
+            [batch, dim] float32; for a row of padding only, the projections of zeros.
 
         Raises:
             ValueError: for more tokens than positions, or an unknown pooling or activation.
         """
         if self.width % self.heads:
             raise ValueError(f"encoder.heads={self.heads} must divide encoder.width={self.width}")
-        if self.pooling not in POOLINGS:
-            raise ValueError(
-                f"encoder.pooling={self.pooling!r} must be one of {', '.join(POOLINGS)}"
-            )
+        check_choice("encoder.pooling", self.pooling, POOLINGS)
         mask = tokens != self.pad_id
         states = self._embed(tokens)
         for number in range(self.layers):
             states = BertLayer(
-                self.width,
-                self.heads,
-                self.ffn_width,
-                self.activation,
+                *(self.width, self.heads, self.ffn_width, self.activation),
                 self.layer_norm_epsilon,
                 first_only=self.pooling == "first" and number == self.layers - 1,
                 dtype=self.dtype,
@@ -184,9 +175,4 @@ class BertEncoder(nn.Module):
         shape = (self.max_length_tokens, self.width)
         positions = self.param("position_embedding", init, shape)
         states = (jnp.take(table, tokens, axis=0) + positions[:length]).astype(self.dtype)
-        return nn.LayerNorm(
-            epsilon=self.layer_norm_epsilon,
-            dtype=self.dtype,
-            use_fast_variance=False,
-            name="embedding_norm",
-        )(states)
+        return layer_norm(self.layer_norm_epsilon, self.dtype, "embedding_norm")(states)

@@ -8,25 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from xling_jax.registry import check_choice
+
 Initializer = Callable[..., jax.Array]
 
 DROPOUT_GENERATORS = ("threefry", "hash")
-POOLINGS = ("first", "mean", "max", "self_attention")
+POOLINGS = ("first", "mean", "max")
 
 
 def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Cheap pseudo-random bits: a Murmur3 finaliser over the element's index and the key.
+    """Cheap pseudo-random bits: a Murmur3 finalizer over the element's index and the key.
 
-    Fuses into the multiplication that applies the mask, so it costs almost nothing where random
-    numbers are a quarter of a training step (CPU). It is no vetted generator.
+    Fuses into the multiplication that applies the mask, so it is almost free on a CPU, where random
+    numbers otherwise take a quarter of a training step. Not a vetted generator.
 
     Args:
-        key: a PRNG key out of `fold_in` or `split`, whose words are random already: drawing
-            seeds with it would only add to what is compiled, twenty times in a small model.
-        shape: of the result; fewer than 2**32 elements.
-
-    Returns:
-        [*shape] uint32.
+        key: a PRNG key from `fold_in` or `split`, whose words are already random.
+        shape: of the uint32 result; fewer than 2**32 elements.
     """
     seeds = jax.random.key_data(key)
     index = jnp.zeros(shape, jnp.uint32)
@@ -41,25 +39,17 @@ def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 class Dropout(nn.Module):
-    """Inverted dropout.
-
-    Attributes:
-        rate: probability of a zero.
-        generator: `threefry` (JAX's own) or `hash` (see `hash_bits`).
-    """
+    """Inverted dropout, with random bits by `threefry` (JAX's own) or `hash` (see `hash_bits`)."""
 
     rate: float
     generator: str = "threefry"
 
     @nn.compact
     def __call__(self, inputs: jax.Array, deterministic: bool) -> jax.Array:
-        """Drops elements of `inputs`, any shape; the identity if `deterministic` or rate 0."""
+        """Drops elements of `inputs`, any shape; the identity if `deterministic` or rate is 0."""
         if deterministic or self.rate == 0.0:
             return inputs
-        if self.generator not in DROPOUT_GENERATORS:
-            raise ValueError(
-                f"dropout_generator={self.generator!r} must be one of {DROPOUT_GENERATORS}"
-            )
+        check_choice("dropout_generator", self.generator, DROPOUT_GENERATORS)
         key = self.make_rng("dropout")
         draw = hash_bits if self.generator == "hash" else jax.random.bits
         keep = draw(key, inputs.shape) >= np.uint32(self.rate * 2**32)
@@ -67,12 +57,12 @@ class Dropout(nn.Module):
 
 
 def padded_vocab_size(vocab_size: int, multiple: int) -> int:
-    """Rows of an embedding table: the vocabulary rounded up to a multiple for the hardware."""
+    """Rows of an embedding table: the vocabulary size rounded up to a multiple."""
     return -(-vocab_size // multiple) * multiple
 
 
 def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
-    """`init` of a table, with a zero row at `pad_id`."""
+    """Initializes a table by `init`, with a zero row at `pad_id`."""
 
     def table(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
         return init(key, shape, dtype).at[pad_id].set(0)
@@ -82,18 +72,15 @@ def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
 
 @jax.custom_vjp
 def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Weighted sums of table rows: Σ_l weights[b, l] · table[tokens[b, l]].
+    """Weighted sums of table rows [batch, width]: Σ_l weights[b, l] · table[tokens[b, l]].
 
-    Position by position, so that the [batch, length, width] rows are not in memory together; to
-    write and read them is most of what the plain form does on a CPU (`benchmarks/static.py`).
+    Works position by position and so never holds [batch, length, width]: writing and reading that
+    array takes most of the time of the plain form on a CPU (`benchmarks/static.py`).
 
     Args:
         table: [rows, width].
         weights: [batch, length], 0 at padding.
         tokens: [batch, length] int.
-
-    Returns:
-        [batch, width].
     """
     return _bag_forward(table, weights, tokens)[0]
 
@@ -119,8 +106,7 @@ def _bag_backward(
         return of_weights.at[:, place].set((gradient * rows).sum(1))
 
     of_weights = jax.lax.fori_loop(0, tokens.shape[1], fill, jnp.zeros_like(weights))
-    # At once: in a loop, devices that hold parts of the batch would add up whole tables for every
-    # position.
+    # Not in the loop: devices that share the batch would sum whole tables at every position.
     of_table = jnp.zeros_like(table).at[tokens].add(weights[..., None] * gradient[:, None])
     return of_table, of_weights, None
 
@@ -129,17 +115,14 @@ weighted_bag.defvjp(_bag_forward, _bag_backward)
 
 
 def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
-    """Fixed position vectors as fairseq lays them out: all sines, then all cosines.
+    """Sinusoidal position vectors [length, width] in fairseq's layout: all sines, then all cosines.
 
-    Entry t is position p = first + t; ω_i = 10000^(−i / (width / 2 − 1)).
+    Row t is position p = first + t; ω_i = 10000^(−i / (width / 2 − 1)).
 
     Args:
         length: number of positions.
         width: of a vector, even.
-        first: number of the first position; fairseq counts from pad_id + 1.
-
-    Returns:
-        [length, width] float32.
+        first: index of the first position; pad_id + 1 in fairseq.
     """
     half = width // 2
     frequencies = np.exp(np.arange(half) * -(np.log(10000.0) / (half - 1)))
@@ -148,39 +131,32 @@ def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
 
 
 def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
-    """Reduces token states to one vector a sentence; rows without a real token give zeros.
+    """Pools token states into vectors [batch, width]; rows without real tokens give zeros.
 
     Args:
         states: [batch, length, width] float.
         mask: [batch, length] bool, True at real tokens.
         pooling: `first` (position 0), `mean` over real tokens, or `max` over real tokens.
-
-    Returns:
-        [batch, width].
-
-    Raises:
-        ValueError: for an unknown pooling.
     """
+    check_choice("pooling", pooling, POOLINGS)
     if pooling == "first":
         pooled = states[:, 0]
     elif pooling == "mean":
         counts = jnp.maximum(mask.sum(1, keepdims=True), 1).astype(states.dtype)
         pooled = jnp.where(mask[..., None], states, 0).sum(1) / counts
-    elif pooling == "max":
-        pooled = jnp.where(mask[..., None], states, -jnp.inf).max(1)
     else:
-        raise ValueError(f"pooling={pooling!r} must be one of {', '.join(POOLINGS)}")
+        pooled = jnp.where(mask[..., None], states, -jnp.inf).max(1)
     return jnp.where(mask.any(1)[:, None], pooled, 0)
 
 
 class SentencePooling(nn.Module):
-    """Token states to a sentence vector.
+    """Pools token states into a sentence vector.
 
     `self_attention` is the structured self-attention of Lin et al. (2017),
-    A = softmax(W2 tanh(W1 Hᵀ)) over real tokens, M = A H, its rows side by side.
+    A = softmax(W2 tanh(W1 Hᵀ)) over real tokens, M = A H, with the rows of M concatenated.
 
     Attributes:
-        pooling: one of `POOLINGS`; all but `self_attention` are `pool`.
+        pooling: `self_attention`, or one that `pool` takes.
         hops: rows of A.
         attention_width: rows of W1.
         kernel_init: of W1 and W2.
@@ -195,7 +171,8 @@ class SentencePooling(nn.Module):
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """[batch, length, width], [batch, length] -> [batch, width], or hops · width of them."""
+        """[batch, length, width], [batch, length] -> [batch, width] or [batch, hops · width]."""
+        check_choice("pooling", self.pooling, (*POOLINGS, "self_attention"))
         if self.pooling != "self_attention":
             return pool(states, mask, self.pooling)
         dense = lambda width, name: nn.Dense(
@@ -218,7 +195,7 @@ class Attention(nn.Module):
         generator: of dropout.
         kernel_init: of the projections; biases start at 0.
         dtype: of the computation; the softmax is float32.
-        output_init: of the last projection, where it is not `kernel_init`.
+        output_init: of the output projection; None for `kernel_init`.
     """
 
     width: int
@@ -233,17 +210,14 @@ class Attention(nn.Module):
     def __call__(
         self, queries: jax.Array, keys: jax.Array, mask: jax.Array, deterministic: bool
     ) -> jax.Array:
-        """Attends from `queries` to `keys`.
+        """Attends from `queries` to `keys`; returns [batch, queries, width].
 
         Args:
             queries: [batch, queries, width].
             keys: [batch, keys, width], also the values.
             mask: bool, broadcastable to [batch, queries, keys]; False is not attended to. A row
                 without any True attends uniformly (never NaN).
-            deterministic: no dropout.
-
-        Returns:
-            [batch, queries, width].
+            deterministic: disables dropout.
         """
         if self.width % self.heads:
             raise ValueError(f"heads={self.heads} must divide width={self.width}")
@@ -264,9 +238,8 @@ class Attention(nn.Module):
         attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
         attended = attended.reshape(*queries.shape[:-1], self.width)
         output_init = self.output_init or self.kernel_init
-        return nn.Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")(
-            attended
-        )
+        output = nn.Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")
+        return output(attended)
 
 
 class FeedForward(nn.Module):
@@ -274,32 +247,227 @@ class FeedForward(nn.Module):
 
     Attributes:
         width: of input and output.
-        hidden: of the inner layer.
-        dropout: behind the activation.
-        generator: of dropout.
-        kernel_init: of both matrices; biases start at 0.
-        dtype: of the computation.
+        hidden: width of the inner layer.
+        dropout: after the activation.
         activation: f, `relu` or `swish`.
-        output_init: of W2, where it is not `kernel_init`.
+        generator, kernel_init, dtype, output_init: as in `Attention`; output_init is that of W2.
     """
 
     width: int
     hidden: int
     dropout: float = 0.0
+    activation: str = "relu"
     generator: str = "threefry"
     kernel_init: Initializer = nn.initializers.normal(0.02)
     dtype: DTypeLike = jnp.float32
-    activation: str = "relu"
     output_init: Initializer | None = None
 
     @nn.compact
     def __call__(self, inputs: jax.Array, deterministic: bool) -> jax.Array:
         """Maps [..., width] to [..., width]."""
-        hidden = nn.Dense(
-            self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, name="inner"
-        )(inputs)
-        hidden = Dropout(self.dropout, self.generator)(
-            getattr(nn, self.activation)(hidden), deterministic
+        dense = lambda width, init, name: nn.Dense(
+            width, kernel_init=init, dtype=self.dtype, name=name
         )
-        output_init = self.output_init or self.kernel_init
-        return nn.Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="outer")(hidden)
+        hidden = getattr(nn, self.activation)(dense(self.hidden, self.kernel_init, "inner")(inputs))
+        hidden = Dropout(self.dropout, self.generator)(hidden, deterministic)
+        return dense(self.width, self.output_init or self.kernel_init, "outer")(hidden)
+
+
+def layer_norm(epsilon: float, dtype: DTypeLike, name: str | None = None) -> nn.LayerNorm:
+    """A layer norm with the variance computed in two passes, as PyTorch does."""
+    return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention, then a feed-forward block, each with dropout, residual and layer norm.
+
+        norm="pre":   x ← x + Drop(Block(LN(x)))
+        norm="post":  x ← LN(x + Drop(Block(x)))
+
+    A decoder (pre-norm) adds W_O(W_V m + b_V) + b_O between the two, at every position: attention
+    over a memory m of a single slot has weight 1 whatever the query. Its query and key projections
+    and the layer norm before them never get a gradient; `published_parameters` creates them all the
+    same, for counting and for loading published checkpoints.
+
+    Attributes:
+        width, heads, ffn_width: sizes.
+        dropout, attention_dropout, activation_dropout: on the output of each block, the attention
+            probabilities, and the inner layer of the feed-forward block.
+        activation: see `FeedForward`.
+        norm: `pre` or `post`.
+        epsilon: of the layer norms.
+        first_only: compute position 0 only (keys and values still come from all positions). Exact,
+            and all that the last layer of a first-token encoder needs.
+        generator, kernel_init, dtype, output_init: as in `Attention`, for both blocks.
+        published_parameters: of the memory, see above.
+    """
+
+    width: int
+    heads: int
+    ffn_width: int
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    activation: str = "relu"
+    norm: str = "pre"
+    epsilon: float = 1e-5
+    first_only: bool = False
+    generator: str = "threefry"
+    kernel_init: Initializer = nn.initializers.normal(0.02)
+    dtype: DTypeLike = jnp.float32
+    output_init: Initializer | None = None
+    published_parameters: bool = False
+
+    @nn.compact
+    def __call__(
+        self,
+        states: jax.Array,
+        mask: jax.Array,
+        deterministic: bool,
+        memory: jax.Array | None = None,
+    ) -> jax.Array:
+        """Applies the layer.
+
+        Args:
+            states: [batch, length, width].
+            mask: bool, broadcastable to [batch, length, length], as for `Attention`.
+            deterministic: disables dropout.
+            memory: [batch, memory_width] of a decoder.
+
+        Returns:
+            [batch, length, width], or [batch, 1, width] if `first_only`.
+        """
+        drop = Dropout(self.dropout, self.generator)
+        norm = lambda block: layer_norm(self.epsilon, self.dtype, f"{block}_norm")
+        shared = {name: getattr(self, name) for name in ("generator", "kernel_init", "dtype")}
+        shared["output_init"] = self.output_init
+        attention = Attention(
+            self.width, self.heads, self.attention_dropout, name="attention", **shared
+        )
+        ffn = FeedForward(
+            *(self.width, self.ffn_width, self.activation_dropout, self.activation),
+            name="ffn",
+            **shared,
+        )
+        pre, attention_norm, ffn_norm = self.norm == "pre", norm("attention"), norm("ffn")
+
+        keys = attention_norm(states) if pre else states
+        queries = keys
+        if self.first_only:
+            states, queries = states[:, :1], keys[:, :1]
+        states = states + drop(attention(queries, keys, mask, deterministic), deterministic)
+        states = states if pre else attention_norm(states)
+        if memory is not None:
+            dense = lambda name: nn.Dense(
+                self.width, kernel_init=self.kernel_init, dtype=self.dtype, name=f"memory_{name}"
+            )
+            read = dense("output")(dense("value")(memory))
+            if self.published_parameters:
+                norm("memory")(states)
+                dense("query")(states)
+                dense("key")(memory)
+            states = states + drop(jnp.broadcast_to(read[:, None], states.shape), deterministic)
+        transformed = drop(ffn(ffn_norm(states) if pre else states, deterministic), deterministic)
+        return states + transformed if pre else ffn_norm(states + transformed)
+
+
+class TokenEncoder(nn.Module):
+    """What the encoders with a token table share; a family sets its own defaults and adds options.
+
+    Called with tokens [batch, length] int32, padded on the right, it returns sentence vectors
+    [batch, dim] float32, zeros for a row of padding only. `deterministic=False` enables dropout,
+    which needs a `dropout` PRNG.
+
+    Attributes:
+        vocab_size: token ids are below it; the table is padded to a multiple of `vocab_multiple`.
+        width: of a layer's output.
+        layers: depth.
+        dropout: on token vectors and on the outputs of layers or their blocks.
+        pooling: see `SentencePooling`, with `attention_hops` and `attention_width` for
+            `self_attention`.
+        pad_id: id of padding.
+        remat: recompute layers in the backward pass to save memory.
+        dropout_generator: see `Dropout`.
+        dtype: of the computation; parameters and embeddings are float32.
+    """
+
+    vocab_size: int
+    width: int = 512
+    layers: int = 1
+    dropout: float = 0.1
+    pooling: str = "mean"
+    attention_hops: int = 1
+    attention_width: int = 128
+    pad_id: int = 1
+    vocab_multiple: int = 128
+    remat: bool = False
+    dropout_generator: str = "threefry"
+    dtype: DTypeLike = jnp.float32
+
+    @property
+    def dim(self) -> int:
+        """Embedding size."""
+        return self.width * (self.attention_hops if self.pooling == "self_attention" else 1)
+
+    def make_table(self, init: Initializer, width: int) -> jax.Array:
+        """Creates the token table, [rows, width]; `table` returns it."""
+        rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
+        return self.param("embedding", pad_row_zero(init, self.pad_id), (rows, width))
+
+    def make_pooling(self, init: Initializer) -> SentencePooling:
+        """Creates the pooling of the options."""
+        return SentencePooling(
+            self.pooling, self.attention_hops, self.attention_width, init, self.dtype
+        )
+
+    def table(self) -> jax.Array:
+        """The token table, for a decoder or head that shares it."""
+        return self.embedding
+
+
+class SentenceDecoder(nn.Module):
+    """What the decoders share: from a sentence vector and a language to a translation.
+
+    Called with
+
+        sentence: [batch, sentence_width] float32
+        language: [batch] int32, target language
+        previous: [batch, length] int32, the targets shifted by one
+        table: [rows, width of a token vector], of the encoder if embeddings are shared
+        deterministic: False enables dropout
+
+    it returns `hidden` [batch, length, output width] in dtype, `output_table` [rows, output width]
+    and `output_bias` [rows] float32, or None: logits are hidden · output_tableᵀ + output_bias.
+
+    Attributes:
+        vocab_size, vocab_multiple, pad_id, dropout_generator, dtype: as in `TokenEncoder`.
+        num_languages: rows of the language table.
+        sentence_width: of the sentence vector.
+        width: of the hidden state.
+        dropout: dropout rate.
+        language_width: of a language vector.
+        share_embeddings: use the encoder's token table.
+        published_parameters: create redundant parameters of the published models, too.
+    """
+
+    vocab_size: int
+    num_languages: int
+    sentence_width: int = 1024
+    width: int = 1024
+    dropout: float = 0.1
+    language_width: int = 32
+    share_embeddings: bool = False
+    published_parameters: bool = False
+    pad_id: int = 1
+    vocab_multiple: int = 128
+    dropout_generator: str = "threefry"
+    dtype: DTypeLike = jnp.float32
+
+    def check_shared(self, table: jax.Array | None, width: int) -> None:
+        """Raises ValueError if the table to share is missing or not `width` wide."""
+        if self.share_embeddings and (table is None or table.shape[1] != width):
+            found = "none" if table is None else f"one of width {table.shape[1]}"
+            raise ValueError(
+                f"share_embeddings=True needs an encoder with a token table of width {width}; "
+                f"found {found}"
+            )

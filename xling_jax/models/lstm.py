@@ -1,10 +1,10 @@
-"""LSTM layers: one large matmul for a layer's inputs, a scan for what feeds back.
+"""LSTM layers: one large matmul for a layer's inputs, a scan for the recurrence.
 
 The recurrence has its own backward pass: a scan for the gradient of the gates, then the gradients
-of the weights as one large matmul over all steps. Differentiating the scan would add an outer
-product to a weight-sized accumulator at every step.
+of the weights as one large matmul over all steps. Differentiating the scan would instead add an
+outer product to a weight-sized accumulator at every step.
 
-Sequences are time-major here, [length, batch, width]: a scan walks over the first axis.
+Sequences are time-major, [length, batch, width]: a scan runs over the first axis.
 """
 
 import flax.linen as nn
@@ -15,16 +15,11 @@ from jax.experimental import rnn as cudnn
 from jax.typing import DTypeLike
 
 from xling_jax.models.layers import Initializer
-
-IMPLEMENTATIONS = ("auto", "scan", "cudnn")
-
-# Steps of the recurrence in one iteration of the loop. On CPU 2 and 4 encoded no faster than 1, and
-# trained slower, by 8 and 17 % (docs/performance.md, with what else was tried).
-_UNROLL = 1
+from xling_jax.registry import check_choice
 
 
 def uniform_init(scale: float) -> Initializer:
-    """U(−scale, scale), fairseq's start of everything in an LSTM model (0.1)."""
+    """U(−scale, scale), fairseq's initialization of LSTM models (with 0.1)."""
 
     def init(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
         return jax.random.uniform(key, shape, dtype, -scale, scale)
@@ -33,18 +28,15 @@ def uniform_init(scale: float) -> Initializer:
 
 
 def halve_sigmoid_gates(array: jax.Array) -> jax.Array:
-    """Halves what feeds the gates i, f and o in [..., 4 · width]; see `recurrence`.
-
-    Applied to weights, before the matmuls, where it costs nothing.
-    """
+    """Halves the parts of the gates i, f and o in weights [..., 4 · width]; see `recurrence`."""
     factors = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], np.float32), array.shape[-1] // 4)
     return array * factors
 
 
 def _cell(preactivations: jax.Array, cell: jax.Array) -> tuple[jax.Array, ...]:
-    """New h and c, and the gates, [batch, 4 · width] and [batch, width], in float32.
+    """New h, c and gates from [batch, 4 · width] and [batch, width], all float32.
 
-    Tanh of everything at once, then σ(z) = (1 + tanh(z / 2)) / 2 for i, f and o.
+    One tanh of everything, then σ(z) = (1 + tanh(z / 2)) / 2 for i, f and o.
     """
     input_gate, forget_gate, candidate, output_gate = jnp.split(jnp.tanh(preactivations), 4, -1)
     input_gate, forget_gate, output_gate = (
@@ -56,7 +48,7 @@ def _cell(preactivations: jax.Array, cell: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def _cell_backward(hidden_gradient, cell_gradient, gates, cell, cell_before):
-    """Gradients of the preactivations and of the cell before, of one direction."""
+    """Gradients of the preactivations and of the previous cell, for one direction."""
     input_gate, forget_gate, candidate, output_gate = jnp.split(gates.astype(jnp.float32), 4, -1)
     squashed = jnp.tanh(cell)
     cell_gradient += hidden_gradient * output_gate * (1 - squashed**2)
@@ -80,11 +72,11 @@ def _dot(states: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _of_kernel(inputs: jax.Array, gradient: jax.Array) -> jax.Array:
-    """Gradient [in, out] of a kernel, float32, from [..., in] and that of the output, [..., out].
+    """Gradient [in, out] of a kernel, float32, from [..., in] and the output's gradient [..., out].
 
-    As two matrices: a product that sums over two axes, as differentiation forms it, first turns
-    the larger operand on a CPU. But over several devices [length, batch] stays two axes: made one,
-    it no longer tells which device has which rows, and each would fetch all of them.
+    A product of two matrices: summing over two axes, as autodiff does, makes a CPU transpose the
+    larger operand first. Over several devices [length, batch] must stay two axes: merged, they hide
+    which device holds which rows, and each device would fetch all of them.
     """
     if jax.device_count() > 1:
         axes = tuple(range(inputs.ndim - 1))
@@ -110,10 +102,10 @@ project.defvjp(lambda inputs, kernel: (inputs @ kernel, (inputs, kernel)), _proj
 
 
 def _forward(projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell):
-    """States of every step, and what the backward pass needs, each a tuple over directions."""
+    """States of every step, and residuals of the backward pass, each a tuple over directions."""
     dtype, directions = projected[0].dtype, range(len(projected))
-    # Closed input and forget gates: the state stays 0 until the first real token, in either
-    # direction, and no gradient passes.
+    # Closed input and forget gates keep the state at 0 until the first real token, in either
+    # direction, and pass no gradient.
     closed = np.repeat(np.array([-1e9, -1e9, 0, 0], np.float32), kernel.shape[1])
 
     def step(carry, inputs):
@@ -133,7 +125,7 @@ def _forward(projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, 
         return (jnp.stack(hidden), cells), (hidden, cells, gates)
 
     initial = (hidden.astype(dtype), tuple(cell.astype(jnp.float32)))
-    return jax.lax.scan(step, initial, (projected, mask, feed_mask), unroll=_UNROLL)[1]
+    return jax.lax.scan(step, initial, (projected, mask, feed_mask))[1]
 
 
 @jax.custom_vjp
@@ -147,28 +139,28 @@ def recurrence(
     hidden: jax.Array,
     cell: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """Runs an LSTM whose inputs have been multiplied with their weights already.
+    """Runs an LSTM whose inputs are already multiplied by their weights.
 
         z_t = x_t + k + W h_{t−1} + F (m_t ∘ h_{t−1})    gates i, f, g, o in this order
         c_t = σ(f) ∘ c_{t−1} + σ(i) ∘ tanh(g),    h_t = σ(o) ∘ tanh(c_t)
 
-    What feeds i, f and o comes halved (`halve_sigmoid_gates`). At padding i and f are closed, so
-    that c = h = 0 and no gradient passes, wherever it stands.
+    The inputs of i, f and o come halved (`halve_sigmoid_gates`). Wherever there is padding, i and f
+    are closed, so that c = h = 0 and no gradient passes.
 
     Args:
-        projected: [length, batch, 4 · width] of each direction, x. Separate arrays: out of one,
-            a direction would be copied before each large matrix product.
-        constant: [directions, batch or 1, 4 · width], k: biases, and what is the same at all steps.
-        mask: [length, directions, batch] bool, False at padding; None if there is none.
+        projected: [length, batch, 4 · width] for each direction, x. Separate arrays, because slices
+            of one would be copied before each large matrix product.
+        constant: [directions, batch or 1, 4 · width], k: biases and inputs common to all steps.
+        mask: [length, directions, batch] bool, False at padding; None without padding.
         kernel: [directions, width, 4 · width], W transposed.
-        feed_kernel: the same for F, the input feeding of a decoder; None without.
+        feed_kernel: likewise for F, the input feeding of a decoder; None without.
         feed_mask: [length, directions, batch, width], m, a dropout mask over the previous output;
             None without input feeding.
-        hidden: [directions, batch, width], h before the first step.
-        cell: the same for c.
+        hidden: [directions, batch, width], the initial h.
+        cell: [directions, batch, width], the initial c.
 
     Returns:
-        [length, batch, width] of each direction, h, in the dtype of `projected`; c is float32.
+        [length, batch, width] for each direction, h, in the dtype of `projected`; c is float32.
     """
     return _forward(projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell)[0]
 
@@ -216,7 +208,6 @@ def _recurrence_backward(saved, cotangents):
         (zero, tuple(zero)),
         (cotangents, gates, cells, before(cell, cells), feed_mask),
         reverse=True,
-        unroll=_UNROLL,
     )
     of_constant = jnp.stack([gradient.sum(0, dtype=jnp.float32) for gradient in gradients])
     if constant.shape[1] == 1:
@@ -251,12 +242,9 @@ def use_cudnn(implementation: str) -> bool:
             devices the scan is the default, since XLA cannot split a cuDNN call over the batch.
 
     Raises:
-        ValueError: for another word, or `cudnn` where there is no NVIDIA GPU.
+        ValueError: if it is none of these, or `cudnn` without an NVIDIA GPU.
     """
-    if implementation not in IMPLEMENTATIONS:
-        raise ValueError(
-            f"lstm_implementation={implementation!r} must be one of {', '.join(IMPLEMENTATIONS)}"
-        )
+    check_choice("lstm_implementation", implementation, ("auto", "scan", "cudnn"))
     devices = jax.devices()
     nvidia = "nvidia" in devices[0].device_kind.lower()
     if implementation == "cudnn" and not nvidia:
@@ -268,9 +256,9 @@ def use_cudnn(implementation: str) -> bool:
 
 
 def cudnn_weights(kernel: jax.Array, recurrent_kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """The flat weights cuDNN reads, of one layer; arguments as in `LstmLayer`.
+    """The weights of one layer as the flat vector of cuDNN; arguments as the params of `LstmLayer`.
 
-    Every direction's W_ih and W_hh, [4 · width, in], then every direction's two biases.
+    W_ih and W_hh [4 · width, in] of every direction, then the two biases of every direction.
     """
     turned = lambda array: jnp.swapaxes(array, -1, -2).reshape(array.shape[0], -1)
     matrices = jnp.concatenate([turned(kernel), turned(recurrent_kernel)], 1)
@@ -283,9 +271,8 @@ class LstmLayer(nn.Module):
     Attributes:
         width: of the hidden state of one direction.
         bidirectional: two directions, their outputs concatenated.
-        init_scale: everything starts as U(−init_scale, init_scale), biases included.
-        published_parameters: two bias vectors, as PyTorch and cuDNN have them; they only ever
-            appear as their sum.
+        init_scale: all parameters start as U(−init_scale, init_scale), biases included.
+        published_parameters: two bias vectors, as in PyTorch and cuDNN; only their sum matters.
         implementation: see `use_cudnn`. The parameters are the same.
         dtype: of the computation; cell states are float32. cuDNN computes in float32.
     """
@@ -299,7 +286,7 @@ class LstmLayer(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
-        """Runs over sentences; the backward direction starts at the last real token.
+        """Reads sentences; the backward direction starts at the last real token.
 
         Args:
             inputs: [length, batch, in].
@@ -322,7 +309,7 @@ class LstmLayer(nn.Module):
 def _run_scan(inputs, mask, kernel, recurrent, bias):
     dtype, (directions, width) = inputs.dtype, recurrent.shape[:2]
     kernel, recurrent, bias = map(halve_sigmoid_gates, (kernel, recurrent, bias))
-    # The second direction reads everything from the end, padding first.
+    # The second direction reads from the end, padding first.
     orders = (slice(None), slice(None, None, -1))[:directions]
     zero = jnp.zeros((directions, inputs.shape[1], width), dtype)
     states = recurrence(
@@ -330,10 +317,8 @@ def _run_scan(inputs, mask, kernel, recurrent, bias):
         bias[:, None],
         jnp.stack([mask[order] for order in orders], 1),
         recurrent.astype(dtype),
-        None,
-        None,
-        zero,
-        zero,
+        *(None, None),
+        *(zero, zero),
     )
     return jnp.concatenate([states[d][order] for d, order in enumerate(orders)], -1)
 
@@ -343,8 +328,7 @@ def _run_cudnn(inputs, mask, kernel, recurrent, bias):
     zero = jnp.zeros((directions, inputs.shape[1], width), jnp.float32)
     states, _, _ = cudnn.lstm(
         jnp.swapaxes(inputs, 0, 1).astype(jnp.float32),
-        zero,
-        zero,
+        *(zero, zero),
         cudnn_weights(kernel, recurrent, bias),
         jnp.maximum(mask.sum(0), 1).astype(jnp.int32),  # cuDNN takes no empty sequence
         input_size=inputs.shape[-1],

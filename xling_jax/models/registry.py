@@ -1,10 +1,10 @@
 """Encoder and decoder families by name, and the model that an objective trains.
 
-A family is a Linen module whose constructor arguments are the options of a config. An encoder says
-in class attributes what the rest of the library must know of it:
+A family is a Linen module whose constructor arguments are its options in a config. Class attributes
+of an encoder:
 
-    specials         special tokens around a sentence: names in front, names behind
-    training_only    arguments that do not determine a vector and are not exported
+    specials         names of the special tokens before and after a sentence
+    training_only    arguments that do not affect embeddings and are not exported
 """
 
 from collections.abc import Mapping
@@ -30,20 +30,20 @@ DECODERS = Registry(
     laser="xling_jax.models.laser:LaserDecoder",
 )
 
-# Arguments that come from the vocabulary, the device or another section of the config.
+# Arguments set by the vocabulary, the device or another section of the config.
 SUPPLIED = ("vocab_size", "vocab_multiple", "pad_id", "dtype", "dropout_generator")
 SUPPLIED += ("num_languages", "sentence_width")
 
 
 class CrossLingualModel(nn.Module):
-    """An encoder, and what the terms of an objective read its sentence vectors with.
+    """An encoder, with the decoder and head that the terms of an objective need.
 
     Attributes:
         encoder: tokens -> [batch, dim].
         decoder: (sentence, language, previous) -> (hidden, output_table, output_bias or None);
-            None if nothing is translated.
-        head: (sentence, table) -> (hidden, output_table, output_bias); None if no term predicts
-            a sentence's tokens.
+            None without translation.
+        head: (sentence, table) -> (hidden, output_table, output_bias); None without a term that
+            predicts the tokens of a sentence.
     """
 
     encoder: nn.Module
@@ -51,7 +51,7 @@ class CrossLingualModel(nn.Module):
     head: nn.Module | None = None
 
     def __call__(self, tokens: jax.Array, language: jax.Array, deterministic: bool = True):
-        """Encodes [batch, length] tokens and reads the vectors; creates every parameter."""
+        """Runs all parts on [batch, length] tokens, which creates all parameters."""
         sentence = self.encode(tokens, deterministic)
         if self.decoder is not None:
             self.decode(sentence, language, tokens, deterministic)
@@ -64,13 +64,9 @@ class CrossLingualModel(nn.Module):
         return self.encoder(tokens, deterministic)
 
     def decode(
-        self,
-        sentence: jax.Array,
-        language: jax.Array,
-        previous: jax.Array,
-        deterministic: bool = True,
+        self, sentence: jax.Array, language: jax.Array, previous: jax.Array, deterministic=True
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """Decoder states, output table and bias; see the decoder."""
+        """Hidden states, output table and bias of the decoder."""
         table = self.encoder.table() if self.decoder.share_embeddings else None
         return self.decoder(sentence, language, previous, table, deterministic)
 
@@ -80,12 +76,7 @@ class CrossLingualModel(nn.Module):
 
 
 def build_encoder(family: str, *, vocab_size: int, **arguments: Any) -> nn.Module:
-    """An encoder module.
-
-    Args:
-        family: a name in `ENCODERS`.
-        vocab_size: number of token ids.
-        **arguments: constructor arguments of the family's encoder.
+    """Builds an encoder of a family in `ENCODERS` with its constructor arguments.
 
     Raises:
         ValueError: for an unknown family or argument, listing the known ones.
@@ -102,7 +93,7 @@ def build_model(
     num_languages: int,
     **shared: Any,
 ) -> CrossLingualModel:
-    """A model of an encoder and, where they are given, a decoder and a head.
+    """Builds a model of an encoder and, if given, a decoder and a head.
 
     Args:
         encoder: `family` and constructor arguments.
@@ -110,7 +101,7 @@ def build_model(
         head: constructor arguments of `dual.TokenDistributionHead`.
         vocab_size: number of token ids.
         num_languages: rows of the decoder's language table.
-        **shared: arguments given to every part that takes them (dtype, pad_id, …).
+        **shared: arguments for every part that takes them (dtype, pad_id, …).
 
     Raises:
         ValueError: for an unknown family or argument.
@@ -132,19 +123,14 @@ def build_model(
     return CrossLingualModel(**parts)
 
 
-def encoder_specials(family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the special tokens around a sentence: in front and behind, (("bos",), ("eos",))."""
-    return ENCODERS[family].specials
-
-
 def vocab_layout(family: str, *, translates: bool, masks: bool) -> str:
-    """Where the vocabulary has its special tokens, a key of `text.vocab.SPECIALS`.
+    """The layout of special tokens in the vocabulary, a key of `text.vocab.SPECIALS`.
 
     Args:
         family: of the encoder.
         translates: whether the objective has a decoder, which needs </s>.
-        masks: whether it hides tokens, which needs <MASK>.
+        masks: whether it masks tokens, which needs <MASK>.
     """
-    if not (translates or any(encoder_specials(family))):
+    if not (translates or any(ENCODERS[family].specials)):
         return "dual"
     return "masked" if masks else "laser"

@@ -1,6 +1,6 @@
 """From the batch plan and token shards to padded arrays, with or without TensorFlow.
 
-Both readers give the same batches byte for byte; each process gets its rows of the global batch.
+Both readers give identical batches; each process gets its rows of the global batch.
 """
 
 import collections
@@ -24,7 +24,7 @@ READERS = ("auto", "tf.data", "numpy")
 
 @dataclasses.dataclass(frozen=True)
 class Direction:
-    """One entry of the plan: translate `source` to `target`, and back if `both`."""
+    """A pair as the plan draws it: `source` to `target`, and back if `both`."""
 
     source: str
     target: str
@@ -35,51 +35,48 @@ class Direction:
 
 
 def training_directions(pairs: Sequence[str], both_directions: bool) -> tuple[Direction, ...]:
-    """Directed pairs as the plan draws them.
+    """Pairs as the plan draws them.
 
     Args:
         pairs: `source-target` codes, e.g. `("de-en", "en-es", "es-en")`.
         both_directions: merge `en-es` and `es-en` into one entry whose batches train both; a pair
-            listed in one direction only stays as it is.
+            listed in one direction stays as it is.
 
     Raises:
         ValueError: for a malformed or repeated pair.
     """
     parsed = [parse_pair(pair) for pair in pairs]
-    repeated = [pair for pair, count in collections.Counter(parsed).items() if count > 1]
-    if repeated:
-        raise ValueError(f"data.pairs names {'-'.join(repeated[0])} twice; name each pair once")
-    directions = []
+    directions: list[Direction] = []
     for source, target in parsed:
-        if both_directions and (target, source) in parsed:
-            if Direction(target, source, both=True) not in directions:
-                directions.append(Direction(source, target, both=True))
-        else:
-            directions.append(Direction(source, target))
+        if parsed.count((source, target)) > 1:
+            raise ValueError(f"data.pairs names {source}-{target} twice; name each pair once")
+        both = both_directions and (target, source) in parsed
+        if not both or Direction(target, source, both=True) not in directions:
+            directions.append(Direction(source, target, both))
     return tuple(directions)
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
-    """The `data` section of a config: which text, and how it becomes batches.
+    """The `data` section of a config: the text, and how it becomes batches.
 
     Attributes:
-        pairs: `source-target` codes, the directions that are trained.
+        pairs: `source-target` codes, the directions to train.
         corpora: `KIND:WHERE` each, see `corpora.readers`.
-        exclude: evaluation files whose texts are not trained on.
-        sampling_exponent: pairs are drawn by their number of rows to this power; 0 uniformly as in
-            LASER and T-LASER, 1 proportionally.
-        both_directions: a-b and b-a are trained in the same batch where both are listed.
+        exclude: evaluation files whose texts are left out of training.
+        sampling_exponent: pairs are drawn with probability proportional to rows ** exponent: 0 is
+            uniform, as in LASER and T-LASER, 1 proportional, 1 / T a temperature T.
+        both_directions: train a-b and b-a in the same batch if both are listed.
         bucket_lengths: padded lengths, in tokens.
         max_tokens: of a micro-batch: longer side times rows, padding included; or
-        batch_size: rows of a micro-batch at every length, as contrastive objectives want them.
+        batch_size: rows of a micro-batch at every length, for contrastive objectives.
         accumulation_steps: micro-batches, each of one pair, per update.
-        batch_multiple: rows are a multiple of it; the devices must divide it.
-        truncate: longer sentences are cut to the longest bucket; otherwise they are left out.
-        reader: `tf.data`, `numpy`, or `auto` for the first that is installed.
+        batch_multiple: divides the number of rows; the number of devices must divide it.
+        truncate: cut longer sentences to the longest bucket instead of dropping them.
+        reader: `tf.data`, `numpy`, or `auto` for the first one installed.
 
     Raises:
-        ValueError: for a size that makes no batches.
+        ValueError: for sizes that allow no batches.
     """
 
     pairs: tuple[str, ...]
@@ -100,14 +97,13 @@ class DataSettings:
         for name in ("accumulation_steps", "batch_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name}={getattr(self, name)} must be at least 1")
-        training_directions(self.pairs, self.both_directions)
+        self.directions()
         self.buckets()
 
     def buckets(self) -> tuple[Bucket, ...]:
         """The shapes of micro-batches."""
-        return make_buckets(
-            self.bucket_lengths, self.max_tokens, self.batch_multiple, self.batch_size
-        )
+        sizes = (self.max_tokens, self.batch_multiple, self.batch_size)
+        return make_buckets(self.bucket_lengths, *sizes)
 
     def directions(self) -> tuple[Direction, ...]:
         """The entries of the batch plan."""
@@ -120,14 +116,14 @@ class TranslationBatches:
     Args:
         directory: the prepared corpus' token shards, `W/data`.
         directions: from `training_directions`.
-        languages: the config's languages; a language's id is its position.
+        languages: of the config; a language's id is its position.
         buckets: from `batching.make_buckets`.
-        prefix: ids written before every sentence (`<s>` for T-LASER).
-        suffix: ids written behind it (`</s>`).
-        pad_id: fills the rest.
+        prefix: ids before every sentence (`<s>` for T-LASER).
+        suffix: ids after it (`</s>`).
+        pad_id: id of padding.
         seed: of the plan.
-        sampling_exponent: see `BatchPlan`.
-        process_index: which slice of each batch's rows this process reads.
+        sampling_exponent, truncate: see `DataSettings`.
+        process_index: which slice of each batch's rows to read.
         process_count: number of slices.
 
     Raises:
@@ -159,23 +155,19 @@ class TranslationBatches:
                 f"process_count={process_count} must divide every batch size; found {odd[0]}; "
                 "make data.batch_multiple a multiple of it"
             )
-        names = {pair_name(d.source, d.target) for d in self.directions}
-        self._corpora = {name: PairTokens(Path(directory) / name) for name in names}
-        specials = len(self._prefix) + len(self._suffix)
+        names = [pair_name(d.source, d.target) for d in self.directions]
+        corpora = {name: PairTokens(Path(directory) / name) for name in set(names)}
+        self._corpora = [corpora[name] for name in names]
+        self._specials = len(self._prefix) + len(self._suffix)
         lengths = {}
-        for direction in self.directions:
-            corpus = self._corpus(direction)
-            longer = np.maximum(corpus.lengths[direction.source], corpus.lengths[direction.target])
-            lengths[str(direction)] = longer + specials
-            if truncate:
-                np.minimum(longer + specials, buckets[-1].length, out=lengths[str(direction)])
+        for d, corpus in zip(self.directions, self._corpora):
+            longer = np.maximum(corpus.lengths[d.source], corpus.lengths[d.target])
+            longer = longer + self._specials
+            lengths[str(d)] = np.minimum(longer, buckets[-1].length) if truncate else longer
         self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=sampling_exponent)
 
-    def _corpus(self, direction: Direction) -> PairTokens:
-        return self._corpora[pair_name(direction.source, direction.target)]
-
     def _tokens(self, corpus: PairTokens, language: str, rows: np.ndarray, width: int):
-        """[rows, width] int32: prefix, tokens, suffix, padding; all padding where row is -1."""
+        """[rows, width] int32: prefix, tokens, suffix, padding; only padding for row -1."""
         start, end = len(self._prefix), width - len(self._suffix)
         out = np.full((len(rows), width), self._pad_id, np.int32)
         out[:, start:end] = corpus.gather(language, rows, end - start, self._pad_id)
@@ -187,49 +179,45 @@ class TranslationBatches:
         return out
 
     def __getitem__(self, index: int) -> Batch:
-        """This process' rows of micro-batch `index`.
+        """This process's rows of micro-batch `index`.
 
         Returns:
-            source_tokens, target_tokens: [rows, length] int32, specials included.
-            target_language: [rows] int32; source_language too where both directions are trained.
+            source_tokens, target_tokens: [rows, length] int32, special tokens included.
+            target_language: [rows] int32; also source_language if both directions are trained.
         """
         entry = self.plan[index]
         process, count = self._process
         share = entry.bucket.batch_size // count
         rows = entry.rows[process * share : (process + 1) * share]
         direction = self.directions[entry.pair]
-        corpus, width = self._corpus(direction), entry.bucket.length
-        target_language = self._language_id[direction.target]
+        corpus, width = self._corpora[entry.pair], entry.bucket.length
+        ids = lambda language: np.full(len(rows), self._language_id[language], np.int32)
         batch = {
             "source_tokens": self._tokens(corpus, direction.source, rows, width),
             "target_tokens": self._tokens(corpus, direction.target, rows, width),
-            "target_language": np.full(len(rows), target_language, np.int32),
+            "target_language": ids(direction.target),
         }
-        if direction.both:
-            source_language = self._language_id[direction.source]
-            batch["source_language"] = np.full(len(rows), source_language, np.int32)
-        return batch
+        return batch | ({"source_language": ids(direction.source)} if direction.both else {})
 
     def epoch(self, accumulation_steps: int) -> Epoch:
-        """Length of a pass over all pairs, with so many micro-batches an update."""
+        """Length of a pass over all pairs, given the number of micro-batches per update."""
         micro_batches = sum(self.plan.batches_per_epoch.values())
         return Epoch(micro_batches / accumulation_steps, sum(self.plan.num_rows.values()))
 
     def describe(self, start: int, stop: int) -> str:
-        """The language pairs of micro-batches [start, stop)."""
+        """Names the language pairs of micro-batches [start, stop)."""
         directions = {str(self.directions[self.plan[i].pair]) for i in range(start, stop)}
         return ", ".join(sorted(directions))
 
     def padding_efficiency(self, start: int, stop: int) -> float:
-        """Real tokens (specials too) over padded ones, both sides, micro-batches [start, stop)."""
+        """Share of real tokens, special ones included, on both sides of batches [start, stop)."""
         real = padded = 0
-        specials = len(self._prefix) + len(self._suffix)
         for index in range(start, stop):
             entry = self.plan[index]
             direction = self.directions[entry.pair]
             rows = entry.rows[entry.rows >= 0]
             for language in (direction.source, direction.target):
-                lengths = self._corpus(direction).lengths[language][rows] + specials
+                lengths = self._corpora[entry.pair].lengths[language][rows] + self._specials
                 real += int(np.minimum(lengths, entry.bucket.length).sum())
             padded += 2 * entry.bucket.length * entry.bucket.batch_size
         return real / padded
@@ -244,15 +232,15 @@ def read_batches(
     num_parallel: int = 2,
     prefetch: int = 8,
 ) -> Iterator[Batch]:
-    """Micro-batches [start, stop) in order, read ahead in the background.
+    """Yields micro-batches [start, stop) in order, read ahead in the background.
 
     Args:
         batches: what to read.
         start: first micro-batch.
-        stop: end, not included.
-        reader: `tf.data` (needs TensorFlow), `numpy` (threads), or `auto`: the first if installed.
+        stop: end, exclusive.
+        reader: see `DataSettings`; `numpy` uses threads.
         num_parallel: batches assembled at the same time.
-        prefetch: finished batches kept ready.
+        prefetch: finished batches in reserve.
 
     Raises:
         ValueError: for an unknown reader.
@@ -284,7 +272,7 @@ def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
             "data.reader='tf.data' needs TensorFlow: pip install 'xling_jax[train]', "
             "or set data.reader='numpy'"
         ) from error
-    tf.config.set_visible_devices([], "GPU")  # the accelerator is JAX's
+    tf.config.set_visible_devices([], "GPU")  # the GPU belongs to JAX
 
     keys = ("source_tokens", "target_tokens", "target_language", "source_language")
 
@@ -302,7 +290,7 @@ def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
 
 
 def plan_summary(batches: TranslationBatches, sample: int = 200) -> Mapping[str, object]:
-    """What a log line says of the plan: batches per epoch, rows left out, padding efficiency."""
+    """The plan in numbers for the log: batches per epoch, dropped rows, padding efficiency."""
     plan = batches.plan
     return {
         "batches_per_epoch": plan.batches_per_epoch,

@@ -1,9 +1,9 @@
 """The global plan of batches: which rows of which pair form micro-batch n.
 
-The plan is a pure function of (seed, n), of the corpus' sentence lengths and of the batching
-settings. It knows nothing of processes or devices; a process reads its slice of each micro-batch
-(`train.batches`). One micro-batch holds one language pair and one length bucket, as in the training
-of LASER and T-LASER: the pair of every micro-batch is drawn at random, independent of corpus size.
+The plan is a pure function of (seed, n), the sentence lengths of the corpus and the batching
+settings, independent of processes and devices; a process reads its slice of each micro-batch
+(`train.batches`). One micro-batch holds one language pair and one length bucket, as in LASER and
+T-LASER; its pair is drawn at random.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_DRAW_BLOCK = 4096  # pairs drawn at once; the block number is part of the random stream's key
+_DRAW_BLOCK = 4096  # pairs drawn at once; the block number is part of the stream's key
 _PAIR_STREAM, _ROW_STREAM, _ORDER_STREAM = 0, 1, 2
 
 
@@ -32,7 +32,7 @@ class MicroBatch(NamedTuple):
         pair: index into the plan's pairs.
         bucket: the shape.
         rows: [batch_size] int64 row numbers of the pair's corpus; -1 marks a padding row.
-        epoch: how often the pair's corpus was gone through before.
+        epoch: complete passes over the pair's corpus before.
     """
 
     index: int
@@ -45,27 +45,26 @@ class MicroBatch(NamedTuple):
 def make_buckets(
     bucket_lengths: Sequence[int], max_tokens: int, batch_multiple: int, batch_size: int = 0
 ) -> tuple[Bucket, ...]:
-    """Gives every length the largest batch that stays within `max_tokens` padded tokens.
+    """Gives every length the largest batch within `max_tokens` padded tokens, or `batch_size`.
 
     Args:
-        bucket_lengths: padded lengths in tokens, specials included, ascending.
-        max_tokens: longest side times rows of one micro-batch, padding included.
-        batch_multiple: every batch size is a multiple of it; the number of devices that share a
-            batch must divide it.
-        batch_size: rows at every length, as contrastive objectives want them, in place of
-            `max_tokens`; the other of the two is 0.
+        bucket_lengths: padded lengths in tokens, special tokens included, ascending.
+        max_tokens: longer side times rows of one micro-batch, padding included; 0 with
+            `batch_size`.
+        batch_multiple: divides every batch size.
+        batch_size: rows at every length; 0 with `max_tokens`.
 
     Raises:
-        ValueError: if the lengths are not ascending or one row group does not fit.
+        ValueError: if lengths are not ascending or `batch_multiple` rows do not fit.
     """
     lengths = tuple(int(length) for length in bucket_lengths)
     if not lengths or lengths[0] < 3 or any(a >= b for a, b in zip(lengths, lengths[1:])):
         raise ValueError(
-            f"bucket_lengths={lengths} must be ascending and at least 3 tokens (two are special)"
+            f"bucket_lengths={lengths} must be ascending, from 3 tokens (two special ones)"
         )
     if bool(batch_size) == bool(max_tokens):
         raise ValueError(
-            f"give one of data.max_tokens={max_tokens} and data.batch_size={batch_size}"
+            f"set exactly one of data.max_tokens={max_tokens} and data.batch_size={batch_size}"
         )
     if batch_size:
         if batch_size < 0 or batch_size % batch_multiple:
@@ -85,7 +84,7 @@ def make_buckets(
 
 
 def _random_raw(shape: int, *key: int) -> np.ndarray:
-    """[shape] uint64 from Philox, the same on every platform and NumPy version."""
+    """[shape] uint64 from Philox, identical on every platform and NumPy version."""
     return np.random.Philox(np.random.SeedSequence(key)).random_raw(shape)
 
 
@@ -96,24 +95,23 @@ def _permutation(size: int, *key: int) -> np.ndarray:
 class BatchPlan:
     """All micro-batches of a training run, addressable by number.
 
-    Within an epoch of a pair every row that fits a bucket is used exactly once: rows are shuffled,
-    cut into full batches bucket by bucket, what does not fill a batch moves up to the next longer
-    bucket, and only the last batch has padding rows. The order of batches is shuffled too.
+    In each epoch of a pair every row that fits a bucket is used exactly once: rows are shuffled and
+    cut into full batches bucket by bucket, rows that do not fill a batch move up to the next longer
+    bucket, and only the last batch has padding rows. The order of batches is shuffled as well.
 
     Args:
-        lengths: pair name -> [rows] int, padded length each row needs (the longer side, special
-            tokens included).
+        lengths: pair name -> [rows] int, length of each row (the longer side, special tokens
+            included).
         buckets: from `make_buckets`.
         seed: of the draws and shuffles.
-        sampling_exponent: pairs are drawn with probability proportional to rows ** exponent; 0 is
-            uniform as published, 1 proportional, 1 / T a temperature T.
+        sampling_exponent: see `batches.DataSettings`.
 
     Attributes:
         num_rows: pair name -> rows that fit a bucket.
         num_skipped: pair name -> rows that do not.
 
     Raises:
-        ValueError: if a pair has no row that fits the longest bucket.
+        ValueError: if no row of a pair fits the longest bucket.
     """
 
     def __init__(
@@ -144,11 +142,11 @@ class BatchPlan:
         self._thresholds = np.cumsum(weights)[:-1] / weights.sum()
         self._tables = [self._batch_table(bucket_of) for bucket_of in self._bucket_of]
         self._counts = [np.zeros(len(self.pairs), np.int64)]
-        self._counting = threading.Lock()  # readers ask for several batches at the same time
+        self._counting = threading.Lock()  # readers assemble batches in parallel
         self._epoch_rows = functools.lru_cache(maxsize=2 * len(self.pairs))(self._shuffled_rows)
 
     def _batch_table(self, bucket_of: np.ndarray) -> np.ndarray:
-        """[batches, 3] int64: bucket, first position and end in the epoch's row order."""
+        """[batches, 3] int64: bucket, start and end in the epoch's order of rows."""
         table, start, carried = [], 0, 0
         sizes = np.bincount(bucket_of, minlength=len(self.buckets) + 1)[: len(self.buckets)]
         last = int(np.flatnonzero(sizes)[-1])
@@ -161,7 +159,7 @@ class BatchPlan:
         return np.array(table, np.int64).reshape(-1, 3)
 
     def _shuffled_rows(self, pair: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows in bucket order, shuffled within each bucket, and the order of the batches."""
+        """Rows by bucket, shuffled within each, and the order of the batches."""
         bucket_of = self._bucket_of[pair]
         shuffled = _permutation(len(bucket_of), self.seed, _ROW_STREAM, pair, epoch)
         rows = shuffled[np.argsort(bucket_of[shuffled], kind="stable")]
@@ -173,7 +171,7 @@ class BatchPlan:
         return np.searchsorted(self._thresholds, raw / 2.0**64, side="right")
 
     def _draw(self, index: int) -> tuple[int, int]:
-        """The pair of micro-batch `index`, and how often that pair was drawn before."""
+        """The pair of micro-batch `index`, and the number of its earlier draws."""
         block, position = divmod(index, _DRAW_BLOCK)
         with self._counting:
             while len(self._counts) <= block:

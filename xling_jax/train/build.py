@@ -1,4 +1,4 @@
-"""From a config to everything it describes but data and devices."""
+"""From a config to everything it describes, except data and devices."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -11,28 +11,27 @@ import optax
 from ml_collections import ConfigDict
 
 from xling_jax import options
-from xling_jax.models.registry import CrossLingualModel, build_model, encoder_specials
+from xling_jax.models.registry import ENCODERS, CrossLingualModel, build_model
 from xling_jax.registry import check_choice
 from xling_jax.train.batches import DataSettings
 from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
+from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective, parse_objective
 from xling_jax.train.optimizer import make_optimizer, make_schedule
 from xling_jax.train.settings import TrainSettings
 from xling_jax.train.state import TrainState, abstract_state
 from xling_jax.train.terms.term import Setting, all_reads
 
-COMPUTE_DTYPES = ("auto", "float32", "bfloat16")
-
 
 @dataclasses.dataclass(frozen=True)
 class VocabFacts:
-    """What training needs to know of a vocabulary.
+    """What training needs to know about a vocabulary.
 
     Attributes:
         size: V.
         fingerprint: of its content.
-        special_ids: `bos`, `eos`, `pad`, `mask` -> id, None for what it lacks.
-        never_masked: ids that masking tasks leave alone, such as punctuation.
+        special_ids: `bos`, `eos`, `pad`, `mask` -> id, None for missing ones.
+        never_masked: ids that are never masked, such as punctuation.
     """
 
     size: int
@@ -57,11 +56,11 @@ class Build:
 
     Attributes:
         data: how text becomes batches.
-        settings: how long the run is and what happens when, in steps.
-        schedule: the learning rate's arguments, durations in steps.
+        settings: length of the run and its intervals, in steps.
+        schedule: arguments of the learning-rate schedule, durations in steps.
         objective: the loss and its model.
-        optimizer: with its schedule.
-        init: makes the initial state.
+        optimizer: including the schedule.
+        init: creates the initial state.
         shapes: of that state.
     """
 
@@ -74,7 +73,7 @@ class Build:
     shapes: TrainState
 
 
-# Stands for the length of a pass over data that are not prepared yet.
+# A placeholder until the data are prepared.
 ASSUMED_EPOCH = Epoch(steps=10_000.0, examples=1_000_000)
 
 
@@ -85,16 +84,16 @@ def build(
     num_devices: int = 1,
     epoch: Epoch = ASSUMED_EPOCH,
 ) -> Build:
-    """Builds what a config describes; makes no arrays.
+    """Builds what a config describes; creates no arrays.
 
     Args:
         config: completed, see `xling_jax.config`.
-        vocab: that sentences are tokenised with; None for one of the config's size.
-        num_devices: that share a batch.
+        vocab: facts about the vocabulary; None for one of the config's size.
+        num_devices: devices that share a batch.
         epoch: length of a pass over the data.
 
     Raises:
-        ValueError: for the first thing that cannot be built.
+        ValueError: for the first setting that cannot be built.
     """
     data = options.build(DataSettings, config.data, "data")
     total = run_length(config.train, epoch)
@@ -107,33 +106,47 @@ def build(
     return Build(data, settings, schedule, objective, optimizer, init, shapes)
 
 
+def check_config(config: ConfigDict) -> None:
+    """Builds, without arrays, everything a config describes that needs no data.
+
+    Raises:
+        ValueError: for the first setting that cannot be built or does not suit the devices.
+    """
+    check_batch_multiple(build(config).data.batch_multiple)
+    make_mesh(**config.mesh)
+
+
+def check_batch_multiple(batch_multiple: int) -> None:
+    """Raises ValueError if the devices cannot share a batch evenly."""
+    devices = jax.device_count()
+    if batch_multiple % devices:
+        raise ValueError(
+            f"data.batch_multiple={batch_multiple} must be a multiple of the {devices} devices "
+            f"that share a batch; use {-(-batch_multiple // devices) * devices}"
+        )
+
+
 def compute_dtype(name: str) -> Any:
-    """A dtype by its name; `auto` is float32 on a CPU and bfloat16 elsewhere."""
-    check_choice("compute_dtype", name, COMPUTE_DTYPES)
+    """A dtype by name; `auto` is float32 on a CPU and bfloat16 elsewhere."""
+    check_choice("compute_dtype", name, ("auto", "float32", "bfloat16"))
     if name == "auto":
         return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
     return jnp.dtype(name)
 
 
 def build_objective(config: ConfigDict, vocab: VocabFacts, num_devices: int = 1) -> Objective:
-    """The objective of a config and its model; a decoder or head exists only if a term reads it.
+    """Builds the objective of a config and its model; arguments and errors as `build`.
 
-    Args:
-        config: completed, see `xling_jax.config`.
-        vocab: that sentences are tokenised with.
-        num_devices: that share a batch.
-
-    Raises:
-        ValueError: for settings that do not fit each other.
+    The model has a decoder or head only if a term reads it.
     """
     settings, terms = parse_objective(config.objective.to_dict())
     reads = all_reads(terms.values())
-    prefix, suffix = encoder_specials(config.encoder.family)
+    prefix, suffix = ENCODERS[config.encoder.family].specials
     decoder_bos = "translation" in terms and terms["translation"].decoder_bos
     if decoder_bos and "bos" not in prefix:
         raise ValueError(
-            f"objective.translation.decoder_bos=True needs sentences that begin with <s>; those of "
-            f"the {config.encoder.family} encoder do not"
+            "objective.translation.decoder_bos=True needs sentences that begin with <s>, unlike "
+            f"those of the {config.encoder.family} encoder"
         )
     model = build_model(
         encoder=config.encoder.to_dict(),
@@ -160,6 +173,6 @@ def build_objective(config: ConfigDict, vocab: VocabFacts, num_devices: int = 1)
 
 
 def init_params(model: CrossLingualModel) -> Callable[[jax.Array], Any]:
-    """Returns key -> parameters, shapes taken from a batch of the smallest shape."""
+    """Returns a function from a key to random parameters of a model."""
     tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros((1,), jnp.int32)
     return lambda key: model.init(key, tokens, language)["params"]

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: orbax, asynchronous, whole or not there."""
+"""Checkpoints of a run, written by orbax asynchronously and atomically."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from xling_jax.train.state import TrainState
 
 logger = logging.getLogger(__name__)
 
-# orbax passes these on within exceptions of its own.
+# orbax wraps these in exceptions of its own.
 _DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
@@ -26,12 +26,12 @@ class Checkpoints:
     """Saves and restores `TrainState`s.
 
     Args:
-        directory: made if needed; also at `gs://BUCKET/PATH`, where a checkpoint counts once orbax
-            has put `commit_success.txt` into it, because a store has no rename.
+        directory: created if needed; may be `gs://BUCKET/PATH`, where a checkpoint counts once it
+            has orbax' `commit_success.txt`, since object stores have no rename.
         identity: of the run, see `train.identity`; JSON-like.
-        keep_last: newest checkpoints kept.
-        keep_best: checkpoints kept for their metric.
-        best_metric: name of the dev metric, higher is better; empty keeps none for it.
+        keep_last: number of newest checkpoints to keep.
+        keep_best: number of best checkpoints to keep.
+        best_metric: name of the dev metric that ranks them, higher is better; "" for none.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Checkpoints:
         )
 
     def latest_step(self) -> int | None:
-        """Step of the newest whole checkpoint, None if there is none."""
+        """Step of the newest complete checkpoint, None if there is none."""
         return self._manager.latest_step()
 
     def save(
@@ -80,8 +80,8 @@ class Checkpoints:
         Args:
             state: of the run.
             step: updates done.
-            metrics: dev metrics of this step, empty where it was not evaluated.
-            progress: JSON-like, comes back from `restore`.
+            metrics: dev metrics of this step; empty if it was not evaluated.
+            progress: JSON-like, returned by `restore`.
 
         Raises:
             OSError: if writing this or the previous checkpoint failed, e.g. on a full disk.
@@ -104,14 +104,13 @@ class Checkpoints:
             raise self._failed(error) from error
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, int, Mapping[str, Any]]:
-        """The newest checkpoint that reads whole, onto the shardings of `shapes`.
+        """Restores the newest readable checkpoint onto the shardings of `shapes`.
 
         Returns:
             The state, the updates done and the `progress` saved with them.
 
         Raises:
-            ValueError: if it belongs to another config, vocabulary or corpus, or if no checkpoint
-                is readable.
+            ValueError: if it belongs to another config, vocabulary or corpus, or none is readable.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
@@ -133,21 +132,18 @@ class Checkpoints:
             except _OtherRun:
                 raise
             except Exception as error:  # orbax raises many kinds for damaged files
-                reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
+                reason = str(error).strip().partition("\n")[0][:200]
                 logger.warning(
-                    "checkpoint %d in %s does not read (%s: %s); trying an older one",
-                    step,
-                    self._directory,
-                    type(error).__name__,
-                    reason,
+                    "checkpoint %d in %s is unreadable (%s: %s); trying an older one",
+                    *(step, self._directory, type(error).__name__, reason),
                 )
         raise ValueError(
-            f"{self._directory}: no checkpoint of {steps} reads whole (truncated files?); "
+            f"{self._directory}: none of the checkpoints {steps} is readable (truncated files?); "
             "remove the directory to start over, or restore it from a backup"
         )
 
     def _set_aside(self, steps: list[int]) -> None:
-        """Renames checkpoints that do not read; only once an older one did."""
+        """Renames unreadable checkpoints; called once an older one was restored."""
         if not steps:
             return
         if jax.process_index() == 0:
@@ -155,35 +151,28 @@ class Checkpoints:
                 target = self._directory / f"broken-{step:08d}"
                 target.rmtree(missing_ok=True)
                 (self._directory / f"{step:08d}").rename(target)
-        multihost_utils.sync_global_devices("broken checkpoints are set aside")
+        multihost_utils.sync_global_devices("unreadable checkpoints are set aside")
         self._manager.reload()
 
     def reached_preemption(self, step: int) -> bool:
-        """Whether all processes were told to stop at this step."""
+        """Whether all processes are to stop at this step."""
         return self._manager.reached_preemption(step)
 
     def best_step(self) -> int | None:
-        """Step of the kept checkpoint with the best dev metric, None without one."""
+        """Step of the stored checkpoint with the best dev metric, the newest of equals."""
         if not self._best_metric:
             return None
-        scored = {}
-        for step in self._manager.all_steps():
-            metrics = self._manager.metrics(step)
-            if metrics and self._best_metric in metrics:
-                scored[step] = metrics[self._best_metric]
-        return max(scored, key=lambda step: (scored[step], step)) if scored else None
+        metrics = {step: self._manager.metrics(step) or {} for step in self._manager.all_steps()}
+        scored = [(m[self._best_metric], s) for s, m in metrics.items() if self._best_metric in m]
+        return max(scored)[1] if scored else None
 
     def restore_params(self, step: int, shapes: TrainState) -> Any:
-        """Parameters of one kept checkpoint."""
+        """Parameters of one stored checkpoint."""
         args = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
         return self._manager.restore(step, args=args)["state"].params
 
     def wait(self) -> None:
-        """Returns when everything is on disk.
-
-        Raises:
-            OSError: if writing failed.
-        """
+        """Waits until everything is on disk; raises OSError if writing failed."""
         try:
             self._manager.wait_until_finished()
         except Exception as error:
@@ -193,10 +182,10 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """Ends what is being written, so that no way out of a run loses a checkpoint.
+        """Finishes writing, so that no exit from a run loses a checkpoint.
 
-        Except after an error in one of several processes: the others do not come here, and to
-        write the rest of a checkpoint they would be waited for.
+        Except after an error in one of several processes: it would wait for the others, which do
+        not come here.
         """
         if error is not None and jax.process_count() > 1:
             return
@@ -210,10 +199,10 @@ class Checkpoints:
             self._manager.close()
 
     def _failed(self, error: Exception) -> Exception:
-        """An OSError that names the directory and what is still good, if the disk is at fault."""
+        """If the disk is at fault, an OSError that names the directory and the last checkpoint."""
         text = str(error).partition(" [tensorstore_spec")[0]
         reason = next((known for known in _DISK_ERRORS if known in text), None)
-        # What a store does not grant or answer comes as many kinds of exceptions.
+        # Failures of an object store come as many kinds of exceptions.
         is_remote = "://" in str(self._directory)
         if reason is None and not isinstance(error, OSError) and not is_remote:
             return error
@@ -226,21 +215,20 @@ class Checkpoints:
 
 
 def has_checkpoints(directory: str | os.PathLike) -> bool:
-    """Whether there is a checkpoint, or one that is being written."""
+    """Whether there is a checkpoint, complete or being written."""
     return any(_absolute(directory).glob("[0-9]*"))
 
 
 def _absolute(directory: str | os.PathLike) -> epath.Path:
-    """The path, which for orbax must not be relative; URLs are not."""
+    """The absolute path, which orbax requires, or the URL."""
     path = os.fspath(directory)
     return epath.Path(path if "://" in path else os.path.abspath(path))
 
 
 def _meet_unless_failed(*, key: str, timeout_ms: int) -> None:
-    """Waits for the other processes, but not where an error is on its way out.
+    """Waits for the other processes, unless an exception is propagating.
 
-    orbax would also wait in a `finally`: for those that wait for what has failed here, for as long
-    as a checkpoint may take.
+    orbax waits in a `finally`, too, for processes that in turn wait for the one that failed.
     """
     error = sys.exc_info()[1]
     if error is not None and jax.process_count() > 1:

@@ -1,7 +1,4 @@
-"""What the devices of a compiled program send each other, read from its HLO text.
-
-Beside `train.flops`, which counts the work of one device. Nothing here runs a program.
-"""
+"""What the devices of a compiled program send each other, read from its HLO text."""
 
 import math
 import re
@@ -10,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "collective-permute")
-_BITS = {"pred": 8, "token": 0}  # all others are named for theirs: f32, bf16, s4, f8e4m3fn
+_BITS = {"pred": 8, "token": 0}  # other names contain them: f32, bf16, s4, f8e4m3fn
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^(?:ROOT )?%?[\w.-]+ = (.*?) ([a-z][\w-]*)\((.*)$")
@@ -22,16 +19,16 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
 
 class Collective(NamedTuple):
-    """One exchange, as often as it is carried out in a run of the program.
+    """A collective operation and how often a run of the program executes it.
 
     Attributes:
         kind: one of `KINDS`.
-        shapes: of the whole arrays, as HLO writes them without layout: ("f32[512,512]", …).
-        size: of them in bytes: what an all-reduce adds up, an all-gather makes, a reduce-scatter
-            begins with.
-        group: devices that exchange.
-        count: how often.
-        looped: inside a loop, such as that over an LSTM's steps.
+        shapes: of the whole arrays, in HLO without layout: ("f32[512,512]", …).
+        size: of these in bytes: the input of an all-reduce or reduce-scatter, the output of an
+            all-gather.
+        group: devices that take part.
+        count: number of executions.
+        looped: whether it is inside a loop, such as that over an LSTM's steps.
     """
 
     kind: str
@@ -43,10 +40,10 @@ class Collective(NamedTuple):
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes a device sends for all of them, if arrays travel around a ring.
+        """Bytes a device sends in all executions, with ring algorithms.
 
         (n − 1) / n of the array; twice that for an all-reduce, which is a reduce-scatter and an
-        all-gather; all of it for a permute.
+        all-gather; the whole array for a permute.
         """
         share = {"all-reduce": 2.0, "collective-permute": self.group / max(self.group - 1, 1)}
         return self.count * self.size * share.get(self.kind, 1.0) * (1 - 1 / self.group)
@@ -60,25 +57,25 @@ def array_bytes(shape: str) -> int:
 
 
 def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
-    """All exchanges of a program that a device carries out, in no order.
+    """All collectives that a device executes, in no particular order.
 
     Args:
         hlo: `compiled.as_text()`.
-        num_devices: of the program; the group of an instruction that names none.
+        num_devices: of the program; the group of instructions that name none.
 
     Raises:
         ValueError: if the text has no entry computation.
     """
     instructions, entry = _computations(hlo)
     if entry is None:
-        raise ValueError("hlo: no ENTRY computation; give it compiled.as_text()")
+        raise ValueError("hlo: no ENTRY computation; pass compiled.as_text()")
     found, chains = [], set()
 
     def walk(computation: str, count: int, looped: bool, scattered: bool) -> None:
         for shape, operation, rest in instructions[computation]:
             kind = operation.removesuffix("-start")
             if kind in KINDS:
-                # A TPU spreads an exchange over the fusions it runs beside, each naming it.
+                # On TPUs, a collective spans the fusions that overlap with it; each names it.
                 if chain := _CHAIN.search(rest):
                     if chain[1] in chains:
                         continue
@@ -91,7 +88,7 @@ def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
                     known = _TRIPS.search(rest)
                     trips, inside = int(known[1]) if known else 1, True
                 for callee in _called(rest):
-                    # A TPU's reduce-scatter: a fusion of an all-reduce and what keeps one part.
+                    # On TPUs, a reduce-scatter is a fusion of an all-reduce and a slice.
                     fused = scattered or callee.startswith("all-reduce-scatter")
                     walk(callee, count * trips, inside, fused)
 
@@ -143,7 +140,7 @@ def _group_size(rest: str, num_devices: int) -> int:
 
 
 def summary(collectives: list[Collective]) -> list[tuple[str, int, int, float]]:
-    """Kind, how often, bytes of arrays and bytes a device sends, of each kind there is."""
+    """(kind, executions, bytes of arrays, bytes a device sends) of each kind present."""
     counts, sizes, wire = Counter(), Counter(), Counter()
     for collective in collectives:
         counts[collective.kind] += collective.count

@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +15,68 @@ from xling_jax.models.layers import padded_vocab_size
 from xling_jax.models.registry import DECODERS, ENCODERS
 from xling_jax.train import flops
 from xling_jax.train.batching import Bucket
-from xling_jax.train.build import Build, build, compute_dtype
-from xling_jax.train.check import check_batch_multiple
+from xling_jax.train.build import Build, build, check_batch_multiple, compute_dtype
 from xling_jax.train.collectives import read_collectives, summary
-from xling_jax.train.memory import Memory, state_memory, update_memory, whole_bytes
-from xling_jax.train.mesh import AXES, make_mesh
+from xling_jax.train.mesh import AXES, make_mesh, state_sharding
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 
 _GIB = 2**30
 
 
+class Memory(NamedTuple):
+    """Bytes on one device.
+
+    Attributes:
+        parameters: the device's share of the parameters.
+        optimizer_state: its share of the optimizer state.
+        gradients: its share of the float32 gradients, summed over micro-batches.
+        temporaries: everything else in memory at the peak: activations, and with fsdp the whole
+            parameters in use. Known only from XLA's plan; 0 without one.
+    """
+
+    parameters: int
+    optimizer_state: int
+    gradients: int
+    temporaries: int = 0
+
+
+def share_bytes(mesh: Mesh, shapes: Any) -> int:
+    """Bytes of one device's share of a pytree of arrays or shapes; the mesh may be abstract."""
+    shardings = jax.tree.leaves(state_sharding(mesh, shapes))
+    return sum(
+        leaf.dtype.itemsize * math.prod(sharding.shard_shape(leaf.shape))
+        for leaf, sharding in zip(jax.tree.leaves(shapes), shardings, strict=True)
+    )
+
+
+def whole_bytes(mesh: Mesh, shapes: Any) -> int:
+    """Bytes of the arrays that are copied to every device; arguments as `share_bytes`."""
+    shardings = jax.tree.leaves(state_sharding(mesh, shapes))
+    leaves = zip(jax.tree.leaves(shapes), shardings, strict=True)
+    return sum(leaf.dtype.itemsize * leaf.size for leaf, s in leaves if s.is_fully_replicated)
+
+
+def state_memory(mesh: Mesh, shapes: TrainState) -> Memory:
+    """Memory of state and gradients; needs no devices with an abstract mesh."""
+    parameters = share_bytes(mesh, shapes.params)
+    return Memory(parameters, share_bytes(mesh, shapes.opt_state), parameters)
+
+
+def update_memory(mesh: Mesh, shapes: TrainState, compiled: Any, accumulates: bool) -> Memory:
+    """Memory of state, gradients and the temporaries of an update that `compile_update` compiled.
+
+    If it accumulates over micro-batches, gradients are arguments, not temporaries.
+    """
+    memory = state_memory(mesh, shapes)
+    analysis = compiled.memory_analysis()
+    planned = analysis.temp_size_in_bytes + analysis.output_size_in_bytes
+    planned -= analysis.alias_size_in_bytes
+    return memory._replace(temporaries=max(0, planned - (0 if accumulates else memory.gradients)))
+
+
 def published_count(config: ConfigDict) -> int:
-    """Parameters as the papers count: two LSTM biases, unused projections, no padding rows."""
+    """Parameter count in the papers' convention, with two LSTM biases and unused projections."""
     copy = ConfigDict(config.to_dict())
     for side, table in (("encoder", ENCODERS), ("decoder", DECODERS), ("head", None)):
         if side not in copy:
@@ -47,16 +96,16 @@ def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct
 
 
 def describe(config: ConfigDict) -> str:
-    """The resolved config, sizes, buckets, FLOPs, memory and exchanges, as text for a person.
+    """The resolved config, sizes, buckets, FLOPs, memory and collectives, as text.
 
-    Memory and exchanges are XLA's own plan for the longest bucket, compiled for this machine's
-    devices; on another kind of device they differ somewhat. A `mesh` of more devices than there are
-    is compiled for as many CPU devices, which need not exist.
+    Memory and collectives are those of XLA's plan for the longest bucket, compiled for this
+    machine's devices; other kinds of devices differ somewhat. A `mesh` of more devices than there
+    are is compiled for that many simulated CPU devices.
     """
     pretended = _pretend_devices(config)
     mesh = make_mesh(**config.mesh)
     built = build(config, num_devices=mesh.size)
-    data, objective, shapes = built.data, built.objective, built.shapes
+    data, shapes = built.data, built.shapes
     check_batch_multiple(data.batch_multiple)
     buckets, directions = data.buckets(), data.directions()
 
@@ -65,17 +114,16 @@ def describe(config: ConfigDict) -> str:
     rows = padded_vocab_size(config.vocab.size, 128)
     lines += [
         f"parameters        {count:,} (encoder {count_parameters(shapes.params['encoder']):,})",
-        f"  as published    {published_count(config):,} (two biases an LSTM gate, unused "
-        f"cross-attention projections counted, vocabulary {config.vocab.size:,} not padded to "
-        f"{rows:,})",
+        f"  as published    {published_count(config):,} (two biases per LSTM gate, unused "
+        f"cross-attention projections, vocabulary {config.vocab.size:,} not padded to {rows:,})",
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(str(direction) for direction in directions)}",
         f"micro-batches     {data.accumulation_steps} per update, up to "
-        f"{max(map(math.prod, buckets)) * data.accumulation_steps:,} padded tokens a side",
+        f"{max(map(math.prod, buckets)) * data.accumulation_steps:,} padded tokens per side",
     ]
     both = any(direction.both for direction in directions)
-    lines += _flops(data, objective, shapes, buckets, both)
+    lines += _flops(built, buckets, both)
     compiled = compile_update(config, mesh, built, buckets[-1], both)
     memory = update_memory(mesh, shapes, compiled, data.accumulation_steps > 1)
     lines += _memory(config, mesh, shapes, memory, buckets[-1])
@@ -84,24 +132,23 @@ def describe(config: ConfigDict) -> str:
 
 
 def _pretend_devices(config: ConfigDict) -> bool:
-    """Replaces the devices by as many of the CPU as `config.mesh` asks for, if it asks for more."""
+    """Replaces the devices by simulated CPU devices if `config.mesh` has more than there are."""
     there, (data, fsdp) = jax.device_count(), (config.mesh.data, config.mesh.fsdp)
     wanted = data * fsdp if data != -1 else max(fsdp, there)
     if wanted <= there:
         return False
-    backend.clear_backends()  # their number is fixed once they are started
+    backend.clear_backends()  # their number is fixed once they have started
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", wanted)
     return True
 
 
-def _flops(data, loss_fn, shapes, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
-    """Lines on every bucket's FLOPs."""
+def _flops(built: Build, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
     lines = ["", "bucket length   rows   tokens a side   TFLOP per micro-batch"]
-    flops_of, counts = flops.FlopsByShape(loss_fn, shapes.params), []
+    flops_of, counts = flops.FlopsByShape(built.objective, built.shapes.params), []
     for bucket in buckets:
         count = flops_of(abstract_batch(bucket, both))
-        counts.append(count * data.accumulation_steps / 1e12)
+        counts.append(count * built.data.accumulation_steps / 1e12)
         tokens = bucket.length * bucket.batch_size
         lines.append(
             f"{bucket.length:13,} {bucket.batch_size:6,} {tokens:15,} {count / 1e12:23.3f}"
@@ -110,17 +157,9 @@ def _flops(data, loss_fn, shapes, buckets: tuple[Bucket, ...], both: bool) -> li
 
 
 def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket, both: bool) -> Any:
-    """The compiled step of one bucket that an update takes most often; nothing runs.
+    """Compiles the main step function for micro-batches of one bucket; runs nothing.
 
-    Args:
-        config: of the run.
-        mesh: whose devices it is for.
-        built: what the config describes.
-        bucket: shape of the micro-batch.
-        both: its pairs are trained in both directions.
-
-    Returns:
-        `Steps.train`, or `Steps.more` where an update has several micro-batches, compiled.
+    That is `Steps.train`, or `Steps.more` if an update has several micro-batches.
     """
     shapes = built.shapes
     steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
@@ -132,18 +171,18 @@ def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket,
         accumulator = jax.eval_shape(steps.first, targets.params, batch, index)
         lowered = steps.more.lower(accumulator, targets.params, batch, index)
     on_cpu = mesh.devices.flat[0].platform == "cpu"
-    # Nearly half of the time is spent on making machine code fast, which will not run.
+    # Half of the time goes into optimizing machine code, which will not run.
     return lowered.compile({"xla_backend_optimization_level": 0} if on_cpu else None)
 
 
 def _memory(config, mesh: Mesh, shapes: TrainState, memory: Memory, bucket: Bucket) -> list[str]:
-    """Lines on one device's memory, and how that of the state falls with fsdp."""
+    """One device's memory, and how the state's share falls with fsdp."""
     platform = mesh.devices.flat[0].platform
     dtype = jnp.dtype(compute_dtype(config.compute_dtype)).name
     notes = {
         "temporaries": f"activations of {bucket.batch_size:,} x {bucket.length} tokens over "
         f"{mesh.size} devices, in {dtype} on {platform}"
-        + (", and whole parameters in use" if mesh.shape["fsdp"] > 1 else "")
+        + (", plus whole parameters in use" if mesh.shape["fsdp"] > 1 else "")
     }
     lines = [f"memory per device {sum(memory) / _GIB:.3f} GiB"]
     for name, size in memory._asdict().items():
@@ -157,21 +196,20 @@ def _memory(config, mesh: Mesh, shapes: TrainState, memory: Memory, bucket: Buck
             if mesh.size % fsdp == 0
         }
         falling = ", ".join(f"{size:.3f} at fsdp={fsdp}" for fsdp, size in state.items())
-        lines.append(f"  all but the temporaries: {falling}")
+        lines.append(f"  without temporaries: {falling}")
     whole = whole_bytes(mesh, shapes)
     if mesh.shape["fsdp"] > 1 and whole > memory.parameters / 10:
         lines.append(
-            f"  {whole / _GIB:.3f} GiB of parameters and optimizer state are on every device: no "
-            f"axis is a multiple of mesh.fsdp={mesh.shape['fsdp']}; use a power of two"
+            f"  {whole / _GIB:.3f} GiB of parameters and optimizer state are copied to every "
+            f"device: no axis is a multiple of mesh.fsdp={mesh.shape['fsdp']}; use a power of two"
         )
     return lines
 
 
 def _collectives(mesh: Mesh, compiled: Any) -> list[str]:
-    """Lines on what devices send each other for a micro-batch."""
     if mesh.size == 1:
         return []
-    lines = ["", "exchanges of a micro-batch    times   MiB of arrays   MiB a device sends"]
+    lines = ["", "collectives per micro-batch   times   MiB of arrays   MiB sent by device"]
     for kind, count, size, sent in summary(read_collectives(compiled.as_text(), mesh.size)):
         lines.append(f"{kind:26} {count:8,} {size / 2**20:15,.1f} {sent / 2**20:20,.1f}")
     return lines

@@ -1,8 +1,7 @@
-"""Durations: given once, in steps, epochs, examples or percent, and turned into steps here.
+"""Durations: given once, in steps, epochs, examples or percent, and converted to steps here.
 
-`train.total_epochs = 12` and `schedule.warmup_percent = 5` say all there is to say: what depends on
-the length of the run follows it. A step is an update of the parameters, an epoch draws as many
-pairs as the corpora have, an example is a pair of sentences, percent are of the whole run.
+A step is an update of the parameters, an epoch draws as many pairs as the corpora have, an example
+is a pair of sentences, percent are of the whole run.
 """
 
 import dataclasses
@@ -13,7 +12,7 @@ from typing import Any
 from xling_jax.train.optimizer import find_schedule
 
 UNITS = ("steps", "epochs", "examples", "percent")
-# Parameters of schedules that last as long as the run unless the config says otherwise.
+# Parameters of schedules that by default last as long as the run.
 _WHOLE_RUN = ("decay_steps", "transition_steps")
 
 
@@ -22,7 +21,7 @@ class Epoch:
     """One pass over the training data.
 
     Attributes:
-        steps: updates, in general not a whole number.
+        steps: updates, not necessarily a whole number.
         examples: pairs of sentences.
     """
 
@@ -31,13 +30,13 @@ class Epoch:
 
 
 def split_unit(key: str) -> tuple[str, str | None]:
-    """`warmup_epochs` -> (`warmup`, `epochs`); unit None for what is no duration."""
+    """`warmup_epochs` -> (`warmup`, `epochs`); the unit is None for other settings."""
     name, _, unit = key.rpartition("_")
     return (name, unit) if name and unit in UNITS else (key, None)
 
 
 def in_steps(key: str) -> str:
-    """`warmup_epochs` -> `warmup_steps`; what is no duration stays as it is."""
+    """`warmup_epochs` -> `warmup_steps`; other settings are unchanged."""
     name, unit = split_unit(key)
     return f"{name}_steps" if unit else key
 
@@ -45,16 +44,10 @@ def in_steps(key: str) -> str:
 def resolve(
     section: Mapping[str, Any], where: str, epoch: Epoch, total_steps: int | None = None
 ) -> dict[str, Any]:
-    """A section of a config with all durations in steps.
-
-    Args:
-        section: of the config.
-        where: its name, for messages.
-        epoch: length of a pass over the data.
-        total_steps: of the run; None while that is what is looked for.
+    """Converts the durations of a section, named `where`, to steps.
 
     Raises:
-        ValueError: for a duration that is given twice, or in percent of nothing.
+        ValueError: for a duration that is given twice, or in percent of an unknown total.
     """
     resolved = {}
     for key, value in section.items():
@@ -63,7 +56,7 @@ def resolve(
             resolved[key] = value
             continue
         if f"{name}_steps" in resolved:
-            raise ValueError(f"{where}: {name} is given twice; keep one of its units")
+            raise ValueError(f"{where}: {name} is given twice; keep one unit")
         if unit == "percent" and total_steps is None:
             raise ValueError(f"{where}.{key}: must be in {', '.join(UNITS[:-1])}")
         factor = {
@@ -77,14 +70,10 @@ def resolve(
 
 
 def run_length(train: Mapping[str, Any], epoch: Epoch) -> int:
-    """Updates of a run.
-
-    Args:
-        train: the config's section, with one of `total_steps`, `total_epochs`, `total_examples`.
-        epoch: length of a pass over the data.
+    """Number of updates of a run, from the `train` section of a config.
 
     Raises:
-        ValueError: unless exactly one positive length is given.
+        ValueError: unless it gives exactly one positive length.
     """
     given = {key: value for key, value in train.items() if split_unit(key)[0] == "total"}
     if len(given) != 1 or min(given.values()) <= 0:
@@ -97,7 +86,7 @@ def run_length(train: Mapping[str, Any], epoch: Epoch) -> int:
 
 
 def resolve_schedule(schedule: Mapping[str, Any], epoch: Epoch, total_steps: int) -> dict[str, Any]:
-    """The `schedule` section in steps; a decay without a length lasts as long as the run.
+    """Converts the `schedule` section to steps; by default a decay lasts as long as the run.
 
     Raises:
         ValueError: as `resolve`, or for an unknown schedule.

@@ -1,15 +1,15 @@
-"""FLOPs of a step, counted from its trace; device peaks; model FLOPs utilisation."""
+"""FLOPs of a step, counted from its trace, and peaks of devices."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import core as jax_core
 
-# Dense bfloat16 peak of one device, FLOP/s, from the vendors' data sheets.
+# Dense bfloat16 peak of one device in FLOP/s, from data sheets.
 _PEAKS = {
     "TPU v4": 275e12,
     "TPU v5 lite": 197e12,
@@ -28,17 +28,13 @@ _PEAKS = {
 def matmul_flops(function: Callable, *arguments: Any) -> int:
     """Floating-point operations of all matrix products in one call, 2 · m · n · k each.
 
-    Nothing runs: the function is traced on shapes. Products inside a scan count once an iteration.
-
-    Args:
-        function: any traceable function.
-        *arguments: arrays or `jax.ShapeDtypeStruct`s.
+    Nothing runs: the function is traced on arrays or shapes. Loop bodies count once per iteration.
     """
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
 
 
 class FlopsByShape:
-    """FLOPs of forward and backward by the shape of a batch, each traced once.
+    """FLOPs of the forward and backward pass by batch shape, each traced once.
 
     Args:
         loss_fn: (params, batch, key, train) -> (loss, sums).
@@ -65,11 +61,8 @@ def _count(jaxpr: jax_core.Jaxpr) -> int:
         if equation.primitive.name == "dot_general":
             (contracting, _), _ = equation.params["dimension_numbers"]
             left = equation.invars[0].aval.shape
-            total += (
-                2
-                * int(np.prod(equation.outvars[0].aval.shape, dtype=np.int64))
-                * int(np.prod([left[axis] for axis in contracting], dtype=np.int64))
-            )
+            contracted = math.prod(left[axis] for axis in contracting)
+            total += 2 * math.prod(equation.outvars[0].aval.shape) * contracted
             continue
         repeat = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
         for value in equation.params.values():
@@ -79,7 +72,7 @@ def _count(jaxpr: jax_core.Jaxpr) -> int:
     return total
 
 
-def measured_matmul_rate(size: int = 1536) -> float:
+def _matmul_rate(size: int = 1536) -> float:
     """FLOP/s of a float32 matrix product on the default device, best of three."""
     matrix = jnp.ones((size, size), jnp.float32) / size
     product = jax.jit(jnp.matmul)
@@ -93,20 +86,12 @@ def measured_matmul_rate(size: int = 1536) -> float:
 
 
 def peak_flops(device: jax.Device) -> float:
-    """Peak of one device in FLOP/s: data sheet for known accelerators, else its own matmul rate.
+    """Peak of one device in FLOP/s: from data sheets, otherwise its measured matmul rate.
 
-    On CPU every device of the process shares the cores, and so their rate.
+    CPU devices of a process share its cores and so their rate.
     """
     for name, peak in _PEAKS.items():
         if device.device_kind.startswith(name):
             return peak
-    rate = measured_matmul_rate()
+    rate = _matmul_rate()
     return rate / jax.local_device_count() if device.platform == "cpu" else rate
-
-
-def utilisation(flops: float, seconds: float, num_devices: int, peak: float) -> float:
-    """MFU: the model's matrix-product FLOPs over what the devices could have done in that time.
-
-    MFU = FLOPs of forward and backward passes (no recomputation) / (seconds · devices · peak)
-    """
-    return flops / (seconds * num_devices * peak)

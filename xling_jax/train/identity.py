@@ -1,8 +1,8 @@
-"""What a checkpoint must share with the run that continues it: all that changes the mathematics.
+"""What a checkpoint must share with the run that resumes it: everything that affects the results.
 
 The terms of the objective with their options, encoder, decoder, head, optimizer, schedule, batches,
-seed and precision, and fingerprints of vocabulary and data. Options that a checkpoint does not
-name, because they are younger than it, count with their defaults.
+seed and precision, and fingerprints of vocabulary and data. Options added after a checkpoint was
+written count with their defaults.
 """
 
 import json
@@ -19,21 +19,19 @@ from xling_jax.train.optimizer import make_optimizer
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import all_reads
 
-# The same mathematics, computed or read in another way.
-_IMPLEMENTATION = {"remat", "max_logits", "lstm_implementation", "reader"}
-# What is read is in the fingerprint of the data.
-_CONTENT = {"corpora", "exclude"}
+# Options without effect on the results, or on the data other than through their fingerprint.
+_IGNORED = {"remat", "max_logits", "lstm_implementation", "reader", "corpora", "exclude"}
 _PLAIN = ("languages", "seed", "compute_dtype", "dropout_generator")
 
 
 def identity(
     config: Mapping[str, Any], schedule: Mapping[str, Any], vocab: str, data: str
 ) -> dict[str, Any]:
-    """What is saved with every checkpoint.
+    """The record to save with every checkpoint.
 
     Args:
         config: completed, as a dict.
-        schedule: its schedule with all durations in steps.
+        schedule: of the config, with durations in steps.
         vocab: fingerprint of the vocabulary.
         data: fingerprint of the prepared data.
     """
@@ -48,12 +46,8 @@ def identity(
 def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
     """Why a checkpoint does not belong to the current run, None if it does.
 
-    Args:
-        saved: `identity` of the checkpoint, by this or an earlier version.
-        current: that of the run.
-
-    Returns:
-        e.g. `config.encoder.width is 512 in the checkpoint, 256 now`.
+    Both are from `identity`, that of the checkpoint maybe of an earlier version. The answer is such
+    as `config.encoder.width is 512 in the checkpoint, 256 now`.
     """
     if "version" not in saved:
         prints = {name: saved[name] for name in ("vocab_fingerprint", "data_fingerprint")}
@@ -71,9 +65,9 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
 
 
 def config_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
-    """As `difference`, of the `config.json` of a workdir and a completed config.
+    """Compares the `config.json` of a workdir with a completed config, like `difference`.
 
-    The schedule, which may depend on the length of the data, is not compared.
+    Ignores the schedule, which may depend on the size of the data.
     """
     blank = {"vocab_fingerprint": "", "data_fingerprint": ""}
     saved = {**saved, "schedule": {}}
@@ -83,14 +77,13 @@ def config_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> s
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that determine the course of a run, with defaults for those not named."""
+    """The settings that determine the results of a run, completed with defaults."""
 
     def section(target: Any, given: Mapping[str, Any], where: str, **more: Any) -> dict[str, Any]:
         known = options.defaults(target, SUPPLIED)
         own = {name: value for name, value in given.items() if name not in more}
         options.check(target, own, where, **dict.fromkeys(SUPPLIED))
-        dropped = _IMPLEMENTATION | _CONTENT
-        return {k: v for k, v in {**known, **own}.items() if k not in dropped} | more
+        return {k: v for k, v in {**known, **own}.items() if k not in _IGNORED} | more
 
     shared = options.defaults(ObjectiveSettings)
     objective = {name: config["objective"].get(name, shared[name]) for name in shared}
@@ -108,33 +101,28 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
         identity["head"] = section(TokenDistributionHead, config["head"], "head")
     identity["data"] = section(DataSettings, config["data"], "data")
     before = {n: options.defaults(make_optimizer)[n] for n in ("clip_global_norm", "l2_penalty")}
-    return identity | {
-        "optimizer": before | dict(config["optimizer"]),
-        "schedule": dict(config["schedule"]),
-    }
+    optimizer = before | dict(config["optimizer"])
+    return identity | {"optimizer": optimizer, "schedule": dict(config["schedule"])}
 
 
 def _first_difference(saved: Any, current: Any, path: str = "config") -> str | None:
-    """Names the first place where two nested structures differ, or None."""
+    """Describes the first difference between two nested structures."""
     if isinstance(saved, Mapping) and isinstance(current, Mapping):
         for key in sorted(set(saved) | set(current)):
             if key not in saved or key not in current:
                 where = "only in the checkpoint" if key in saved else "not in the checkpoint"
                 return f"{path}.{key} is {where}"
-            difference = _first_difference(saved[key], current[key], f"{path}.{key}")
-            if difference:
-                return difference
-        return None
-    if saved != current:
+            if found := _first_difference(saved[key], current[key], f"{path}.{key}"):
+                return found
+    elif saved != current:
         return f"{path} is {saved!r} in the checkpoint, {current!r} now"
     return None
 
 
 def _from_0_1(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config or identity of version 0.1, which named every option of every term, as one of today.
+    """Converts a config or identity of version 0.1, which held all options of all terms.
 
-    Terms of weight 0 are left out, and what was renamed has its name of today. Identities of 0.1
-    did not hold the head.
+    Drops terms of weight 0 and applies renamings. Identities of 0.1 have no head.
     """
     config, objective = dict(config), {}
     for name, given in config["objective"].items():

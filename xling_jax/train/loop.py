@@ -1,4 +1,4 @@
-"""The training loop, one for all families: step, log, evaluate, save; stop at any moment, go on."""
+"""The training loop of all families: step, log, evaluate, save; stop at any time and resume."""
 
 import dataclasses
 import json
@@ -16,23 +16,14 @@ from ml_collections import ConfigDict
 import xling_jax
 from xling_jax import options
 from xling_jax.files.whole import write_json
-from xling_jax.models.registry import encoder_specials
+from xling_jax.models.registry import ENCODERS
 from xling_jax.train import flops
-from xling_jax.train.batches import (
-    DataSettings,
-    TranslationBatches,
-    plan_summary,
-    read_batches,
-)
-from xling_jax.train.build import VocabFacts, build, compute_dtype
-from xling_jax.train.check import check_batch_multiple
+from xling_jax.train.batches import DataSettings, TranslationBatches, plan_summary, read_batches
+from xling_jax.train.build import Build, VocabFacts, build, check_batch_multiple, compute_dtype
 from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.identity import identity
-from xling_jax.train.interval import Interval
 from xling_jax.train.mesh import make_mesh, to_global
-from xling_jax.train.metrics import MetricsWriter
-from xling_jax.train.objective import Objective
-from xling_jax.train.settings import TrainSettings
+from xling_jax.train.metrics import Interval, MetricsWriter
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import Steps, make_steps
 
@@ -43,12 +34,12 @@ Evaluator = Callable[[Any, int], Mapping[str, float]]  # (encoder params, step) 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """What the loop needs to know of prepared data.
+    """Prepared data.
 
     Attributes:
         directory: of the token shards.
         fingerprint: of their content.
-        vocab: of the vocabulary.
+        vocab: facts about the vocabulary.
     """
 
     directory: str
@@ -62,11 +53,11 @@ class Result:
 
     Attributes:
         step: updates done.
-        total_steps: updates asked for; fewer done means it was told to stop.
+        total_steps: updates requested; more than `step` if the run was stopped.
         encoder_params: nested dict of host arrays, of the last or best step.
-        exported_step: the step they are of.
-        metrics: the last dev metrics.
-        compilations: compiled update functions.
+        exported_step: that step.
+        metrics: the latest dev metrics.
+        compilations: number of compiled update functions.
     """
 
     step: int
@@ -89,40 +80,38 @@ def train(
     checkpoint_directory: str = "",
     publish: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Trains, or continues what `workdir` holds.
+    """Trains, or resumes the run in `workdir`.
 
     Args:
         config: completed, see `xling_jax.config`.
-        workdir: gets `config.json`, `checkpoints/`, `metrics.jsonl`, `tensorboard/`.
+        workdir: for `config.json`, `checkpoints/`, `metrics.jsonl` and `tensorboard/`.
         corpus: prepared data.
-        evaluators: callables of (encoder parameters, step) that return named dev metrics; called
-            by all processes at once, with parameters on all their devices.
-        begin_with: maps the fresh parameters of a new run to those it begins with.
-        should_stop: asked after every update; True saves and returns.
-        on_step: called with (updates done, updates in all).
-        checkpoint_directory: in place of `workdir/checkpoints`; may be at a URL.
-        publish: called when `workdir` holds new evaluations, or all metrics of a checkpoint that
-            is about to be saved.
+        evaluators: map (encoder parameters, step) to named dev metrics; called by all processes at
+            the same time, with parameters on all their devices.
+        begin_with: maps the random parameters of a new run to its initial ones.
+        should_stop: called after every update; True saves and returns.
+        on_step: called with (updates done, total updates).
+        checkpoint_directory: instead of `workdir/checkpoints`; may be a URL.
+        publish: called when `workdir` has new evaluations, or all metrics of a checkpoint about to
+            be saved.
 
     Raises:
-        ValueError: for settings that do not fit each other or the checkpoint.
+        ValueError: if settings do not fit each other or the checkpoint.
         FloatingPointError: if the loss or gradient is not finite.
         OSError: if a checkpoint cannot be written.
     """
-    # 1. Devices, data, durations, model.
+    # 1. Devices, data, model.
     mesh = make_mesh(**config.mesh)
     batches = open_batches(config, corpus)
     epoch = batches.epoch(config.data.accumulation_steps)
     built = build(config, corpus.vocab, num_devices=mesh.size, epoch=epoch)
-    settings, objective, total = built.settings, built.objective, built.settings.total_steps
+    settings, shapes = built.settings, built.shapes
 
-    # 2. Shapes, then either the newest checkpoint or arrays born on their devices.
-    shapes = built.shapes
+    # 2. The newest checkpoint, or arrays created on their devices.
     targets = sharded_shapes(mesh, shapes)
-    prints = corpus.vocab.fingerprint, corpus.fingerprint
     checkpoints = Checkpoints(
         checkpoint_directory or Path(workdir, "checkpoints"),
-        identity(config.to_dict(), built.schedule, *prints),
+        identity(config.to_dict(), built.schedule, corpus.vocab.fingerprint, corpus.fingerprint),
         keep_last=settings.keep_last,
         keep_best=settings.keep_best,
         best_metric=settings.best_metric,
@@ -134,12 +123,10 @@ def train(
             state = state.replace(params=begin_with(state.params))
         else:
             state, start, progress = checkpoints.restore(targets)
-            logger.info("continuing from checkpoint %d", start)
+            logger.info("resuming from checkpoint %d", start)
         if jax.process_index() == 0:
-            write_json(
-                Path(workdir) / "config.json",
-                {"version": xling_jax.__version__, **config.to_dict()},
-            )
+            saved = {"version": xling_jax.__version__, **config.to_dict()}
+            write_json(Path(workdir) / "config.json", saved)
         logger.info(
             "%d parameters, %d devices, computing in %s",
             count_parameters(shapes.params),
@@ -149,7 +136,7 @@ def train(
         logger.info("batches: %s", plan_summary(batches))
 
         # 3. The loop.
-        steps = make_steps(objective, built.optimizer, mesh, shapes, config.seed)
+        steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
         writer = MetricsWriter(
             workdir,
             start,
@@ -158,12 +145,10 @@ def train(
         )
         run = _Run(
             mesh=mesh,
-            settings=settings,
-            data=built.data,
+            built=built,
             batches=batches,
-            objective=objective,
             steps=steps,
-            flops=flops.FlopsByShape(objective.without_remat(), shapes.params),
+            flops=flops.FlopsByShape(built.objective.without_remat(), shapes.params),
             checkpoints=checkpoints,
             writer=writer,
             evaluators=evaluators,
@@ -175,7 +160,7 @@ def train(
         try:
             state, step = run.loop(state, start, progress)
         except FloatingPointError as error:
-            checkpoints.wait()  # the one being written is good too
+            checkpoints.wait()  # the one being written is good as well
             raise FloatingPointError(
                 f"{error}; last good checkpoint: {checkpoints.latest_step()} in {workdir}"
             ) from None
@@ -184,8 +169,8 @@ def train(
         checkpoints.wait()
         best = checkpoints.best_step()
 
-        # 4. What is exported.
-        exported, params = step, state.params
+        # 4. The encoder to export.
+        total, exported, params = settings.total_steps, step, state.params
         if step == total and settings.export == "best" and best not in (None, step):
             exported, params = best, checkpoints.restore_params(best, targets)
     compilations = sum(function._cache_size() for function in steps)
@@ -193,10 +178,10 @@ def train(
 
 
 def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
-    """The batches of a run, this process' rows."""
+    """The batches of a run: the rows of this process."""
     data = options.build(DataSettings, config.data, "data")
     check_batch_multiple(data.batch_multiple)
-    prefix, suffix = encoder_specials(config.encoder.family)
+    prefix, suffix = ENCODERS[config.encoder.family].specials
     special_ids = corpus.vocab.special_ids
     return TranslationBatches(
         corpus.directory,
@@ -216,13 +201,11 @@ def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
 
 @dataclasses.dataclass
 class _Run:
-    """The loop's body and what it works with; `dev`, the last dev metrics, is all that changes."""
+    """The loop and what it uses; only `dev`, the latest dev metrics, changes."""
 
     mesh: jax.sharding.Mesh
-    settings: TrainSettings
-    data: DataSettings
+    built: Build
     batches: TranslationBatches
-    objective: Objective
     steps: Steps
     flops: flops.FlopsByShape
     checkpoints: Checkpoints
@@ -236,14 +219,14 @@ class _Run:
     def loop(
         self, state: TrainState, start: int, progress: Mapping[str, Any]
     ) -> tuple[TrainState, int]:
-        """Updates start + 1 .. total; returns the state and the updates done."""
-        settings, total = self.settings, self.settings.total_steps
-        accumulation = self.data.accumulation_steps
+        """Runs updates start + 1 .. total; returns the state and the number of updates done."""
+        settings, data = self.built.settings, self.built.data
+        total, accumulation = settings.total_steps, data.accumulation_steps
         pairs = lambda step: self.batches.describe((step - 1) * accumulation, step * accumulation)
         interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
         peak = flops.peak_flops(jax.local_devices()[0])
         source = read_batches(
-            self.batches, start * accumulation, total * accumulation, reader=self.data.reader
+            self.batches, start * accumulation, total * accumulation, reader=data.reader
         )
         if progress.get("evaluation_due"):
             self._evaluate(state, start)
@@ -257,7 +240,12 @@ class _Run:
                 padded_tokens=sum(2 * batch["source_tokens"].size for batch in micro_batches),
             )
             self.on_step(step, total)
-            stopping = self._stopping(step)
+            # All processes must agree on the step.
+            stopping = (
+                self.checkpoints.reached_preemption(step)
+                if jax.process_count() > 1
+                else self.should_stop()
+            )
             if step == total or step % settings.log_every_steps == 0:
                 interval.drain()
                 self._log(step, interval.metrics(self.mesh.size, peak))
@@ -270,13 +258,16 @@ class _Run:
                     self._evaluate(state, step)
                 if step == total or stopping or step % settings.checkpoint_every_steps == 0:
                     interval.drain()
-                    # A finite gradient can still lead to parameters that are not.
+                    # A finite gradient can still give parameters that are not.
                     if not _all_finite(state.params):
                         raise FloatingPointError(
                             f"step {step}: parameters not finite on pair {pairs(step)}"
                         )
-                    progress = {"interval": interval.progress(), "dev": self.dev}
-                    progress["evaluation_due"] = due and not evaluated
+                    progress = {
+                        "interval": interval.progress(),
+                        "dev": self.dev,
+                        "evaluation_due": due and not evaluated,
+                    }
                     self.publish()
                     self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
             if stopping:
@@ -295,30 +286,25 @@ class _Run:
             accumulator = self.steps.more(accumulator, state.params, batch, index(number))
         return self.steps.apply(state, accumulator)
 
-    def _stopping(self, step: int) -> bool:
-        if jax.process_count() > 1:  # all processes must agree on the step
-            return self.checkpoints.reached_preemption(step)
-        return self.should_stop()
-
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)
-        terms = [term.logged for term in self.objective.terms.values()]
+        terms = [term.logged for term in self.built.objective.terms.values()]
         shown = ("loss", *terms, "tokens_per_second", "padding_efficiency", "mfu")
         line = " ".join(f"{name}={values[f'train/{name}']:.4g}" for name in shown)
         logger.info("step %d %s", step, line)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        """Measures on all devices; all processes rank checkpoints by what the first found."""
+        """Evaluates on all devices; all processes take the metrics of the first."""
         self.dev = {}
         if not self.evaluators:
             return
         for evaluator in self.evaluators:
             self.dev |= evaluator(state.params["encoder"], step)
         self.dev = _from_first_process(self.dev)
-        best = self.settings.best_metric
+        best = self.built.settings.best_metric
         if best and best not in self.dev:
             raise ValueError(
-                f"train.best_metric={best!r} is not measured; choose from {', '.join(self.dev)}"
+                f"train.best_metric={best!r} is not measured; use one of {', '.join(self.dev)}"
             )
         self.writer.write(step, self.dev)
         self.publish()
@@ -338,7 +324,7 @@ def _to_host(params: Any) -> Any:
 
 
 def _from_first_process(values: Mapping[str, float]) -> dict[str, float]:
-    """The first process' JSON-like values on every process."""
+    """The JSON-like values of the first process, on every process."""
     if jax.process_count() == 1:
         return dict(values)
     text = np.frombuffer(json.dumps(dict(values)).encode(), np.uint8)

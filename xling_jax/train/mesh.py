@@ -1,4 +1,4 @@
-"""The device mesh and where arrays live on it."""
+"""The device mesh and the placement of arrays on it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,50 +14,42 @@ _SMALLEST_SHARDED = 1 << 14  # elements; smaller parameters are copied to every 
 def make_mesh(
     data: int = -1, fsdp: int = 1, *, devices: Sequence[jax.Device] | None = None
 ) -> Mesh:
-    """A mesh over all devices of all processes, or over others that programs are compiled for.
+    """Makes a mesh over all devices of all processes, or over other devices to compile for.
 
     The batch is split over both axes, parameters and optimizer state over `fsdp`.
 
     Args:
-        data: devices along the data axis; -1 takes what `fsdp` leaves.
+        data: devices along the data axis; -1 for all that remain.
         fsdp: devices that share one copy of the parameters.
-        devices: None for those there are.
+        devices: None for the existing ones.
 
     Raises:
-        ValueError: if the axes do not multiply to the number of devices.
+        ValueError: if the product of the axes is not the number of devices.
     """
     count = jax.device_count() if devices is None else len(devices)
     if data == -1 and fsdp > 0:
         data = count // fsdp
     if data * fsdp != count or fsdp < 1:
         raise ValueError(
-            f"mesh.data={data} x mesh.fsdp={fsdp} must be the {count} devices there are; "
-            "use mesh.data=-1 and an fsdp that divides them"
+            f"mesh.data={data} x mesh.fsdp={fsdp} must be the {count} devices available; "
+            "use mesh.data=-1 and an fsdp that divides their number"
         )
-    # Linen's lookups fail on the Explicit axes that make_mesh gives by default.
+    # Linen's lookups fail on the default Explicit axes.
     return jax.make_mesh((data, fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=devices)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows over all devices."""
+    """Splits rows over all devices."""
     return NamedSharding(mesh, PartitionSpec(AXES))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """A copy on every device."""
+    """Copies an array to every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def state_sharding(mesh: Mesh, state: Any) -> Any:
-    """Shardings of a train state: the largest axis of each large array over `fsdp`.
-
-    Args:
-        mesh: from `make_mesh`.
-        state: pytree of arrays or shapes.
-
-    Returns:
-        The same pytree of `NamedSharding`s.
-    """
+    """Shardings of a pytree of arrays or shapes: large ones are split by `fsdp`."""
     fsdp = mesh.shape["fsdp"]
 
     def sharding(array: Any) -> NamedSharding:
@@ -73,7 +65,7 @@ def state_sharding(mesh: Mesh, state: Any) -> Any:
 
 
 def to_global(mesh: Mesh, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
-    """This process' rows of every array -> global arrays with rows over all devices."""
+    """Joins each process's rows into global arrays with rows split over all devices."""
     sharding = batch_sharding(mesh)
     return {
         name: jax.make_array_from_process_local_data(sharding, rows) for name, rows in batch.items()

@@ -1,12 +1,20 @@
-"""Metrics: sums from the device, divided once on the host; JSON lines and TensorBoard."""
+"""Metrics of a run: sums from the device, divided once on the host; JSON lines and TensorBoard."""
 
 import contextlib
 import json
+import math
 import os
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
 
 from xling_jax.files.whole import naming_errors, write_whole
 
@@ -14,13 +22,10 @@ _NOT_AVERAGED = ("normalizer", "rows", "sentences", "tokens", "gradient_norm")
 
 
 def means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Divides every sum by its own count, or by the normalizer where it has none.
+    """Divides every sum by its own count, or by the normalizer if it has none.
 
-    Args:
-        sums: sums over an interval of updates, see `train.objective`.
-
-    Returns:
-        name -> mean; counts and totals are left out.
+    The sums are over an interval of updates, see `train.objective`; the means are without counts
+    and totals.
     """
     averaged = {}
     for name, value in sums.items():
@@ -31,18 +36,105 @@ def means(sums: Mapping[str, float]) -> dict[str, float]:
     return averaged
 
 
+class Interval:
+    """Sums of the updates since the last log line, read from the device one step late.
+
+    Args:
+        describe: step -> what that update was trained on, for errors.
+        progress: from `progress`, if the run was stopped within an interval; the log line is then
+            the same as without the stop.
+    """
+
+    def __init__(self, describe: Callable[[int], str], progress: Mapping[str, Any] | None = None):
+        self._describe = describe
+        self._waiting: tuple[int, Any] | None = None
+        self.restart()
+        if progress:
+            self._sums.update(progress["sums"])
+            self._updates, self._padded_tokens = progress["updates"], progress["padded_tokens"]
+            # Speed is that of this process alone.
+            self._before = self._totals()
+
+    def restart(self) -> None:
+        """Begins a new interval."""
+        self._sums: Counter[str] = Counter()
+        self._before: Counter[str] = Counter()
+        self._updates, self._flops, self._padded_tokens = 0, 0, 0
+        self._started, self._paused = time.perf_counter(), 0.0
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Excludes the time of a block from the speed."""
+        started = time.perf_counter()
+        yield
+        self._paused += time.perf_counter() - started
+
+    def _totals(self) -> Counter[str]:
+        return Counter(
+            steps=self._updates, tokens=self._sums["tokens"], sentences=self._sums["sentences"]
+        )
+
+    def progress(self) -> dict[str, Any]:
+        """JSON-like state for the constructor. Call `drain` first."""
+        sums = dict(self._sums)
+        return {"sums": sums, "updates": self._updates, "padded_tokens": self._padded_tokens}
+
+    def add(self, step: int, sums: Any, *, flops: int, padded_tokens: int) -> None:
+        """Takes the sums of update `step`, still on the device; reads those of the one before.
+
+        Raises:
+            FloatingPointError: if the loss or gradient of the update before is not finite.
+        """
+        self._flops += flops
+        self._padded_tokens += padded_tokens
+        self.drain()
+        self._waiting = (step, sums)
+
+    def drain(self) -> None:
+        """Reads the sums of the latest update; waits for it. Raises as `add`."""
+        if self._waiting is None:
+            return
+        step, sums = self._waiting[0], jax.device_get(self._waiting[1])
+        self._waiting = None
+        if not (math.isfinite(sums["loss"]) and math.isfinite(sums["gradient_norm"])):
+            raise FloatingPointError(
+                f"step {step}: loss {sums['loss']}, gradient norm {sums['gradient_norm']} "
+                f"on {self._describe(step)}"
+            )
+        self._sums.update({name: float(value) for name, value in sums.items()})
+        self._updates += 1
+
+    def metrics(self, num_devices: int, peak: float) -> dict[str, float]:
+        """Means of the interval, speed and model FLOPs utilization, as `train/NAME`.
+
+        MFU = FLOPs of forward and backward passes (no recomputation) / (seconds · devices · peak),
+        with the peak of one device in FLOP/s.
+        """
+        seconds = max(time.perf_counter() - self._started - self._paused, 1e-9)
+        values = means(self._sums)
+        values["gradient_norm"] = self._sums["gradient_norm"] / self._updates
+        for name, total in self._totals().items():
+            values[f"{name}_per_second"] = (total - self._before[name]) / seconds
+        values["padding_efficiency"] = self._sums["tokens"] / self._padded_tokens
+        values["mfu"] = self._flops / (seconds * num_devices * peak)
+        return {f"train/{name}": value for name, value in values.items()}
+
+
 class MetricsWriter:
     """Appends to `W/metrics.jsonl` and to TensorBoard event files.
 
-    A run that is resumed at step n drops what was written for later steps, so that the file reads
-    as if the run had never stopped.
+    A run resumed at step n drops the records of later steps, so that the file reads as if the run
+    had never stopped. TensorBoard events are written by the caller's thread: that of tensorboardX's
+    `SummaryWriter` crashes on a full disk, after the run ended.
 
     Args:
         workdir: the run's directory.
-        resume_step: last step that stays.
+        resume_step: last step whose records stay.
         enabled: False on all processes but the first.
-        evaluation_due: step n is evaluated after it was saved, so what was measured then is
-            dropped as well.
+        evaluation_due: step `resume_step` will be evaluated again; drop its earlier evaluation.
+
+    Raises:
+        OSError: naming the file, here and in `write`.
     """
 
     def __init__(
@@ -52,45 +144,48 @@ class MetricsWriter:
         enabled: bool = True,
         evaluation_due: bool = False,
     ):
-        self._file = self._board = None
+        self._file = self._events = None
         if not enabled:
             return
-        from xling_jax.train.tensorboard import ScalarBoard
-
-        self._path = Path(workdir) / "metrics.jsonl"
 
         def stays(record: Mapping[str, float]) -> bool:
             if evaluation_due and record["step"] == resume_step:
                 return "train/loss" in record
             return record["step"] <= resume_step
 
+        self._path, self._board = Path(workdir) / "metrics.jsonl", Path(workdir) / "tensorboard"
         kept = [line for line in _whole_lines(self._path) if stays(json.loads(line))]
         with naming_errors(self._path):
             write_whole(self._path, "".join(kept))
             self._file = self._path.open("a", encoding="utf-8")
-        self._board = ScalarBoard(
-            Path(workdir) / "tensorboard", purge_step=resume_step + 1 if resume_step else None
-        )
+        with naming_errors(self._board):
+            self._board.mkdir(parents=True, exist_ok=True)
+            self._events = EventsWriter(str(self._board / "events"))
+            if resume_step:  # TensorBoard forgets what earlier files hold from here on
+                start = SessionLog(status=SessionLog.SessionStatus.Value("START"))
+                self._event(resume_step + 1, session_log=start)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes one line of scalars for a step; flushed, so that a kill loses nothing.
-
-        Raises:
-            OSError: naming the file, e.g. on a full disk.
-        """
+        """Writes the scalars of a step and flushes, so that a kill loses nothing."""
         if self._file is None:
             return
         record = {"step": step} | {name: _rounded(value) for name, value in values.items()}
         with naming_errors(self._path):
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
-        self._board.write(step, values)
+        with naming_errors(self._board):
+            for name, value in values.items():
+                self._event(step, summary=scalar(name, float(value)))
+            self._events.flush()
+
+    def _event(self, step: int, **content: Any) -> None:
+        self._events.write_event(Event(wall_time=time.time(), step=step, **content))
 
     def close(self) -> None:
-        """Closes both files; all was flushed before."""
-        for file in (self._file, self._board):
+        """Closes both files."""
+        for file in (self._file, self._events):
             if file is not None:
-                with contextlib.suppress(OSError):  # of a write that was refused and raised
+                with contextlib.suppress(OSError):  # of a failed write, already raised
                     file.close()
 
 
@@ -99,7 +194,7 @@ def _rounded(value: float) -> float:
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """Lines that were written to their end."""
+    """The lines without a torn last one."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

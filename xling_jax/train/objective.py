@@ -1,8 +1,7 @@
 """Objectives: weighted sums of terms, for any encoder and decoder.
 
-A term (`train.terms`) names what it reads; what several terms read is computed once. Values are
-sums, over tokens or over sentences, so that micro-batches and devices add up; the update divides
-once.
+A term (`train.terms`) names its inputs; inputs shared by several terms are computed once. Values
+are sums over tokens or sentences, which micro-batches and devices add up; the update divides once.
 """
 
 import dataclasses
@@ -27,32 +26,31 @@ from xling_jax.train.terms.term import (
 )
 
 LossFn = Callable[[Any, Mapping[str, jax.Array], jax.Array, bool], tuple[jax.Array, Sums]]
-REDUCTIONS = ("sum", "mean")
 
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveSettings:
-    """What `config.objective` holds beside its terms.
+    """The settings of `config.objective` besides its terms.
 
     Attributes:
         reduction: `sum` or `mean`, see `terms.term.Setting`.
-        encode_chunks: pieces in which a batch is encoded, each recomputed in the backward pass, so
-            that contrastive batches of thousands fit (gradient caching, Gao et al. 2021).
+        encode_chunks: encode a batch in this many pieces, recomputed in the backward pass, so that
+            contrastive batches of thousands fit (gradient caching, Gao et al. 2021).
     """
 
     reduction: str = "sum"
     encode_chunks: int = 1
 
     def __post_init__(self):
-        check_choice("objective.reduction", self.reduction, REDUCTIONS)
+        check_choice("objective.reduction", self.reduction, ("sum", "mean"))
 
 
 def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveSettings, dict[str, Term]]:
-    """The settings and the terms of `config.objective`; terms of weight 0 are left out.
+    """Builds the settings and terms of `config.objective`, without terms of weight 0.
 
     Raises:
-        ValueError: for an unknown term or option, a negative weight, or terms that cannot train
-            alone.
+        ValueError: for an unknown term or option, a negative weight, or terms that collapsed
+            embeddings minimize.
     """
     shared = options.defaults(ObjectiveSettings)
     settings = {name: value for name, value in section.items() if name in shared}
@@ -68,8 +66,8 @@ def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveSettings, dict
     if all(term.collapses for term in terms.values()):
         found = " and ".join(terms)
         raise ValueError(
-            f"objective: {found} is minimized by collapsed embeddings; add a term that tells "
-            "sentences apart, such as translation or alignment"
+            f"objective: {found} is minimized by collapsed embeddings; add a term that "
+            "distinguishes sentences, such as translation or alignment"
             if terms
             else f"objective: no term has a weight; add one of {', '.join(TERMS)}"
         )
@@ -84,11 +82,11 @@ class Objective:
         Yu et al.:          L(s→t) + L(t→s) + α ‖h_s − h_t‖²,     mean over pairs
         Mao et al.:         KL + 2 · ALIGN + 2 · SIM,             mean over pairs
 
-    A batch that carries `source_language` is trained in both directions; its sentences are encoded
-    once, so terms that compare the two sides then cost next to nothing.
+    A batch with `source_language` is trained in both directions; its sentences are encoded once, so
+    terms that compare the two sides then cost almost nothing.
 
     Attributes:
-        setting: what all terms share.
+        setting: shared by all terms.
         terms: by name, each with a weight.
 
     Raises:
@@ -105,11 +103,11 @@ class Objective:
 
     @property
     def reads(self) -> frozenset[str]:
-        """What the terms need computed."""
+        """What the terms need, see `Term`."""
         return all_reads(self.terms.values())
 
     def without_remat(self) -> "Objective":
-        """The same, with nothing computed twice; for counting FLOPs."""
+        """The same without rematerialization, for counting FLOPs."""
         model = self.setting.model
         if not getattr(model.encoder, "remat", False):
             return self
@@ -119,13 +117,13 @@ class Objective:
     def __call__(
         self, params: Any, batch: Mapping[str, jax.Array], key: jax.Array, train: bool
     ) -> tuple[jax.Array, Sums]:
-        """The loss of a micro-batch as a sum, and its metrics as sums.
+        """The loss of a micro-batch and its metrics, all as sums.
 
         Args:
             params: of the model.
             batch: see `terms.term.Inputs`.
             key: of dropout, masking and negatives.
-            train: whether there is dropout.
+            train: whether to use dropout.
         """
         setting, reads = self.setting, self.reads
         encode_key, decode_key, other_key = jax.random.split(key, 3)
@@ -173,10 +171,7 @@ class Objective:
 def _encode(
     setting: Setting, params: Any, tokens: jax.Array, key: jax.Array, train: bool
 ) -> jax.Array:
-    """[batch, length] -> [batch, dim], in `encode_chunks` pieces.
-
-    Pieces are strided, so that rows stay on their devices.
-    """
+    """[batch, length] -> [batch, dim], in `encode_chunks` pieces, strided to keep rows in place."""
 
     def encode(tokens: jax.Array, key: jax.Array) -> jax.Array:
         return setting.model.apply(
@@ -188,8 +183,7 @@ def _encode(
         return encode(tokens, key)
     if chunks < 1 or tokens.shape[0] % chunks:
         raise ValueError(
-            f"objective.encode_chunks={chunks} must divide the {tokens.shape[0]} sentences of a "
-            "batch"
+            f"objective.encode_chunks={chunks} must divide the {tokens.shape[0]} sentences encoded"
         )
     pieces = jnp.moveaxis(tokens.reshape(-1, chunks, tokens.shape[1]), 1, 0)
     keys = jax.random.split(key, chunks)

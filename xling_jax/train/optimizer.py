@@ -1,4 +1,4 @@
-"""Optimizers and schedules: optax' own under their own names, and those it lacks."""
+"""Optimizers and schedules: those of optax by name, and two schedules it lacks."""
 
 import inspect
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def warmup_inverse_sqrt_schedule(
 ) -> optax.Schedule:
     """Linear from `init_value` to `peak_value`, then peak · √(warmup_steps / step).
 
-    fairseq's `inverse_sqrt`; T-LASER trains with 1e-7, 5e-4 and 4,000 updates.
+    fairseq's `inverse_sqrt`; T-LASER uses 1e-7, 5e-4 and 4,000 updates.
 
     Args:
         peak_value: learning rate after warm-up.
@@ -24,8 +24,7 @@ def warmup_inverse_sqrt_schedule(
         init_value: learning rate of the first update.
         min_value: lower bound after warm-up.
     """
-    if warmup_steps < 1:
-        raise ValueError(f"schedule.warmup_steps={warmup_steps} must be at least 1")
+    _check_warmup(warmup_steps)
 
     def schedule(step):
         step = jnp.asarray(step, jnp.float32)
@@ -39,7 +38,7 @@ def warmup_inverse_sqrt_schedule(
 def warmup_drop_schedule(
     peak_value: float, warmup_steps: int, drop_steps: int = 0, drop_factor: float = 0.1
 ) -> optax.Schedule:
-    """Linear from 0 to `peak_value`, constant, then `drop_factor` of it from `drop_step` on.
+    """Linear from 0 to `peak_value`, constant, then multiplied by `drop_factor`.
 
     Mao et al. (2021): 1e-3, 2,000 updates, a tenth from the fourth epoch (the seventh for en-it).
 
@@ -47,10 +46,9 @@ def warmup_drop_schedule(
         peak_value: learning rate after warm-up.
         warmup_steps: updates of warm-up, at least 1.
         drop_steps: updates before the rate drops; 0 for never.
-        drop_factor: of the smaller rate.
+        drop_factor: final rate relative to the peak.
     """
-    if warmup_steps < 1:
-        raise ValueError(f"schedule.warmup_steps={warmup_steps} must be at least 1")
+    _check_warmup(warmup_steps)
 
     def schedule(step):
         step = jnp.asarray(step, jnp.float32)
@@ -60,29 +58,23 @@ def warmup_drop_schedule(
     return schedule
 
 
-_OWN_SCHEDULES = {
-    "warmup_drop_schedule": warmup_drop_schedule,
-    "warmup_inverse_sqrt_schedule": warmup_inverse_sqrt_schedule,
-}
+def _check_warmup(steps: int) -> None:
+    if steps < 1:
+        raise ValueError(f"schedule.warmup_steps={steps} must be at least 1")
+
+
+_OWN_SCHEDULES = {f.__name__: f for f in (warmup_drop_schedule, warmup_inverse_sqrt_schedule)}
 
 
 def find_schedule(name: str) -> Callable[..., optax.Schedule]:
-    """The function that makes a schedule: one of ours or any of optax.
-
-    Raises:
-        ValueError: for an unknown name.
-    """
+    """The function that makes a schedule: one of the two above or any of optax."""
     known = [known for known in dir(optax.schedules) if known.endswith(("_schedule", "_decay"))]
     check_choice("schedule.name", name, [*_OWN_SCHEDULES, *known])
     return _OWN_SCHEDULES.get(name) or getattr(optax.schedules, name)
 
 
 def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
-    """A learning-rate schedule.
-
-    Args:
-        name: e.g. `warmup_cosine_decay_schedule`, `constant_schedule`.
-        **arguments: of that function, durations in steps.
+    """Makes a learning-rate schedule by name, with arguments of that function, durations in steps.
 
     Raises:
         ValueError: for an unknown name or argument.
@@ -91,11 +83,7 @@ def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
 
 
 def find_optimizer(name: str) -> Callable[..., optax.GradientTransformation]:
-    """The optax optimizer of a name.
-
-    Raises:
-        ValueError: for an unknown name.
-    """
+    """The optax optimizer of a name; raises ValueError for an unknown one."""
     function = getattr(optax, name, None)
     if not callable(function) or "learning_rate" not in inspect.signature(function).parameters:
         raise ValueError(
@@ -113,16 +101,16 @@ def make_optimizer(
     l2_penalty: float = 0.0,
     **arguments: Any,
 ) -> optax.GradientTransformation:
-    """An optax optimizer behind gradient clipping.
+    """Makes an optax optimizer with gradient clipping.
 
     Args:
-        name: e.g. `adamw` (decoupled weight decay, as fairseq's adam), `adam`, `amsgrad`.
+        name: such as `adamw` (decoupled weight decay, as in fairseq's adam), `adam`, `amsgrad`.
         schedule: learning rate by update.
-        clip_global_norm: largest global norm of the gradient; 0 does not clip.
-        l2_penalty: added to the gradient as l2_penalty · parameters, behind clipping (coupled
-            weight decay, PyTorch's `weight_decay`).
-        **arguments: of the optimizer (b1, b2, eps, weight_decay, …). A `weight_decay` of 0 fits
-            one that has none, so that a command line can replace an optimizer that decays.
+        clip_global_norm: largest global norm of the gradient; 0 disables clipping.
+        l2_penalty: adds l2_penalty · parameters to the gradient after clipping (coupled weight
+            decay, PyTorch's `weight_decay`).
+        **arguments: of the optimizer (b1, b2, eps, weight_decay, …). A `weight_decay` of 0 is
+            accepted by all, so that a command line can replace an optimizer that decays.
 
     Raises:
         ValueError: for an unknown name or argument.

@@ -7,22 +7,21 @@ from xling_jax.registry import check_choice
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """How long a run is, and what happens when.
+    """Length of a run and its intervals.
 
-    Durations are in steps here; a config may give them in epochs, examples or percent too, see
-    `train.durations`.
+    A config may also give durations in epochs, examples or percent, see `train.durations`.
 
     Attributes:
         total_steps: updates of the run.
-        log_every_steps: between lines of metrics.
-        evaluate_every_steps: between evaluations; the last step is always evaluated.
-        checkpoint_every_steps: between checkpoints; the last step is always saved.
-        keep_last: newest checkpoints kept.
-        keep_best: checkpoints kept for their metric.
-        best_metric: what ranks checkpoints, higher is better, e.g. `europarl_dev/p_at_1`.
-        export: the `last` checkpoint's encoder, or the `best` one's.
-        model_init: model directory or workdir whose encoder a new run begins with.
-        word_vectors: multiCCA or word2vec text file, the first embeddings of whole words.
+        log_every_steps: updates between lines of metrics.
+        evaluate_every_steps: updates between evaluations; the last step is always evaluated.
+        checkpoint_every_steps: updates between checkpoints; the last step is always saved.
+        keep_last: number of newest checkpoints to keep.
+        keep_best: number of best checkpoints to keep.
+        best_metric: metric that ranks checkpoints, higher is better, e.g. `europarl_dev/p_at_1`.
+        export: export the encoder of the `last` or `best` checkpoint.
+        model_init: model directory or workdir with the initial encoder of a new run.
+        word_vectors: multiCCA or word2vec text file with initial embeddings of whole words.
 
     Raises:
         ValueError: for a count below 1, or `export="best"` without a metric.
@@ -40,11 +39,10 @@ class TrainSettings:
     word_vectors: str = ""
 
     def __post_init__(self):
-        for name in ("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps"):
+        intervals = ("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps")
+        for name in (*intervals, "keep_last"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name}={getattr(self, name)} must be at least 1")
-        if self.keep_last < 1:
-            raise ValueError(f"train.keep_last={self.keep_last} must be at least 1")
         check_choice("train.export", self.export, ("last", "best"))
         if self.export == "best" and not self.best_metric:
             raise ValueError("train.export='best' needs train.best_metric, e.g. 'dev/p_at_1'")

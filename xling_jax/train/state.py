@@ -1,4 +1,4 @@
-"""The train state: what a step reads and writes, and what a checkpoint holds."""
+"""The train state: updated by a step, stored in a checkpoint."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ class TrainState:
 def abstract_state(
     init_params: Callable[[jax.Array], Any], optimizer: optax.GradientTransformation, seed: int
 ) -> tuple[Callable[[], TrainState], TrainState]:
-    """A function that makes the initial state, and the shapes of what it makes."""
+    """Returns a function that creates the initial state, and the shapes of that state."""
 
     def init() -> TrainState:
         params = init_params(jax.random.key(seed))
@@ -40,7 +40,7 @@ def abstract_state(
 
 
 def sharded_shapes(mesh: Mesh, shapes: TrainState) -> TrainState:
-    """Shapes with shardings, as checkpoint restoring wants them."""
+    """Adds shardings to shapes, as needed to restore a checkpoint."""
     return jax.tree.map(
         lambda shape, sharding: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding),
         shapes,

@@ -20,8 +20,8 @@ class Steps(NamedTuple):
     Attributes:
         train: (state, batch, index) -> (state, sums); an update of one micro-batch.
         first: (params, batch, index) -> accumulator; the first of several micro-batches.
-        more: (accumulator, params, batch, index) -> accumulator.
-        apply: (state, accumulator) -> (state, sums); ends an update of several.
+        more: (accumulator, params, batch, index) -> accumulator; adds one more.
+        apply: (state, accumulator) -> (state, sums); completes an update of several.
     """
 
     train: Any
@@ -40,21 +40,15 @@ def make_steps(
     """Jits the step functions on a mesh; the old state and accumulator are donated.
 
     The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index).
-
-    Args:
-        loss_fn: the objective.
-        optimizer: from `optimizer.make_optimizer`.
-        mesh: from `mesh.make_mesh`.
-        shapes: abstract state.
-        seed: of the run.
+    `shapes` is an abstract state.
     """
     state_shardings = state_sharding(mesh, shapes)
     everywhere, rows = replicated(mesh), batch_sharding(mesh)
     accumulator_shardings = (state_shardings.params, everywhere)
 
     def loss_of_whole(params: Any, *arguments: Any):
-        # Devices exchange parameters and gradients, never activations: left to itself the compiler
-        # computes on parts of some arrays, and gathers the batch's states and logits instead.
+        # Makes devices exchange parameters and gradients, never activations. Otherwise the compiler
+        # may compute on parts of some arrays and gather the batch's states and logits.
         return loss_fn(jax.lax.with_sharding_constraint(params, everywhere), *arguments)
 
     def gradients(params: Any, batch: Mapping[str, jax.Array], index: jax.Array):

@@ -1,4 +1,4 @@
-"""What a new run begins with in place of random parameters: word vectors, a trained encoder."""
+"""Initial parameters of a new run from word vectors or a trained encoder."""
 
 from typing import Any
 
@@ -9,24 +9,21 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 
 def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any:
-    """Parameters whose input token tables start from word vectors.
+    """Puts word vectors into the input token tables of parameters.
 
     Args:
         params: nested dict; tables are its leaves named `embedding`.
         vectors: [vocab, width] float32.
-        found: [vocab] bool; other rows, and tables of another width, stay as they are.
+        found: [vocab] bool; other rows, and tables of another width, are unchanged.
 
     Raises:
-        ValueError: if no table is that wide.
+        ValueError: if no table has that width.
     """
     flat = flatten_dict(params)
-    tables = [
-        path
-        for path, leaf in flat.items()
-        if path[-1] == "embedding" and leaf.shape[1] == vectors.shape[1]
-    ]
+    width = vectors.shape[1]
+    tables = [p for p, leaf in flat.items() if p[-1] == "embedding" and leaf.shape[1] == width]
     if not tables:
-        raise ValueError(f"train.word_vectors: no token table is {vectors.shape[1]} wide")
+        raise ValueError(f"train.word_vectors: no token table has their width, {width}")
 
     def put(table: jax.Array) -> jax.Array:
         known = np.zeros((table.shape[0], 1), bool)
@@ -40,17 +37,13 @@ def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any
 
 
 def put_encoder(params: Any, encoder: Any) -> tuple[Any, int]:
-    """Parameters whose encoder begins with another's, where names and shapes agree.
-
-    Args:
-        params: nested dict with an `encoder`.
-        encoder: parameters of a trained encoder; arrays that this one lacks are left out.
+    """Puts the parameters of a trained encoder into a model, where names and shapes agree.
 
     Returns:
-        The parameters, and how many of the encoder's arrays were taken.
+        The parameters, and the number of arrays taken from the encoder.
 
     Raises:
-        ValueError: if none could be.
+        ValueError: if there are none.
     """
     flat, found = flatten_dict(params), flatten_dict({"encoder": encoder})
     taken = {
@@ -60,7 +53,7 @@ def put_encoder(params: Any, encoder: Any) -> tuple[Any, int]:
     }
     if not taken:
         raise ValueError(
-            "train.model_init: no array of its encoder has the name and shape of one here; "
-            "are family and width the same?"
+            "train.model_init: its encoder has no array in common with this one; use the same "
+            "family and width"
         )
     return unflatten_dict(flat | taken), len(taken)

@@ -1,4 +1,4 @@
-"""The terms an objective is made of, one file each. A new term is its file and a line here."""
+"""The terms of objectives, one file each. A new term needs a file and a line here."""
 
 from xling_jax.registry import Registry
 

@@ -13,7 +13,7 @@ class Alignment(Term):
     """Finds the translation among the sentences of a batch; options of `alignment_loss`.
 
     Attributes:
-        ignore_equal: pairs that share a sentence are not negatives of one another.
+        ignore_equal: do not use pairs that share a sentence as negatives of each other.
     """
 
     ignore_equal: bool = False

@@ -10,9 +10,9 @@ from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, per_sentence
 
 @dataclasses.dataclass(frozen=True)
 class Distance(Term):
-    """Keeps translations nearer than random sentences; options of `losses.distance`.
+    """Keeps translations closer than random sentences; options of `losses.distance`.
 
-    The weight is the paper's β.
+    The weight is β in the paper.
     """
 
     passes_to = (distance_constraint,)
@@ -24,7 +24,7 @@ class Distance(Term):
         value, metrics = distance_constraint(
             inputs.source, inputs.target, inputs.mask, inputs.key, **self.passed
         )
-        # Published batches hold one direction; one of both stands for two of them, each with its
-        # constraint. A mean is over pairs, whose two directions count once.
+        # A batch of both directions counts as two published batches, each with its constraint; a
+        # mean is over pairs, whose two directions count once.
         both = inputs.both and setting.reduction == "sum"
         return value * (2.0 if both else 1.0), per_sentence(inputs, distance_loss=value, **metrics)

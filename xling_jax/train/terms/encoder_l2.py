@@ -16,7 +16,7 @@ class EncoderL2(Term):
     collapses = True
 
     def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
-        """Counted once an update."""
+        """Counted once per update."""
         leaves = jax.tree.leaves(inputs.params["encoder"])
         penalty = sum(jnp.square(leaf.astype(jnp.float32)).sum() for leaf in leaves)
         return once_per_update(penalty, setting, inputs, self.logged)

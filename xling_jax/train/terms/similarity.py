@@ -11,7 +11,7 @@ from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, per_sentence
 
 @dataclasses.dataclass(frozen=True)
 class Similarity(Term):
-    """L_sim = ‖h(s) − h(t)‖²; see `losses.similarity`. The weight is the paper's α."""
+    """L_sim = ‖h(s) − h(t)‖²; see `losses.similarity`. The weight is α in the paper."""
 
     reads = frozenset({"target"})
     logged = "similarity_loss"

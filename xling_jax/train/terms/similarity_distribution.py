@@ -18,7 +18,7 @@ class SimilarityDistribution(Term):
     collapses = True
 
     def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
-        """Counted once an update."""
+        """Counted once per update."""
         value = similarity_distribution_loss(
             inputs.source, inputs.target, inputs.mask, **self.passed
         )

@@ -1,4 +1,4 @@
-"""What a term of an objective is, and what it computes from. See `train.objective`."""
+"""The interface of the terms of an objective; see `train.objective`."""
 
 import dataclasses
 import inspect
@@ -18,20 +18,20 @@ Sums = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What does not change during a run.
+    """What is constant during a run.
 
     Attributes:
         model: encoder, decoder and head.
         vocab_size: V, without padding rows.
-        special_ids: `pad`, `eos`, `mask` -> id; None or absent for what the vocabulary lacks.
+        special_ids: `pad`, `eos`, `mask` -> id; None or absent if the vocabulary lacks it.
         drop_first: sentences begin with <s>, which the decoder does not learn to emit.
         append_eos: sentences have no </s>; the decoder's labels get one.
         maskable: [vocab] bool, ids that may be masked.
         reduction: `sum`: losses of tokens and sentences are summed and divided by the number of
             target tokens (LASER, T-LASER as published); `mean`: token losses are averaged within
-            their sentence, and all is divided by the number of pairs (Yu et al., Mao et al.).
-        encode_chunks: pieces in which a batch is encoded.
-        num_devices: that share a batch; limits on what is alive at a time hold for each of them.
+            their sentence, and the sum is divided by the number of pairs (Yu et al., Mao et al.).
+        encode_chunks: number of pieces in which a batch is encoded.
+        num_devices: devices that share a batch; memory limits hold for each of them.
     """
 
     model: CrossLingualModel
@@ -51,29 +51,24 @@ class Setting:
 
     def decoder_tokens(self, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Decoder inputs and labels, [batch, length] each; see `losses.translation`."""
-        return decoder_tokens(
-            tokens,
-            eos_id=self.special_ids["eos"],
-            pad_id=self.pad_id,
-            drop_first=self.drop_first,
-            append_eos=self.append_eos,
-        )
+        ids = {"eos_id": self.special_ids["eos"], "pad_id": self.pad_id}
+        return decoder_tokens(tokens, drop_first=self.drop_first, append_eos=self.append_eos, **ids)
 
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a term computes from.
+    """The inputs of a term.
 
     Attributes:
         params: of the model.
         batch: `source_tokens`, `target_tokens` [batch, length], `target_language` [batch], and
-            `source_language` where both directions of the pair are trained.
-        masked: the tokens as they were encoded; None if no term masks any.
-        key: of this term's randomness.
-        train: whether there is dropout.
+            `source_language` if both directions of the pair are trained.
+        masked: the tokens as encoded; None if no term masks any.
+        key: PRNG key of the term.
+        train: whether to use dropout.
         mask: [batch] bool, rows that are not padding.
         source: [batch, dim], sentence vectors.
-        target: the same of the translations; None if no term reads them.
+        target: likewise for the translations; None if no term reads them.
     """
 
     params: Any
@@ -103,12 +98,11 @@ class Term:
     Its options, in `config.objective.NAME`, are its fields and the keyword arguments of the loss
     that it passes them on to. Class attributes, or properties where they depend on options:
 
-        passes_to   functions of the loss; `supplied` names keyword arguments that are no options
-        reads       what it needs computed: `target` (vectors of the translations), `decoder`,
-                    `head`, `masked` (a masked token in each pair)
-        logged      the metric that log lines show
-        collapses   whether equal vectors for all sentences minimize it, so that it cannot train
-                    alone
+        passes_to   functions of the loss; `supplied` names their keywords that are not options
+        reads       what it needs: `target` (vectors of the translations), `decoder`, `head`,
+                    `masked` (a masked token in each pair)
+        logged      the metric shown in log lines
+        collapses   whether equal vectors for all sentences minimize it
 
     Attributes:
         weight: of the term in the objective.
@@ -125,26 +119,26 @@ class Term:
     collapses = False
 
     def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
-        """The value before its weight, and metrics as sums.
+        """The unweighted value, and metrics as sums.
 
-        A metric `NAME` is divided by `NAME_count` when it is reported, or by the normalizer of the
-        update where it has no count.
+        A reported metric `NAME` is divided by `NAME_count`, or by the normalizer of the update if
+        it has no count.
         """
         raise NotImplementedError
 
     def passed_to(self, function: Callable) -> dict[str, Any]:
-        """Options of one of several functions that options are passed on to."""
+        """The options of one of the functions in `passes_to`."""
         known = inspect.signature(function).parameters
         return {name: value for name, value in self.passed.items() if name in known}
 
 
 def interleave(first: jax.Array, second: jax.Array) -> jax.Array:
-    """[n, ...], [n, ...] -> [2 n, ...], alternating, so that rows stay on their devices."""
+    """[n, ...], [n, ...] -> [2 n, ...], alternating, which keeps rows on their devices."""
     return jnp.stack([first, second], axis=1).reshape(-1, *first.shape[1:])
 
 
 def normalizer(setting: Setting, inputs: Inputs) -> jax.Array:
-    """What the update divides by: target tokens, or pairs."""
+    """The divisor of the update: target tokens or pairs."""
     if setting.reduction == "mean":
         return inputs.sentences
     sides = ["target_tokens"] + (["source_tokens"] if inputs.both else [])
@@ -160,7 +154,7 @@ def per_sentence(inputs: Inputs, **values: jax.Array) -> Sums:
 def once_per_update(
     value: jax.Array, setting: Setting, inputs: Inputs, name: str
 ) -> tuple[jax.Array, Sums]:
-    """A term that counts once an update, whatever the size of its batch."""
+    """The value of a term that counts once per update, whatever the batch size."""
     sums = {name: value, f"{name}_count": jnp.ones((), jnp.float32)}
     return value * normalizer(setting, inputs), sums
 

@@ -19,7 +19,7 @@ from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave, 
 class TokenDistribution(Term):
     """Predicts tokens from the sentence vector; options of `losses.token_distribution`.
 
-    `max_logits` holds for each device.
+    `max_logits` is per device.
 
     Attributes:
         tasks: `mlm`, `smlm`, `xtr` or `ugt` -> weight of its loss in this term.
@@ -39,14 +39,13 @@ class TokenDistribution(Term):
                 raise ValueError(f"{where}.{task}={weight} must not be negative")
         object.__setattr__(self, "tasks", {t: w for t, w in self.tasks.items() if w})
         if not self.tasks:
-            raise ValueError(f"{where} must give one of {', '.join(TASKS)} a weight")
+            raise ValueError(f"{where} needs a weight for one of {', '.join(TASKS)}")
 
     @property
     def reads(self) -> frozenset[str]:
         """All tasks but XTR mask a token."""
-        return frozenset(
-            {"target", "head"} | ({"masked"} if self.tasks.keys() - {"xtr"} else set())
-        )
+        masked = {"masked"} if self.tasks.keys() - {"xtr"} else set()
+        return frozenset({"target", "head"} | masked)
 
     def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs of the divergences of both sides."""

@@ -13,7 +13,7 @@ from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave
 class Translation(Term):
     """Predicts the translation's tokens from the sentence vector; options of `translation_loss`.
 
-    `max_logits` holds for each device.
+    `max_logits` is per device.
 
     Attributes:
         decoder_bos: the decoder learns to emit <s> first, as in the published code of T-LASER.
@@ -27,7 +27,7 @@ class Translation(Term):
     logged = "translation_loss"
 
     def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
-        """Sum over tokens, or over sentences of their means, in nats."""
+        """Sum over tokens, or over the means of sentences, in nats."""
         batch = inputs.batch
         embeddings, tokens = inputs.source, batch["target_tokens"]
         language = batch["target_language"]
@@ -51,8 +51,7 @@ class Translation(Term):
             lengths = weights.sum(1, keepdims=True)
             weights = weights / jnp.maximum(lengths, 1)
             count = (lengths > 0).sum().astype(jnp.float32)
-        # Cut into more pieces than devices need, the batch would have them add up the gradient of
-        # the output table once a piece.
+        # More chunks than needed would make devices sum the output table's gradient more often.
         limit = self.passed["max_logits"] * setting.num_devices
         value, nll = translation_loss(
             hidden,
