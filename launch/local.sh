@@ -78,7 +78,7 @@ stop() {
     kill -TERM "${left[@]}"
 }
 trap 'say "stopping all processes"; stop' TERM
-trap '[[ ! $kill_at ]] || kill_at=-1; say "stopping all processes; Ctrl-C again kills them"; stop' INT
+trap '[[ ! $kill_at ]] || kill_at=-1; say "stopping all; press Ctrl-C again to kill them"; stop' INT
 
 status=0
 while ((${#left[@]})); do
