@@ -1,7 +1,6 @@
-"""Draws the rooms of the package, their lines and who imports whom; two versions side by side.
+"""Draws the rooms of the package, their lines and who imports whom; versions side by side.
 
-git worktree add /tmp/before v0.1.0
-python docs/draw_architecture.py /tmp/before . --titles 0.1 0.2 --output docs/images/architecture.svg
+`python docs/draw_architecture.py CHECKOUT CHECKOUT --titles 0.1 0.2 --output PICTURE`
 """
 
 import argparse
