@@ -12,7 +12,7 @@ Reproduces   No paper. Measured on 1.5 million pairs: Tatoeba error 4.8 (phase 2
 Data         Parallel text in de, en, es, fr and it.
 Hardware     Two CPU cores; phase 1 took 61 minutes on a shared machine, phase 2 15.
 Argument     `phase=1` (default) or 2.
-Sizes        :paper (default, an hour on two CPU cores), :small (minutes), :smoke.
+Sizes        :paper (default, an hour on two CPU cores), :smoke.
 
     xling train --config static --workdir runs/static \
         --config.data.corpora="('tsv:corpora/*.tsv.gz',)"
@@ -29,7 +29,7 @@ from xling_jax.config import parse_argument
 
 def get_config(arg: str = ""):
     """The baseline; `arg` gives the phase and a size."""
-    argument = parse_argument(arg, sizes=("paper", "small", "smoke"), phase=(1, 2))
+    argument = parse_argument(arg, sizes=("paper", "smoke"), phase=(1, 2))
 
     config = ConfigDict()
     config.languages = ("de", "en", "es", "fr", "it")
@@ -54,10 +54,7 @@ def get_config(arg: str = ""):
         config.objective.alignment.update(margin=0.2, ignore_equal=True)
         config.schedule.init_value = 2e-3
         config.train.total_steps = 1000
-    if argument.size == "small":
-        recipes.small_vocab(config)
-        config.encoder.width = 256
-    elif argument.size == "smoke":
+    if argument.size == "smoke":
         recipes.smoke_run(config)
         config.encoder.width, config.data.batch_size = 32, 16
     return config
