@@ -1,21 +1,21 @@
-"""What devices send each other in an update, read from compiled HLO: data parallel and FSDP.
+"""Communication between devices per update, read from compiled HLO: data parallel and FSDP.
 
     python benchmarks/collectives.py
-    python benchmarks/collectives.py --configs ct_laser.py:base --topology v5e:2x4
+    python benchmarks/collectives.py --configs ct_laser:base --topology v5e:2x4
 
-Compiles one update of each config, of a single micro-batch, and walks the optimized program; loops
-count as often as they turn. Nothing runs, and no device is needed: by default 8 CPU devices are
-pretended; `--topology` compiles for a slice of a TPU instead (needs `pip install libtpu` in the
-version `jax[tpu]` asks for, and minutes).
+Compiles one update of each config with a single micro-batch and walks the optimized program; loop
+bodies count once per iteration. Nothing runs, and no device is needed: by default 8 CPU devices are
+emulated; `--topology` compiles for a TPU slice instead (this takes minutes and needs the version of
+libtpu that `jax[tpu]` requires).
 
-The compilers differ. The CPU's has no reduce-scatter: what a TPU does as one, it does as an
-all-reduce of which each device keeps a part, which sends twice as much. It computes in float32,
-where a TPU exchanges most matrices in bfloat16. And it does not join an FSDP update's all-gathers,
-so read its bytes rather than its counts.
+The compilers differ. The CPU compiler has no reduce-scatter: instead it uses an all-reduce, of
+which each device keeps a part, and which sends twice as much. It computes in float32, while a TPU
+sends most matrices in bfloat16. It does not combine the all-gathers of an FSDP update, so compare
+bytes, not counts.
 
-Printed for each kind of exchange: how often, MiB of whole arrays, MiB a device sends (around a
-ring: (n − 1) / n of an array, twice that for an all-reduce), and what the sizes of the parameters
-alone let expect of the kind. Below it, one device's memory in GiB.
+Prints for each kind of collective: count, MiB of full arrays, MiB sent per device (in a ring:
+(n − 1) / n of an array, twice that for an all-reduce), and the MiB expected from the sizes of the
+parameters alone. Below that, the memory of one device in GiB.
 """
 
 import argparse
@@ -26,7 +26,7 @@ CONFIGS = ("ct_laser:base", "laser:base", "lightweight", "static")
 
 
 def update_of(name: str, fsdp: int, devices, dtype: str, length: int):
-    """Compiles; returns exchanges, bytes of all parameters, memory of a device, seconds taken."""
+    """Compiles; returns collectives, bytes of all parameters, memory per device, and seconds."""
     from xling_jax.config import load_config
     from xling_jax.train import dry_run
     from xling_jax.train.batching import Bucket
@@ -52,7 +52,7 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int):
 
 
 def expectation(kind: str, fsdp: int, num_devices: int, parameters: int) -> float:
-    """Bytes a device sends if float32 parameters and gradients are exchanged once, else 0."""
+    """Bytes sent per device if float32 parameters and gradients are communicated once, else 0."""
     share = (num_devices - 1) / num_devices * parameters
     if fsdp == 1:
         return 2 * share if kind == "all-reduce" else 0
@@ -60,7 +60,7 @@ def expectation(kind: str, fsdp: int, num_devices: int, parameters: int) -> floa
 
 
 def rows_of(name: str, fsdp: int, num_devices: int, collectives, parameters: int):
-    """The lines of a table."""
+    """The rows of the table."""
     from xling_jax.train.collectives import KINDS, summary
 
     found = {kind: numbers for kind, *numbers in summary(collectives)}
@@ -74,20 +74,20 @@ def rows_of(name: str, fsdp: int, num_devices: int, collectives, parameters: int
 
 
 def main() -> None:
-    """Compiles everything and prints the tables."""
+    """Compiles all updates and prints the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--configs", nargs="+", default=CONFIGS, help="files of configs/")
-    parser.add_argument("--devices", type=int, default=8, help="of the CPU")
-    parser.add_argument("--fsdp", type=int, nargs="+", help="layouts; default 1 and all devices")
-    parser.add_argument("--length", type=int, default=32, help="tokens of a sentence")
-    parser.add_argument("--topology", help="of a TPU, such as v5e:2x4")
+    parser.add_argument("--configs", nargs="+", default=CONFIGS, help="names of configs")
+    parser.add_argument("--devices", type=int, default=8, help="number of CPU devices")
+    parser.add_argument("--fsdp", type=int, nargs="+", help="layouts; default: 1 and all devices")
+    parser.add_argument("--length", type=int, default=32, help="tokens per sentence")
+    parser.add_argument("--topology", help="of a TPU slice, such as v5e:2x4")
     args = parser.parse_args()
     import interleaved
     import jax
 
-    jax.config.update("jax_num_cpu_devices", args.devices)  # several: models ask for more than one
+    jax.config.update("jax_num_cpu_devices", args.devices)  # models check whether there are several
     devices = jax.devices()
     if args.topology:
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
@@ -106,10 +106,10 @@ def main() -> None:
             memories.append((name, fsdp, f"{rows:,} x {args.length}", *sizes, f"{seconds:.0f}"))
     kind = devices[0].device_kind
     print(f"{len(devices)} devices ({kind}), {dtype}, jax {jax.__version__}\n")
-    header = ("config", "layout", "exchange", "times", "MiB of arrays", "MiB a device sends")
+    header = ("config", "layout", "collective", "count", "MiB of arrays", "MiB sent per device")
     print(interleaved.markdown_table((*header, "expected"), table))
     header = ("config", "fsdp", "batch", "parameters", "optimizer", "gradients", "temporaries")
-    print(f"\n{interleaved.markdown_table((*header, 'all', 'compiled in s'), memories)}")
+    print(f"\n{interleaved.markdown_table((*header, 'total', 'compile time, s'), memories)}")
 
 
 if __name__ == "__main__":

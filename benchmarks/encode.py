@@ -2,9 +2,10 @@
 
     python benchmarks/encode.py
 
-Paper size by default: 6 layers of width 1024, 32 sentences of 32 tokens a batch. The
-library's module is compiled as `xling_jax.encode.encoder.Encoder` does it; text is left out on both
-sides (`encode_buckets.py` measures that). One process each, turns taken, medians compared.
+Paper size by default: 6 layers of width 1024, batches of 32 sentences of 32 tokens. The library's
+module is compiled as in `xling_jax.encode.encoder.Encoder`; tokenization is excluded on both sides
+(`encode_buckets.py` measures it). The contestants run in separate processes and take turns; medians
+are compared.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def torch_worker(args: argparse.Namespace, tokens: np.ndarray, sizes: dict[str, 
 
 
 def main() -> None:
-    """Starts both workers, lets them take turns and prints a Markdown table."""
+    """Runs both workers in turns and prints a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -71,7 +72,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--vocab-size", type=int, default=50000)
-    parser.add_argument("--batches", type=int, default=2, help="of one turn")
+    parser.add_argument("--batches", type=int, default=2, help="per turn")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--worker", choices=("jax", "torch"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -115,7 +116,7 @@ def main() -> None:
         )
     print(f"Encoding, {args.layers} x {args.width}, {args.rows} x {args.length} tokens.")
     print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
-    header = ("", "ms", "CPU ms", "tokens/s", "speed over torch", "matmul share", "peak MB")
+    header = ("", "ms", "CPU ms", "tokens/s", "speedup over torch", "matmul share", "peak MB")
     print(interleaved.markdown_table(header, table))
 
 

@@ -1,12 +1,12 @@
-"""Encoding speed: length buckets against padding to the longest, on a text file.
+"""Encoding speed: length buckets against padding to the longest sentence, on a text file.
 
     python benchmarks/encode_buckets.py --text corpus.en.gz --sentences 2000
 
-Both ways use the same module, parameters and batch size in tokens; the naive way takes sentences
-as they come and pads all of them to the longest of the sample (the one static shape a straight
-port would compile). Rounds are interleaved, compilation is left out, medians are compared. A model
-directory can be given; otherwise an untrained T-LASER of the `--width` and `--layers` is timed,
-with a vocabulary trained on the text.
+Both methods use the same module, parameters and batch size in tokens. The naive one takes sentences
+in order and pads all of them to the longest of the sample (the one static shape that a direct port
+would compile). Rounds are interleaved, compilation is excluded, and medians are compared. Without a
+model directory, an untrained T-LASER of `--width` and `--layers` is timed, with a vocabulary
+trained on the text.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from xling_jax.text.vocab import train_vocab
 
 
 def read_sentences(path: str, count: int, column: int) -> list[str]:
-    """The first `count` non-blank cells of a column of a TSV file (a plain file has one)."""
+    """The first `count` non-blank cells of a TSV column (a plain text file has one column)."""
     opener = gzip.open if path.endswith(".gz") else open
     sentences = []
     with opener(path, "rt", encoding="utf-8", newline="\n") as file:
@@ -101,9 +101,9 @@ def seconds(function, *args) -> float:
 
 
 def main() -> None:
-    """Times both and prints one line each."""
+    """Times both methods and prints a line for each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--text", required=True, help="plain or TSV, may be .gz")
+    parser.add_argument("--text", required=True, help="plain text or TSV, may be .gz")
     parser.add_argument("--column", type=int, default=0)
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=7)

@@ -5,11 +5,11 @@
     python benchmarks/huggingface.py --size minilm --text FILE --lines 2000
 
 Sizes are those of multilingual MiniLM (12 layers of width 384) and XLM-R base (12 of 768). Without
-`--text` one padded batch of made-up tokens is encoded and averaged, by `transformers` with its
-fused attention (sdpa) and by our module compiled as `xling_jax.encode.encoder.Encoder` does it.
-With `--text` the lines of a file become vectors, tokenizer included: by sentence-transformers with
-its own defaults, and by a model converted from the same directory, whose vectors must be equal.
-One process each, turns taken, medians compared.
+`--text`, one padded batch of synthetic tokens is encoded and mean-pooled, by `transformers` with
+fused attention (sdpa) and by our module, compiled as in `xling_jax.encode.encoder.Encoder`. With
+`--text`, the lines of a file are encoded, including tokenization, by sentence-transformers with its
+defaults and by a model converted from the same directory; their vectors must agree. The contestants
+run in separate processes and take turns; medians are compared.
 """
 
 import argparse
@@ -32,7 +32,7 @@ POSITIONS = 514
 
 
 def torch_model(size: dict[str, int], vocab_size: int):
-    """A random XLM-R of transformers."""
+    """A randomly initialized XLM-R of transformers."""
     import torch
     import transformers
 
@@ -99,7 +99,7 @@ def _yardstick():
 
 
 def make_directories(args: argparse.Namespace, texts: list[str], directory: Path) -> None:
-    """Writes a sentence-transformers model with a tokenizer of these texts, and converts it."""
+    """Writes a sentence-transformers model with a tokenizer for these texts, and converts it."""
     import sentence_transformers
     import tokenizers
     import transformers
@@ -124,7 +124,7 @@ def make_directories(args: argparse.Namespace, texts: list[str], directory: Path
 
 
 def encode_text(args: argparse.Namespace, texts: list[str]) -> None:
-    """Serves vectors of all texts, by the library that `args.worker` names."""
+    """Serves vectors of all texts, from the library that `args.worker` names."""
     directory = Path(args.directory)
     if args.worker == "torch":
         import sentence_transformers
@@ -147,13 +147,13 @@ def encode_text(args: argparse.Namespace, texts: list[str]) -> None:
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:
-    """The first lines of the file."""
+    """The first lines of the text."""
     with open(args.text, encoding="utf-8") as file:
         return [line.strip() for line in itertools.islice(file, args.lines)]
 
 
 def work(args: argparse.Namespace) -> None:
-    """Becomes a worker."""
+    """Runs as a worker."""
     if args.text:
         encode_text(args, read_texts(args))
         return
@@ -162,7 +162,7 @@ def work(args: argparse.Namespace) -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    """Starts both workers, lets them take turns and prints a Markdown table."""
+    """Runs both workers in turns and prints a Markdown table."""
     options = [
         text
         for name in ("size", "rows", "length", "text", "lines", "directory")
@@ -187,7 +187,7 @@ def compare(args: argparse.Namespace) -> None:
     what = f"{args.lines} lines" if args.text else f"{args.rows} x {args.length} tokens"
     print(f"Published encoder, {args.size}, {what}.")
     print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
-    header = ("", "ms", "sentences/s", "speed over torch", "matmul share", "peak MB")
+    header = ("", "ms", "sentences/s", "speedup over torch", "matmul share", "peak MB")
     print(interleaved.markdown_table(header, table))
 
 
@@ -199,8 +199,8 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="minilm")
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--length", type=int, default=32)
-    parser.add_argument("--text", default="", metavar="FILE", help="plain lines to encode instead")
-    parser.add_argument("--lines", type=int, default=2000, help="of --text")
+    parser.add_argument("--text", default="", metavar="FILE", help="plain text to encode instead")
+    parser.add_argument("--lines", type=int, default=2000, help="number of lines of --text")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--worker", choices=("jax", "torch"), help=argparse.SUPPRESS)
     parser.add_argument("--directory", default="", help=argparse.SUPPRESS)

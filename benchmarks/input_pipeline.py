@@ -1,12 +1,13 @@
-"""Does reading keep up? Tokens/s that the readers deliver over what the fastest update consumes.
+"""Input pipeline: tokens/s delivered by the readers, relative to those the fastest update consumes.
 
     python benchmarks/input_pipeline.py
     python benchmarks/input_pipeline.py --workdir runs/t_laser
 
-Without a prepared `--workdir` (`xling prepare`) a made-up corpus with sentence lengths like
-Europarl's is written to a temporary directory. Counted are real tokens, special ones included,
-padding not. The update is that of the `small` size, the cheapest per token. Readers and the update
-take turns in processes of their own; a reader starts afresh with every turn, as a run does.
+Without a prepared `--workdir` (`xling prepare`), a synthetic corpus with sentence lengths similar
+to Europarl's is written to a temporary directory. Tokens are counted without padding but with
+special tokens. The update is that of the `small` size, the cheapest per token. Readers and the
+update run in separate processes and take turns; a reader starts from scratch in every turn, as in a
+run.
 """
 
 import argparse
@@ -22,7 +23,7 @@ READERS = ("numpy", "tf.data")
 
 
 def write_corpus(directory: Path, rows: int, vocab_size: int) -> None:
-    """One pair, `de-en`, of made-up sentences of about 30 tokens."""
+    """One pair, `de-en`, of synthetic sentences of about 30 tokens."""
     from xling_jax.corpora.shards import token_dtype, write_shard
 
     random = np.random.default_rng(0)
@@ -54,12 +55,12 @@ def open_pairs(directory: str, config, pairs: list[str]):
 
 
 def count_tokens(batch) -> int:
-    """Real tokens of both sides."""
+    """Number of real tokens on both sides."""
     return sum(int((batch[f"{side}_tokens"] != PAD).sum()) for side in ("source", "target"))
 
 
 def serve_reader(batches, reader: str, num_batches: int) -> None:
-    """Serves turns of `num_batches` batches each."""
+    """Serves turns of `num_batches` batches."""
     from xling_jax.train.batches import read_batches
 
     starts = itertools.count(0, num_batches)
@@ -74,24 +75,24 @@ def serve_reader(batches, reader: str, num_batches: int) -> None:
 
 
 def work(args: argparse.Namespace) -> None:
-    """Becomes a reader's or the update's process."""
+    """Runs as the process of a reader or of the update."""
     config = make_config("small", set())
     batches = open_pairs(args.shards, config, args.pairs)
     if args.worker in READERS:
         serve_reader(batches, args.worker, args.batches)
     else:
-        # The update's speed hardly depends on the bucket; the first batch will do.
+        # The speed hardly depends on the bucket, so use the first batch.
         batch = batches[0]
         jax_worker(config, batch, 4, {"tokens": 4 * count_tokens(batch)})
 
 
 def pairs_of(shards: str) -> list[str]:
-    """Pairs that a directory of token shards holds, one direction each."""
+    """Pairs in a directory of token shards, one direction each."""
     return sorted(path.name for path in Path(shards).iterdir() if "-" in path.name)
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Starts the workers, lets them take turns and prints a Markdown table."""
+    """Runs the workers in turns and prints a Markdown table."""
     options = ["--shards", args.shards, "--batches", str(args.batches), "--worker"]
     names = ("update", *READERS)
     workers = {name: interleaved.Worker(__file__, [*options, name]) for name in names}
@@ -114,13 +115,13 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Finds or makes a corpus and measures."""
+    """Finds or writes a corpus and measures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workdir", help="with data prepared by `xling prepare`")
+    parser.add_argument("--workdir", help="workdir with prepared data")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--batches", type=int, default=200, help="read in one turn")
+    parser.add_argument("--batches", type=int, default=200, help="batches per turn")
     parser.add_argument("--shards", help=argparse.SUPPRESS)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -1,7 +1,7 @@
-"""Fair timing of competitors: each in a process of its own, taking turns, medians compared.
+"""Fair timing of contestants: separate processes that take turns, compared by medians.
 
-A competitor is a worker process that answers one line of JSON for each line it reads. Only one
-worker computes at a time; the turns alternate, so that a slow minute of the machine hits all alike,
+A contestant is a worker process that answers each line it reads with a line of JSON. Only one
+worker computes at a time. Turns alternate, so that a slow minute of the machine affects all alike,
 and a ratio is the median of the ratios within a round.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-YARDSTICK_SIZE = 2048  # of the square matrices whose product is the yardstick
+YARDSTICK_SIZE = 2048  # size of the square matrices of the yardstick product
 YARDSTICK_REPEATS = 5
 
 
@@ -27,14 +27,14 @@ def serve(
     facts: dict[str, Any],
     yardstick: Callable[[], Any] | None = None,
 ) -> None:
-    """A worker's main loop: says `facts`, then calls `run` once for every line on stdin.
+    """A worker's main loop: prints `facts`, then calls `run` once for every line on stdin.
 
     Args:
-        run: does the work of one turn and waits for its end; what it returns is passed on beside
-            `seconds` (wall), `cpu_seconds` (of all threads) and `peak_mb`.
-        facts: sent once, when the worker is ready (compiled and warm).
-        yardstick: one product of float32 matrices of `YARDSTICK_SIZE`, already compiled; the
-            best time of `YARDSTICK_REPEATS` after every turn is `yardstick_seconds`.
+        run: does the work of one turn and waits for it to finish; what it returns is reported
+            along with `seconds` (wall), `cpu_seconds` (of all threads) and `peak_mb`.
+        facts: sent once, when the worker is ready (compiled and warmed up).
+        yardstick: a compiled product of float32 matrices of `YARDSTICK_SIZE`; the best time of
+            `YARDSTICK_REPEATS` after every turn is `yardstick_seconds`.
     """
     print(json.dumps(facts), flush=True)
     for _ in sys.stdin:
@@ -43,11 +43,11 @@ def serve(
         numbers |= {
             "seconds": time.perf_counter() - wall,
             "cpu_seconds": time.process_time() - cpu,
-            # Linux gives KiB; the peak since the process began.
+            # In KiB on Linux; the peak since the process started.
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
         if yardstick is not None:
-            # The best of some: one alone is often slow, and then a share can exceed 100 %.
+            # The best of several: a single one is often slow, and a share could exceed 100 %.
             seconds = []
             for _ in range(YARDSTICK_REPEATS):
                 wall = time.perf_counter()
@@ -58,17 +58,17 @@ def serve(
 
 
 def matmul_share(numbers: Sequence[dict[str, float]], flops: float) -> float:
-    """Share of the yardstick's rate that a turn of `flops` matrix-product FLOPs reached."""
+    """Share of the yardstick's rate reached by a turn with `flops` FLOPs of matrix products."""
     best = 2 * YARDSTICK_SIZE**3 / median(numbers, "yardstick_seconds")
     return flops / median(numbers) / best
 
 
 class Worker:
-    """A competitor's process.
+    """The process of a contestant.
 
     Args:
-        script: the benchmark's own file; it is started again with `arguments`.
-        arguments: tell it to become a worker, and which.
+        script: the benchmark's own file, started again with `arguments`.
+        arguments: select the worker to run.
     """
 
     def __init__(self, script: str, arguments: Sequence[str]):
@@ -87,7 +87,7 @@ class Worker:
         return json.loads(line)
 
     def turn(self) -> dict[str, float]:
-        """Lets it work once and returns its numbers."""
+        """Runs one turn and returns its numbers."""
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return self._read()
@@ -99,7 +99,7 @@ class Worker:
 
 
 def take_turns(workers: dict[str, Worker], rounds: int) -> dict[str, list[dict[str, float]]]:
-    """Runs every worker once a round, in an order that alternates; [rounds] numbers for each."""
+    """Runs every worker once per round, in alternating order; [rounds] numbers for each."""
     numbers: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
     for number in range(rounds):
         order = list(workers) if number % 2 == 0 else list(reversed(workers))
@@ -110,25 +110,25 @@ def take_turns(workers: dict[str, Worker], rounds: int) -> dict[str, list[dict[s
 
 
 def median(numbers: Sequence[dict[str, float]], key: str = "seconds") -> float:
-    """Median of one of the numbers over the rounds."""
+    """Median of a number over the rounds."""
     return statistics.median(entry[key] for entry in numbers)
 
 
 def ratio(
     above: Sequence[dict[str, float]], below: Sequence[dict[str, float]], key: str = "seconds"
 ) -> float:
-    """Median over the rounds of above / below."""
+    """Median of above / below over the rounds."""
     return statistics.median(a[key] / b[key] for a, b in zip(above, below, strict=True))
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table for docs/performance.md."""
+    """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def circumstances() -> str:
-    """One line for a table's caption: date, processor, versions and the command."""
+    """A line for the caption of a table: date, processor, versions and command."""
     processor = platform.processor() or platform.machine()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8") as file:

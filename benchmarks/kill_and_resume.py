@@ -1,11 +1,11 @@
-"""Kills one of two training processes at random moments, then continues with 1, 2 and 4.
+"""Kills one of two training processes at random moments, then resumes with 1, 2 and 4.
 
     python benchmarks/kill_and_resume.py --kills 10
 
-All runs are `xling train` on the same made-up text with a model that trains in seconds. Printed
-are, for each kill, its moment, what the process that was left did, and the newest whole
-checkpoint; then how far losses and exported encoders are from those of one process that nothing
-disturbed. Exits with 1 if a process did not end in time, ended well, or a result is another.
+All runs are `xling train` on the same synthetic text with a model that trains in seconds. Prints
+for each kill its moment, how the surviving process ended, and the newest complete checkpoint; then
+the difference of losses and exported encoders from those of an undisturbed single process. Exits
+with 1 if a process did not end in time or ended with status 0, or if results differ.
 """
 
 import argparse
@@ -27,16 +27,16 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).parents[1]
 EVERY_STEPS = 5
 MOMENTS = ("start", "step", "save")
-# Of xling_jax.cli.distributed: 60 s without a sign of life, or 300 s if one was killed before it
-# had found the other; and time to leave on a busy machine.
+# Of xling_jax.cli.distributed: 60 s without a heartbeat, or 300 s if a process was killed before it
+# joined; plus time to exit on a busy machine.
 NOTICED_WITHIN_S = 300 + 30
-# Softmax does not see the bias of the keys: its gradient is rounding, which Adam enlarges.
+# Softmax is invariant to the bias of the keys: its gradient is rounding noise, amplified by Adam.
 ARBITRARY = "key.bias"
 LOSS_TOLERANCE, ENCODER_TOLERANCE = 1e-3, 2e-3
 
 
 def write_corpus(path: Path, rows: int = 400) -> Path:
-    """Sentences of made-up words, each English word a fixed German one."""
+    """Sentences of synthetic words with a fixed German word for each English one."""
     generator = random.Random(0)
     words = ["".join(generator.choices("abcdefghijklm", k=4)) for _ in range(80)]
     lines = ["de\ten"]
@@ -63,7 +63,7 @@ class Run:
             "data.pairs": "('de-en','en-de')",
             "data.corpora": f"('tsv:{corpus}',)",
             "data.bucket_lengths": "(24,)",
-            "data.batch_multiple": 4,  # so many processes
+            "data.batch_multiple": 4,  # number of processes
             "data.max_tokens": 384,
             "vocab.size": 120,
             "train.total_steps": total_steps,
@@ -75,7 +75,7 @@ class Run:
         self._words += [f"--config.{key}={value}" for key, value in settings.items()]
 
     def start(self, count: int) -> list[subprocess.Popen]:
-        """Starts the processes; what process i says is in `logs/i.txt`."""
+        """Starts the processes; process i logs to `logs/i.txt`."""
         (self.workdir / "logs").mkdir(parents=True, exist_ok=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -97,17 +97,17 @@ class Run:
         return started
 
     def finish(self, count: int) -> None:
-        """Runs to the end.
+        """Runs until training is complete.
 
         Raises:
-            RuntimeError: if a process ends with an error.
+            RuntimeError: if a process fails.
         """
         statuses = [process.wait() for process in self.start(count)]
         if statuses != [0] * count:
-            raise RuntimeError(f"{self.workdir}: ended with {statuses}, see logs/")
+            raise RuntimeError(f"{self.workdir}: exited with {statuses}, see logs/")
 
     def newest(self) -> int:
-        """Step of the newest whole checkpoint, 0 if there is none."""
+        """Step of the newest complete checkpoint, 0 if there is none."""
         steps = (self.workdir / "checkpoints").glob("[0-9]*[0-9]")
         return max((int(path.name) for path in steps if path.name.isdigit()), default=0)
 
@@ -121,13 +121,13 @@ class Run:
         return {r["step"]: r["train/loss"] for r in records if "train/loss" in r}
 
     def encoder(self) -> dict[str, np.ndarray]:
-        """The arrays of the exported encoder that a vector depends on."""
+        """The arrays of the exported encoder that affect its vectors."""
         arrays = load_file(self.workdir / "encoder/encoder.safetensors")
         return {n: a for n, a in arrays.items() if not n.replace("/", ".").endswith(ARBITRARY)}
 
 
 def kill_one(run: Run, moment: str, generator: random.Random) -> tuple[list[str], bool]:
-    """Starts two processes and kills one; a row of the table, and whether all went well."""
+    """Starts two processes and kills one; returns a row of the table and whether it went well."""
     before = run.newest()
     pair = run.start(2)
     started = time.monotonic()
@@ -158,7 +158,7 @@ def kill_one(run: Run, moment: str, generator: random.Random) -> tuple[list[str]
 
 
 def compare(run: Run, reference: Run) -> tuple[list[str], bool]:
-    """The largest differences of losses and encoder, and whether they are rounding."""
+    """The largest differences of losses and encoder, and whether they are mere rounding."""
     found, expected = run.losses(), reference.losses()
     same_steps = found.keys() == expected.keys()
     loss = max(abs(found[step] / expected[step] - 1) for step in found.keys() & expected.keys())
@@ -169,7 +169,7 @@ def compare(run: Run, reference: Run) -> tuple[list[str], bool]:
 
 
 def print_table(header: str, rows: list[list[str]]) -> None:
-    """Prints Markdown."""
+    """Prints a Markdown table."""
     columns = header.split(", ")
     for row in (columns, ["---"] * len(columns), *rows):
         print("|", " | ".join(row), "|")
@@ -177,7 +177,7 @@ def print_table(header: str, rows: list[list[str]]) -> None:
 
 
 def main() -> int:
-    """Runs all; returns the exit status."""
+    """Runs everything; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
@@ -210,7 +210,7 @@ def main() -> int:
                 all_well &= well
         header = "processes, run, steps logged, each once, largest relative difference of a loss"
         print_table(f"{header}, of a parameter", rows)
-    print("all as it should be" if all_well else "NOT as it should be")
+    print("passed" if all_well else "FAILED")
     return 0 if all_well else 1
 
 

@@ -1,7 +1,7 @@
-"""Seconds to train LASER's MLDoc classifier: ours, all seeds at once, beside PyTorch's loop.
+"""Time to train LASER's MLDoc classifier: all seeds at once, against a loop in PyTorch.
 
 1,000 training and 1,000 development texts of 1,024 dimensions, 500 epochs of batches of 12, as in
-MLDoc. PyTorch runs the published loop for some of the epochs and is scaled up. Give both one core:
+MLDoc. PyTorch runs the published loop for some epochs, extrapolated to all. Run both on one core:
 
     taskset -c 0 python benchmarks/laser_classifier.py --seeds 5
 """
@@ -19,7 +19,7 @@ NUM_LABELS = 4
 
 
 def make_data(num: int, dim: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Texts of four topics that overlap."""
+    """Texts of four overlapping topics."""
     centers = np.random.default_rng(0).standard_normal((NUM_LABELS, dim))
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, NUM_LABELS, num)
@@ -67,7 +67,7 @@ def train_in_torch(train, dev, num_epochs: int) -> float:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--dim", type=int, default=1024)
@@ -83,16 +83,14 @@ def main() -> None:
         accuracies = train_ours(train, dev, args.epochs, args.seeds)
         seconds = time.perf_counter() - started
         print(
-            f"{name}: {seconds:.1f} s for {args.seeds} seeds, {seconds / args.seeds:.1f} s a seed; "
+            f"{name}: {seconds:.1f} s for {args.seeds} seeds, {seconds / args.seeds:.1f} s each; "
             f"dev {100 * accuracies.mean():.1f}%"
         )
     train_in_torch(train, dev, 1)
     started = time.perf_counter()
     best = train_in_torch(train, dev, args.torch_epochs)
     seconds = (time.perf_counter() - started) * args.epochs / args.torch_epochs
-    print(
-        f"PyTorch: {seconds:.1f} s a seed (from {args.torch_epochs} epochs); dev {100 * best:.1f}%"
-    )
+    print(f"PyTorch: {seconds:.1f} s each (from {args.torch_epochs} epochs); dev {100 * best:.1f}%")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
     python benchmarks/lawdr.py --rows 1000000 --dim 1024
 
-Random sentence vectors with clusters and a language component, written to disk before the clock
-starts and mapped by both. Ours also chooses the bandwidth; scikit-learn is told what was chosen.
-Its steps: TruncatedSVD, PCA to 16, KernelDensity(kernel="tophat"), weights, documents. Its density
-of `--kde-queries` sentences among all is timed and scaled up to all of them. One process each. `MB`
-is the peak of anonymous memory, so that mapped files do not count, above what a process held when
-it was ready.
+Random sentence vectors with clusters and a language component are written to disk in advance and
+memory-mapped by both. Ours also selects the bandwidth; scikit-learn is given the result. Its steps
+are TruncatedSVD, PCA to 16, KernelDensity(kernel="tophat"), weights, documents. The density of
+`--kde-queries` sentences among all is timed and extrapolated to all of them. The contestants run in
+separate processes. `MB` is the peak of anonymous memory (without mapped files) above that of a
+process when ready.
 """
 
 import argparse
@@ -26,15 +26,15 @@ DENSITY_DIM = 16
 LATENT_DIM, CLUSTERS = 64, 2000
 SENTENCES_PER_DOCUMENT = 20
 STAGES = {
-    "fit": "fit, all",
-    "bandwidth": "– choice of bandwidth",
+    "fit": "fit, total",
+    "bandwidth": "– bandwidth selection",
     "counts": "– density of all sentences",
     "transform": "transform",
 }
 
 
 def write_vectors(path: Path, rows: int, dim: int) -> None:
-    """Writes clustered vectors around a mean, whose variances fall, [rows, dim] float32."""
+    """Writes clustered vectors around a mean, with decaying variances, [rows, dim] float32."""
     rng = np.random.default_rng(0)
     centers = rng.standard_normal((CLUSTERS, LATENT_DIM), np.float32)
     scales = (1 + np.arange(LATENT_DIM, dtype=np.float32)) ** -0.3
@@ -51,14 +51,14 @@ def write_vectors(path: Path, rows: int, dim: int) -> None:
 
 
 def anonymous_mb() -> float:
-    """Memory of this process that no file stands behind, in MiB."""
+    """Anonymous memory of this process, in MiB."""
     with open("/proc/self/status", encoding="utf-8") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1024
 
 
 @contextlib.contextmanager
 def peak_memory() -> Iterator[dict[str, float]]:
-    """Watches the memory while in use; gives the peak above the start, in MiB, at the end."""
+    """Watches the memory during a block; gives its peak above the start, in MiB, at the end."""
     found = {"beyond_mb": 0.0}
     before, ended = anonymous_mb(), threading.Event()
 
@@ -76,7 +76,7 @@ def peak_memory() -> Iterator[dict[str, float]]:
 
 
 def run_ours(vectors: np.ndarray, offsets: np.ndarray, queries: np.ndarray, rank: int) -> dict:
-    """Fits and transforms; seconds of each stage, and what is compared."""
+    """Fits and transforms; returns seconds of each stage, and what is compared."""
     from xling_jax.documents import density
     from xling_jax.documents.lawdr import Lawdr
 
@@ -93,7 +93,7 @@ def run_ours(vectors: np.ndarray, offsets: np.ndarray, queries: np.ndarray, rank
 
         setattr(density, name, call)
 
-    timed("neighbor_counts")  # The last call, of all sentences, is what stays.
+    timed("neighbor_counts")  # The last call, with all sentences, counts.
     timed("choose_bandwidth")
     start = time.perf_counter()
     lawdr = Lawdr(rank=rank).fit(vectors)
@@ -113,7 +113,7 @@ def run_ours(vectors: np.ndarray, offsets: np.ndarray, queries: np.ndarray, rank
 def run_scikit_learn(
     vectors: np.ndarray, offsets: np.ndarray, queries: np.ndarray, rank: int, bandwidth: float
 ) -> dict:
-    """The same with scikit-learn's estimators, the density scaled up from that of `queries`."""
+    """The same with scikit-learn; the time of the density is extrapolated from `queries`."""
     from sklearn.decomposition import PCA, TruncatedSVD
     from sklearn.neighbors import KernelDensity
 
@@ -124,7 +124,7 @@ def run_scikit_learn(
     scoring = time.perf_counter()
     densities = np.exp(kde.score_samples(points[queries]))
     transforming = time.perf_counter()
-    # As if all densities were known; what they are takes no time.
+    # As if all densities were known; their values do not affect the time.
     weights = np.random.default_rng(0).random((len(vectors), 1), np.float32)
     debiased = vectors - (vectors @ components.T) @ components
     np.add.reduceat(weights * debiased, offsets[:-1])
@@ -146,7 +146,7 @@ def work(args: argparse.Namespace) -> None:
     inputs = vectors, offsets, queries, args.rank
     few = vectors[:500], np.array([0, 500]), np.arange(5), min(args.rank, 8)
     is_ours = args.worker == CONTESTANTS[0]
-    run_ours(*few) if is_ours else run_scikit_learn(*few, 1.0)  # Imports, starts threads.
+    run_ours(*few) if is_ours else run_scikit_learn(*few, 1.0)  # Warm up: imports, threads.
 
     def run() -> dict:
         with peak_memory() as memory:
@@ -157,7 +157,7 @@ def work(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Runs the contestants one after the other and prints a Markdown table."""
+    """Runs the contestants in sequence and prints a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=1024)
     parser.add_argument("--rank", type=int, default=64)
     parser.add_argument("--kde-queries", type=int, default=500, help="timed with scikit-learn")
-    parser.add_argument("--directory", help="where the vectors are written; default: temporary")
+    parser.add_argument("--directory", help="directory for the vectors; default: temporary")
     parser.add_argument("--worker", choices=CONTESTANTS, help=argparse.SUPPRESS)
     parser.add_argument("--file", help=argparse.SUPPRESS)
     parser.add_argument("--bandwidth", type=float, help=argparse.SUPPRESS)
@@ -200,7 +200,7 @@ def report(args: argparse.Namespace, ours: dict, theirs: dict) -> None:
     memory = [f"{numbers['beyond_mb']:,.0f}" for numbers in (ours, theirs)]
     rows.append(("memory, MB", *memory, f"{theirs['beyond_mb'] / ours['beyond_mb']:,.1f}"))
     print(f"LAWDR of {args.rows:,} sentence vectors of {args.dim}, rank {args.rank}, documents of")
-    print(f"{SENTENCES_PER_DOCUMENT} sentences; scikit-learn's density scaled up from that of")
+    print(f"{SENTENCES_PER_DOCUMENT} sentences; time of scikit-learn's density extrapolated from")
     print(f"{min(args.kde_queries, args.rows):,} sentences. {interleaved.circumstances()}\n")
     print(interleaved.markdown_table(("", *CONTESTANTS, "ratio"), rows))
     densities = [np.array(numbers["densities"]) for numbers in (ours, theirs)]

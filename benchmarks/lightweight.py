@@ -4,12 +4,13 @@
     python benchmarks/lightweight.py --task train
     python benchmarks/lightweight.py --task memory
 
-The published sizes: 2 layers of width 512, vocabulary 50,000, sentences filling 3/4 of a bucket of
-32 to all of it. `encode` is 128 sentences a batch; `train` a whole update of configs/lightweight.py
-(UGT and both contrastive losses, dropout 0.1, amsgrad) on 128 pairs. `memory` is what XLA
-plans for an update's buffers beside parameters and Adam's state, on 128 and on 4,096 pairs, the
-latter with and without gradient caching (`objective.encode_chunks`); nothing is run. Speeds: one
-process each, turns taken, medians compared.
+The published sizes: 2 layers of width 512, vocabulary 50,000, sentences of 24 to 32 tokens padded
+to 32. `encode` encodes batches of 128 sentences; `train` is a full update of
+configs/lightweight.py (UGT and both contrastive losses, dropout 0.1, amsgrad) on 128 pairs.
+`memory` is what XLA plans for the buffers of an update in addition to parameters and Adam's state,
+on 128 and on 4,096 pairs, the latter with and without gradient caching
+(`objective.encode_chunks`); nothing is run. For speeds, the contestants run in separate processes
+and take turns; medians are compared.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from train_step import PAD, jax_worker, make_batch
 
 LENGTH = 32
 ROWS = {"encode": 128, "train": 128}
-MEMORY = ((128, 1), (4096, 1), (4096, 8), (4096, 32))  # pairs, and pieces they are encoded in
+MEMORY = ((128, 1), (4096, 1), (4096, 8), (4096, 32))  # pairs, and chunks they are encoded in
 
 
 def make_sentences(rows: int, vocab_size: int) -> dict[str, np.ndarray]:
@@ -43,7 +44,7 @@ def setting(generator: str = "hash"):
 
 
 def sizes(config) -> dict[str, int]:
-    """What both encoders are built of."""
+    """The sizes of both encoders."""
     names = ("width", "layers", "heads", "ffn_width")
     return {"vocab_size": config.vocab.size, **{name: config.encoder[name] for name in names}}
 
@@ -96,7 +97,7 @@ def torch_worker(task: str, config, batch: dict[str, np.ndarray]) -> None:
 
 
 def work(task: str, library: str, rows: int, generator: str) -> None:
-    """Becomes a contestant's worker."""
+    """Runs as the worker of a contestant."""
     config = setting(generator)
     batch = make_sentences(rows, config.vocab.size)
     if library == "torch":
@@ -108,7 +109,7 @@ def work(task: str, library: str, rows: int, generator: str) -> None:
 
 
 def planned_megabytes(rows: int, chunks: int) -> float:
-    """What XLA plans for the gradient of a batch: buffers, without arguments and results."""
+    """Buffers XLA plans for the gradient of a batch, without arguments and results."""
     import jax
 
     from xling_jax.train.build import build
@@ -123,7 +124,7 @@ def planned_megabytes(rows: int, chunks: int) -> float:
 
 
 def contestants(task: str) -> dict[str, list[str]]:
-    """Name -> arguments of its worker; the first is the yardstick."""
+    """Name -> arguments of its worker; the first is the baseline."""
     rows = ["--rows", str(ROWS[task])]
     named = {"torch": ["--worker", "torch", *rows], "jax": ["--worker", "jax", *rows]}
     if task == "train":
@@ -132,7 +133,7 @@ def contestants(task: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Starts the workers, lets them take turns and prints a Markdown table."""
+    """Runs the workers in turns and prints a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -148,7 +149,7 @@ def main() -> None:
 
     if args.task == "memory":
         table = [(f"{n:,}", k, f"{planned_megabytes(n, k):,.0f}") for n, k in MEMORY]
-        print(interleaved.markdown_table(("pairs", "pieces", "MB"), table))
+        print(interleaved.markdown_table(("pairs", "chunks", "MB"), table))
         return
     named = contestants(args.task)
     workers = {
@@ -167,7 +168,7 @@ def main() -> None:
         workers[name].close()
     print(f"Lightweight, {args.task}. {interleaved.circumstances()}, {args.rounds} rounds\n")
     unit = "sentences/s" if args.task == "encode" else "pairs/s"
-    header = ("", "ms", unit, "speed over torch", "matmul share", "peak MB")
+    header = ("", "ms", unit, "speedup over torch", "matmul share", "peak MB")
     print(interleaved.markdown_table(header, table))
 
 

@@ -1,11 +1,12 @@
-"""Mining from end to end, with its time split.
+"""End-to-end mining, with a breakdown of the time.
 
     python benchmarks/mining.py --rows 100000 --dim 512
     python benchmarks/mining.py --model M --source corpus.de.gz --target corpus.en.gz
 
-Without a model, random vectors around shared centers stand for the texts, a third of them with a
-translation on the other side; they are written to files, so that `xling mine` does all else: read
-text and vectors, unify, search both ways, choose, write. Peak memory is that of the child process.
+Without a model, random vectors around shared centers take the place of the texts, a third of them
+with a translation on the other side. They are written to files, so that `xling mine` does the rest:
+read text and vectors, unify, search in both directions, choose, write. Peak memory is that of the
+child process.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from nearest_neighbors import clustered
 
 
 def write_random_sides(directory: Path, rows: int, dim: int) -> list[str]:
-    """Texts and vectors of both sides; the first third are translations, in another order."""
+    """Texts and vectors of both sides; the first third are translations, shuffled."""
     source = clustered(rows, dim, 1)
     target = clustered(rows, dim, 2)
     shared = rows // 3
@@ -42,7 +43,7 @@ def write_random_sides(directory: Path, rows: int, dim: int) -> list[str]:
 
 
 def recall(output: Path, rows: int) -> float:
-    """Share of the random translations that were found."""
+    """Share of the translations that were found."""
     found = 0
     with open(output, encoding="utf-8") as file:
         for line in file:
@@ -52,15 +53,15 @@ def recall(output: Path, rows: int) -> float:
 
 
 def main() -> None:
-    """Runs `xling mine` and prints a Markdown table of its time split."""
+    """Runs `xling mine` and prints its times as a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=100_000, help="of each side")
+    parser.add_argument("--rows", type=int, default=100_000, help="rows per side")
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--memory-mb", type=float, default=512)
-    parser.add_argument("--model", help="embed --source and --target with it")
+    parser.add_argument("--model", help="model that embeds --source and --target")
     parser.add_argument("--source")
     parser.add_argument("--target")
     args = parser.parse_args()
@@ -83,8 +84,8 @@ def main() -> None:
         pairs = output.read_bytes().count(b"\n")
         rows = [(split.strip(), value, f"{float(value) / seconds:.0%}") for split, value in splits]
         rest = seconds - sum(float(value) for _, value in splits)
-        rows += [("start and end", f"{rest:.1f}", f"{rest / seconds:.0%}")]
-        rows += [("all", f"{seconds:.1f}", "100%")]
+        rows += [("startup and shutdown", f"{rest:.1f}", f"{rest / seconds:.0%}")]
+        rows += [("total", f"{seconds:.1f}", "100%")]
         found = "" if args.model else f", {recall(output, args.rows):.1%} of the translations"
     sides = f"{args.source} and {args.target}" if args.model else f"{args.rows:,} x 2 of {args.dim}"
     print(f"Mining {sides}: {pairs:,} pairs{found}; peak memory {peak_mb:,.0f} MB.")

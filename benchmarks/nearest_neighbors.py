@@ -1,12 +1,12 @@
-"""Exact neighbors: every backend of `knn.top_k` against faiss and sentence-transformers.
+"""Exact nearest neighbors: the backends of `knn.top_k`, faiss and sentence-transformers.
 
     python benchmarks/nearest_neighbors.py --queries 200000 --keys 2000 --dim 512
     python benchmarks/nearest_neighbors.py --queries 50000 --keys 50000 --dim 1024
 
-Needs `pip install faiss-cpu sentence-transformers`; choose others with `--contestants`. Random
-clustered unit vectors, made before the clock starts. One process each, turns taken, medians
-compared. `beyond inputs` is a process' peak memory less what it held when it was ready, its input
-included; the results, 12 bytes a neighbor, are part of it.
+Needs `pip install faiss-cpu sentence-transformers`, or a selection of `--contestants`. The vectors
+are random clustered unit vectors, generated in advance. The contestants run in separate processes
+and take turns; medians are compared. `beyond inputs` is the peak memory of a process beyond what it
+held, including its input, when it was ready; the results, 12 bytes per neighbor, are part of it.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def clustered(rows: int, dim: int, seed: int, clusters: int = 1000) -> np.ndarra
 def searcher(
     name: str, queries: np.ndarray, keys: np.ndarray, k: int, memory_mb: float
 ) -> Callable:
-    """The function that searches once and returns indices [n, k]."""
+    """A function that searches once and returns indices [n, k]."""
     if name == "faiss":
         import faiss
 
@@ -51,7 +51,7 @@ def searcher(
         query_tensor, key_tensor = torch.from_numpy(queries), torch.from_numpy(keys)
 
         def search() -> np.ndarray:
-            # Unit vectors: its default would normalize them once more.
+            # The default score would normalize the unit vectors again.
             found = util.semantic_search(
                 query_tensor, key_tensor, top_k=k, score_function=util.dot_score
             )
@@ -70,7 +70,7 @@ def work(args: argparse.Namespace) -> None:
     """Serves searches of one contestant."""
     queries, keys = clustered(args.queries, args.dim, 1), clustered(args.keys, args.dim, 2)
     search = searcher(args.worker, queries, keys, args.k, args.memory_mb)
-    # Compiles, starts threads.
+    # Warm up: compilation, threads.
     searcher(args.worker, queries[:64], keys[:64], args.k, args.memory_mb)()
     if args.worker == "jax":
         search()
@@ -84,7 +84,7 @@ def work(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Starts the workers, lets them take turns and prints a Markdown table."""
+    """Runs the workers in turns and prints a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -133,7 +133,7 @@ def main() -> None:
     print(f"Top {args.k}, {args.queries:,} against {args.keys:,} of {args.dim}, float32;")
     print(f"memory_mb={args.memory_mb:g} for numpy and jax.")
     print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
-    header = ("", "s", "CPU s", "GFLOP/s", f"speed over {first}", "MB beyond inputs")
+    header = ("", "s", "CPU s", "GFLOP/s", f"speedup over {first}", "MB beyond inputs")
     print(interleaved.markdown_table((*header, f"same as {first}"), table))
 
 

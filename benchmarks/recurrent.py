@@ -4,12 +4,12 @@
     python benchmarks/recurrent.py --task train
     python benchmarks/recurrent.py --task laser
 
-`encode` and `train` take LASER's encoder (token vectors of 320, 512 a direction) with 1, 5 and 6
-layers over 128 sentences that fill 3/4 of a bucket of 32 to all of it; `train` is forward pass,
-backward pass and Adam for a plain loss on the sentence vectors, without dropout. `laser` is a whole
-update of the library at the `small` size of configs/laser.py, dropout 0.1, with and without input
-feeding, against the same architecture. PyTorch gets its rows sorted by length and packed, and its
-fused Adam. One process each, turns taken, medians compared.
+`encode` and `train` run LASER's encoder (token vectors of 320, 512 units per direction) with 1, 5
+and 6 layers over 128 sentences of 24 to 32 tokens, padded to 32. `train` is forward pass, backward
+pass and Adam for a plain loss on the sentence vectors, without dropout. `laser` is a full update at
+the `small` size of configs/laser.py, dropout 0.1, with and without input feeding, against the same
+architecture. PyTorch gets rows sorted by length and packed, and its fused Adam. The contestants run
+in separate processes and take turns; medians are compared.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def make_sentences(rows: int, length: int, vocab_size: int) -> dict[str, np.ndar
 
 
 def laser_setting(variant: str):
-    """The library's config of the whole update."""
+    """The library's config of the full update."""
     from xling_jax.config import apply_size, laser_config
 
     config = laser_config(1)
@@ -138,12 +138,12 @@ def torch_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
 
 
 def main() -> None:
-    """Starts the workers, lets them take turns and prints a Markdown table."""
+    """Runs the workers in turns and prints a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--task", choices=VARIANTS, default="encode")
-    parser.add_argument("--variants", nargs="+", help="numbers of layers, or of input feeding")
+    parser.add_argument("--variants", nargs="+", help="numbers of layers, or feeding / no_feeding")
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
@@ -185,7 +185,7 @@ def main() -> None:
             )
     print(f"{args.task}, {args.rows} x {args.length} tokens.")
     print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
-    header = ("", "ms", "CPU ms", "speed over torch", "by CPU time", "matmul share", "peak MB")
+    header = ("", "ms", "CPU ms", "speedup over torch", "by CPU time", "matmul share", "peak MB")
     print(interleaved.markdown_table(header, rows))
 
 

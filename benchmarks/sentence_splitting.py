@@ -1,13 +1,13 @@
-"""Sentence splitters against sentences that are known: boundaries found, and speed.
+"""Sentence splitters against gold sentences: accuracy of boundaries, and speed.
 
     python benchmarks/sentence_splitting.py docs.jsonl.gz
     python benchmarks/sentence_splitting.py pud.tsv.gz --columns en,de --splitters rule,sentencex
 
-The sentences of a document are joined by spaces and split again. A boundary is a place between two
-characters that are no white space; precision and recall are over all of a language's, ends of
-documents left out, as no splitter can miss them. Documents are those of JSON lines with `lang` and
-`sentences`, or every 20 rows of a column of a TSV file whose header names languages. Gold
-boundaries that no punctuation marks, as after headings, count as missed.
+The sentences of a document are joined by spaces and split again. A boundary is a position between
+two non-whitespace characters; precision and recall are over all boundaries of a language, excluding
+the ends of documents, which no splitter can miss. Documents are JSON lines with `lang` and
+`sentences`, or every 20 rows of a column of a TSV file with a header of languages. Gold boundaries
+without punctuation, as after headings, count as missed.
 """
 
 import argparse
@@ -26,12 +26,12 @@ ROWS_PER_DOCUMENT = 20
 
 
 def rule(language: str) -> Callable[[str], list[str]]:
-    """The library's own rule."""
+    """The built-in rule."""
     return split_sentences
 
 
 def sentencex(language: str) -> Callable[[str], list[str]]:
-    """The library's choice for its extra."""
+    """The package sentencex, which the library uses as an extra."""
     return lambda text: split_sentences(text, splitter="sentencex", language=language)
 
 
@@ -77,7 +77,7 @@ COMPETITORS = {
 
 
 def documents(path: Path, columns: list[str] | None) -> Iterator[tuple[str, list[str]]]:
-    """Yields languages and sentences."""
+    """Yields the language and sentences of each document."""
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
         if ".jsonl" in path.name:
             for line in file:
@@ -95,7 +95,7 @@ def documents(path: Path, columns: list[str] | None) -> Iterator[tuple[str, list
 
 
 def boundaries(sentences: list[str]) -> set[int]:
-    """Where sentences meet, in characters that are no white space from the start."""
+    """Boundaries of sentences, counted in non-whitespace characters from the start."""
     return set(accumulate(len("".join(each.split())) for each in sentences[:-1]))
 
 
@@ -105,9 +105,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--columns", type=lambda text: text.split(","), help="languages (all)")
+    parser.add_argument("--columns", type=lambda text: text.split(","), help="default: all")
     parser.add_argument("--splitters", type=lambda text: text.split(","), default=["rule"])
-    parser.add_argument("--limit", type=int, help="documents of each language (all)")
+    parser.add_argument("--limit", type=int, help="documents per language")
     args = parser.parse_args()
     by_language: dict[str, list[list[str]]] = defaultdict(list)
     for path in args.files:

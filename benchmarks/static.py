@@ -1,13 +1,13 @@
-"""Speed of the encoder without layers: an update, and text to vectors, on a CPU.
+"""Speed of the static encoder on a CPU: updates, and text to vectors.
 
     python benchmarks/static.py
     python benchmarks/static.py --task encode --model runs/static --text FILE.tsv.gz
 
-`train` is forward pass, in-batch contrast of 1,024 pairs, backward pass and Adam over a table of
-32,000 x 512, sentences of 16 and of 32 tokens: sums of table rows position by position
-(`weighted_bag`) against the plain form, and both with memory in small and in large pages (see
-`cli.main`). `encode` is `Encoder.encode` with tokenisation, in sentences a second. One process
-each, turns taken.
+`train` is forward pass, in-batch contrastive loss on 1,024 pairs, backward pass and Adam over a
+table of 32,000 x 512, with sentences of 16 and 32 tokens. It compares summing table rows position
+by position (`weighted_bag`) with the plain form, each with small and large memory pages (see
+`cli.main`). `encode` is `Encoder.encode` including tokenization, in sentences per second. The
+contestants run in separate processes and take turns.
 """
 
 import argparse
@@ -23,7 +23,7 @@ TUNABLES = {"small": "glibc.malloc.hugetlb=0", "large": "glibc.malloc.hugetlb=1"
 
 
 def train_worker(form: str, length: int) -> None:
-    """Serves five updates."""
+    """Serves turns of five updates."""
     import functools
 
     import jax
@@ -69,7 +69,7 @@ def train_worker(form: str, length: int) -> None:
 
 
 def encode_worker(model: str, text: str, column: int, count: int) -> None:
-    """Serves the encoding of a text."""
+    """Serves encodings of a text."""
     import gzip
     import itertools
 
@@ -86,13 +86,13 @@ def encode_worker(model: str, text: str, column: int, count: int) -> None:
 
 
 def main() -> None:
-    """Starts the workers, lets them take turns and prints a Markdown table."""
+    """Runs the workers in turns and prints a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--task", choices=("train", "encode"), default="train")
-    parser.add_argument("--model", help="of encode: a trained encoder")
-    parser.add_argument("--text", help="of encode: a TSV with a header, .gz")
+    parser.add_argument("--model", help="for encode: a trained encoder")
+    parser.add_argument("--text", help="for encode: a TSV with a header, .gz")
     parser.add_argument("--column", type=int, default=0)
     parser.add_argument("--sentences", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=7)
@@ -101,7 +101,7 @@ def main() -> None:
     if args.worker:
         form, pages, length = args.worker.split("/")
         if os.environ.get("GLIBC_TUNABLES") != TUNABLES[pages]:
-            os.environ["GLIBC_TUNABLES"] = TUNABLES[pages]  # read at the start of a process only
+            os.environ["GLIBC_TUNABLES"] = TUNABLES[pages]  # read only when a process starts
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         if args.task == "train":
             train_worker(form, int(length))
@@ -131,9 +131,9 @@ def main() -> None:
     print(f"{args.task}. {interleaved.circumstances()}, {args.rounds} rounds")
     if args.task == "encode":
         facts = workers[names[0]].facts
-        print(f"{facts['tokens'] / facts['sentences']:.1f} tokens a sentence")
+        print(f"{facts['tokens'] / facts['sentences']:.1f} tokens per sentence")
     print()
-    header = ("form / pages / tokens", unit, "speed over the first", "peak MB")
+    header = ("form / pages / tokens", unit, "speedup over the first", "peak MB")
     print(interleaved.markdown_table(header, rows))
 
 

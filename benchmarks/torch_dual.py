@@ -1,8 +1,8 @@
-"""The lightweight dual transformer in plain PyTorch, to measure against: same model, same losses.
+"""The lightweight dual transformer in plain PyTorch, as a baseline: same model, same losses.
 
-Written as PyTorch is written for speed on a CPU: fused attention, one projection for queries, keys
-and values, the fused Adam, and labels gathered from the logits in place of the published code's
-dense [batch, vocab] labels.
+Optimized PyTorch for a CPU: fused attention, one projection for queries, keys and values, the fused
+Adam, and labels gathered from the logits instead of the published code's dense [batch, vocab]
+labels.
 """
 
 import math
@@ -69,14 +69,14 @@ class Dual(nn.Module):
 
 
 def first_occurrences(tokens):
-    """[batch, length] bool: real, and not the same token again."""
+    """[batch, length] bool: real tokens, without repetitions."""
     same = tokens[:, :, None] == tokens[:, None, :]
     earlier = torch.tril(torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool), -1)
     return ~(same & earlier).any(2) & (tokens != PAD)
 
 
 def losses(model: Dual, source, target):
-    """UGT + 2 · ALIGN + 2 · SIM of Mao et al.; the hidden token is always the source's."""
+    """UGT + 2 · ALIGN + 2 · SIM of Mao et al.; the masked token is always in the source."""
     rows = torch.arange(len(source))
     place = (torch.rand(len(source)) * (source != PAD).sum(1)).long()
     hidden = source[rows, place]

@@ -1,4 +1,4 @@
-"""LASER in plain PyTorch, to measure against: packed sequences, sorted by length.
+"""LASER in plain PyTorch, as a baseline: packed sequences, sorted by length.
 
 Packing is the fastest correct way to run `torch.nn.LSTM` over padded sentences: the backward
 direction starts at the last real token, and padding is not computed.
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Encoder(nn.Module):
-    """BiLSTM over token vectors, max-pooled; rows must come longest first."""
+    """BiLSTM over token vectors, max-pooled; rows must be sorted, longest first."""
 
     def __init__(self, vocab_size, embedding_width, width, layers, dropout=0.0, pad_id=1):
         super().__init__()
@@ -37,7 +37,7 @@ class Encoder(nn.Module):
 class Laser(nn.Module):
     """Encoder and decoder.
 
-    With input feeding the decoder is a loop over steps, without it a call of `torch.nn.LSTM`.
+    With input feeding the decoder is a loop over steps; without, a call of `torch.nn.LSTM`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Laser(nn.Module):
             nn.init.uniform_(parameter, -0.1, 0.1)
 
     def decode(self, inputs, hidden, cell):
-        """[length, batch, in] -> outputs [length, batch, decoder_width], dropped out."""
+        """[length, batch, in] -> outputs [length, batch, decoder_width], after dropout."""
         if not self.input_feeding:
             outputs, _ = self.lstm(inputs, (hidden[None], cell[None]))
             return F.dropout(outputs, self.dropout, self.training)

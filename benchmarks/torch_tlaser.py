@@ -1,7 +1,7 @@
-"""T-LASER in plain PyTorch, to measure against: the same architecture, shortcuts and loss.
+"""T-LASER in plain PyTorch, as a baseline: the same architecture, shortcuts and loss.
 
-Written as PyTorch is written for speed on a CPU: fused attention, one projection for queries, keys
-and values, the fused AdamW. As in `xling_jax.models.tlaser`, the last encoder layer computes
+Optimized PyTorch for a CPU: fused attention, one projection for queries, keys and values, the fused
+AdamW. As in `xling_jax.models.tlaser`, the last encoder layer computes
 position 0 alone and attention over the single memory slot is a projection.
 """
 
@@ -16,7 +16,7 @@ from xling_jax.models.layers import sinusoidal_positions
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention; with `first_only`, of position 0 to all."""
+    """Multi-head self-attention; with `first_only`, from position 0 only."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -95,7 +95,7 @@ class TLaser(nn.Module):
                 nn.init.normal_(parameter, std=width**-0.5 if "output_table" in name else 0.02)
 
     def embed(self, table, tokens):
-        """Scaled vectors plus positions, dropped out."""
+        """Scaled vectors plus positions, after dropout."""
         real = (tokens != self.pad_id)[..., None]
         states = table(tokens) * math.sqrt(self.width) + self.positions[: tokens.shape[1]] * real
         return F.dropout(states, self.dropout, self.training)
@@ -114,7 +114,7 @@ class TLaser(nn.Module):
         previous = torch.cat([torch.full_like(target[:, :1], eos_id), target[:, 1:-1]], dim=1)
         previous = torch.where(labels == self.pad_id, self.pad_id, previous)
         memory = torch.cat([sentence, self.language_table(language)], dim=-1)
-        # Padding is on the right, so a causal mask hides it from all that counts.
+        # Padding is on the right, so the causal mask hides it from real tokens.
         states = self.decoder(self.embed(self.target_table, previous), memory=memory, causal=True)
         logits = self.output_table(self.decoder_norm(states))
         loss = F.cross_entropy(
@@ -146,7 +146,7 @@ class Trainer:
     """One update: forward, backward, clipping, AdamW.
 
     Args:
-        model: to train.
+        model: the model to train.
         distance_weight: β; 0 is T-LASER.
     """
 

@@ -2,17 +2,17 @@
 
     python benchmarks/train_step.py --size base
 
-An update is forward pass, backward pass, clipping and AdamW in float32, dropout on, on the same
-token arrays. Each contestant runs in its own process (see `interleaved`). `--size` names a size of
-`xling_jax.config`: `small`, `base` (width 512, 6 layers, the published small size) or `paper`
-(width 1024, vocabulary 50,000; needs about 6 GB for each contestant). A contestant reads
+An update is forward pass, backward pass, clipping and AdamW in float32 with dropout, on the same
+token arrays. Each contestant runs in its own process (see `interleaved`). `--size` is a size of the
+configs: `small`, `base` (width 512, 6 layers, the published small size) or `paper` (width 1024,
+vocabulary 50,000; needs about 6 GB per contestant). Contestants are written
 `library/objective[/options]`: `jax/t_laser/hash`, `torch/ct_laser`, `jax/ct_laser/both` (both
 directions of a pair in a batch), `jax/t_laser/threefry`, `jax/laser_6/hash` and the other
-`FAMILIES`, which have no PyTorch side here (`recurrent.py` has one).
+`FAMILIES`, which have no PyTorch counterpart here (see `recurrent.py`).
 
-Printed for each: wall and CPU time of an update (where the machine is shared, CPU time is the
-steadier), tokens/s (padding included, both sides), speed over that of the first contestant, share
-of JAX's own rate of float32 matrix products (2048³, measured in the same rounds), peak memory.
+Prints for each: wall and CPU time of an update (on a shared machine, CPU time is more stable),
+tokens/s (both sides, padding included), speedup over the first contestant, share of JAX's own rate
+of float32 matrix products (2048³, measured in the same rounds), and peak memory.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 import interleaved
 import numpy as np
 
-# Rows, length and updates a turn of each size; contestants, the first is the yardstick.
+# Per size: rows, length, updates per turn, and contestants, the first of which is the baseline.
 SHAPES = {"small": (64, 32, 3), "base": (128, 32, 1), "paper": (32, 32, 1)}
 CONTESTANTS = {
     "small": (
@@ -48,7 +48,7 @@ PAD = 1
 
 
 def make_batch(rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]:
-    """Made-up sentences: word frequencies as 1 / rank, lengths filling 7/8 of the bucket."""
+    """Synthetic sentences: word frequencies as 1 / rank, lengths filling 7/8 of the bucket."""
     random = np.random.default_rng(0)
     frequencies = 1.0 / np.arange(1, vocab_size - 3)
     batch = {"target_language": np.ones(rows, np.int32)}
@@ -64,7 +64,7 @@ def make_batch(rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]
 
 
 def make_config(size: str, options: set[str]):
-    """The library's own config of that size, with the contestant's objective."""
+    """The library's config of that size, with the contestant's objective."""
     from xling_jax.cli.arguments import load_config
 
     (name,) = options & FAMILIES.keys()
@@ -77,7 +77,7 @@ def make_config(size: str, options: set[str]):
 def jax_worker(
     config, batch: dict[str, np.ndarray], updates: int, extra: Mapping[str, float] | None = None
 ) -> None:
-    """Serves updates of `xling_jax.train`; `extra` numbers go into every answer."""
+    """Serves updates of `xling_jax.train`; `extra` numbers are part of every answer."""
     import jax
     import jax.numpy as jnp
 
@@ -89,7 +89,7 @@ def jax_worker(
     built, mesh = build(config), make_mesh()
     shapes = built.shapes
     steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
-    # Born as an update returns it: from elsewhere the second update would be compiled anew.
+    # Placed as an update returns it; otherwise the second update would be recompiled.
     state, index = jax.jit(built.init, out_shardings=state_sharding(mesh, shapes))(), 0
     batch = to_global(mesh, batch)
     count = FlopsByShape(built.objective, shapes.params)(batch)
@@ -142,7 +142,7 @@ def torch_worker(config, batch: dict[str, np.ndarray], updates: int) -> None:
 
 
 def work(size: str, contestant: str, tokens: int) -> None:
-    """Becomes a contestant's worker."""
+    """Runs as the worker of a contestant."""
     library, *options = contestant.split("/")
     config = make_config(size, set(options))
     rows, length, updates = SHAPES[size]
@@ -154,14 +154,14 @@ def work(size: str, contestant: str, tokens: int) -> None:
 
 
 def main() -> None:
-    """Starts the workers, lets them take turns and prints a Markdown table."""
+    """Runs the workers in turns and prints a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", choices=SHAPES, default="base")
     parser.add_argument("--contestants", nargs="+", help="default: by size")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--tokens", type=int, default=0, help="rows x length of a side")
+    parser.add_argument("--tokens", type=int, default=0, help="rows x length per side")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -195,14 +195,14 @@ def main() -> None:
                 f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}",
             )
         )
-    print(f"Training, {args.size}, {tokens // updates // 2:,} tokens a side in a batch.")
+    print(f"Training, {args.size}, {tokens // updates // 2:,} tokens per side in a batch.")
     print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
     header = (
         "contestant",
         "ms",
         "CPU ms",
         "tokens/s",
-        f"speed over {names[0]}",
+        f"speedup over {names[0]}",
         "matmul share",
         "peak MB",
     )
@@ -211,7 +211,7 @@ def main() -> None:
 
 
 def print_flop_ratios(names, workers, numbers) -> None:
-    """Prints cT-LASER's time over T-LASER's beside the ratio of their FLOPs."""
+    """Prints the ratios of time and FLOPs of cT-LASER to T-LASER."""
     for name in names:
         other = name.replace("/ct_laser", "/t_laser")
         if other == name or other not in names:

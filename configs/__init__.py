@@ -1,1 +1,1 @@
-"""Experiments, one file each; installed as `xling_jax.configs`."""
+"""One file per experiment; installed as `xling_jax.configs`."""

@@ -1,13 +1,13 @@
 r"""cLASER_6 (Li and Mak 2020): LASER_6 with the distance constraint of cT-LASER.
 
 Reproduces   Table 4, row cLASER_6, MLDoc accuracy: cross 72.6, same 87.8, all 75.6 (epoch 11, by
-             dev and at best), 2.5 cross-lingual points above LASER_6 by dev. Expect within 1.5
-             points.
+             dev and at best), 2.5 cross-lingual points above LASER_6 by dev. Expect results within
+             1.5 points.
 Data         Europarl v7, eight directions. MLDoc's texts are licensed and not part of this
              repository.
-Hardware     One Titan RTX, 9,600 words a second, about 12 hours an epoch (paper).
+Hardware     One Titan RTX, 9,600 words per second, about 12 hours per epoch (paper).
 Argument     `layers=N` (6).
-Sizes        :paper (default), :base (one GPU, a day), :small (two CPU cores, minutes), :smoke.
+Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
     xling train --config claser --workdir runs/claser_6 \
         --config.data.corpora="('moses:corpora/europarl-v7.de-en', …)"

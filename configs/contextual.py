@@ -1,13 +1,14 @@
-r"""Transformer layers on top of the static encoder: the same vectors, read in context.
+r"""Transformer layers on top of the static encoder: the same token vectors, in context.
 
-The encoder begins exactly as that of static.py (`train.model_init`): layers have their norms in
-front and add to the token vectors, beginning with nothing. Contrast as in static.py, and the tokens
-of the translation predicted from the sentence vector (XTR of Mao et al. 2021).
+The encoder starts out identical to that of static.py (`train.model_init`): pre-norm layers, whose
+output is initially zero, add to the token vectors. It is trained with the contrastive loss of
+static.py and by predicting the tokens of the translation from the sentence vector (XTR of Mao et
+al. 2021).
 
-Reproduces   No paper; what is known of it is in docs/experiments.md.
-Data         As static.py.
-Hardware     A GPU. Two CPU cores train about 100 pairs a second, 400 without the predicted tokens
-             and with half the inner width, where static.py trains thousands.
+Reproduces   No paper; see docs/experiments.md.
+Data         As for static.py.
+Hardware     A GPU. Two CPU cores train about 100 pairs per second, or 400 without XTR and with half
+             the feed-forward width; static.py trains thousands.
 Argument     `layers=N` (1).
 Sizes        :paper (default), :smoke.
 
@@ -23,7 +24,7 @@ from xling_jax.config import parse_argument
 
 
 def get_config(arg: str = ""):
-    """The static encoder with layers; `arg` gives their number and a size."""
+    """The static encoder with layers; `arg` gives the number of layers, the size, or both."""
     argument = parse_argument(arg, sizes=("paper", "smoke"), layers=1)
     width, heads, ffn_width = {"paper": (512, 8, 1024), "smoke": (32, 1, 64)}[argument.size]
 

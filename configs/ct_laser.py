@@ -1,21 +1,22 @@
 r"""cT-LASER (Li and Mak 2020): T-LASER with the distance constraint.
 
-Translations are pulled together and random sentences of the other language pushed away, by a hinge
-on L2 distances in units of the embeddings' size: ½ · translation + β · Dist (Eq. 10).
+The constraint pulls translations together and pushes random sentences of the other language apart,
+by a hinge on L2 distances relative to the size of the embeddings: ½ · translation + β · Dist
+(Eq. 10).
 
 Reproduces   Tables 4 and 5, row cT-LASER, MLDoc accuracy: cross 75.2, same 89.2, all 78.0 (epoch
-             18, by dev and at best), 1.7 cross-lingual points above T-LASER by dev. Expect within
-             1.5 points.
+             18, by dev and at best), 1.7 cross-lingual points above T-LASER by dev. Expect results
+             within 1.5 points.
 Data         Europarl v7, eight directions. MLDoc's texts are licensed and not part of this
              repository.
-Hardware     One Titan RTX, 15,200 words a second, about 7.5 hours an epoch (paper).
-Sizes        :paper (default), :base (one GPU, a day), :small (two CPU cores, minutes), :smoke.
+Hardware     One Titan RTX, 15,200 words per second, about 7.5 hours per epoch (paper).
+Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
     xling train --config ct_laser --workdir runs/ct_laser \
         --config.data.corpora="('moses:corpora/europarl-v7.de-en', …)"
 
-`--config.data.both_directions=True` trains both directions of a pair in the same batch where both
-are listed; the constraint then adds almost no time.
+`--config.data.both_directions=True` trains both directions of a pair in the same batch if both are
+listed; the constraint then adds almost no time.
 """
 
 from ml_collections import ConfigDict

@@ -2,12 +2,14 @@ r"""cT-LASER on two languages, English and Spanish, in both directions (Li and M
 
 Reproduces   Table 6, 10th epoch, MLDoc accuracy: cT-LASER en-es 68.0, es-en 67.7, same 90.0;
              `:objective=t_laser` (no constraint) 42.8, 60.6 and 89.4. The effect is largest here:
-             two languages give translation alone little reason to share a space. Expect within 3
-             points. (The paper's second column is headed "de"; its rows are en and es.)
+             with two languages, translation alone gives little reason to share a space. Expect
+             results within 3 points. (The paper labels its second column "de"; the rows are en and
+             es.)
 Data         Europarl v7 es-en.
-Hardware     One GPU with 24 GB, about 2 hours an epoch (estimated from the paper's words a second).
+Hardware     One GPU with 24 GB, about 2 hours per epoch (estimated from the paper's words per
+             second).
 Argument     `objective=ct_laser` (default) or `t_laser`.
-Sizes        :paper (default), :base (one GPU, a day), :small (two CPU cores, minutes), :smoke.
+Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
     xling train --config ct_laser_bilingual --workdir runs/en_es \
         --config.data.corpora="('moses:corpora/europarl-v7.es-en',)"

@@ -1,24 +1,24 @@
 r"""LASER_1 and LASER_6 (Li and Mak 2020): BiLSTM encoder, max-pooling, LSTM decoder.
 
-The encoder of Artetxe and Schwenk (2019) in the variant whose parameters the paper counts: token
-vectors of 512, decoder with input feeding, no label smoothing, Adam at a constant rate.
+The encoder of Artetxe and Schwenk (2019), in the variant that matches the paper's parameter counts:
+token vectors of 512, decoder with input feeding, no label smoothing, Adam at a constant rate.
 
 Reproduces   Table 4, MLDoc accuracy. LASER_1 (`:layers=1`, default): cross 70.5, same 88.5, all
              74.1 (epoch 13, by dev and at best). LASER_6 (`:layers=6`): cross 70.1, same 87.8, all
              73.7 by dev (epoch 10); cross 70.3, same 87.2, all 73.7 at best (epoch 12). Expect
-             within 1.5 points. The 93-language LASER has 5 layers.
+             results within 1.5 points. The 93-language LASER has 5 layers.
 Data         Europarl v7, eight directions. MLDoc's texts are licensed and not part of this
              repository.
-Hardware     One Titan RTX, 14,300 (LASER_1) and 12,400 (LASER_6) words a second, about 8 hours an
-             epoch (paper).
+Hardware     One Titan RTX, 14,300 (LASER_1) and 12,400 (LASER_6) words per second, about 8 hours
+             per epoch (paper).
 Argument     `layers=N`.
-Sizes        :paper (default), :base (one GPU, a day), :small (two CPU cores, minutes), :smoke.
+Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
     xling train --config laser:layers=6 --workdir runs/laser_6 \
         --config.data.corpora="('moses:corpora/europarl-v7.de-en', …)"
 
-The papers contradict each other on the recipe; this is LASER's. The decoder of the official code is
-`--config.decoder.input_feeding=False --config.decoder.output_width=512`.
+The papers contradict each other on the recipe; this is LASER's. For the decoder of the official
+code, use `--config.decoder.input_feeding=False --config.decoder.output_width=512`.
 """
 
 from ml_collections import ConfigDict

@@ -1,20 +1,20 @@
-r"""LAWDR (Gong et al. 2021) on WMT16's document alignment: English and French pages of 203 sites.
+r"""LAWDR (Gong et al. 2021) on WMT16 document alignment: English and French pages of 203 sites.
 
-Reproduces the recall of 2,402 gold pairs, %, of debiased vectors, weighted sums and margins,
-without and with URL matching first (`--url-matching`); packed inputs are Tables 7 and 8. Expect
-within 2 points: the paper gives neither k nor its bandwidths, nor the size of XLM-R.
+Reproduces the recall (%) of 2,402 gold pairs with debiased vectors, weighted sums and margins,
+without / with prior URL matching (`--url-matching`); packed inputs are Tables 7 and 8. Expect
+results within 2 points: the paper does not give k, the bandwidths, or the size of XLM-R.
 
     encoder  pooling=first  pooling=mean  pooling=mean,document_mode=packed
     mbert    78.0 / 87.3    86.6 / 94.0   85.6 / 93.2
     xlm      87.0 / 93.9    88.8 / 94.8   88.3 / 94.5
     xlmr     57.6 / 78.1    61.3 / 79.4   66.1 / 83.1
 
-xlm with mean pooling has 18.5 / 64.4 without debiasing (`--debias 0`), 88.6 / 94.2 without weights
-(`--weighting none`), 88.4 / 94.0 by cosine (`--similarity cosine`). LASER has 62.8 / 84.7 on the
-first 512 tokens of a document, 20.2 / 69.5 on all.
+xlm with mean pooling reaches 18.5 / 64.4 without debiasing (`--debias 0`), 88.6 / 94.2 without
+weights (`--weighting none`), 88.4 / 94.0 by cosine (`--similarity cosine`). LASER reaches 62.8 /
+84.7 on the first 512 tokens of a document, 20.2 / 69.5 on all.
 
-Hardware: no figures given; an encoder's inference on 1.2 million pages, so a GPU.
-Data: the pages as JSON lines with their web site in `domain`; gold pairs as TSV.
+Hardware: none given; inference on 1.2 million pages, so a GPU.
+Data: the pages as JSON lines with their website in `domain`; gold pairs as TSV.
 Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
     xling convert --from huggingface xlm-mlm-100-1280 --pooling mean --output models/xlm
@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 
 from xling_jax.config import parse_argument
 
-# Components that identify the language, by encoder (Gong et al. 2021, section 4).
+# Components that identify the language, by encoder (Gong et al. 2021, Section 4).
 RANKS = {"mbert": 64, "xlm": 32, "xlmr": 256}
 
 
@@ -39,9 +39,9 @@ def get_config(arg: str = ""):
         document_mode=("sentences", "packed"),
     )
     config = ConfigDict()
-    config.encoder, config.pooling = argument.encoder, argument.pooling  # make the model directory
+    config.encoder, config.pooling = argument.encoder, argument.pooling  # of the model directory
     config.document_mode = argument.document_mode
-    config.splitter = "rule"  # of documents that are no lists of sentences
+    config.splitter = "rule"  # for documents that are not lists of sentences
     config.debias = RANKS[argument.encoder]
     config.center = False
     config.weighting = "kde"

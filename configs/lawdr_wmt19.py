@@ -1,20 +1,20 @@
-r"""LAWDR (Gong et al. 2021) on WMT19's news commentary (v14): 15 languages, all pairs of them.
+r"""LAWDR (Gong et al. 2021) on WMT19 news commentary (v14): all pairs of 15 languages.
 
-Reproduces the recall over 99 pairs of languages, %, of debiased vectors, weighted sums and
-margins; packed inputs are Tables 7 and 8. Expect within 2 points: the paper gives neither k nor
-its bandwidths, nor the size of XLM-R, nor says how pairs are averaged (compare micro recall).
+Reproduces the recall (%) over 99 language pairs with debiased vectors, weighted sums and margins;
+packed inputs are Tables 7 and 8. Expect results within 2 points: the paper does not give k, the
+bandwidths, the size of XLM-R, or how pairs are averaged (compare micro recall).
 
     encoder  pooling=first  pooling=mean  pooling=mean,document_mode=packed
     mbert    61.0           79.5          86.3
     xlm      87.6           91.0          88.4
     xlmr     26.0           47.6          74.2
 
-xlm with mean pooling has 16.1 without debiasing (`--debias 0`), 90.7 without weights, 90.0 by
-cosine. LASER has 68.0 on the first 512 tokens of a document, 3.0 on all.
+xlm with mean pooling reaches 16.1 without debiasing (`--debias 0`), 90.7 without weights, 90.0 by
+cosine. LASER reaches 68.0 on the first 512 tokens of a document, 3.0 on all.
 
-Hardware: no figures given; an encoder's inference on 86,853 documents, so a GPU.
-Data: one file of JSON lines in ar cs de en es fr hi id it ja kk nl pt ru zh, translations with the
-same `id`.
+Hardware: none given; inference on 86,853 documents, so a GPU.
+Data: one file of JSON lines in ar cs de en es fr hi id it ja kk nl pt ru zh; translations share an
+`id`.
 Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
     xling convert --from huggingface xlm-mlm-100-1280 --pooling mean --output models/xlm
@@ -26,7 +26,7 @@ from ml_collections import ConfigDict, config_dict
 
 from xling_jax.config import parse_argument
 
-# Components that identify the language, by encoder (Gong et al. 2021, section 4).
+# Components that identify the language, by encoder (Gong et al. 2021, Section 4).
 RANKS = {"mbert": 64, "xlm": 32, "xlmr": 256}
 
 
@@ -39,9 +39,9 @@ def get_config(arg: str = ""):
         document_mode=("sentences", "packed"),
     )
     config = ConfigDict()
-    config.encoder, config.pooling = argument.encoder, argument.pooling  # make the model directory
+    config.encoder, config.pooling = argument.encoder, argument.pooling  # of the model directory
     config.document_mode = argument.document_mode
-    config.splitter = "rule"  # of documents that are no lists of sentences
+    config.splitter = "rule"  # for documents that are not lists of sentences
     config.debias = RANKS[argument.encoder]
     config.center = False
     config.weighting = "kde"

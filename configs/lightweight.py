@@ -1,20 +1,20 @@
 r"""The lightweight dual transformer (Mao et al. 2021) on one language pair.
 
-One encoder for both sides, two post-norm layers, mean pooling; a tied head predicts a distribution
-over the vocabulary from the sentence vector, and sentences of a batch are contrasted:
-L = L_UGT + 2 · L_align + 2 · L_sim (Eq. 7).
+One encoder for both sides with two post-norm layers and mean pooling. A tied head predicts a
+distribution over the vocabulary from the sentence vector, and contrastive losses compare the
+sentences of a batch: L = L_UGT + 2 · L_align + 2 · L_sim (Eq. 7).
 
 Reproduces   With UGT alone (`:objective=ugt`): Table 3, MLDoc accuracy en→fr 85.1, fr→en 82.4
              (mean of the four pairs 81.4). With UGT and both contrastive losses (`:objective=all`,
              default): Table 4, retrieval P@1 of 2,000 queries in 200,000, 90.2 and 90.8 (mean
              88.8). The paper's tables mix the two models. `:objective=` also takes mlm, smlm, xtr,
              mlm+xtr (Table 6) and ugt+align (Table 7), `:layers=` any depth (Table 5). Expect
-             within 2 points.
+             results within 2 points.
 Data         ParaCrawl v5, en-fr (37.8 million pairs; de 29.6, es 32.8, it 17.3), 12 epochs (30 for
              it).
 Hardware     One Titan X Pascal, under 10 days; 24 minutes for 10,000 updates on a V100 (paper).
 Argument     `pair=A-B`, `objective=…`, `layers=N`.
-Sizes        :paper (default), :base (one GPU, a day), :small (two CPU cores, minutes), :smoke.
+Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
     xling train --config lightweight:pair=en-fr --workdir runs/lightweight \
         --config.data.corpora="('tfds:para_crawl/enfr',)"
@@ -70,7 +70,7 @@ def get_config(arg: str = "", pairs: tuple[str, ...] = ()):
 
     config.optimizer = {"name": "amsgrad", "b1": 0.9, "b2": 0.999, "l2_penalty": 1e-5}
     config.schedule = {"name": "warmup_drop_schedule", "peak_value": 1e-3, "warmup_steps": 2000}
-    # To a tenth after 3 of 12 epochs, for Italian after 6 of 30.
+    # Drop to a tenth after 3 of 12 epochs, or for Italian after 6 of 30.
     config.schedule.drop_percent = 20.0 if pairs == ("en-it",) else 25.0
     config.train = {"total_epochs": 30.0 if pairs == ("en-it",) else 12.0}
     if argument.size == "base":

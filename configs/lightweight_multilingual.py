@@ -1,11 +1,11 @@
-r"""The lightweight dual transformer (Mao et al. 2021) on several pairs at once, in one model.
+r"""The lightweight dual transformer (Mao et al. 2021) on several language pairs in one model.
 
-Reproduces   Nothing: the paper trains one model a pair and leaves this open. As lightweight.py but
-             for the pairs, which are drawn uniformly, each batch from one of them, and one
-             vocabulary for all languages.
-Hardware     As lightweight.py for each pair.
+Reproduces   Nothing: the paper trains one model per pair and leaves this open. Like lightweight.py,
+             except that each batch comes from one of the pairs, drawn uniformly, and that all
+             languages share one vocabulary.
+Hardware     As for lightweight.py, for each pair.
 Argument     `objective=…`, `layers=N` as in lightweight.py.
-Sizes        :paper (default), :base (one GPU, a day), :small (two CPU cores, minutes), :smoke.
+Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
     xling train --config lightweight_multilingual --workdir runs/lightweight_5 \
         --config.data.corpora="('tsv:corpora/*.tsv.gz',)"

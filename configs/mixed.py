@@ -1,18 +1,18 @@
-r"""Any encoder with any decoder, for comparisons that no paper makes.
+r"""Any encoder with any decoder, for comparisons not made in any paper.
 
-Reproduces   Nothing. Pooling, objective terms and batches are keys as everywhere, so that one thing
-             changes at a time. The recipe is T-LASER's.
-Hardware     As t_laser.py.
+Reproduces   Nothing. Pooling, objective terms and batches are config keys as usual, so you can
+             change one thing at a time. The recipe is T-LASER's.
+Hardware     As for t_laser.py.
 Argument     `encoder=laser` (default) or `tlaser`, `decoder=tlaser` (default) or `laser`.
-Sizes        :paper (default), :base (one GPU, a day), :small (two CPU cores, minutes), :smoke.
+Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
 A T-LASER encoder with mean pooling and LASER's decoder:
 
     xling train --config mixed:encoder=tlaser,decoder=laser,small --workdir runs/mixed \
         --config.encoder.pooling=mean --config.data.corpora="('moses:corpora/europarl-v7.de-en', …)"
 
-`--config.objective.similarity.weight=1.0`, `--config.objective.distance.weight=0.25` or
-`--config.data.both_directions=True` go with each.
+`--config.objective.similarity.weight=1.0`, `--config.objective.distance.weight=0.25` and
+`--config.data.both_directions=True` work with all of them.
 """
 
 from ml_collections import ConfigDict
@@ -22,7 +22,7 @@ from xling_jax.config import parse_argument
 
 
 def get_config(arg: str = ""):
-    """T-LASER's recipe for the two families that `arg` names."""
+    """T-LASER's recipe for the two families named in `arg`."""
     argument = parse_argument(
         arg, sizes=recipes.SIZES, encoder=("laser", "tlaser"), decoder=("tlaser", "laser")
     )

@@ -1,11 +1,12 @@
 """The quickstart: a small cT-LASER on translated software messages, five languages, two CPU cores.
 
-Minutes are not days, so it departs from ct_laser.py: a tiny model and vocabulary, all twenty
-directions, a steep schedule, and a constraint that leads instead of following: with the published
-weights it waits for translation to tell sentences apart (docs/experiments.md), which takes longer.
+To fit into minutes, it differs from ct_laser.py: a tiny model and vocabulary, all twenty
+directions, a steep schedule, and a stronger constraint. With the published weights, the constraint
+takes effect only once translation has separated the sentences (docs/experiments.md), which takes
+longer.
 
 Reproduces   No paper; it shows that the method learns. README.md has the expected results.
-Data         Message catalogues of free software, which arrive with pip.
+Data         Message catalogs of free software, installed by pip.
 Hardware     2 CPU cores, under ten minutes with download and evaluation.
 Sizes        :small (default), :smoke.
 

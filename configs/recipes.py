@@ -1,4 +1,4 @@
-"""Pieces that several configs share, each short enough to read beside the config that uses it."""
+"""Pieces shared by several configs, each short enough to read alongside them."""
 
 from ml_collections import ConfigDict
 
@@ -7,15 +7,15 @@ SIZES = ("paper", "base", "small", "smoke")
 # The eight directions of Li and Mak (2020), drawn uniformly.
 EUROPARL_PAIRS = ("de-en", "de-es", "en-es", "es-en", "fr-en", "fr-es", "it-en", "it-es")
 
-# Ten pairs of five languages, each listed once: contrastive batches train both sides at once.
+# Ten pairs of five languages, each listed once, because contrastive batches train both sides.
 TEN_PAIRS = ("de-en", "de-es", "de-fr", "de-it", "en-es", "en-fr", "en-it", "es-fr", "es-it")
 TEN_PAIRS += ("fr-it",)
 
 
 def relative(spread: float, width: int) -> float:
-    """A published initial spread, which is for width 1024, relative to another width.
+    """Scales a published initial spread, for width 1024, to another width.
 
-    With the plain value a narrow model begins with sentence vectors that are all but equal.
+    With the unscaled value, a narrow model starts with nearly identical sentence vectors.
     """
     return round(spread * (1024 / width) ** 0.5, 4)
 
@@ -23,17 +23,17 @@ def relative(spread: float, width: int) -> float:
 def translation_run(config: ConfigDict, size: str) -> None:
     """Vocabulary, batches, learning rate and duration of LASER and T-LASER at a size.
 
-    Paper: 50,000 BPE operations, 128,000 tokens an update in 32 micro-batches of one pair each,
-    20 epochs of Europarl v7, of which the papers report the 10th to the 20th.
+    Paper: 50,000 BPE operations, 128,000 tokens per update in 32 micro-batches of one pair each,
+    20 epochs of Europarl v7, of which the papers report epochs 10 to 20.
     """
     config.vocab = {"size": 50_000, "model_type": "bpe"}
     config.data.max_tokens, config.data.accumulation_steps = 4096, 32
     config.train = {"total_epochs": 20.0}
-    if size == "base":  # one GPU, a day
+    if size == "base":  # a day on one GPU
         config.vocab.size = 32_000
         config.data.max_tokens, config.data.accumulation_steps = 16_384, 4
         config.train = {"total_steps": 100_000}
-    elif size == "small":  # two CPU cores, minutes
+    elif size == "small":  # minutes on two CPU cores
         small_vocab(config)
         config.data.max_tokens, config.data.accumulation_steps = 2048, 1
         config.data.bucket_lengths = (12, 20, 28, 36, 44, 52, 64, 80, 104)
@@ -44,7 +44,7 @@ def translation_run(config: ConfigDict, size: str) -> None:
 
 
 def small_vocab(config: ConfigDict) -> None:
-    """4,000 pieces, from all pairs alike, so that no language is cut into letters."""
+    """4,000 pieces, from all pairs equally, so that no language is split into letters."""
     config.vocab.update(size=4000, sample_sentences=400_000, sampling_exponent=0.0)
 
 
@@ -57,7 +57,7 @@ def small_run(config: ConfigDict) -> None:
 
 
 def smoke_run(config: ConfigDict) -> None:
-    """Eight updates of anything."""
+    """Eight updates of any config."""
     config.vocab.update(size=300, sample_sentences=10_000)
     config.data.bucket_lengths = (16, 32, 64)
     if "warmup_steps" in config.schedule:

@@ -1,20 +1,20 @@
 r"""The similarity-loss model (Yu, Li and Oguz 2018): LSTMs, mean pooling, both directions at once.
 
-A BiLSTM layer and an LSTM layer, the mean of their states, a decoder that begins with the name of
-the target language: L = L(s→t) + L(t→s) + α ‖h(s) − h(t)‖².
+A BiLSTM layer followed by an LSTM layer, mean-pooled, and a decoder whose first token is the target
+language: L = L(s→t) + L(t→s) + α ‖h(s) − h(t)‖².
 
 Reproduces   Table 2, Europarl similarity search over six languages, P@1 over all 36 cells: 91.6
              with the similarity loss (default), 91.0 with `:loss=encoder_l2`, 88.9 with
              `:loss=none`. Table 4, MLDoc zero-shot, mean of all cells: 74.6 and, with `:loss=none`,
-             72.7. Expect within 1.5 points.
-Choices      The paper leaves open α, the embedding size, the optimizer, the batch size and the kind
-             of vocabulary. Here: α = 1 and 1e-4, by which the terms are of like size at the start,
-             300, Adam at 1e-3, the batches of LASER, words.
-Data         Europarl v7, every language with English and Spanish, both ways. MLDoc's texts are
-             licensed and not part of this repository.
+             72.7. Expect results within 1.5 points.
+Choices      The paper does not specify α, the embedding size, the optimizer, the batch size or the
+             kind of vocabulary. Here: α = 1 (similarity) and 1e-4 (encoder_l2), so that the terms
+             are of similar size at the start; 300; Adam at 1e-3; the batches of LASER; words.
+Data         Europarl v7, every language with English and Spanish, in both directions. MLDoc's texts
+             are licensed and not part of this repository.
 Hardware     4 GPUs, 1.5 days for 10 directions (paper).
 Argument     `loss=similarity` (default), `encoder_l2` or `none`.
-Sizes        :paper (default), :base (one GPU, a day), :small (two CPU cores, minutes), :smoke.
+Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
     xling train --config similarity_loss --workdir runs/similarity_loss \
         --config.data.corpora="('moses:corpora/europarl-v7.de-en', …)" \

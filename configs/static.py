@@ -1,18 +1,18 @@
-r"""No layers at all: the mean of weighted token vectors, trained by in-batch contrast.
+r"""The static encoder: a weighted mean of token vectors, trained with in-batch negatives.
 
-The baseline that every larger encoder here is measured against: word content alone goes very far in
-retrieval. 32,000 unigram pieces, 512 wide, one learned weight a piece; cosine times 20, both
-directions, 1,024 pairs a batch, Adam at 5e-3 with cosine decay.
+The baseline for all larger encoders: word content alone goes very far in retrieval. 32,000 unigram
+pieces of width 512 with one learned weight per piece; cosine times 20, both directions, 1,024 pairs
+per batch, Adam at 5e-3 with cosine decay.
 
-`:phase=2` trains it on against more and harder negatives: 4,096 pairs a batch, an additive margin
-of 0.2, equal sentences are not negatives, a fifth of the tokens dropped, small pairs more often.
+`:phase=2` continues with more and harder negatives: 4,096 pairs per batch, an additive margin of
+0.2, no equal sentences as negatives, a fifth of the tokens dropped, small language pairs upsampled.
 
 Reproduces   No paper. Measured on 1.5 million pairs: Tatoeba error 4.8 (phase 2: 4.6), PUD P@1
              98.2 (98.8); docs/experiments.md.
 Data         Parallel text in de, en, es, fr and it.
-Hardware     Two CPU cores; phase 1 took 61 minutes beside other work, phase 2 15.
+Hardware     Two CPU cores; phase 1 took 61 minutes on a shared machine, phase 2 15.
 Argument     `phase=1` (default) or 2.
-Sizes        :paper (default, two CPU cores), :smoke.
+Sizes        :paper (default, an hour on two CPU cores), :smoke.
 
     xling train --config static --workdir runs/static \
         --config.data.corpora="('tsv:corpora/*.tsv.gz',)"

@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workdirs", nargs="+", type=Path)
     parser.add_argument("--output", type=Path, help="PNG file to write")
-    parser.add_argument("--metrics", nargs="+", help="columns (default: P@1, P@5 and translation loss)")
+    parser.add_argument("--metrics", nargs="+", help="columns; default: P@1, P@5, translation loss")
     parser.add_argument(
         "--step", type=int, help="compare at this step (default: the last common one)"
     )

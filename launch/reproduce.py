@@ -323,10 +323,10 @@ def main() -> None:
     )
     parser.add_argument("table", nargs="?", choices=TABLES, help="which table")
     parser.add_argument("--data", type=Path, help="directory with the text")
-    parser.add_argument("--workdir", type=Path, help="receives one directory per row, and the table")
+    parser.add_argument("--workdir", type=Path, help="one directory per row, and the table")
     parser.add_argument("--scale", choices=("small", "base", "paper"), default="small")
     parser.add_argument(
-        "--corpora", nargs="+", default=(), metavar="CORPUS", help="training text, in place of parallel/"
+        "--corpora", nargs="+", default=(), metavar="CORPUS", help="text to train on instead"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands only")
     parser.add_argument("--list", action="store_true", help="list the tables and their rows")

@@ -1,11 +1,11 @@
-"""A model of update times on TPU v5e-256 and 8 x H100, and the plan of a search in 2 billion rows.
+"""Models update times on TPU v5e-256 and 8 x H100, and a search in 2 billion rows.
 
     python launch/scaling_model.py training
     python launch/scaling_model.py search
 
-Prints the tables of docs/scaling.md. Nothing is measured here: parameters and FLOPs are counted
-from the configs, exchanges as compiled programs have them (benchmarks/collectives.py), rates are
-those the vendors publish, and how much of them is reached is assumed, `REACHED` below.
+Prints the tables of docs/scaling.md. Nothing is measured: parameters and FLOPs are counted from the
+configs, communication is modeled on compiled programs (benchmarks/collectives.py), rates are those
+that vendors publish, and the utilization is assumed (`REACHED` below).
 """
 
 import argparse
@@ -13,24 +13,24 @@ import dataclasses
 from collections.abc import Sequence
 
 SENTENCE = 32  # tokens of a sentence, padding included
-STEP_OVERHEAD_S = 10e-6  # of an iteration of a loop over time steps, beside its products
+STEP_OVERHEAD_S = 10e-6  # per iteration of a loop over time steps, besides its products
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What the vendor publishes of one, per device unless said; hosts and theirs are assumed.
+    """Published specifications, per device unless stated; those of hosts are assumed.
 
     Attributes:
         name: of the machine.
-        devices: of all hosts.
-        hosts: machines that hold them.
+        devices: number over all hosts.
+        hosts: number of machines that hold them.
         bfloat16_flops: dense peak, FLOP/s.
-        float32_flops: peak of a float32 product at full precision (a TPU makes it of six bfloat16
+        float32_flops: peak of a float32 product at full precision (on a TPU, six bfloat16
             products).
         memory: bytes.
-        memory_rate: bytes/s to and from it.
-        link_rate: bytes/s to other devices, one way.
-        host_memory: bytes of a host.
+        memory_rate: memory bandwidth, bytes/s.
+        link_rate: bytes/s to other devices, in one direction.
+        host_memory: bytes per host.
     """
 
     name: str
@@ -54,33 +54,34 @@ MACHINES = (
 
 @dataclasses.dataclass(frozen=True)
 class Reached:
-    """Shares of the published rates that are assumed to be reached."""
+    """Assumed utilization, as shares of the published rates."""
 
     products: float = 0.4
     memory: float = 0.8
     links: float = 0.7
     search_products: float = 0.5
-    host_to_devices: float = 16e9  # bytes/s of a host to each of its devices, at the same time
+    host_to_devices: float = 16e9  # bytes/s from a host to each of its devices at once
 
 
 REACHED = Reached()
+LAYOUTS = ("replicated", "FSDP")
 
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """What an update of a config consists of, for a whole batch.
+    """The work of one update of a config, for a whole batch.
 
     Attributes:
         name: of the config.
-        rows: sentence pairs.
-        parameters: their number.
-        flops: of forward and backward products.
-        gathered: bytes of the whole parameters as FSDP devices send them to each other.
-        reduced: bytes of the whole gradients as devices send them; that of a table with two uses
-            is sent for each.
-        state_arrays: of the optimizer, each as large as the parameters.
+        rows: number of sentence pairs.
+        parameters: number of parameters.
+        flops: of the matrix products, forward and backward.
+        gathered: bytes of all parameters in the types in which FSDP devices send them.
+        reduced: bytes of all gradients in the types in which devices send them; the gradient of a
+            table with two uses is sent once for each.
+        state_arrays: number of optimizer state arrays, each as large as the parameters.
         recurrent: bytes of the matrices of each recurrence, in bfloat16.
-        vectors: bytes of the sentence vectors that all devices compare.
+        vectors: bytes of the sentence vectors compared across devices.
     """
 
     name: str
@@ -94,9 +95,9 @@ class Update:
     vectors: float
 
 
-# Config, rows that are published (None: data.max_tokens and accumulation_steps), larger batches.
+# Config: published number of rows (4096 for token batches with accumulation), then larger batches.
 BATCHES = {
-    "t_laser.py": (4096, 32768),
+    "t_laser": (4096, 32768),
     "ct_laser": (4096, 32768),
     "laser": (4096, 32768),
     "laser:layers=6": (4096, 32768),
@@ -107,7 +108,7 @@ BATCHES = {
 
 
 def make_update(name: str, rows: int) -> Update:
-    """Counts the update of a config of `configs/` at its published size; nothing runs."""
+    """Counts the update of a config at its published size; nothing runs."""
     from flax.traverse_util import flatten_dict
 
     from xling_jax.config import load_config
@@ -139,8 +140,8 @@ def make_update(name: str, rows: int) -> Update:
         rows=rows,
         parameters=count,
         flops=FlopsByShape(built.objective, params)(batch),
-        # As compiled for a TPU: tokens are looked up in float32 tables, products are of bfloat16
-        # copies, and so are their gradients but those of tables.
+        # As compiled for a TPU: tokens are looked up in float32 tables; products and their
+        # gradients use bfloat16 copies, except for the gradients of tables.
         gathered=2.0 * count + 2.0 * (tables - outputs),
         reduced=2.0 * count + 2.0 * tables + 4.0 * twice,
         state_arrays=3 if config.optimizer.name == "amsgrad" else 2,
@@ -151,7 +152,7 @@ def make_update(name: str, rows: int) -> Update:
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """Seconds of an update on every device of a machine."""
+    """Seconds of an update."""
 
     products: float
     recurrence: float
@@ -160,27 +161,27 @@ class Times:
 
     @property
     def apart(self) -> float:
-        """One after the other."""
+        """Everything in sequence."""
         return self.products + self.recurrence + self.optimizer + self.exchange
 
     @property
     def overlapped(self) -> float:
-        """With the exchange hidden behind the products as far as they last."""
+        """With communication hidden behind the products as long as they last."""
         return self.optimizer + max(self.products + self.recurrence, self.exchange)
 
 
 def model_times(update: Update, machine: Machine, fsdp: bool) -> Times:
-    """The model: work over rate, devices alike, the batch split evenly.
+    """The model: work over rate, with equal devices and the batch split evenly.
 
-        products    max(FLOPs / devices / (peak · share), three readings of bfloat16 weights)
+        products    max(FLOPs / devices / (peak · share), reading bfloat16 weights three times)
         recurrence  2 · steps · Σ_layers max(matrices / memory rate, overhead of an iteration)
-        optimizer   reading parameters, gradients and state and writing all but gradients
-        exchange    ring: (n − 1) / n of an array; an all-reduce twice that
+        optimizer   reading parameters, gradients and state, writing all but gradients
+        exchange    ring: (n − 1) / n of an array; twice that for an all-reduce
 
     Args:
         update: from `make_update`.
         machine: one of `MACHINES`.
-        fsdp: parameters split over all devices, else a copy on each.
+        fsdp: whether parameters are sharded over all devices, rather than replicated.
     """
     ring = (machine.devices - 1) / machine.devices
     memory_rate = machine.memory_rate * REACHED.memory
@@ -198,14 +199,14 @@ def model_times(update: Update, machine: Machine, fsdp: bool) -> Times:
 
 
 def break_even_rows(update: Update, machine: Machine, fsdp: bool) -> float:
-    """Sentence pairs of a device whose products take as long as the exchange of parameters."""
+    """Sentence pairs per device at which products take as long as communicating parameters."""
     times = model_times(dataclasses.replace(update, vectors=0.0), machine, fsdp)
     flops_of_row = update.flops / update.rows
     return times.exchange * machine.bfloat16_flops * REACHED.products / flops_of_row
 
 
 def training_tables() -> None:
-    """Prints what updates consist of, their modelled times and where exchange dominates."""
+    """Prints the work of updates, their modeled times, and where communication dominates."""
     updates = {name: [make_update(name, r) for r in rows] for name, rows in BATCHES.items()}
     rows = []
     for name, (update, *_) in updates.items():
@@ -223,9 +224,10 @@ def training_tables() -> None:
                 continue
             for fsdp in (False, True):
                 rows.append(_times_row(update, machine, fsdp))
-        print(f"\n{machine.name}, modelled:\n")
-        header = ("config", "pairs", "layout", "products", "recurrence", "optimizer", "exchange")
-        print_table((*header, "ms apart", "ms overlapped", "pairs/s"), rows)
+        print(f"\n{machine.name}, modeled:\n")
+        header = ("config", "pairs", "layout", "products", "recurrence", "optimizer")
+        header += ("communication", "ms sequential", "ms overlapped", "pairs/s")
+        print_table(header, rows)
     rows = []
     for name, (*_, update) in updates.items():
         numbers = []
@@ -234,8 +236,8 @@ def training_tables() -> None:
                 each = break_even_rows(update, machine, fsdp)
                 numbers.append(f"{each:,.0f} ({each * machine.devices:,.0f})")
         rows.append((name, *numbers))
-    print("\nPairs a device (in all) below which the exchange takes longer than the products:\n")
-    layouts = [f"{machine.name}, {layout}" for machine in MACHINES for layout in ("copies", "FSDP")]
+    print("\nPairs per device (total) below which communication takes longer than the products:\n")
+    layouts = [f"{machine.name}, {layout}" for machine in MACHINES for layout in LAYOUTS]
     print_table(("config", *layouts), rows)
 
 
@@ -245,7 +247,7 @@ def _times_row(update: Update, machine: Machine, fsdp: bool) -> tuple[str, ...]:
     return (
         update.name,
         f"{update.rows:,}",
-        "FSDP" if fsdp else "copies",
+        LAYOUTS[fsdp],
         *(f"{1e3 * seconds:,.1f}" for seconds in parts),
         f"{update.rows / times.overlapped:,.0f}",
     )
@@ -253,15 +255,15 @@ def _times_row(update: Update, machine: Machine, fsdp: bool) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """A search on a machine, each block of keys split over all its devices.
+    """A search on a machine, with each block of keys split over all devices.
 
     Attributes:
-        keys_of_device: rows of a block on a device.
-        blocks: all keys are gone through in.
-        host_bytes: a host reads and moves to each of its devices: queries once a block, keys once.
-        host_seconds: that takes.
-        seconds: of the products at full float32 precision, as `align.knn` computes them.
-        bfloat16_seconds: of the same products in bfloat16, as it does not.
+        keys_of_device: rows of a block per device.
+        blocks: number of blocks of keys.
+        host_bytes: bytes a host sends to each of its devices: queries once per block, keys once.
+        host_seconds: time for sending them.
+        seconds: time for the products at full float32 precision, as computed by `align.knn`.
+        bfloat16_seconds: time for the same products in bfloat16, which is not implemented.
     """
 
     keys_of_device: int
@@ -273,16 +275,16 @@ class Search:
 
 
 def plan_search(queries: int, keys: int, dim: int, machine: Machine, memory_mb: float) -> Search:
-    """The arithmetic of `align.knn.top_k(backend="jax", devices=jax.devices())`.
+    """Models `align.knn.top_k(backend="jax", devices=jax.devices())`.
 
     Args:
-        queries: rows to search for.
-        keys: rows to search in.
-        dim: of a row.
+        queries: number of rows to search for.
+        keys: number of rows to search in.
+        dim: dimensions of a row.
         machine: one of `MACHINES`.
-        memory_mb: of `top_k`, for each device.
+        memory_mb: as for `top_k`, per device.
     """
-    block_row = 2 * 4 * dim  # a block in use and the next on its way have half of the memory
+    block_row = 2 * 4 * dim  # the current and the next block use half of the memory
     largest = int(memory_mb * 2**20 / 2 // block_row)
     blocks = -(-keys // (largest * machine.devices))
     flops = 2.0 * queries * keys * dim / machine.devices / REACHED.search_products
@@ -298,7 +300,7 @@ def plan_search(queries: int, keys: int, dim: int, machine: Machine, memory_mb: 
 
 
 def search_tables(keys: int = 2_000_000_000, dim: int = 1024) -> None:
-    """Prints where 2 billion vectors fit and how long searching them takes."""
+    """Prints how many machines hold 2 billion vectors and how long a search takes."""
     rows = []
     for dtype, size in (("float32", 4), ("bfloat16", 2)):
         held = [f"{keys * dim * size / (0.75 * machine.memory):,.0f}" for machine in MACHINES]
@@ -323,13 +325,13 @@ def search_tables(keys: int = 2_000_000_000, dim: int = 1024) -> None:
                     duration(plan.bfloat16_seconds),
                 )
             )
-        print(f"\n{machine.name}, memory_mb={memory_mb:,.0f}, modelled:\n")
-        header = ("queries", "FLOP", "keys of a device's block", "blocks", "TB to each device")
-        print_table((*header, "moving them", "float32 products", "bfloat16 products"), rows)
+        print(f"\n{machine.name}, memory_mb={memory_mb:,.0f}, modeled:\n")
+        header = ("queries", "FLOP", "keys per device and block", "blocks", "TB to each device")
+        print_table((*header, "transfer", "float32 products", "bfloat16 products"), rows)
 
 
 def duration(seconds: float) -> str:
-    """A time for a person."""
+    """Formats a duration."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"
@@ -337,13 +339,13 @@ def duration(seconds: float) -> str:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a Markdown table, numbers to the right."""
+    """Prints a Markdown table with right-aligned numbers."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     print("\n".join("| " + " | ".join(line) + " |" for line in lines))
 
 
 def main() -> None:
-    """Reads the arguments and prints."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -85,7 +85,7 @@ def test_blocks_are_those_of_the_search_itself(scaling_model):
 
 def test_an_update_is_counted_from_its_config(scaling_model, monkeypatch):
     monkeypatch.chdir(ROOT)
-    counted = scaling_model.make_update("lightweight.py:smoke", 16)
+    counted = scaling_model.make_update("lightweight:smoke", 16)
     table, state = counted.parameters, counted.state_arrays
     assert state == 3 and table > 384 * 32
     # The only table is looked up and multiplied with: 4 bytes each way, the rest 2, twice reduced.
