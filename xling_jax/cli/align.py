@@ -62,7 +62,6 @@ class Options(DocumentAligner):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     add_sides(
         parser,
         "documents; may be .gz .xz .zst; - for stdin",
@@ -86,7 +85,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command."""
     languages, options = _check_arguments(args)
     directory = Path(tempfile.gettempdir() if args.output == "-" else Path(args.output).parent)
     with contextlib.ExitStack() as stack:

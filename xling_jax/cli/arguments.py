@@ -1,6 +1,7 @@
 """Arguments that several commands take, and the checks that come before any work."""
 
 import argparse
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
 from xling_jax.cli.options import flag, require_file
-from xling_jax.files.cache import cache_directory
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
@@ -132,13 +132,21 @@ def keep_compiled_programs() -> None:
 
     if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:
         return
-    directory = cache_directory(os.environ)
-    try:
+    directory = cache_directory()
+    with contextlib.suppress(OSError):
         if directory:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return
     if directory and os.access(directory, os.W_OK):
         jax.config.update("jax_compilation_cache_dir", str(directory))
         # Encoders compile a program for each length; JAX keeps only those that took a second.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def cache_directory() -> Path | None:
+    """`$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`; None without a home directory."""
+    top = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # The XDG Base Directory Specification says to ignore relative paths.
+        return Path(top if os.path.isabs(top) else Path.home() / ".cache", "xling_jax")
+    except RuntimeError:
+        return None

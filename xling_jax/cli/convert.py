@@ -74,7 +74,6 @@ _ARGUMENTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     parser.add_argument(
         "--from", dest="source", required=True, choices=tuple(_ARGUMENTS), help="who published it"
     )
@@ -109,7 +108,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command."""
     given = {"max_length_tokens": args.max_length_tokens} if "max_length_tokens" in args else {}
     for source, arguments in _ARGUMENTS.items():
         for name, settings in arguments.items():

@@ -18,12 +18,12 @@ from xling_jax.cli import distributed
 from xling_jax.cli.arguments import SIDES, add_output, add_sides, check_sides, load_encoder
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.files.embeddings import read_embeddings
+from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress, track
 from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
-    from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,6 @@ class Options:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     add_sides(
         parser,
         "text, one sentence per line; may be .gz .xz .zst; - for stdin",
@@ -81,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command."""
     with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         options = _check_arguments(args, processes)
         try:

@@ -34,7 +34,6 @@ _KINDS = {".json": "numbers", ".md": "table", ".png": "picture"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     parser.add_argument("--workdir", required=True, help="directory of the run")
     parser.add_argument(
         "--config",

@@ -43,7 +43,6 @@ The same command started again continues from the last checkpoint. SIGTERM saves
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     add_config_and_workdir(parser)
     distributed.add_arguments(parser)
     parser.add_argument(

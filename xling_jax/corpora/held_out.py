@@ -30,13 +30,7 @@ def content_hash(text: str) -> int:
 
 
 def held_out_files(specs: Iterable[str]) -> list[str]:
-    """Finds the files of `data.exclude`.
-
-    Args:
-        specs: paths, globs, or directories, which stand for all files below them.
-
-    Returns:
-        Sorted distinct paths.
+    """The files of `data.exclude`, sorted: paths, globs, or directories with all files below them.
 
     Raises:
         ValueError: if one matches nothing: its text would silently not be held out.

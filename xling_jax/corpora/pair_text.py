@@ -179,10 +179,6 @@ class ChunkCleaner:
 class RowCounter:
     """Counts the rows of a corpus by file, on their way to the cleaner.
 
-    Args:
-        where: what the user calls the corpus, for messages.
-        files: JSON-like counts of an earlier `RowCounter`.
-
     Attributes:
         files: file -> its number of rows, its languages, and problem -> rows.
     """
@@ -215,11 +211,10 @@ class RowCounter:
             yield chunk
 
     def total(self, pair: str, counts: Mapping[str, int]) -> dict[str, int]:
-        """Adds what the cleaner does not see: broken rows, and rows without one of the sides.
+        """The counts of a pair over the files that have both languages.
 
-        Returns:
-            The counts of a pair over the files that have both languages. "read" is the sum of
-            "kept" and all reasons.
+        Adds what the cleaner does not see: broken rows, and rows without one of the sides. "read"
+        is the sum of "kept" and all reasons.
         """
         total = collections.Counter(counts)
         total["read"] = 0

@@ -47,13 +47,9 @@ class BrokenLine(NamedTuple):
 
 
 def read_chunks(path: str) -> Iterator[bytes]:
-    """Reads a file in pieces, decompressed by its suffix.
+    """Reads a file, or stdin for "-", in pieces of at most a few megabytes.
 
-    Args:
-        path: a file; `.gz`, `.xz`, `.zst` and `.bz2` are decompressed. "-" is stdin.
-
-    Yields:
-        Non-empty bytes, at most a few megabytes.
+    Files named `.gz`, `.xz`, `.zst` and `.bz2` are decompressed.
 
     Raises:
         ValueError: if the compressed data is damaged or cut off.
@@ -151,10 +147,8 @@ def _read_zstd_chunks(path: str) -> Iterator[bytes]:
 
     `zstandard.open` takes a cut-off frame for the end of the file, hence the frames by hand.
     """
-    try:
-        import zstandard
-    except ImportError as error:
-        raise ImportError(f"{path}: reading .zst needs: pip install zstandard") from error
+    import zstandard
+
     frame = None
     with open(path, "rb") as stream:
         while data := stream.read(_ZSTD_STEP_BYTES):
