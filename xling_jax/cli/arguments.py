@@ -5,12 +5,14 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
 from xling_jax.cli.options import flag, require_file
+from xling_jax.files.embeddings import read_embeddings
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
@@ -79,6 +81,28 @@ def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequen
         refuse_existing(path, args.overwrite)
         if path != "-" and not Path(path).parent.is_dir():
             raise OptionError(f"{path}: no such directory; create it first")
+
+
+def read_vectors(
+    path: str, num_rows: int, what: str, args: argparse.Namespace, encoder: "Encoder | None"
+) -> np.ndarray:
+    """Reads the vectors of a side, [num_rows, dim]; `what` is what they are of, for the error."""
+    vectors = read_embeddings(path, dim=args.dim or (encoder.dim if encoder else None))
+    if len(vectors) != num_rows:
+        raise ValueError(
+            f"{path}: must have one row for each of the {num_rows} {what}; found {len(vectors)}"
+        )
+    return vectors
+
+
+def check_same_size(vectors: Sequence[Any], names: Sequence[str] = SIDES) -> None:
+    """Raises ValueError unless the vectors of both sides have the same size."""
+    source, target = (side.shape[1] for side in vectors)
+    if source != target:
+        raise ValueError(
+            "the vectors of both sides must have the same size; "
+            f"{names[0]} has {source}, {names[1]} {target}"
+        )
 
 
 def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:

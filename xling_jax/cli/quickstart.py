@@ -74,10 +74,8 @@ def run(args: argparse.Namespace) -> int:
     logger.info("3/5 retrieval of %d held-out messages", text.counts["retrieval.tsv"])
     retrieval = _evaluate("retrieval", workdir, text.retrieval, results / "retrieval")
     logger.info("4/5 classification by product, labels in English only")
-    classification = _evaluate(
-        "classification", workdir, text.classification, results / "classification",
-        "--train-languages", "en",
-    )  # fmt: skip
+    task = "classification", workdir, text.classification, results / "classification"
+    classification = _evaluate(*task, "--train-languages", "en")
     logger.info("5/5 nearest neighbors across languages")
     neighbors = _neighbors(workdir, text)
     (results / "neighbors.txt").write_text(neighbors, encoding="utf-8")
@@ -127,10 +125,8 @@ def _summary(
     seconds: float,
 ) -> str:
     """What was done, the numbers that matter, and where everything lies."""
-    num_rows = text.counts["retrieval.tsv"]
-    accuracy = {kind: means["cross"] for kind, means in classification["mean"].items()}
-    share = f"{100 * retrieval['mean']['p_at_1']:.1f} %"
-    others = ", ".join(LANGUAGES[1:])
+    chance = 100 / text.counts["retrieval.tsv"]
+    accuracy = {kind: 100 * means["cross"] for kind, means in classification["mean"].items()}
     places = {
         workdir / "encoder": f'the encoder: xling_jax.load("{workdir}")',
         workdir / "results/neighbors.txt": "the neighbors above",
@@ -142,15 +138,12 @@ def _summary(
         for file in sorted((workdir / "results" / task).iterdir()):
             places[file] = _KINDS.get(file.suffix, "")
     width = max(len(str(place)) for place in places)
-    return "\n".join(
-        [
-            f"Done in {seconds / 60:.1f} minutes. On text that training never saw:",
-            f"  retrieval, P@1 over all pairs of {len(LANGUAGES)} languages   {share} "
-            f"(chance {100 / num_rows:.1f} %)",
-            f"  products told apart in {others}, labels in English only   "
-            f"{100 * accuracy['accuracy']:.1f} % (bag of words "
-            f"{100 * accuracy['bag_of_words']:.1f} %, chance {100 * accuracy['chance']:.1f} %)",
-            "",
-            *(f"  {str(place):<{width}}  {what}" for place, what in places.items()),
-        ]
+    listed = "\n".join(f"  {str(place):<{width}}  {what}" for place, what in places.items())
+    return (
+        f"Done in {seconds / 60:.1f} minutes. On text that training never saw:\n"
+        f"  retrieval, P@1 over all pairs of {len(LANGUAGES)} languages   "
+        f"{100 * retrieval['mean']['p_at_1']:.1f} % (chance {chance:.1f} %)\n"
+        f"  products told apart in {', '.join(LANGUAGES[1:])}, labels in English only   "
+        f"{accuracy['accuracy']:.1f} % (bag of words {accuracy['bag_of_words']:.1f} %, "
+        f"chance {accuracy['chance']:.1f} %)\n\n{listed}"
     )
