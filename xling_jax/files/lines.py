@@ -41,7 +41,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class BrokenLine(NamedTuple):
-    """Stands for a line that cannot be used; `problem` is one of `PROBLEMS`."""
+    """A line that cannot be used; `problem` is one of `PROBLEMS`."""
 
     problem: str
 

@@ -1,7 +1,7 @@
 """Files at URLs (`gs://BUCKET/PATH`, or what else fsspec reads) and copies on this machine.
 
 An object store has no rename, no append and no memory maps, which workdirs, token shards and
-outputs rely on. So what lies at a URL is copied here before it is used, and copied back when it is
+outputs rely on. So what is at a URL is copied here before it is used, and copied back when it is
 done. Only orbax writes to a store itself, its checkpoints. Every function here raises OSError with
 the URL if the store fails, and ValueError for an unsupported protocol.
 """
