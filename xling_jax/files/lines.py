@@ -118,10 +118,11 @@ def _split_block(block: bytes) -> list[str | BrokenLine]:
             pass
         else:
             return (text.replace("\r\n", "\n") if "\r" in text else text).split("\n")[:-1]
-    return [_decode_line(line) for line in block.split(b"\n")[:-1]]
+    return [decode_line(line) for line in block.split(b"\n")[:-1]]
 
 
-def _decode_line(line: bytes) -> str | BrokenLine:
+def decode_line(line: bytes) -> str | BrokenLine:
+    """Decodes a line without its end."""
     if len(line) > MAX_LINE_BYTES:
         return BrokenLine(LINE_TOO_LONG)
     if b"\0" in line:
