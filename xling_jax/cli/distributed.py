@@ -55,12 +55,8 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
     All leave the block together, except after an error: the others wait for this process somewhere
     inside, and waiting for them would never end.
 
-    Args:
-        args: with the arguments of `add_arguments`; gets `process_index`. May have `store`, see
-            `Processes`.
-
-    Yields:
-        The processes, or this one alone.
+    The arguments are those of `add_arguments`, and may have `store`, see `Processes`; they get
+    `process_index`.
 
     Raises:
         OptionError: if the arguments contradict each other, or there is no cluster.

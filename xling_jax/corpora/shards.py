@@ -104,16 +104,13 @@ class PairTokens:
         return int(self._starts[-1])
 
     def gather(self, language: str, rows: np.ndarray, width: int, fill: int) -> np.ndarray:
-        """Reads rows into a padded array.
+        """Reads rows into a padded array, [n, width] int32.
 
         Args:
             language: one of `languages`.
             rows: [n] int64 row numbers; -1 for a row of `fill`.
             width: number of columns; longer rows are truncated.
             fill: the id that pads shorter rows.
-
-        Returns:
-            [n, width] int32.
         """
         out = np.full((len(rows), width), fill, np.int32)
         shard_of = np.searchsorted(self._starts, rows, side="right") - 1

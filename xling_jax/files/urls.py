@@ -138,11 +138,7 @@ def _get(top: str, directory: Path, names: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def _store(url: str) -> Iterator[tuple[Any, str]]:
-    """Gives the fsspec file system of a URL and the path in it.
-
-    What is raised in the block, of which each store has its own kinds, becomes an OSError with the
-    URL.
-    """
+    """Yields the fsspec file system of a URL and the path in it; errors become OSErrors."""
     import fsspec
 
     protocol = url.partition("://")[0]

@@ -90,9 +90,8 @@ class GettextReader(Reader):
         Markup, placeholders and accelerators are handled as `gettext_text.clean_message` says.
         `de` also takes a catalog named `de_DE`, or `de_AT` where there is neither.
 
-        Returns:
-            Rows in the order of the catalog paths and of the entries in them; their line is that
-            of the entry in a `.po`, or the number of the entry in a `.mo`.
+        Rows are in the order of the catalog paths and of the entries in them; their line is that of
+        the entry in a `.po`, or the number of the entry in a `.mo`.
 
         Raises:
             ValueError: for a broken catalog or archive, or if fewer than two of the languages are
