@@ -64,12 +64,9 @@ class MtebEncoder:
         self._batch_size = batch_size
 
     def encode(self, inputs: Any, **kwargs: Any) -> np.ndarray:
-        """Embeds the texts of MTEB's batches.
+        """Embeds the texts of MTEB's batches, each with a list of strings under "text".
 
-        Args:
-            inputs: batches, each with a list of strings under "text".
-            **kwargs: of MTEB: task, split, subset and kind of prompt, which change nothing here,
-                and `show_progress_bar`.
+        Of MTEB's arguments only `show_progress_bar` counts: task and kind of prompt change nothing.
 
         Returns:
             float32 [n, dim], the rows in the order of the batches.
@@ -82,11 +79,8 @@ class MtebEncoder:
             if "text" not in batch:
                 raise ValueError(f"the encoder takes texts only; a batch holds {sorted(batch)}")
             texts.extend(batch["text"])
-        return self.encoder.encode(
-            texts,
-            batch_size=self._batch_size,
-            show_progress=bool(kwargs.get("show_progress_bar", False)),
-        )
+        show = bool(kwargs.get("show_progress_bar", False))
+        return self.encoder.encode(texts, batch_size=self._batch_size, show_progress=show)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Returns the cosine of every row of [n, dim] with every row of [m, dim], [n, m]."""

@@ -55,27 +55,13 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.batch_size = batch_size
 
     def fit(self, X: Sequence[str], y: Any = None) -> SentenceEmbedder:
-        """Checks that the texts are texts and that the model can be loaded.
-
-        Args:
-            X: texts, as for `transform`.
-            y: ignored.
-
-        Returns:
-            The transformer itself.
-
-        Raises:
-            ValueError: as `transform`.
-        """
+        """Checks that the texts are texts and that the model loads; raises as `transform`."""
         _check_texts(X)
         self._encoder()
         return self
 
     def transform(self, X: Sequence[str]) -> np.ndarray:
-        """Embeds texts.
-
-        Args:
-            X: n texts: a list, a one-dimensional array or a column of a data frame.
+        """Embeds n texts: a list, a one-dimensional array or a column of a data frame.
 
         Returns:
             float32 [n, dim].

@@ -13,17 +13,17 @@ from xling_jax.corpora.specs import read_corpus
 
 
 def write_wheel(path, start, messages):
-    """Writes catalogues of English messages; a translation is the message with the code in it."""
+    """Writes catalogs of English messages; a translation is the message with the code in it."""
     with zipfile.ZipFile(path, "w") as archive:
         for language in LANGUAGES[1:]:
-            catalogue = polib.POFile()
-            catalogue.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
+            catalog = polib.POFile()
+            catalog.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
             for message in messages:
                 text = " ".join(f"{word}{language}" for word in message.split())
-                catalogue.append(polib.POEntry(msgid=message, msgstr=text))
+                catalog.append(polib.POEntry(msgid=message, msgstr=text))
             name = start.replace("*", language)
             name = name if "LC_MESSAGES" in name else f"{name}locale/{language}/LC_MESSAGES/x"
-            archive.writestr(f"{name}.po", str(catalogue))
+            archive.writestr(f"{name}.po", str(catalog))
 
 
 def product_messages(product):

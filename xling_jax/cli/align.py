@@ -22,16 +22,17 @@ from xling_jax.align.bitext import write_pairs
 from xling_jax.cli.arguments import (
     add_output,
     add_sides,
+    check_same_size,
     check_sides,
     load_encoder,
     optional_config,
+    read_vectors,
 )
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.documents.alignment import DocumentAligner, match_urls
 from xling_jax.documents.records import Documents, choose_language, collect_documents, read_gold
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.mapped import encode_collection
-from xling_jax.files.embeddings import read_embeddings
 from xling_jax.files.lines import shown
 from xling_jax.files.progress import Progress
 from xling_jax.files.whole import naming_errors
@@ -62,7 +63,6 @@ class Options(DocumentAligner):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     add_sides(
         parser,
         "documents; may be .gz .xz .zst; - for stdin",
@@ -86,7 +86,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command."""
     languages, options = _check_arguments(args)
     directory = Path(tempfile.gettempdir() if args.output == "-" else Path(args.output).parent)
     with contextlib.ExitStack() as stack:
@@ -151,13 +150,8 @@ def _readable_twice(path: str, directory: Path) -> Iterator[str]:
 
 def _read_side(path: str, name: str, language: str | None, options: Options) -> Documents:
     """Reads all of the documents but their text, which is read again to encode it."""
-    by_language = collect_documents(
-        path,
-        domain=options.domain or None,
-        splitter=options.splitter,
-        keep_sentences=False,
-        name=name,
-    )
+    reading = {"domain": options.domain or None, "splitter": options.splitter, "name": name}
+    by_language = collect_documents(path, keep_sentences=False, **reading)
     side = choose_language(by_language, name, language)
     logger.info(
         "%s: %d documents in %s, %d sentences; %d without text, never matched",
@@ -178,19 +172,10 @@ def _embed(
     vectors = []
     for path, side, ready in zip(paths, both, (args.source_embeddings, args.target_embeddings)):
         if ready:
-            dim = args.dim or (encoder.dim if encoder else None)
-            vectors.append(read_embeddings(ready, dim=dim))
-            if len(vectors[-1]) != sum(side.lengths):
-                raise ValueError(
-                    f"{ready}: must have one row for each of the {sum(side.lengths)} nonblank "
-                    f"sentences of {side.name}; found {len(vectors[-1])}"
-                )
+            what = f"nonblank sentences of {side.name}"
+            vectors.append(read_vectors(ready, sum(side.lengths), what, args, encoder))
         else:
             where = (path, side, options.document_mode, options.splitter, directory)
             vectors.append(encode_collection(encoder, *where))
-    if vectors[0].shape[1] != vectors[1].shape[1]:
-        raise ValueError(
-            "the vectors of both sides must have the same size; "
-            f"source has {vectors[0].shape[1]}, target {vectors[1].shape[1]}"
-        )
+    check_same_size(vectors)
     return vectors

@@ -1,16 +1,18 @@
 """Arguments that several commands take, and the checks that come before any work."""
 
 import argparse
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
 from xling_jax.cli.options import flag, require_file
-from xling_jax.files.cache import cache_directory
+from xling_jax.files.embeddings import read_embeddings
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
@@ -81,6 +83,28 @@ def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequen
             raise OptionError(f"{path}: no such directory; create it first")
 
 
+def read_vectors(
+    path: str, num_rows: int, what: str, args: argparse.Namespace, encoder: "Encoder | None"
+) -> np.ndarray:
+    """Reads the vectors of a side, [num_rows, dim]; `what` is what they are of, for the error."""
+    vectors = read_embeddings(path, dim=args.dim or (encoder.dim if encoder else None))
+    if len(vectors) != num_rows:
+        raise ValueError(
+            f"{path}: must have one row for each of the {num_rows} {what}; found {len(vectors)}"
+        )
+    return vectors
+
+
+def check_same_size(vectors: Sequence[Any], names: Sequence[str] = SIDES) -> None:
+    """Raises ValueError unless the vectors of both sides have the same size."""
+    source, target = (side.shape[1] for side in vectors)
+    if source != target:
+        raise ValueError(
+            "the vectors of both sides must have the same size; "
+            f"{names[0]} has {source}, {names[1]} {target}"
+        )
+
+
 def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:
     """Raises `OptionError` if an output exists and may not be replaced."""
     if str(path) != "-" and Path(path).exists() and not overwrite:
@@ -132,13 +156,21 @@ def keep_compiled_programs() -> None:
 
     if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:
         return
-    directory = cache_directory(os.environ)
-    try:
+    directory = cache_directory()
+    with contextlib.suppress(OSError):
         if directory:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return
     if directory and os.access(directory, os.W_OK):
         jax.config.update("jax_compilation_cache_dir", str(directory))
         # Encoders compile a program for each length; JAX keeps only those that took a second.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def cache_directory() -> Path | None:
+    """`$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`; None without a home directory."""
+    top = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # The XDG Base Directory Specification says to ignore relative paths.
+        return Path(top if os.path.isabs(top) else Path.home() / ".cache", "xling_jax")
+    except RuntimeError:
+        return None

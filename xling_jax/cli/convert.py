@@ -23,21 +23,20 @@ EXAMPLES = """examples:
   xling convert --from laser bilstm.93langs.2018-12-26.pt --output models/laser --language de
 
 huggingface: a directory on disk, as `hf download NAME --local-dir DIR` makes it; nothing is
-downloaded here. What sentence-transformers put behind the transformer (modules.json) is kept,
-unless --pooling or --layer is given. XLM begins a text with <s> as transformers does;
---first-token "</s>" begins it as in training. PyTorch is needed only if the weights are in
-pytorch_model.bin.
+downloaded here. The modules after the transformer (modules.json) are kept, unless --pooling or
+--layer is given. XLM texts begin with <s> as in transformers; --first-token "</s>" begins them as
+in training. PyTorch is needed only if the weights are in pytorch_model.bin.
 
-laser: the checkpoint's laser2.spm, or 93langs.fcodes and 93langs.fvocab, lie beside it or are named
-by --vocabulary. Reading the checkpoint needs PyTorch (pip install torch); the model does not.
+laser: laser2.spm, or 93langs.fcodes and 93langs.fvocab, must be next to the checkpoint or named by
+--vocabulary. Reading the checkpoint needs PyTorch (pip install torch); the model does not.
 """
 
-# Source -> arguments of its own, which are those of its function.
+# Source -> its arguments, named as those of its function.
 _ARGUMENTS = {
     "laser": {
         "vocabulary": {
             "metavar": "FILE",
-            "help": "its .spm or .fcodes file; by default the one beside the checkpoint",
+            "help": "its .spm or .fcodes file (default: the one next to the checkpoint)",
         },
     },
     "huggingface": {
@@ -74,7 +73,6 @@ _ARGUMENTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     parser.add_argument(
         "--from", dest="source", required=True, choices=tuple(_ARGUMENTS), help="who published it"
     )
@@ -109,7 +107,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command."""
     given = {"max_length_tokens": args.max_length_tokens} if "max_length_tokens" in args else {}
     for source, arguments in _ARGUMENTS.items():
         for name, settings in arguments.items():

@@ -55,12 +55,8 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
     All leave the block together, except after an error: the others wait for this process somewhere
     inside, and waiting for them would never end.
 
-    Args:
-        args: with the arguments of `add_arguments`; gets `process_index`. May have `store`, see
-            `Processes`.
-
-    Yields:
-        The processes, or this one alone.
+    The arguments are those of `add_arguments`, and may have `store`, see `Processes`; they get
+    `process_index`.
 
     Raises:
         OptionError: if the arguments contradict each other, or there is no cluster.
@@ -98,14 +94,19 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
         store = getattr(args, "store", "")
         yield Processes(args.process_index, jax.process_count(), meet, store)
     except BaseException as error:
+        # As `main` ends for an error.
+        status = 2 if isinstance(error, OptionError) else 1
+        status = 130 if isinstance(error, KeyboardInterrupt) else status
         # At exit JAX waits for all processes; what is registered last is called first.
-        atexit.register(_leave, _exit_status(error), _LINGER_S if jax.process_index() == 0 else 0)
+        atexit.register(_leave, status, _LINGER_S if jax.process_index() == 0 else 0)
         # Before that, Python waits for threads, and those that write checkpoints wait for the
         # other processes.
-        timer = threading.Timer(_LEAVE_WITHIN_S, _leave, [_exit_status(error)])
+        timer = threading.Timer(_LEAVE_WITHIN_S, _leave, [status])
         timer.daemon = True
         timer.start()
-        if isinstance(error, (ValueError, RuntimeError)) and _is_of_another(error):
+        # Of a collective from which another process is missing.
+        signs = ("Gloo", "Connection reset by peer", "Socket closed")
+        if isinstance(error, (ValueError, RuntimeError)) and any(s in str(error) for s in signs):
             reason = str(error).splitlines()[0]
             raise OSError(f"another process ended; see its log ({reason})") from error
         raise
@@ -133,14 +134,7 @@ def dying_of_sigterm() -> Iterator[None]:
 
 
 def check_shared_paths(**paths: str | None) -> None:
-    """Refuses pipes, which several processes cannot share.
-
-    Args:
-        **paths: by the names of their arguments; None for those not given.
-
-    Raises:
-        OptionError: naming the argument.
-    """
+    """Raises OptionError for pipes, which several processes cannot share; argument -> path."""
     for name, path in paths.items():
         if path == "-" or (path and os.path.exists(path) and not os.path.isfile(path)):
             raise OptionError(
@@ -151,10 +145,8 @@ def check_shared_paths(**paths: str | None) -> None:
 def meet(name: str) -> None:
     """Waits until all processes call this, for as long as all are alive.
 
-    It is not a collective of the devices, which times out if one process has much more to do.
-
-    Args:
-        name: of the meeting, used once in a command.
+    It is not a collective of the devices, which times out if one process has much more to do. A
+    name is used once in a command.
 
     Raises:
         OSError: if another process ended.
@@ -197,18 +189,6 @@ def _initialize_arguments(args: argparse.Namespace) -> dict | None:
         # Otherwise JAX would choose one device for this process, in a Slurm allocation say.
         "cluster_detection_method": "deactivate",
     }
-
-
-def _exit_status(error: BaseException) -> int:
-    """The status with which `main` ends for an error."""
-    if isinstance(error, KeyboardInterrupt):
-        return 130
-    return 2 if isinstance(error, OptionError) else 1
-
-
-def _is_of_another(error: Exception) -> bool:
-    """Whether an error is that of a collective from which another process is missing."""
-    return any(sign in str(error) for sign in ("Gloo", "Connection reset by peer", "Socket closed"))
 
 
 def _leave(status: int, linger_s: float = 0) -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xling_jax.cli import distributed
 from xling_jax.cli.arguments import MODEL_HELP, add_output, load_encoder, refuse_existing
@@ -21,12 +21,10 @@ from xling_jax.encode.process_shares import share_of, write_embeddings_together
 from xling_jax.encode.texts import EncodeStats
 from xling_jax.files.embeddings import FORMATS, write_embeddings
 from xling_jax.files.lines import iterate_lines
+from xling_jax.files.processes import Processes
 from xling_jax.files.progress import track
 from xling_jax.options import OptionError
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
-
-if TYPE_CHECKING:
-    from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +41,6 @@ $XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax; the directory can be removed at
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     add = parser.add_argument
     add("--model", required=True, help=MODEL_HELP)
     add("--input", required=True, help="text, a sentence a line; may be .gz .xz .zst; - for stdin")
@@ -63,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command."""
     with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         _check_arguments(args)
         if processes.count > 1:

@@ -83,7 +83,6 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command."""
     from xling_jax.eval import results as results_lib
 
     started = time.monotonic()

@@ -15,15 +15,23 @@ import numpy as np
 from xling_jax.align import bitext, knn, mining
 from xling_jax.align.margin import MARGINS
 from xling_jax.cli import distributed
-from xling_jax.cli.arguments import SIDES, add_output, add_sides, check_sides, load_encoder
+from xling_jax.cli.arguments import (
+    SIDES,
+    add_output,
+    add_sides,
+    check_same_size,
+    check_sides,
+    load_encoder,
+    read_vectors,
+)
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.files.embeddings import read_embeddings
+from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress, track
 from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
-    from xling_jax.files.processes import Processes
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +68,6 @@ class Options:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     add_sides(
         parser,
         "text, one sentence per line; may be .gz .xz .zst; - for stdin",
@@ -81,7 +88,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command."""
     with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         options = _check_arguments(args, processes)
         try:
@@ -126,12 +132,8 @@ def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> N
     times.append(time.perf_counter())
     encoder = load_encoder(args.model) if args.model else None
     shared = [_shared_vectors(args, side) for side in SIDES]
-    rows = [_embed(encoder, side, args.dim, processes, file) for side, file in zip(both, shared)]
-    if rows[0].shape[1] != rows[1].shape[1]:
-        raise ValueError(
-            f"the vectors of both sides must have the same size; {both[0].vectors or 'source'} "
-            f"has {rows[0].shape[1]}, {both[1].vectors or 'target'} {rows[1].shape[1]}"
-        )
+    rows = [_embed(args, encoder, *side, processes) for side in zip(both, shared)]
+    check_same_size(rows, [side.vectors or name for side, name in zip(both, SIDES)])
     times.append(time.perf_counter())
     where = {"backend": options.backend}
     if processes.count > 1:
@@ -175,18 +177,18 @@ def _shared_vectors(args: argparse.Namespace, side: str) -> Path:
 
 
 def _embed(
-    encoder: Encoder | None, side: bitext.Side, dim: int | None, processes: Processes, shared: Path
+    args: argparse.Namespace,
+    encoder: Encoder | None,
+    side: bitext.Side,
+    shared: Path,
+    processes: Processes,
 ) -> Any:
     """Unit vectors of the distinct texts of a side, encoded or read."""
     from xling_jax.encode.process_shares import share_of, write_embeddings_together
 
     if side.vectors:
-        array = read_embeddings(side.vectors, dim=dim or (encoder.dim if encoder else None))
-        if len(array) != side.num_lines:
-            raise ValueError(
-                f"{side.vectors}: must have one row for each of the {side.num_lines} lines of "
-                f"{side.name}; found {len(array)}"
-            )
+        what = f"lines of {side.name}"
+        array = read_vectors(side.vectors, side.num_lines, what, args, encoder)
         # Without gaps the rows need not be gathered.
         lines = None if len(side.texts) == side.num_lines else side.first_lines
         return knn.UnitRows(array, lines, name=side.vectors)

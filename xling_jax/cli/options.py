@@ -85,12 +85,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 class LazyParser(argparse.ArgumentParser):
-    """A parser that gets its arguments when it is first used, and reports errors in one line.
-
-    Args:
-        fill: adds the arguments to the parser it is given.
-        **settings: for `ArgumentParser`.
-    """
+    """A parser that `fill` gives its arguments when it is first used; errors are one line."""
 
     def __init__(self, *, fill: Callable | None = None, **settings: Any):
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -118,11 +113,7 @@ def add_subcommands(
 ) -> None:
     """Adds a subcommand for each name of a registry; what is not called is not imported.
 
-    Args:
-        parser: gets the subcommands.
-        registry: its lines of help are those of the subcommands.
-        fill: adds the arguments of a name to its parser.
-        dest: attribute of the parsed arguments that holds the name.
+    `fill` adds the arguments of a name to its parser; `dest` of the parsed arguments is the name.
     """
     subparsers = parser.add_subparsers(
         dest=dest, metavar=dest.upper(), required=True, parser_class=LazyParser

@@ -37,7 +37,6 @@ Run again, it does only what is missing. The counts are also in WORKDIR/data/cou
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     add_config_and_workdir(parser)
     parser.add_argument(
         "--num-workers",
@@ -107,8 +106,7 @@ def prepare_workdir(
     """Prepares the data of a config; of several processes, the first does while the others wait.
 
     Args:
-        config: with `languages`, `data`, `cleaning`, `vocab`, `encoder.family` and `seed`. What it
-            names may be at URLs.
+        config: complete; what it names may be at URLs.
         workdir: of the run.
         anew: whether to look at the corpora even if the workdir's URL has data of this config.
         num_workers: number of processes that the first process starts; None for one per core.

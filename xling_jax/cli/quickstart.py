@@ -22,7 +22,7 @@ The text is translated messages of free software. Their packages are downloaded 
 into the workdir (97 MB), and only read. The same command started again continues.
 """
 
-# Sentences of no catalogue, to see what the encoder takes for their nearest meaning.
+# Sentences that no catalog has, to see what the encoder finds nearest to them.
 SENTENCES = (
     "Where can I see the tickets that I have bought?",
     "Her grandparents got married in 1912.",
@@ -34,7 +34,6 @@ _KINDS = {".json": "numbers", ".md": "table", ".png": "picture"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     parser.add_argument("--workdir", required=True, help="directory of the run")
     parser.add_argument(
         "--config",
@@ -75,10 +74,8 @@ def run(args: argparse.Namespace) -> int:
     logger.info("3/5 retrieval of %d held-out messages", text.counts["retrieval.tsv"])
     retrieval = _evaluate("retrieval", workdir, text.retrieval, results / "retrieval")
     logger.info("4/5 classification by product, labels in English only")
-    classification = _evaluate(
-        "classification", workdir, text.classification, results / "classification",
-        "--train-languages", "en",
-    )  # fmt: skip
+    task = "classification", workdir, text.classification, results / "classification"
+    classification = _evaluate(*task, "--train-languages", "en")
     logger.info("5/5 nearest neighbors across languages")
     neighbors = _neighbors(workdir, text)
     (results / "neighbors.txt").write_text(neighbors, encoding="utf-8")
@@ -116,7 +113,7 @@ def _neighbors(workdir: Path, text: QuickstartText) -> str:
     return (
         f"Nearest of the {len(english)} held-out messages in each language, by cosine. The first "
         f"{NUM_HELD_OUT_SENTENCES}\nsentences have a translation among them, the others are in no "
-        f"catalogue.\n\n{table}\n"
+        f"catalog.\n\n{table}\n"
     )
 
 
@@ -127,31 +124,26 @@ def _summary(
     classification: dict[str, Any],
     seconds: float,
 ) -> str:
-    """What was done, the numbers that matter, and where everything lies."""
-    num_rows = text.counts["retrieval.tsv"]
-    accuracy = {kind: means["cross"] for kind, means in classification["mean"].items()}
-    share = f"{100 * retrieval['mean']['p_at_1']:.1f} %"
-    others = ", ".join(LANGUAGES[1:])
+    """What was done, the numbers that matter, and where everything is."""
+    chance = 100 / text.counts["retrieval.tsv"]
+    accuracy = {kind: 100 * means["cross"] for kind, means in classification["mean"].items()}
     places = {
         workdir / "encoder": f'the encoder: xling_jax.load("{workdir}")',
         workdir / "results/neighbors.txt": "the neighbors above",
-        workdir / "metrics.jsonl": "the course of training; also in tensorboard/",
-        workdir / "data/counts.json": "what was read, kept and dropped, and why",
+        workdir / "metrics.jsonl": "training metrics; also in tensorboard/",
+        workdir / "data/counts.json": "rows read, kept and dropped, by reason",
         workdir / "text": "the held-out text",
     }
     for task in ("retrieval", "classification"):
         for file in sorted((workdir / "results" / task).iterdir()):
             places[file] = _KINDS.get(file.suffix, "")
     width = max(len(str(place)) for place in places)
-    return "\n".join(
-        [
-            f"Done in {seconds / 60:.1f} minutes. On text that training never saw:",
-            f"  retrieval, P@1 over all pairs of {len(LANGUAGES)} languages   {share} "
-            f"(chance {100 / num_rows:.1f} %)",
-            f"  products told apart in {others}, labels in English only   "
-            f"{100 * accuracy['accuracy']:.1f} % (bag of words "
-            f"{100 * accuracy['bag_of_words']:.1f} %, chance {100 * accuracy['chance']:.1f} %)",
-            "",
-            *(f"  {str(place):<{width}}  {what}" for place, what in places.items()),
-        ]
+    listed = "\n".join(f"  {str(place):<{width}}  {what}" for place, what in places.items())
+    return (
+        f"Done in {seconds / 60:.1f} minutes. On text that training never saw:\n"
+        f"  retrieval, P@1 over all pairs of {len(LANGUAGES)} languages   "
+        f"{100 * retrieval['mean']['p_at_1']:.1f} % (chance {chance:.1f} %)\n"
+        f"  product classification in {', '.join(LANGUAGES[1:])}, labels in English only   "
+        f"{accuracy['accuracy']:.1f} % (bag of words {accuracy['bag_of_words']:.1f} %, "
+        f"chance {accuracy['chance']:.1f} %)\n\n{listed}"
     )

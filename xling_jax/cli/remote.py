@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import json
 import logging
-import os
 import shutil
 import tempfile
 import time
@@ -14,12 +13,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from xling_jax.cli.arguments import cache_directory
 from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.specs import moved_corpus
 from xling_jax.files import urls
-from xling_jax.files.cache import cache_directory
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.processes import Processes
 from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
@@ -81,13 +80,10 @@ def local_names(value: Any) -> Any:
 
 
 def local_name(name: str) -> str:
-    """Copies what is at a URL to this machine.
+    """Copies what is at a URL to this machine, and returns the name of the copy.
 
-    Args:
-        name: the URL of a file, a directory or files by a pattern, or a corpus `KIND:URL`.
-
-    Returns:
-        The same of the copy; a name without a URL as it is.
+    The name is the URL of a file, a directory or files by a pattern, or a corpus `KIND:URL`. Any
+    other is returned as it is.
 
     Raises:
         OptionError: if there is nothing at the URL, or its protocol is not supported.
@@ -112,7 +108,7 @@ def _called(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _cache(kind: str) -> Path:
     """A directory for copies."""
-    directory = cache_directory(os.environ)
+    directory = cache_directory()
     if directory is None:
         raise OptionError("URLs are copied to a cache directory: set XDG_CACHE_HOME or HOME")
     (directory / kind).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -135,7 +131,7 @@ class Workdir:
         processes: who works here.
         path: the directory on this machine.
         checkpoints: directory of the checkpoints, for orbax.
-        is_remote: whether it lies in an object store.
+        is_remote: whether it is in an object store.
 
     Raises:
         OptionError: if there is no such bucket, or it is a URL of something else.
@@ -176,15 +172,7 @@ class Workdir:
         """Makes the prepared data if necessary; called by process 0.
 
         Data at a URL are taken without a look at the corpora, which a machine that takes over a
-        run may not have.
-
-        Args:
-            settings: what data are prepared with.
-            prepare: prepares in `path`.
-            anew: whether to look at the corpora even so.
-
-        Raises:
-            ValueError, OSError: as `prepare`, or if copying fails.
+        run may not have, unless `anew`. Raises as `prepare`, and OSError if copying fails.
         """
         there = self._manifest()
         if there and is_made_with(there, settings) and not anew:

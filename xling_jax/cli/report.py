@@ -31,7 +31,6 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     for flag, name, metavar, text in (
         # `args.run` is the function that carries out the command.
         ("--run", "workdirs", "W", "workdir of xling train, with any results in it"),
@@ -51,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command."""
     output = Path(args.output)
     refuse_existing(output, args.overwrite)
     if output.is_dir():

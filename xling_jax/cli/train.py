@@ -43,7 +43,6 @@ The same command started again continues from the last checkpoint. SIGTERM saves
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
     add_config_and_workdir(parser)
     distributed.add_arguments(parser)
     parser.add_argument(
@@ -268,9 +267,9 @@ def _export(config: ConfigDict, vocab: Vocab, result: Any, directory: Path, seco
 
 @contextlib.contextmanager
 def _noting_sigterm() -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether SIGTERM has come, which does not end this process then.
+    """Yields a function that returns whether SIGTERM has come, which no longer ends the process.
 
-    One of several processes leaves the signal to JAX, which tells all of them.
+    With several processes the signal is left to JAX, which notifies all of them.
     """
     import jax
 

@@ -84,7 +84,10 @@ class BeamRunner:
         directories = {spec: scratch / key for spec, (_, key, _) in corpora.items()}
         readings = []
         for spec, (local, _, files) in corpora.items():
-            self._prepare_dataset(local)
+            try:  # a dataset of TFDS is made on Beam if it is one of Beam's
+                specs.open_corpus(local).prepare(self._make_options())
+            except RuntimeError as error:
+                raise self._failure(error) from error
             directory = directories[spec]
             rows = read_json(directory / "rows.json")
             if not rows or not all(path.exists() for path in _chunks(directory, rows["chunks"])):
@@ -158,13 +161,6 @@ class BeamRunner:
             raise
         if state != "DONE":
             raise self._failure(RuntimeError(f"it ended as {state}"))
-
-    def _prepare_dataset(self, spec: str) -> None:
-        """Prepares a dataset of TFDS here; on Beam if it is made by Beam."""
-        try:
-            specs.open_corpus(spec).prepare(self._make_options())
-        except RuntimeError as error:
-            raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> OSError:
         """What to raise for an error of Beam, whose last line gives the reason."""

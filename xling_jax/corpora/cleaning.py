@@ -5,7 +5,6 @@ one name, which is also its key in `counts.json`.
 """
 
 import dataclasses
-import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -178,14 +177,11 @@ class RowCleaner:
     def clean(
         self, texts: Mapping[str, str]
     ) -> list[tuple[tuple[str, str], str | None, CleanText, CleanText]]:
-        """Cleans one row.
-
-        Args:
-            texts: language -> text.
+        """Cleans one row, language -> text.
 
         Returns:
-            For each wanted pair with both languages in `texts`: the pair, why it is dropped or
-            None, and its sides in the order of the pair.
+            For each wanted pair with both languages in it: the pair, why it is dropped or None, and
+            its sides in the order of the pair.
         """
         sides = {language: self._clean_text(language, text) for language, text in texts.items()}
         if self._held_out and any(
@@ -234,7 +230,7 @@ class RowCleaner:
         rules = self._rules
         reasons = [side.reason for side in (first, second) if side.reason]
         if reasons:
-            return min(reasons, key=_rank)
+            return min(reasons, key=REASONS.index)
         if rules.alphabet_only:
             foreign = self._foreign[pair]
             if foreign.search(first.text.lower()) or foreign.search(second.text.lower()):
@@ -245,8 +241,3 @@ class RowCleaner:
         if longer > rules.max_length_ratio * shorter + rules.length_ratio_slack:
             return "length_ratio"
         return None
-
-
-@functools.cache
-def _rank(reason: str) -> int:
-    return REASONS.index(reason)

@@ -30,13 +30,7 @@ def content_hash(text: str) -> int:
 
 
 def held_out_files(specs: Iterable[str]) -> list[str]:
-    """Finds the files of `data.exclude`.
-
-    Args:
-        specs: paths, globs, or directories, which stand for all files below them.
-
-    Returns:
-        Sorted distinct paths.
+    """The files of `data.exclude`, sorted: paths, globs, or directories with all files below them.
 
     Raises:
         ValueError: if one matches nothing: its text would silently not be held out.
@@ -87,23 +81,17 @@ def _texts(path: str) -> Iterator[str]:
                 "line"
             )
         if is_json:
-            yield from _json_texts(line, path, number)
+            try:
+                yield from _strings(json.loads(line) if line.strip() else None)
+            except json.JSONDecodeError as error:
+                reason = f"each line must be a JSON value; {error}"
+                raise ValueError(f"{path}:{number}: {reason}") from error
             continue
         cells = line.split("\t")
         if number == 1 and len(cells) > 1 and all(map(_HEADER_CELL.fullmatch, cells)):
             skipped = {i for i, cell in enumerate(cells) if cell.lower() in _NOT_TEXT}
             continue
         yield from (cell for i, cell in enumerate(cells) if i not in skipped)
-
-
-def _json_texts(line: str, path: str, number: int) -> Iterator[str]:
-    if not line.strip():
-        return
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{number}: each line must be a JSON value; {error}") from error
-    yield from _strings(record)
 
 
 def _strings(value: object) -> Iterator[str]:

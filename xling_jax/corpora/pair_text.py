@@ -34,6 +34,7 @@ _CHUNK_ROWS = 10_000
 _CHUNK_CHARS = 8_000_000
 _COMPRESSION_LEVEL = 1
 _MAX_LOGGED_PROBLEMS = 3
+_NONE = collections.Counter()
 
 _logger = logging.getLogger(__name__)
 
@@ -65,12 +66,13 @@ class PairText:
     """Reads the directory that `write_pair_text` made.
 
     Attributes:
+        key: its name, a fingerprint of what the text is made from.
         counts: pair -> reason (and "read", "kept", "invisible_characters") -> rows.
         num_rows: pair -> rows.
     """
 
     def __init__(self, directory: Path):
-        self._directory = directory
+        self._directory, self.key = directory, directory.name
         content = read_json(directory / "text.json")
         if content is None:
             raise ValueError(f"{directory / 'text.json'}: missing or damaged; remove {directory}")
@@ -177,10 +179,6 @@ class ChunkCleaner:
 class RowCounter:
     """Counts the rows of a corpus by file, on their way to the cleaner.
 
-    Args:
-        where: what the user calls the corpus, for messages.
-        files: JSON-like counts of an earlier `RowCounter`.
-
     Attributes:
         files: file -> its number of rows, its languages, and problem -> rows.
     """
@@ -213,11 +211,10 @@ class RowCounter:
             yield chunk
 
     def total(self, pair: str, counts: Mapping[str, int]) -> dict[str, int]:
-        """Adds what the cleaner does not see: broken rows, and rows without one of the sides.
+        """The counts of a pair over the files that have both languages.
 
-        Returns:
-            The counts of a pair over the files that have both languages. "read" is the sum of
-            "kept" and all reasons.
+        Adds what the cleaner does not see: broken rows, and rows without one of the sides. "read"
+        is the sum of "kept" and all reasons.
         """
         total = collections.Counter(counts)
         total["read"] = 0
@@ -230,23 +227,20 @@ class RowCounter:
 
     def explain_nothing(self, totals: Mapping[str, Mapping[str, int]]) -> str:
         """Says why no row is left."""
-        num_rows = sum(file["rows"] for file in self.files.values())
+        files = self.files.values()
+        num_rows = sum(file["rows"] for file in files)
         if not num_rows:
             return f"{self._where}: no rows; take the corpus out of data.corpora"
         if not totals:
-            problems = collections.Counter()
-            for file in self.files.values():
-                problems.update(file["problems"])
-            languages = sorted(set().union(*(file["languages"] for file in self.files.values())))
+            problems = sum((collections.Counter(f["problems"]) for f in files), start=_NONE)
+            languages = sorted(set().union(*(file["languages"] for file in files)))
             found = f"texts in {', '.join(languages)}" if languages else "only blank rows"
             broken = "".join(f", {count} {problem}" for problem, count in problems.items())
             return (
                 f"{self._where}: none of {num_rows} rows has both languages of a pair in "
                 f"data.pairs; found {found}{broken}"
             )
-        dropped = collections.Counter()
-        for total in totals.values():
-            dropped.update(total)
+        dropped = sum(map(collections.Counter, totals.values()), start=_NONE)
         reasons = ", ".join(f"{dropped[r]} {r}" for r in REASONS if dropped[r])
         return (
             f"{self._where}: cleaning dropped every row ({reasons}); relax the cleaning section "

@@ -163,7 +163,7 @@ class ShardWriter:
 
 
 def pair_summary(directory: Path, fingerprint: str) -> dict | None:
-    """Returns the counts of a finished pair; None if it is missing or made from something else."""
+    """The counts of a finished pair; None if it is missing or made from something else."""
     content = read_json(directory / "pair.json")
     return content if content and content.get("fingerprint") == fingerprint else None
 
@@ -175,10 +175,7 @@ def write_pair_tokens(
 ) -> None:
     """Writes the shards of pairs, `DIR/a-b/00000` and so on, as far as they are missing.
 
-    Args:
-        directory: holds a directory for each pair.
-        plans: the pairs.
-        write_all: calls a `ShardWriter` for each shard, and yields as often in the same order.
+    `write_all` calls a `ShardWriter` for each shard, and yields as often in the same order.
 
     Raises:
         OSError: naming a path, if writing fails.
@@ -192,7 +189,7 @@ def write_pair_tokens(
         for _ in missing[plan.pair]:
             next(written)
         _finish(directory, plan, shards[plan.pair])
-    for _ in written:  # lets its processes end
+    for _ in written:  # so that its processes end
         pass
 
 

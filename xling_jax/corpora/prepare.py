@@ -76,7 +76,7 @@ def prepare(
     local: Callable[[str], str] = lambda path: path,
     **settings: Any,
 ) -> PreparedData:
-    """Reads, cleans, deduplicates and tokenises parallel corpora; does only what is missing.
+    """Reads, cleans, deduplicates and tokenizes parallel corpora; does only what is missing.
 
     Args:
         workdir: directory of the run, made if needed.
@@ -167,17 +167,14 @@ class _Preparation:
         """Runs the stages that are missing and writes the manifest last."""
         texts = self._clean_corpora()
         for pair in self.settings.pairs:
-            if not any(text.num_rows.get(pair) for _, text in texts.values()):
+            if not any(text.num_rows.get(pair) for text in texts.values()):
                 raise ValueError(
                     f"data.pairs: no corpus has rows of {pair} after cleaning; add a corpus, or "
                     "take the pair out"
                 )
         # The vocabulary's sample and the shards need the masks; often neither is to be made.
-        masks = functools.cache(
-            lambda pair: pair_tokens.first_occurrences(
-                [text.hashes(pair) for _, text in texts.values()]
-            )
-        )
+        hashes = lambda pair: [text.hashes(pair) for text in texts.values()]
+        masks = functools.cache(lambda pair: pair_tokens.first_occurrences(hashes(pair)))
         vocab = self._make_vocab(texts, masks)
         plans = [self._plan(pair, texts, masks, vocab) for pair in self.settings.pairs]
         writer = ShardWriter(vocab, self.settings.cleaning.max_tokens_per_sentence)
@@ -186,8 +183,8 @@ class _Preparation:
         )
         return self._conclude(texts, vocab, plans)
 
-    def _clean_corpora(self) -> dict[str, tuple[str, PairText]]:
-        """Cleans each corpus that is not cleaned yet; spec -> (fingerprint, text)."""
+    def _clean_corpora(self) -> dict[str, PairText]:
+        """Cleans each corpus that is not cleaned yet; spec -> text."""
         excluded = held_out.held_out_files(map(self.local, self.settings.exclude))
         rules = dataclasses.asdict(self.settings.cleaning)
         # Applied to tokens: the text does not depend on it.
@@ -198,11 +195,12 @@ class _Preparation:
             "cleaning": rules,
             "exclude": sorted(self._hashes.get(path) for path in excluded),
         }
-        keys = {
-            spec: fingerprint({**common, "corpus": self._corpus_identity(spec)})
-            for spec in self.settings.corpora
-        }
-        directories = {spec: self._data / "text" / key for spec, key in keys.items()}
+        directories = {}
+        for spec in self.settings.corpora:
+            # What a corpus is: its kind, and the names and content of its files; or its name.
+            files = self._hashed_files(spec)
+            corpus = [spec.partition(":")[0], spec.partition("?")[2], files] if files else [spec]
+            directories[spec] = self._data / "text" / fingerprint({**common, "corpus": corpus})
         # All are opened first: a wrong header in the last should not come to light after hours.
         missing = {
             spec: specs.read_corpus(self._local[spec], self._codes)
@@ -212,20 +210,26 @@ class _Preparation:
         if missing:
             hashes = held_out.held_out_hashes(excluded)
             cleaner = ChunkCleaner(RowCleaner(self.settings.cleaning, self._pair_codes, hashes))
-            for spec, counter, chunks in self._clean(missing, cleaner, keys):
+            for spec, counter, chunks in self._clean(missing, cleaner, directories):
                 pair_text.write_pair_text(chunks, directories[spec], counter)
-        texts = {spec: (keys[spec], PairText(path)) for spec, path in directories.items()}
+        texts = {spec: PairText(path) for spec, path in directories.items()}
         for spec in missing:
-            _log_counts(spec, texts[spec][1])
+            for pair, counts in texts[spec].counts.items():
+                reasons = ", ".join(f"{counts[r]} {r}" for r in REASONS if counts.get(r))
+                _logger.info(
+                    "%s: %s: kept %d of %d rows%s",
+                    *(spec, pair, counts["kept"], counts["read"], reasons and f" ({reasons})"),
+                )
         return texts
 
     def _clean(
-        self, missing: Mapping[str, Iterable], cleaner: ChunkCleaner, keys: Mapping[str, str]
+        self, missing: Mapping[str, Iterable], cleaner: ChunkCleaner, made: Mapping[str, Path]
     ) -> Iterator[tuple[str, RowCounter, Iterable]]:
         """Yields spec, counter and cleaned chunks of each corpus that is given by its rows."""
         if self.runner:
             corpora = {
-                spec: (self._local[spec], keys[spec], self._hashed_files(spec)) for spec in missing
+                spec: (self._local[spec], made[spec].name, self._hashed_files(spec))
+                for spec in missing
             }
             scratch = self._data / ".clean.partial"
             yield from self.runner.clean(scratch, corpora, self._codes, cleaner)
@@ -242,11 +246,6 @@ class _Preparation:
         written = map_in_order(writer, shards, self.num_workers)
         return self.progress(written, "tokenize", len(shards), unit="shard")
 
-    def _corpus_identity(self, spec: str) -> list:
-        """What a corpus is: its kind, and the names and content of its files; or its name."""
-        files = self._hashed_files(spec)
-        return [spec.partition(":")[0], spec.partition("?")[2], files] if files else [spec]
-
     def _hashed_files(self, spec: str) -> list[tuple[str, str]]:
         return specs.hashed_files(self._local[spec], self._codes, self._hashes.get)
 
@@ -261,7 +260,7 @@ class _Preparation:
             identity["model"] = given.fingerprint
         else:
             identity["settings"] = dataclasses.asdict(settings)
-            identity["text"] = [key for key, _ in texts.values()]
+            identity["text"] = [text.key for text in texts.values()]
             identity["seed"] = self.settings.seed
         stage = fingerprint({"format": FORMAT_VERSION, **identity})
         path = self._vocab_directory / "sentencepiece.model"
@@ -293,13 +292,12 @@ class _Preparation:
         key = fingerprint(
             {
                 "format": FORMAT_VERSION,
-                "text": [key for key, text in texts.values() if text.num_rows.get(pair)],
+                "text": [text.key for text in texts.values() if text.num_rows.get(pair)],
                 "vocab": vocab.fingerprint,
                 "max_tokens": self.settings.cleaning.max_tokens_per_sentence,
             }
         )
-        corpora = tuple((spec, text) for spec, (_, text) in texts.items())
-        return PairPlan(pair, key, corpora, lambda: masks(pair))
+        return PairPlan(pair, key, tuple(texts.items()), lambda: masks(pair))
 
     def _conclude(self, texts: Mapping, vocab: Vocab, plans: Sequence[PairPlan]) -> PreparedData:
         """Writes counts and manifest, and removes what no stage of this config uses."""
@@ -307,7 +305,7 @@ class _Preparation:
             p.pair: pair_tokens.pair_summary(self._data / p.pair, p.fingerprint) for p in plans
         }
         counts = {"corpora": {}, "pairs": {}}
-        for spec, (_, text) in texts.items():
+        for spec, text in texts.items():
             counts["corpora"][spec] = {
                 pair: {**cleaned, **summaries[pair]["corpora"].get(spec, {})}
                 for pair, cleaned in text.counts.items()
@@ -320,37 +318,22 @@ class _Preparation:
             "languages": self.settings.languages,
             "pairs": {p.pair: p.fingerprint for p in plans},
             "vocab": {"fingerprint": vocab.fingerprint, "size": vocab.size},
-            "corpora": {spec: key for spec, (key, _) in texts.items()},
+            "corpora": {spec: text.key for spec, text in texts.items()},
             "inputs": self._hashes.used,
             "settings": dataclasses.asdict(self.settings),
             "versions": {"numpy": np.__version__, "sentencepiece": sentencepiece.__version__},
         }
         write_json(self._data / "counts.json", counts)
         write_json(self._data / "manifest.json", manifest)
-        self._remove_unused({key for key, _ in texts.values()})
-        return load_prepared(self.workdir)
-
-    def _remove_unused(self, text_keys: set[str]) -> None:
-        """Removes text and tokens that earlier settings or interrupted runs left."""
-        unused = [path for path in (self._data / "text").iterdir() if path.name not in text_keys]
-        unused += self._data.glob(".*.partial")
-        unused += [
-            path.parent
-            for path in self._data.glob("*/pair.json")
-            if path.parent.name not in self.settings.pairs
+        used = {text.key for text in texts.values()} | {*self.settings.pairs}
+        made = [
+            *(self._data / "text").iterdir(),
+            *(p.parent for p in self._data.glob("*/pair.json")),
         ]
-        for path in unused:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _log_counts(spec: str, text: PairText) -> None:
-    for pair, counts in text.counts.items():
-        dropped = ", ".join(f"{counts[r]} {r}" for r in REASONS if counts.get(r))
-        _logger.info(
-            "%s: %s: kept %d of %d rows%s",
-            *(spec, pair, counts["kept"], counts["read"]),
-            f" ({dropped})" if dropped else "",
-        )
+        for path in (*self._data.glob(".*.partial"), *made):
+            if path.name not in used:
+                shutil.rmtree(path, ignore_errors=True)
+        return load_prepared(self.workdir)
 
 
 def _sample(
@@ -370,7 +353,7 @@ def _sample(
         wanted = min(total, round(rows * weights.get(pair, 0)))
         chosen[rng.choice(total, wanted, replace=False)] = True
         start = 0
-        for (_, text), mask in zip(texts.values(), masks(pair), strict=True):
+        for text, mask in zip(texts.values(), masks(pair), strict=True):
             selected = np.flatnonzero(mask)
             selected = selected[chosen[start : start + len(selected)]]
             start += int(mask.sum())

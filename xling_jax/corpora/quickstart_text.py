@@ -21,7 +21,7 @@ from xling_jax.files.hashes import hash_file
 from xling_jax.files.whole import write_whole
 
 LANGUAGES = ("en", "de", "fr", "es", "it")
-# Products to tell apart: the start of their catalogues' paths. The other packages have too few
+# Classes of the classification: the start of their catalogs' paths. The other packages have too few
 # messages for a class, or, as django, messages that other products repeat.
 PRODUCTS = {
     "gramps": "share/locale/*/LC_MESSAGES/gramps",
@@ -47,7 +47,7 @@ _REQUIREMENT = re.compile(r"[\w.-]+==\S+\s+--hash=sha256:([0-9a-f]{64})\s*$")
 
 @dataclasses.dataclass(frozen=True)
 class QuickstartText:
-    """Where the quickstart's text lies.
+    """Where the quickstart's text is.
 
     Attributes:
         corpora: corpus specs to train on; held-out text is still in them.
@@ -76,7 +76,7 @@ def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
 
     Raises:
         ValueError: on a line that is not pinned with one hash, when pip cannot fetch a wheel, as
-            without a network, or when other wheels lie in `directory`.
+            without a network, or when `directory` holds other wheels.
     """
     pins = _read_pins(Path(requirements))
     directory = Path(directory)
@@ -183,10 +183,10 @@ def _choosable(messages: Iterable[tuple[str, Row]]) -> list[tuple[dict[str, str]
     """
     packages = collections.defaultdict(set)
     rows = {}
-    for catalogue, (texts, *_) in messages:
+    for catalog, (texts, *_) in messages:
         english = content(texts.get("en", ""))
-        product = (name for name, start in PRODUCTS.items() if catalogue.startswith(start))
-        packages[english].add(next(product, catalogue.split("/")[0]))
+        product = (name for name, start in PRODUCTS.items() if catalog.startswith(start))
+        packages[english].add(next(product, catalog.split("/")[0]))
         contents = {content(text) for text in texts.values()}
         lengths = [len(text.split()) for text in texts.values()]
         if len(contents) == len(LANGUAGES) and max(lengths) <= MAX_WORDS:

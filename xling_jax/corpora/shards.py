@@ -39,11 +39,7 @@ def pack_rows(rows: Sequence[np.ndarray], dtype: np.dtype) -> tuple[np.ndarray, 
 def write_shard(
     directory: str | os.PathLike, columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
 ) -> None:
-    """Writes a shard whole or not at all.
-
-    Args:
-        directory: of the shard; replaced if it exists.
-        columns: language code -> (flat tokens, offsets), with equal numbers of rows.
+    """Writes a shard, language code -> (flat tokens, offsets), whole or not at all.
 
     Raises:
         ValueError: if the numbers of rows differ.
@@ -82,11 +78,10 @@ class PairTokens:
         self._offsets: dict[str, list[np.ndarray]] = {}
         self.lengths: dict[str, np.ndarray] = {}
         for language in self.languages:
-            tokens, offsets = [], []
-            for shard in shards:
-                tokens.append(self._load(shard / f"{language}.tokens.npy"))
-                offsets.append(self._load(shard / f"{language}.offsets.npy"))
-                if not len(offsets[-1]) or offsets[-1][-1] != len(tokens[-1]):
+            tokens = [self._load(shard / f"{language}.tokens.npy") for shard in shards]
+            offsets = [self._load(shard / f"{language}.offsets.npy") for shard in shards]
+            for shard, flat, ends in zip(shards, tokens, offsets):
+                if not len(ends) or ends[-1] != len(flat):
                     raise self._damaged(shard, "tokens and offsets do not match")
             self._tokens[language], self._offsets[language] = tokens, offsets
             self.lengths[language] = np.concatenate([np.diff(o) for o in offsets]).astype(np.int32)
@@ -109,16 +104,13 @@ class PairTokens:
         return int(self._starts[-1])
 
     def gather(self, language: str, rows: np.ndarray, width: int, fill: int) -> np.ndarray:
-        """Reads rows into a padded array.
+        """Reads rows into a padded array, [n, width] int32.
 
         Args:
             language: one of `languages`.
             rows: [n] int64 row numbers; -1 for a row of `fill`.
             width: number of columns; longer rows are truncated.
             fill: the id that pads shorter rows.
-
-        Returns:
-            [n, width] int32.
         """
         out = np.full((len(rows), width), fill, np.int32)
         shard_of = np.searchsorted(self._starts, rows, side="right") - 1

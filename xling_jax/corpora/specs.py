@@ -3,7 +3,7 @@
     tsv:GLOB         n-way TSV with a header of language codes (readers/tsv.py)
     moses:PREFIX     PREFIX.de, PREFIX.en, ... (readers/moses.py); PREFIX@de-en takes one pair
     tmx:GLOB         translation memories (readers/tmx.py)
-    gettext:PATH     catalogues of software messages (readers/gettext.py)
+    gettext:PATH     catalogs of software messages (readers/gettext.py)
     tfds:NAME        a TensorFlow dataset, NAME[/config][:version][:split] (readers/tfds.py)
 
 A file named .tsv or .tmx needs no kind. Files may be compressed (.gz .xz .zst .bz2). Reading

@@ -108,7 +108,6 @@ class EuroparlV7(ParallelCorpus):
     )
 
     def find(self, dl_manager: tfds.download.DownloadManager) -> dict[str, dict[str, Path]]:
-        """See `ParallelCorpus.find`."""
         source, target = languages = self.builder_config.languages
         if "en" in languages:
             pair, prefix = f"{target if source == 'en' else source}-en", "europarl-v7"
@@ -147,7 +146,6 @@ class Multi30k(ParallelCorpus):
     ]
 
     def find(self, dl_manager: tfds.download.DownloadManager) -> dict[str, dict[str, Path]]:
-        """See `ParallelCorpus.find`."""
         url = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56/data/task1/raw"
         files = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
         codes = self.builder_config.languages
@@ -165,7 +163,6 @@ class _OpusCorpus(ParallelCorpus, skip_registration=True):
     RELEASE: str
 
     def find(self, dl_manager: tfds.download.DownloadManager) -> dict[str, dict[str, Path]]:
-        """See `ParallelCorpus.find`."""
         pair = self.builder_config.name
         url = _OPUS_URL.format(corpus=self.CORPUS, release=self.RELEASE, pair=pair)
         directory = dl_manager.download_and_extract(url)

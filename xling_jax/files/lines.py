@@ -41,19 +41,15 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class BrokenLine(NamedTuple):
-    """Stands for a line that cannot be used; `problem` is one of `PROBLEMS`."""
+    """A line that cannot be used; `problem` is one of `PROBLEMS`."""
 
     problem: str
 
 
 def read_chunks(path: str) -> Iterator[bytes]:
-    """Reads a file in pieces, decompressed by its suffix.
+    """Reads a file, or stdin for "-", in pieces of at most a few megabytes.
 
-    Args:
-        path: a file; `.gz`, `.xz`, `.zst` and `.bz2` are decompressed. "-" is stdin.
-
-    Yields:
-        Non-empty bytes, at most a few megabytes.
+    Files named `.gz`, `.xz`, `.zst` and `.bz2` are decompressed.
 
     Raises:
         ValueError: if the compressed data is damaged or cut off.
@@ -122,10 +118,11 @@ def _split_block(block: bytes) -> list[str | BrokenLine]:
             pass
         else:
             return (text.replace("\r\n", "\n") if "\r" in text else text).split("\n")[:-1]
-    return [_decode_line(line) for line in block.split(b"\n")[:-1]]
+    return [decode_line(line) for line in block.split(b"\n")[:-1]]
 
 
-def _decode_line(line: bytes) -> str | BrokenLine:
+def decode_line(line: bytes) -> str | BrokenLine:
+    """Decodes a line without its end."""
     if len(line) > MAX_LINE_BYTES:
         return BrokenLine(LINE_TOO_LONG)
     if b"\0" in line:
@@ -151,10 +148,8 @@ def _read_zstd_chunks(path: str) -> Iterator[bytes]:
 
     `zstandard.open` takes a cut-off frame for the end of the file, hence the frames by hand.
     """
-    try:
-        import zstandard
-    except ImportError as error:
-        raise ImportError(f"{path}: reading .zst needs: pip install zstandard") from error
+    import zstandard
+
     frame = None
     with open(path, "rb") as stream:
         while data := stream.read(_ZSTD_STEP_BYTES):

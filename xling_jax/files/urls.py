@@ -1,7 +1,7 @@
 """Files at URLs (`gs://BUCKET/PATH`, or what else fsspec reads) and copies on this machine.
 
 An object store has no rename, no append and no memory maps, which workdirs, token shards and
-outputs rely on. So what lies at a URL is copied here before it is used, and copied back when it is
+outputs rely on. So what is at a URL is copied here before it is used, and copied back when it is
 done. Only orbax writes to a store itself, its checkpoints. Every function here raises OSError with
 the URL if the store fails, and ValueError for an unsupported protocol.
 """
@@ -138,11 +138,7 @@ def _get(top: str, directory: Path, names: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def _store(url: str) -> Iterator[tuple[Any, str]]:
-    """Gives the fsspec file system of a URL and the path in it.
-
-    What is raised in the block, of which each store has its own kinds, becomes an OSError with the
-    URL.
-    """
+    """Yields the fsspec file system of a URL and the path in it; errors become OSErrors."""
     import fsspec
 
     protocol = url.partition("://")[0]

@@ -50,28 +50,21 @@ class FastBPE:
             best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
             if best not in self._ranks:
                 break
-            merged: list[str] = []
-            position = 0
+            merged, position = [], 0
             while position < len(subwords):
-                if tuple(subwords[position : position + 2]) == best:
-                    merged.append("".join(best))
-                    position += 2
-                else:
-                    merged.append(subwords[position])
-                    position += 1
+                step = 2 if tuple(subwords[position : position + 2]) == best else 1
+                merged.append("".join(subwords[position : position + step]))
+                position += step
             subwords = merged
         return subwords
 
     def _limit(self, subword: str, final: bool) -> list[str]:
         """Undoes merges until every part is in the vocabulary or cannot be split."""
-        if _written(subword, final) in self.vocabulary or subword not in self._halves:
+        written = subword.removesuffix(_END) if final else subword + _CONTINUED
+        if written in self.vocabulary or subword not in self._halves:
             return [subword]
         left, right = self._halves[subword]
         return [*self._limit(left, False), *self._limit(right, final)]
-
-
-def _written(subword: str, final: bool) -> str:
-    return subword.removesuffix(_END) if final else subword + _CONTINUED
 
 
 def _rows(text: str, num_fields: int, kind: str) -> list[list[str]]:

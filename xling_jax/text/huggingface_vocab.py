@@ -48,9 +48,6 @@ class HuggingFaceVocab(Vocabulary):
         files: `tokenizer.json`, or `vocab.json` with `merges.txt`.
         text: what is done with text, and the ids of special tokens.
 
-    Attributes:
-        text: as given.
-
     Raises:
         ValueError: if a file is missing or broken, naming it, or an id is not in the vocabulary.
         ImportError: without `tokenizers` for a `tokenizer.json`.

@@ -32,7 +32,6 @@ class LaserVocab(Vocabulary):
         text: the preprocessing.
 
     Attributes:
-        text: as given.
         dictionary: {piece: id}.
 
     Raises:

@@ -113,11 +113,7 @@ def _sentencex() -> Callable[[str, str], list[str]]:
 
 
 def check_texts(sentences: Sequence[str]) -> list[str]:
-    """Returns the sentences as a list.
-
-    Raises:
-        ValueError: if it is a single string, or an item is not a string; names the item.
-    """
+    """Returns the sentences as a list; raises ValueError for one string or other items."""
     if isinstance(sentences, str) or not isinstance(sentences, Iterable):
         raise ValueError(f"sentences must be a list of strings, [{sentences!r:.40}] for one")
     sentences = list(sentences)
@@ -133,10 +129,8 @@ def document_sentences(
 ) -> list[str]:
     """Returns the sentences of a document, [""] if it has none.
 
-    Args:
-        document: a text to split, or sentences, of which blank ones are dropped.
-        splitter: as for `split_sentences`.
-        language: as for `split_sentences`.
+    The document is a text, split by `split_sentences`, or sentences, of which blank ones are
+    dropped.
 
     Raises:
         ValueError: if the document is neither, or the splitter is unknown or not installed.

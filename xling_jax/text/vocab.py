@@ -180,7 +180,6 @@ def train_vocab(
     character_coverage: float = 0.9995,
     lowercase: bool = True,
     seed: int = 0,
-    num_threads: int = _TRAINING_THREADS,
 ) -> Vocab:
     """Trains a SentencePiece model; the same sentences in the same order give the same bytes.
 
@@ -196,7 +195,6 @@ def train_vocab(
         character_coverage: share of the text's characters that get their own piece.
         lowercase: lower-case the text, here and whenever the vocabulary is used.
         seed: of SentencePiece's random numbers.
-        num_threads: affects the result of `unigram`, hence not the number of cores by default.
 
     Returns:
         The trained vocabulary.
@@ -230,7 +228,7 @@ def train_vocab(
             vocab_size=size,
             model_type=model_type,
             character_coverage=character_coverage,
-            num_threads=num_threads,
+            num_threads=_TRAINING_THREADS,
             max_sentence_length=_MAX_SENTENCE_BYTES,
             shuffle_input_sentence=False,
             minloglevel=2,

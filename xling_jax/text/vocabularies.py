@@ -74,9 +74,7 @@ class Vocabulary(abc.ABC):
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[np.ndarray]:
         """Preprocesses texts and splits them into tokens; adds no special tokens.
 
-        Args:
-            texts: the texts.
-            num_threads: threads of SentencePiece; -1 for all cores.
+        SentencePiece uses `num_threads` threads, -1 for all cores.
 
         Returns:
             One [length] int32 array of ids per text.

@@ -89,14 +89,11 @@ def read_word_vectors(
 
 
 def coverage(pieces: Sequence[str], found: np.ndarray) -> dict[str, float]:
-    """Measures how much of a vocabulary has a vector.
+    """The shares of all `pieces` and of whole `words` that have a vector, in [0, 1].
 
     Args:
         pieces: all pieces in the order of their ids.
         found: [vocab] bool, from `read_word_vectors`.
-
-    Returns:
-        `pieces`, the share of all pieces, and `words`, the share of whole words; in [0, 1].
     """
     num_words = sum(map(_is_word, pieces))
     num_found = int(np.count_nonzero(found))

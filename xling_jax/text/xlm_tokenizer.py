@@ -58,7 +58,6 @@ class XlmTokenizer:
         return [self._vocabulary.get(piece, self._unknown) for piece in pieces]
 
     def _split(self, text: str) -> list[str]:
-        """Splits a text into words."""
         punctuation, tokenizer = self._moses
         text = _FULL_STOP.sub(". ", text).translate(_PUNCTUATION)
         text = punctuation.normalize(text)

@@ -1,4 +1,4 @@
-"""Catalogues are made by hand here, as files, trees and wheels, in a temporary directory."""
+"""Catalogs are made by hand here, as files, trees and wheels, in a temporary directory."""
 
 import importlib.metadata
 import zipfile
@@ -12,18 +12,18 @@ LANGUAGES = ["en", "de", "fr"]
 
 
 def write_po(path, entries, *, language="de", plural="nplurals=2; plural=(n != 1);"):
-    """Writes a catalogue of {msgid: msgstr} or of polib entries."""
-    catalogue = polib.POFile()
-    catalogue.metadata = {
+    """Writes a catalog of {msgid: msgstr} or of polib entries."""
+    catalog = polib.POFile()
+    catalog.metadata = {
         "Language": language,
         "Content-Type": "text/plain; charset=UTF-8",
         "Plural-Forms": plural,
     }
     if isinstance(entries, dict):
         entries = [polib.POEntry(msgid=key, msgstr=value) for key, value in entries.items()]
-    catalogue.extend(entries)
+    catalog.extend(entries)
     path.parent.mkdir(parents=True, exist_ok=True)
-    save = catalogue.save_as_mofile if path.suffix == ".mo" else catalogue.save
+    save = catalog.save_as_mofile if path.suffix == ".mo" else catalog.save
     save(str(path))
 
 
@@ -50,7 +50,7 @@ def test_languages_of_a_message_are_joined(tree):
     ]
 
 
-def test_row_names_its_catalogue_and_line(tree):
+def test_row_names_its_catalog_and_line(tree):
     row = read_rows(tree)[1]
     file = tree / "shop/locale/de/LC_MESSAGES/app.po"
     assert row.file == str(file)
@@ -84,7 +84,7 @@ def test_one_wheel_per_language_is_joined(tmp_path):
     ]
 
 
-def test_catalogues_of_different_programs_are_not_joined(tmp_path):
+def test_catalogs_of_different_programs_are_not_joined(tmp_path):
     write_po(tmp_path / "a/de/LC_MESSAGES/app.po", {"Bank": "Bank"})
     write_po(tmp_path / "b/fr/LC_MESSAGES/app.po", {"Bank": "Rive"}, language="fr")
     assert read_texts(tmp_path) == [{"en": "Bank", "de": "Bank"}, {"en": "Bank", "fr": "Rive"}]
@@ -160,7 +160,7 @@ def test_contexts_keep_equal_ids_apart(tmp_path):
     ]
 
 
-def test_symbolic_ids_take_english_from_its_catalogue_or_the_default_comment(tmp_path):
+def test_symbolic_ids_take_english_from_its_catalog_or_the_default_comment(tmp_path):
     german = [
         polib.POEntry(msgid="label_add", msgstr="Hinzufügen"),
         polib.POEntry(msgid="label_cut", msgstr="Ausschneiden", comment='Default: "Cut it"'),
@@ -206,7 +206,7 @@ def test_broken_bytes_and_nul_are_reported_with_their_line(tmp_path):
     assert rows[1].texts == {}
 
 
-def test_broken_bytes_in_compiled_catalogue_lose_one_message(tmp_path):
+def test_broken_bytes_in_compiled_catalog_lose_one_message(tmp_path):
     write_po(tmp_path / "de.mo", {"Fine": "Schön", "Good": "Gut"})
     data = (tmp_path / "de.mo").read_bytes()
     (tmp_path / "de.mo").write_bytes(data.replace("Schön".encode(), b"Sch\xf6nx"))
@@ -228,16 +228,16 @@ def test_line_separators_inside_a_message_do_not_break_it(tmp_path):
     assert read_texts(tmp_path) == [{"en": "One two", "de": "Eins zwei"}]
 
 
-def test_messages_know_their_catalogue(tree):
+def test_messages_know_their_catalog(tree):
     assert {name for name, _ in open_corpus(f"gettext:{tree}").messages(LANGUAGES)} == {
         "shop/locale/*/LC_MESSAGES/app"
     }
 
 
 @pytest.mark.parametrize("name", ["de.po", "de.mo"])
-def test_broken_catalogue_is_named(tmp_path, name):
+def test_broken_catalog_is_named(tmp_path, name):
     (tmp_path / name).write_bytes(b'msgid "a"b"\n' if name == "de.po" else b"\xde\x12")
-    with pytest.raises(ValueError, match=rf"{name}: not a valid gettext catalogue"):
+    with pytest.raises(ValueError, match=rf"{name}: not a valid gettext catalog"):
         read_texts(tmp_path)
 
 

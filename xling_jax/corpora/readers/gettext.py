@@ -1,7 +1,7 @@
-"""Reads translated software messages from gettext catalogues (`.po`, `.mo`).
+"""Reads translated software messages from gettext catalogs (`.po`, `.mo`).
 
-Catalogues come from a directory tree, from a wheel (or a directory of wheels) that need not be
-installed, or from an installed package. The catalogues of a program in several languages are
+Catalogs come from a directory tree, from a wheel (or a directory of wheels) that need not be
+installed, or from an installed package. The catalogs of a program in several languages are
 joined, so that a message gives one row with every language that translates it.
 """
 
@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 _OPTIONS = {"placeholder": "X", "source": "en"}
 _ARCHIVES = (".whl", ".zip")
 _CATALOGUES = (".po", ".mo")
-# A member that claims to be larger is no catalogue: real ones stay under 10 MB.
+# A member that claims to be larger is no catalog: real ones stay under 10 MB.
 _MAX_MEMBER_BYTES = 256 * 1024 * 1024
 _TAG = r"[A-Za-z]{2,3}(?:[_-](?:[A-Z][a-z]{3}|[A-Z]{2}|\d{3}))?(?:@\w+)?"
 _HEADER_LANGUAGE = re.compile(rb"Language: ?([A-Za-z][\w@-]*)")
@@ -43,8 +43,8 @@ _BROKEN_BYTE = re.compile("[\udc80-\udcff]")
 _MANY = 5
 
 
-class _Catalogue(NamedTuple):
-    """A catalogue file and how to get its bytes."""
+class _Catalog(NamedTuple):
+    """A catalog file and how to get its bytes."""
 
     name: str
     inner_path: str
@@ -52,7 +52,7 @@ class _Catalogue(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A translated entry of one catalogue: the singular or the plural of a message."""
+    """A translated entry of one catalog: the singular or the plural of a message."""
 
     source: str
     text: str
@@ -61,9 +61,9 @@ class _Entry(NamedTuple):
 
 
 class GettextReader(Reader):
-    """`gettext:PATH[?placeholder=WORD&source=CODE]`, catalogues of software messages.
+    """`gettext:PATH[?placeholder=WORD&source=CODE]`, catalogs of software messages.
 
-    PATH is a directory (of catalogue trees or wheels), a wheel or zip, a `.po` or `.mo` file, or
+    PATH is a directory (of catalog trees or wheels), a wheel or zip, a `.po` or `.mo` file, or
     `package:NAME` for an installed distribution. `placeholder` (default X; empty drops
     placeholders) stands for what a program fills in, `source` (default en) is the language of the
     message ids.
@@ -88,27 +88,26 @@ class GettextReader(Reader):
         Fuzzy, obsolete and untranslated entries are left out. A message with plural forms gives two
         rows: the form for 1 and the form for 5 of each language, picked by its own plural rule.
         Markup, placeholders and accelerators are handled as `gettext_text.clean_message` says.
-        `de` also takes a catalogue named `de_DE`, or `de_AT` where there is neither.
+        `de` also takes a catalog named `de_DE`, or `de_AT` where there is neither.
 
-        Returns:
-            Rows in the order of the catalogue paths and of the entries in them; their line is that
-            of the entry in a `.po`, or the number of the entry in a `.mo`.
+        Rows are in the order of the catalog paths and of the entries in them; their line is that of
+        the entry in a `.po`, or the number of the entry in a `.mo`.
 
         Raises:
-            ValueError: for a broken catalogue or archive, or if fewer than two of the languages are
+            ValueError: for a broken catalog or archive, or if fewer than two of the languages are
                 found.
-            FileNotFoundError: if there is no such path, or no catalogue in it.
+            FileNotFoundError: if there is no such path, or no catalog in it.
         """
         return (row for _, row in self.messages(languages))
 
     def messages(self, languages: Sequence[str]) -> Iterator[tuple[str, Row]]:
-        """As `read`, each row with the path of its catalogues, `*` standing for the language."""
+        """As `read`, each row with the path of its catalogs, `*` standing for the language."""
         groups = _group(self._find(), languages)
         found = {language for group in groups.values() for language in group} | {self._source}
         found &= set(languages)
         if len(found) < 2:
             raise ValueError(
-                f"{self.spec}: needs catalogues for at least two of {', '.join(languages)}; found "
+                f"{self.spec}: needs catalogs for at least two of {', '.join(languages)}; found "
                 f"{', '.join(sorted(found)) or 'none'}; check the codes, or set ?source=CODE if "
                 f"message ids are not {self._source}"
             )
@@ -119,8 +118,8 @@ class GettextReader(Reader):
         )
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
-        """Lists the files that hold catalogues of any language."""
-        return sorted({catalogue.name.split("!", 1)[0] for catalogue in self._find()})
+        """Lists the files that hold catalogs of any language."""
+        return sorted({catalog.name.split("!", 1)[0] for catalog in self._find()})
 
     def moved(self, move: Callable[[str], str]) -> str:
         """As `Reader.moved`; an installed package stays where it is."""
@@ -128,11 +127,11 @@ class GettextReader(Reader):
             return self.where
         return move(self._path) + self.where[len(self._path) :]
 
-    def _find(self) -> list[_Catalogue]:
-        """Every catalogue under the path, whatever its language, sorted by path."""
+    def _find(self) -> list[_Catalog]:
+        """Every catalog under the path, whatever its language, sorted by path."""
         where = self._path
         if where.startswith("package:"):
-            paths = _installed_catalogues(where.removeprefix("package:"))
+            paths = _installed_catalogs(where.removeprefix("package:"))
         elif os.path.isdir(where):
             wanted = _CATALOGUES + _ARCHIVES
             paths = [
@@ -141,7 +140,7 @@ class GettextReader(Reader):
                 if file.suffix.lower() in wanted and file.is_file()
             ]
         elif os.path.exists(where):
-            # The language of a single catalogue may stand in its full path: de/LC_MESSAGES/x.mo.
+            # The language of a single catalog may stand in its full path: de/LC_MESSAGES/x.mo.
             paths = [(where, "/".join(Path(where).absolute().parts[-3:]))]
         else:
             raise FileNotFoundError(f"{self.spec}: no such file or directory")
@@ -150,16 +149,16 @@ class GettextReader(Reader):
             if file.lower().endswith(_ARCHIVES):
                 found += _members(file)
             else:
-                found.append(_Catalogue(file, inner_path, Path(file).read_bytes))
+                found.append(_Catalog(file, inner_path, Path(file).read_bytes))
         if not found:
             raise FileNotFoundError(
                 f"{self.spec}: no .po or .mo file here; give a directory, a wheel or package:NAME "
-                "with catalogues"
+                "with catalogs"
             )
         return found
 
 
-def _members(archive: str) -> Iterator[_Catalogue]:
+def _members(archive: str) -> Iterator[_Catalog]:
     try:
         opened = zipfile.ZipFile(archive)
     except zipfile.BadZipFile as error:
@@ -167,10 +166,10 @@ def _members(archive: str) -> Iterator[_Catalogue]:
 
     def read(info: zipfile.ZipInfo) -> bytes:
         if info.file_size > _MAX_MEMBER_BYTES:
-            raise ValueError(f"{archive}!{info.filename}: {info.file_size} bytes is no catalogue")
+            raise ValueError(f"{archive}!{info.filename}: {info.file_size} bytes is no catalog")
         try:
             # One handle for all members, because the directory of a big wheel takes long to read.
-            # It closes with the last catalogue that refers to it.
+            # It closes with the last catalog that refers to it.
             return opened.read(info)
         except (zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"{archive}!{info.filename}: {error}; fetch it again") from None
@@ -179,11 +178,11 @@ def _members(archive: str) -> Iterator[_Catalogue]:
         if info.filename.lower().endswith(_CATALOGUES):
             # What a wheel holds under NAME-VERSION.data/data is installed without that prefix.
             inner = re.sub(r"^[^/]+\.data/(?:data|purelib|platlib)/", "", info.filename)
-            yield _Catalogue(f"{archive}!{info.filename}", inner, lambda info=info: read(info))
+            yield _Catalog(f"{archive}!{info.filename}", inner, lambda info=info: read(info))
 
 
-def _installed_catalogues(name: str) -> list[tuple[str, str]]:
-    """Finds the catalogues of an installed distribution, or of an importable top-level package."""
+def _installed_catalogs(name: str) -> list[tuple[str, str]]:
+    """Finds the catalogs of an installed distribution, or of an importable top-level package."""
     files, known = [], False
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         files, known = importlib.metadata.files(name) or [], True
@@ -209,23 +208,21 @@ def _installed_catalogues(name: str) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def _group(
-    catalogues: list[_Catalogue], languages: Sequence[str]
-) -> dict[str, dict[str, _Catalogue]]:
-    """Returns starred path -> language -> the best catalogue for it."""
-    ranked: dict[str, dict[str, tuple[tuple, _Catalogue]]] = {}
-    for catalogue in catalogues:
-        path = PurePosixPath(catalogue.inner_path)
-        for tag in _tags(path, catalogue):
+def _group(catalogs: list[_Catalog], languages: Sequence[str]) -> dict[str, dict[str, _Catalog]]:
+    """Returns starred path -> language -> the best catalog for it."""
+    ranked: dict[str, dict[str, tuple[tuple, _Catalog]]] = {}
+    for catalog in catalogs:
+        path = PurePosixPath(catalog.inner_path)
+        for tag in _tags(path, catalog):
             ranks = [(_rank(tag, language), language) for language in languages]
             rank, language = min((r for r in ranks if r[0] is not None), default=(None, ""))
             if rank is None:
                 continue
             best = ranked.setdefault(_star(path, tag), {})
             # Of a .po and a .mo the .po: it marks what is fuzzy, and lines can be named.
-            key = (rank, tag, path.suffix != ".po", catalogue.name)
+            key = (rank, tag, path.suffix != ".po", catalog.name)
             if language not in best or key < best[language][0]:
-                best[language] = (key, catalogue)
+                best[language] = (key, catalog)
             break
     return {
         name: {language: found for language, (_, found) in best.items()}
@@ -233,8 +230,8 @@ def _group(
     }
 
 
-def _tags(path: PurePosixPath, catalogue: _Catalogue) -> Iterator[str]:
-    """Yields what may be the language of a catalogue, likeliest first."""
+def _tags(path: PurePosixPath, catalog: _Catalog) -> Iterator[str]:
+    """Yields what may be the language of a catalog, likeliest first."""
     parts = path.parts
     if "LC_MESSAGES" in parts[1:]:
         yield parts[parts.index("LC_MESSAGES", 1) - 1]
@@ -245,12 +242,12 @@ def _tags(path: PurePosixPath, catalogue: _Catalogue) -> Iterator[str]:
         if ending[1] == path.stem:
             return
     yield from (part for part in reversed(parts[:-1]) if re.fullmatch(_TAG, part))
-    if header := _HEADER_LANGUAGE.search(catalogue.read()):
+    if header := _HEADER_LANGUAGE.search(catalog.read()):
         yield header[1].decode("ascii")
 
 
 def _rank(tag: str, language: str) -> int | None:
-    """Orders the catalogues that can serve a language: `de`, then `de_DE`, then `de_AT`."""
+    """Orders the catalogs that can serve a language: `de`, then `de_DE`, then `de_AT`."""
     tag, language = (code.lower().replace("-", "_") for code in (tag, language))
     if tag == language:
         return 0
@@ -266,11 +263,11 @@ def _star(path: PurePosixPath, tag: str) -> str:
 
 
 def _join(
-    name: str, group: dict[str, _Catalogue], languages: Sequence[str], source: str, placeholder: str
+    name: str, group: dict[str, _Catalog], languages: Sequence[str], source: str, placeholder: str
 ) -> Iterator[Row]:
-    """Yields the messages of one program's catalogues, by (context, id, plural or not)."""
-    entries = {language: _entries(catalogue) for language, catalogue in group.items()}
-    # The source catalogue last: it often holds ids that nobody has translated yet.
+    """Yields the messages of one program's catalogs, by (context, id, plural or not)."""
+    entries = {language: _entries(catalog) for language, catalog in group.items()}
+    # The source catalog last: it often holds ids that nobody has translated yet.
     order = sorted(group, key=lambda language: language == source)
     keys = dict.fromkeys(key for language in order for key in entries[language])
     dropped = 0
@@ -297,18 +294,17 @@ def _join(
     _logger.debug("%s: %d of %d messages in two languages", name, len(keys) - dropped, len(keys))
 
 
-def _entries(catalogue: _Catalogue) -> dict[tuple, _Entry]:
-    """Returns (context, id, is plural) -> entry for what is translated in one catalogue."""
-    data = catalogue.read()
-    parse = _parse_mo if catalogue.name.lower().endswith(".mo") else _parse_po
+def _entries(catalog: _Catalog) -> dict[tuple, _Entry]:
+    """Returns (context, id, is plural) -> entry for what is translated in one catalog."""
+    data = catalog.read()
+    parse = _parse_mo if catalog.name.lower().endswith(".mo") else _parse_po
     try:
         parsed, decode = parse(data)
     except (OSError, ValueError, LookupError, struct.error) as error:
         raise ValueError(
-            f"{catalogue.name}: not a valid gettext catalogue ({error}); fix the file or leave it "
-            "out"
+            f"{catalog.name}: not a valid gettext catalog ({error}); fix the file or leave it out"
         ) from None
-    one, many = _plural_forms(parsed.metadata.get("Plural-Forms", ""), catalogue.name)
+    one, many = _plural_forms(parsed.metadata.get("Plural-Forms", ""), catalog.name)
     entries: dict[tuple, _Entry] = {}
     for number, entry in enumerate(parsed, start=1):
         flags = getattr(entry, "flags", ())
@@ -349,7 +345,7 @@ def _parse_mo(data: bytes) -> tuple[polib.MOFile, Callable[[str], str]]:
 
 
 def _plural_forms(rule: str, name: str) -> tuple[int, int]:
-    """Returns the indices of the forms for 1 and for many, by the rule in a catalogue's header."""
+    """Returns the indices of the forms for 1 and for many, by the rule in a catalog's header."""
     expression = re.search(r"plural\s*=\s*([^;]+)", rule)
     try:
         choose = gettext.c2py(expression[1].strip()) if expression else lambda n: int(n != 1)

@@ -52,7 +52,7 @@ def clean_message(texts: dict[str, str], *, placeholder: str = "X") -> dict[str,
     translation away.
 
     Args:
-        texts: language -> the message in it, as in the catalogue.
+        texts: language -> the message in it, as in the catalog.
         placeholder: the word that stands for an argument; empty to drop arguments.
 
     Returns:
@@ -67,7 +67,7 @@ def clean_message(texts: dict[str, str], *, placeholder: str = "X") -> dict[str,
         text = _drop_markup(text)
         if any(c.isalpha() for c in _PLACEHOLDER.sub(" ", text)):
             has_words.add(language)
-        # Neighbors such as "{day}{month}" become one word; a catalogue cannot hold NUL.
+        # Neighbors such as "{day}{month}" become one word; a catalog cannot hold NUL.
         text = _PLACEHOLDER.sub(lambda m: "%" if m["percent"] else "\0", text)
         plain[language] = re.sub("\0+", lambda _: placeholder, text)
     for mark in "_&":

@@ -77,11 +77,7 @@ def _find_file(name: str) -> str | None:
 
 
 def read_moses(paths: Mapping[str, str]) -> Iterator[Row]:
-    """Reads files in lockstep, see `MosesReader.read`.
-
-    Args:
-        paths: language -> path.
-    """
+    """Reads files, language -> path, in lockstep, see `MosesReader.read`."""
     first_path = next(iter(paths.values()))
     streams = [itertools.chain.from_iterable(read_line_blocks(path)) for path in paths.values()]
     without_text = set(paths)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.readers.base import Reader, Row
-from xling_jax.files.lines import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE
+from xling_jax.files.lines import BrokenLine, decode_line
 from xling_jax.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ class TfdsReader(Reader):
     def prepare(self, beam_options: Any = None) -> None:
         """Prepares the dataset if necessary. Raises as `read`."""
         builder = _make_builder(self._name, self._version, self._data_dir)
-        if not builder.is_prepared():
-            _prepare(builder, self._name, beam_options)
+        _prepare(builder, self._name, beam_options)
 
 
 def _make_builder(
@@ -118,8 +117,7 @@ def _make_builder(
 def _read_rows(
     builder: "tfds.core.DatasetBuilder", name: str, split: str, languages: Sequence[str]
 ) -> Iterator[Row]:
-    if not builder.is_prepared():
-        _prepare(builder, name)
+    _prepare(builder, name)
     # A split may be a slice, "train[:10%]".
     if split.split("[")[0] not in builder.info.splits:
         raise ValueError(
@@ -139,10 +137,12 @@ def _read_rows(
 
 
 def _prepare(builder: "tfds.core.DatasetBuilder", name: str, beam_options: Any = None) -> None:
-    """Downloads and prepares a dataset, with errors of one line."""
+    """Downloads and prepares a dataset if necessary, with errors of one line."""
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download import download_manager, extractor, util
 
+    if builder.is_prepared():
+        return
     try:
         builder.download_and_prepare(
             download_config=tfds.download.DownloadConfig(beam_options=beam_options)
@@ -193,14 +193,9 @@ def _parse_example(serialized: bytes) -> dict[str, bytes]:
 def _make_row(example: Mapping[str, Any], file: str, line: int, languages: Sequence[str]) -> Row:
     texts = {}
     for language, value in _find_translations(example, languages).items():
-        if len(value) > MAX_LINE_BYTES:
-            return Row({}, file, line, LINE_TOO_LONG)
-        if b"\0" in value:
-            return Row({}, file, line, NUL_BYTE)
-        try:
-            text = value.decode("utf-8")
-        except UnicodeDecodeError:
-            return Row({}, file, line, BROKEN_UTF8)
+        text = decode_line(value)
+        if isinstance(text, BrokenLine):
+            return Row({}, file, line, text.problem)
         if text and not text.isspace():
             texts[language] = text
     return Row(texts, file, line)
@@ -208,16 +203,10 @@ def _make_row(example: Mapping[str, Any], file: str, line: int, languages: Seque
 
 def _find_translations(example: Mapping[str, Any], languages: Sequence[str]) -> dict[str, bytes]:
     """Returns the texts of an example, of the first alternative where a language has several."""
-    found = {
-        language: example[language]
-        for language in languages
-        if isinstance(example.get(language), bytes)
-    }
-    if found:
+    if found := {code: example[code] for code in languages if type(example.get(code)) is bytes}:
         return found
     if "language" in example and "translation" in example:
-        pairs = zip(example["language"], example["translation"])
-        for code, text in pairs:
+        for code, text in zip(example["language"], example["translation"]):
             language = code.decode("utf-8", "replace")
             if language in languages:
                 found.setdefault(language, bytes(text))

@@ -4,6 +4,7 @@ Cells are taken literally: there is no quoting, so a cell holds no tab and no li
 other languages, or of ids, are ignored.
 """
 
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 
@@ -81,31 +82,27 @@ def _missing_languages(path: str, header: Sequence[str], languages: Sequence[str
 
 def _read_file(path: str, header: Sequence[str], languages: Sequence[str]) -> Iterator[Row]:
     columns = _columns(header, languages)
-    line_number = 0
     has_text = False
-    for block in read_line_blocks(path):
-        for line in block:
-            line_number += 1
-            if line_number == 1:
-                continue
-            if type(line) is not str:
-                yield Row({}, path, line_number, line.problem)
-                continue
-            cells = line.split("\t")
-            texts = {}
-            if len(cells) == len(header):
-                for index, language in columns:
-                    cell = cells[index]
-                    if cell and not cell.isspace():
-                        texts[language] = cell
-                        has_text = True
-            elif line and not line.isspace():
-                raise ValueError(
-                    f"{path}:{line_number}: a row must have {len(header)} cells, as the header "
-                    f"({', '.join(header)}); found {len(cells)}; remove tabs inside texts, and "
-                    "leave a cell empty where there is no translation"
-                )
-            yield Row(texts, path, line_number)
+    lines = itertools.chain.from_iterable(read_line_blocks(path))
+    for number, line in itertools.islice(enumerate(lines, 1), 1, None):
+        if type(line) is not str:
+            yield Row({}, path, number, line.problem)
+            continue
+        cells = line.split("\t")
+        texts = {}
+        if len(cells) == len(header):
+            for index, language in columns:
+                cell = cells[index]
+                if cell and not cell.isspace():
+                    texts[language] = cell
+                    has_text = True
+        elif line and not line.isspace():
+            raise ValueError(
+                f"{path}:{number}: a row must have {len(header)} cells, as the header "
+                f"({', '.join(header)}); found {len(cells)}; remove tabs inside texts, and leave a "
+                "cell empty where there is no translation"
+            )
+        yield Row(texts, path, number)
     if not has_text:
         raise ValueError(
             f"{path}: no line below the header holds text in {' or '.join(languages)}; "
