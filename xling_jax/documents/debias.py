@@ -43,13 +43,7 @@ class GramStatistics:
 
 @dataclasses.dataclass(frozen=True)
 class RankChoice:
-    """Result of `choose_rank`.
-
-    Attributes:
-        rank: number of components to remove.
-        accuracies: accuracy of the language classifier by rank tried, including 0 (none removed).
-        max_accuracy: the bound that the accuracy at the chosen rank stays below.
-    """
+    """The components to remove, the classifier's accuracy by rank tried, from 0, and its bound."""
 
     rank: int
     accuracies: dict[int, float]
@@ -135,12 +129,7 @@ def principal_axes(
     Returns:
         [dim, d] float64, orthonormal columns, largest variance first; d as `num_axes` says. Axes of
         zero variance are arbitrary.
-
-    Raises:
-        ValueError: if `num_dims` is below 1.
     """
-    if num_dims < 1:
-        raise ValueError(f"the number of principal components must be at least 1; got {num_dims}")
     gram = statistics.centered_gram
     if components is not None:
         # Projected on both sides: the Gram matrix of v - U U^T v.
@@ -236,7 +225,13 @@ def choose_rank(
             f"vectors; got {list(ranks)}"
         )
     bound = 1 / len(statistics) + max_accuracy - 1 / 2
-    samples = _equal_samples(list(vectors_by_language.values()), max_sentences, seed)
+    arrays = vectors_by_language.values()
+    rng = np.random.default_rng(seed)
+    size = min(max_sentences, *map(len, arrays))  # equally many of each, without replacement
+    samples = [
+        np.asarray(array[np.sort(rng.choice(len(array), size, replace=False))], np.float32)
+        for array in arrays
+    ]
     means = [one.mean if center else None for one in statistics.values()]
     accuracies = {0: _language_accuracy(samples, seed)}
     for rank in ranks:
@@ -252,16 +247,6 @@ def choose_rank(
         f"no rank brings the accuracy of language identification below {bound:.1%} ({tried}); "
         "choose a rank by hand or raise max_accuracy"
     )
-
-
-def _equal_samples(arrays: Sequence[np.ndarray], max_sentences: int, seed: int) -> list[np.ndarray]:
-    """Draws equally many rows of each array, without replacement, float32."""
-    rng = np.random.default_rng(seed)
-    size = min(max_sentences, *map(len, arrays))
-    return [
-        np.asarray(array[np.sort(rng.choice(len(array), size, replace=False))], np.float32)
-        for array in arrays
-    ]
 
 
 def _language_accuracy(samples: Sequence[np.ndarray], seed: int) -> float:

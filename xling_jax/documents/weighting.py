@@ -78,20 +78,17 @@ def document_vectors(
 
 
 def checked_offsets(offsets: np.ndarray, num_sentences: int) -> np.ndarray:
-    """Checks that offsets [docs + 1] divide `num_sentences` sentences; returns them as int64.
-
-    Raises:
-        ValueError: if they do not start at 0, decrease, or do not end at `num_sentences`.
-    """
+    """Returns offsets [docs + 1] as int64; ValueError unless they rise from 0 to the number."""
     offsets = np.asarray(offsets)
     if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu":
         raise ValueError(
             f"offsets must be integers of shape [docs + 1]; got {offsets.dtype} {offsets.shape}"
         )
     offsets = offsets.astype(np.int64)
-    if offsets[0] != 0 or offsets[-1] != num_sentences or (np.diff(offsets) < 0).any():
+    decreasing = (np.diff(offsets) < 0).any()
+    if offsets[0] != 0 or offsets[-1] != num_sentences or decreasing:
         raise ValueError(
             f"offsets must increase from 0 to the number of sentences, {num_sentences}; got "
-            f"{offsets[0]} to {offsets[-1]}{', decreasing' if (np.diff(offsets) < 0).any() else ''}"
+            f"{offsets[0]} to {offsets[-1]}{', decreasing' if decreasing else ''}"
         )
     return offsets

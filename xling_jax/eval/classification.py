@@ -340,8 +340,7 @@ class ClassificationMatrix:
     """Accuracies of every training on every test language.
 
     Attributes:
-        train_languages: names of the rows; "itself" and "the others" where the protocol has one
-            row for all languages.
+        train_languages: names of the rows; "itself" or "the others" where there is only one.
         test_languages: names of the columns.
         by_seed: "accuracy" (on embeddings), where there is development text beside the test text
             "oracle" (selected on that of the test language), and with baselines "bag_of_words" and
@@ -459,16 +458,12 @@ class Training(NamedTuple):
 def list_trainings(
     protocol: str, train_languages: Sequence[str], test_languages: Collection[str]
 ) -> list[Training]:
-    """Lists the trainings of a protocol.
+    """Lists the trainings of a protocol, in the order of the languages.
 
     `zero-shot` trains on each language and tests on all. `targeted` trains, selects and tests in
     one language; what Yu et al. (2018) call targeted, a zero-shot classifier selected in the test
     language, is the oracle of zero-shot. `leave-one-out` trains on all languages but the one it
     tests on.
-
-    Returns:
-        The trainings in the order of the languages; the rows are languages, or "itself", or "the
-        others".
 
     Raises:
         ValueError: if the protocol is unknown or the languages leave nothing to measure.
@@ -521,15 +516,14 @@ def classification_table(name: str, matrix: ClassificationMatrix) -> str:
 
 def summary_table(matrices: Collection[ClassificationMatrix]) -> str:
     """Returns one Markdown table of several protocols and classifiers on one data set."""
-    header, rows = ["protocol", "classifier", *_MEANS, "oracle"], []
+    rows = []
     for matrix in matrices:
-        which = "same" if matrix.protocol == "targeted" else "cross"
-        row = [matrix.protocol, matrix.classifier]
-        row += [_cell(matrix.mean(w), matrix.spread(w)) for w in _MEANS]
-        if "oracle" in matrix.accuracies:
-            row.append(_cell(matrix.mean(which, "oracle"), matrix.spread(which, "oracle")))
-        rows.append(row if len(row) == len(header) else [*row, ""])
-    return markdown_table(header, rows)
+        oracle = ("same" if matrix.protocol == "targeted" else "cross", "oracle")
+        has_oracle = "oracle" in matrix.accuracies
+        means = [_cell(matrix.mean(w), matrix.spread(w)) for w in _MEANS]
+        last = _cell(matrix.mean(*oracle), matrix.spread(*oracle)) if has_oracle else ""
+        rows.append([matrix.protocol, matrix.classifier, *means, last])
+    return markdown_table(["protocol", "classifier", *_MEANS, "oracle"], rows)
 
 
 def _cell(mean: float, spread: float) -> str:

@@ -1,8 +1,4 @@
-"""What a run measures while it trains: the data sets that its config names, task by task.
-
-Cheap enough for every few minutes: each text is embedded once, and each task measures less than
-`xling evaluate` does by default (see `Task.cheap`).
-"""
+"""What a run measures while it trains: the data sets that its config names, task by task."""
 
 from __future__ import annotations
 
@@ -71,9 +67,7 @@ def make_evaluators(
                         f"evaluation.{task}: {path} and another data set would both be called "
                         f"{name} in the metrics; rename one"
                     )
-                named[name] = _evaluator(encoder, evaluate)
+                named[name] = lambda params, step, evaluate=evaluate: evaluate(
+                    encoder.with_params(params)
+                )
     return list(named.values())
-
-
-def _evaluator(encoder: Encoder, evaluate: Callable[[Encoder], dict[str, float]]) -> Evaluator:
-    return lambda params, step: evaluate(encoder.with_params(params))

@@ -83,7 +83,7 @@ def build_mldoc(
         clean: drop Reuters' copyright line and rejoin "Co ." and "Inc ." as LASER does.
 
     Returns:
-        The number of documents of each file written.
+        Number of documents by file.
 
     Raises:
         OptionError: if a language or the size is unknown.
@@ -118,12 +118,7 @@ def build_mldoc(
 
 
 def read_newsml(content: bytes, where: str, *, clean: bool = True) -> tuple[str, str]:
-    """Reads one news item: its topic, C, E, G or M, and its text on one line.
-
-    Args:
-        content: the XML file.
-        where: names it in errors.
-        clean: as for `build_mldoc`.
+    """Reads one news item, XML that errors call `where`: its topic and its text on one line.
 
     Raises:
         ValueError: if it is not XML, or has not exactly one topic.
@@ -228,8 +223,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 done, 1 failed, 2 wrong use."""
     parser = argparse.ArgumentParser(
         prog="python -m xling_jax.eval.mldoc",
-        description="Builds MLDoc from the Reuters corpora RCV1 and RCV2, which NIST licenses, "
-        "and the published\nlists of documents. Writes {train,dev,test}.LANG.tsv.",
+        description="Builds MLDoc from the Reuters corpora RCV1 and RCV2, which NIST licenses, and "
+        "the published\nlists of documents. Writes {train,dev,test}.LANG.tsv.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -108,14 +108,11 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
 
 
 def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> dict[str, list[str]]:
-    """Reads texts that are candidates but nothing's translation.
+    """Reads texts that are candidates but nothing's translation, by language; no blank lines.
 
     Args:
         paths: files `NAME.LANG.txt`, one text a line, maybe compressed.
         languages: of the data; LANG is one of them or an alias.
-
-    Returns:
-        Texts by language, without blank lines.
 
     Raises:
         ValueError: if a name has another form, a language is not in the data, or a line is broken.

@@ -1,8 +1,7 @@
 """Cross-lingual sentence retrieval (XSR): few queries against many keys of one parallel text.
 
-2,000 queries among 200,000 keys of Europarl, as in MUSE (Conneau et al. 2018) and later work. The
-result depends on which rows are drawn, and the published description does not determine them, so
-a sample is kept in a file.
+2,000 queries among 200,000 keys of Europarl, as in MUSE (Conneau et al. 2018) and later work, which
+do not determine the rows; a sample is kept in a file.
 """
 
 from __future__ import annotations
@@ -43,11 +42,7 @@ class XsrSample:
 
     @classmethod
     def load(cls, path: str | Path) -> XsrSample:
-        """Reads a sample.
-
-        Raises:
-            ValueError: if the file is missing or holds no sample.
-        """
+        """Reads a sample; raises ValueError if the file is missing or holds none."""
         value = read_json(Path(path))
         try:
             keys, queries = (np.array(value[name], np.int64) for name in ("keys", "queries"))

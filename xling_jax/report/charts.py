@@ -32,12 +32,7 @@ Layer = Mapping[str, Mapping[str, float]]  # row -> column -> share
 def line_chart(
     title: str, lines: Sequence[tuple[int, str, Sequence[float], Sequence[float]]]
 ) -> dict[str, Any]:
-    """Curves over steps; the page's script shows the numbers at the pointer.
-
-    Args:
-        title: the metric.
-        lines: of each line the number of its color, its name, steps and values, at least one.
-    """
+    """Curves over steps; of each line the number of its color, its name, steps and values."""
     lines = [(color % 7, name, *_thin(steps, values)) for color, name, steps, values in lines]
     every_x = [x for _, _, steps, _ in lines for x in steps]
     every_y = [y for *_, values in lines for y in values]
@@ -86,8 +81,8 @@ def heatmap(
     layers: Mapping[str, Layer],
     *,
     axes: tuple[str, str],
-    lower_is_better: Sequence[str] = (),
-    extents: Mapping[str, tuple[float, float]] | None = None,
+    lower_is_better: Sequence[str],
+    extents: Mapping[str, tuple[float, float]],
 ) -> dict[str, Any]:
     """A matrix of shares as a table, one layer of which is shown at a time.
 
@@ -98,9 +93,8 @@ def heatmap(
         lower_is_better: names of layers of errors.
         extents: name of a layer -> its least and largest value over all figures with its colors.
     """
-    extents = extents or {}
     drawn = [
-        _layer(name, layer, extents.get(name) or extent([layer]), name in lower_is_better)
+        _layer(name, layer, extents[name], name in lower_is_better)
         for name, layer in layers.items()
     ]
     return {"title": title, "axes": axes, "layers": drawn, "names": [*enumerate(layers)]}
@@ -124,12 +118,7 @@ def pair_list(title: str, name: str, layer: Layer, lower_is_better: bool) -> dic
 
 
 def scatter(projection: Projection, number: int) -> dict[str, Any]:
-    """Texts in the plane: PCA or t-SNE, by language or by class, with the text at the pointer.
-
-    Args:
-        projection: what to draw.
-        number: of this drawing on the page.
-    """
+    """Texts in the plane by language or by class; the drawings of a page are numbered."""
     languages = list(dict.fromkeys(projection.languages))
     labels = sorted(set(projection.labels or ()))
     columns = [projection.languages, *([projection.labels] if labels else [])]

@@ -1,8 +1,4 @@
-"""One self-contained HTML page from runs and results; needs no network and loads nothing.
-
-`runs` reads what lies on disk, `vectors` computes what needs embeddings, `tables` compares and
-`charts` draws; the page itself is in page.html.jinja.
-"""
+"""One self-contained HTML page from runs and results; the page itself is in page.html.jinja."""
 
 import importlib.resources
 from collections.abc import Mapping, Sequence
@@ -76,8 +72,7 @@ def _curves(runs: Sequence[Run]) -> dict[str, Any]:
         return {}
     groups: dict[str, list] = {"Development sets": [], "Losses": [], "Speed": []}
     for name in names:
-        is_speed = name.endswith(_SPEED)
-        group = "Speed" if is_speed else "Losses"
+        group = "Speed" if name.endswith(_SPEED) else "Losses"
         group = group if name.startswith("train/") else "Development sets"
         groups[group].append(_chart(name, runs))
     return {"groups": groups, "runs": {run.name: i for i, run in enumerate(runs) if run.curves}}
