@@ -74,7 +74,7 @@ def test_two_sets_of_one_name_are_refused(tmp_path):
 
 def test_text_in_none_of_the_languages_is_an_error(tmp_path):
     directory = write_labelled(tmp_path / "weather", ("fr",))
-    with pytest.raises(ValueError, match="one of the config's languages de, en; found fr"):
+    with pytest.raises(ValueError, match="must have text in one of de, en; found fr"):
         make(classification=(directory,))
 
 

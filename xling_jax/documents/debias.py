@@ -102,8 +102,7 @@ def language_components(statistics: GramStatistics, rank: int, center: bool = Fa
         kind = "centered " if center else ""
         raise ValueError(
             f"rank={rank} must be at least 1 and below {full_rank}, the rank of the {kind}vectors "
-            f"({statistics.count} sentences of dim {len(vectors)}): removing that many leaves "
-            "nothing; use a smaller rank, more sentences, or no debiasing"
+            f"({statistics.count} of dim {len(vectors)}); use a smaller rank or more sentences"
         )
     return np.ascontiguousarray(vectors[:, :rank])
 
@@ -192,26 +191,19 @@ def choose_rank(
         max_sentences: most sentences per language for the SVM.
         center: see `language_components`.
 
-    Returns:
-        The rank, and the accuracies up to it.
-
     Raises:
         ValueError: if there are fewer than two languages, fewer than five sentences in one, or no
             rank reaches the bound.
     """
     if len(vectors_by_language) < 2:
-        raise ValueError(
-            "choosing a rank needs at least two languages to classify; "
-            f"got {', '.join(vectors_by_language) or 'none'}"
-        )
+        given = ", ".join(vectors_by_language) or "none"
+        raise ValueError(f"choosing a rank needs at least two languages to classify; got {given}")
     statistics = {}
     for language, vectors in vectors_by_language.items():
         statistics[language] = gram_matrix(vectors)
         if len(vectors) < _MIN_SENTENCES:
-            raise ValueError(
-                f"{language} must have at least {_MIN_SENTENCES} sentences for an 8:2 split; "
-                f"got {len(vectors)}"
-            )
+            rule = f"must have at least {_MIN_SENTENCES} sentences for an 8:2 split"
+            raise ValueError(f"{language} {rule}; got {len(vectors)}")
     sizes = {len(one.total) for one in statistics.values()}
     if len(sizes) > 1:
         raise ValueError(f"vectors of all languages must have the same dim; got {sorted(sizes)}")
@@ -220,10 +212,8 @@ def choose_rank(
     if ranks is None:
         ranks = [2**power for power in range(full_rank.bit_length()) if 2**power < full_rank]
     elif not all(1 <= rank < full_rank for rank in ranks):
-        raise ValueError(
-            f"ranks must be at least 1 and below {full_rank}, the smallest rank of any language's "
-            f"vectors; got {list(ranks)}"
-        )
+        rule = f"must be at least 1 and below {full_rank}, the least rank of a language's vectors"
+        raise ValueError(f"ranks {rule}; got {list(ranks)}")
     bound = 1 / len(statistics) + max_accuracy - 1 / 2
     arrays = vectors_by_language.values()
     rng = np.random.default_rng(seed)

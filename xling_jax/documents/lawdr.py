@@ -238,10 +238,8 @@ class Lawdr:
         for name, tensor in tensors.items():
             dtype = np.int64 if name == "density.counts" else np.float32
             if tensor.shape != shapes[name] or tensor.dtype != dtype:
-                raise ValueError(
-                    f"{name} must be {np.dtype(dtype)} {shapes[name]}; found {tensor.dtype} "
-                    f"{tensor.shape}"
-                )
+                found = f"{tensor.dtype} {tensor.shape}"
+                raise ValueError(f"{name} must be {np.dtype(dtype)} {shapes[name]}; found {found}")
 
     def _check_fitted(self) -> None:
         if self.dim is None:

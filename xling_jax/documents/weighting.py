@@ -62,9 +62,7 @@ def document_vectors(
         weights = np.repeat(1 / np.maximum(lengths, 1), lengths)
     weights = np.asarray(weights, np.float64)
     if weights.shape != (len(vectors),):
-        raise ValueError(
-            f"weights must have shape ({len(vectors)},), one per sentence; got {weights.shape}"
-        )
+        raise ValueError(f"weights must have shape ({len(vectors)},); got {weights.shape}")
     documents = np.zeros((len(offsets) - 1, vectors.shape[1]), np.float32)
     for rows, block in row_blocks(vectors):
         first = np.searchsorted(offsets, rows.start, side="right") - 1
@@ -81,9 +79,8 @@ def checked_offsets(offsets: np.ndarray, num_sentences: int) -> np.ndarray:
     """Returns offsets [docs + 1] as int64; ValueError unless they rise from 0 to the number."""
     offsets = np.asarray(offsets)
     if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu":
-        raise ValueError(
-            f"offsets must be integers of shape [docs + 1]; got {offsets.dtype} {offsets.shape}"
-        )
+        given = f"{offsets.dtype} {offsets.shape}"
+        raise ValueError(f"offsets must be integers of shape [docs + 1]; got {given}")
     offsets = offsets.astype(np.int64)
     decreasing = (np.diff(offsets) < 0).any()
     if offsets[0] != 0 or offsets[-1] != num_sentences or decreasing:

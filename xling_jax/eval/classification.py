@@ -218,10 +218,8 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         known = list_languages(path)
         shared = [code for code in languages if code in known]
         if not shared:
-            raise ValueError(
-                f"{path}: must have text in one of the config's languages {', '.join(languages)}; "
-                f"found {', '.join(known) or 'none'}"
-            )
+            wanted, found = ", ".join(languages), ", ".join(known) or "none"
+            raise ValueError(f"{path}: must have text in one of {wanted}; found {found}")
         labelled = load_classification_data(path, shared).splits["train"]
         first = "en" if "en" in labelled else next(iter(labelled))
         task = dataclasses.replace(self, train_languages=(first,))

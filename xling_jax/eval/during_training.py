@@ -35,10 +35,8 @@ def check_evaluation(evaluation: Mapping[str, Sequence[str]], best_metric: str =
             if not Path(path).exists():
                 raise OptionError(f"evaluation.{task}: {path}: no such file or directory")
     if best_metric and not any(evaluation.values()):
-        raise OptionError(
-            f"train.best_metric={best_metric!r} needs data in one of "
-            f"{', '.join(f'evaluation.{task}' for task in TASKS)}"
-        )
+        tasks = ", ".join(f"evaluation.{task}" for task in TASKS)
+        raise OptionError(f"train.best_metric={best_metric!r} needs data in one of {tasks}")
 
 
 def make_evaluators(
@@ -63,10 +61,8 @@ def make_evaluators(
         for path in paths:
             for name, evaluate in TASKS[task]().while_training(path, languages).items():
                 if name in named:
-                    raise OptionError(
-                        f"evaluation.{task}: {path} and another data set would both be called "
-                        f"{name} in the metrics; rename one"
-                    )
+                    twice = f"{path} and another data set would both be called {name}"
+                    raise OptionError(f"evaluation.{task}: {twice} in the metrics; rename one")
                 named[name] = lambda params, step, evaluate=evaluate: evaluate(
                     encoder.with_params(params)
                 )

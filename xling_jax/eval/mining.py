@@ -84,15 +84,7 @@ class Mining(Task):
         return {data.name: MiningResult(threshold, train, test)}
 
     def mine(self, encode: Encode, text: MiningText) -> mining.MinedPairs:
-        """Mines one part and ranks its pairs, without those of repeated texts.
-
-        Args:
-            encode: texts to [n, dim] embeddings; called once, with each text once.
-            text: the two texts.
-
-        Returns:
-            Pairs of rows, best first.
-        """
+        """Mines pairs of rows, best first, without those of repeated texts; encodes each once."""
         # A blank sentence is never a translation.
         counts = [Counter(filter(str.strip, column)) for column in text.texts]
         unique = [list(count) for count in counts]
@@ -246,7 +238,7 @@ class MiningResult:
 
 
 def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -> list[MiningData]:
-    """Reads the files of BUCC.
+    """Reads the files of BUCC, by language pair; parts without gold pairs are left out.
 
     Args:
         path: a directory that has, itself or in its subdirectories, for each part
@@ -255,12 +247,9 @@ def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -
             be compressed.
         languages: read only pairs of these; None for all.
 
-    Returns:
-        The language pairs, sorted by name. Parts without gold pairs are not read.
-
     Raises:
-        ValueError: if a file breaks a rule (names file and line) or there is nothing to read.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a file breaks a rule (names file and line) or cannot be read, or
+            there is nothing to read.
     """
     place = Path(path).expanduser()
     # Directory and PAIR.SPLIT -> language, or "gold" -> file.
@@ -292,10 +281,8 @@ def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -
     for pair, splits in sorted(parts.items()):
         train = next((split for split in _TRAIN_SPLITS if split in splits), None)
         if train is None:
-            raise ValueError(
-                f"{path}: {pair} must have a training part to tune the threshold on, "
-                f"{pair}.training.gold; found {', '.join(splits)}"
-            )
+            rule = f"{pair} must have a training part, {pair}.training.gold"
+            raise ValueError(f"{path}: {rule}; found {', '.join(splits)}")
         text = _read_part(*splits[train])
         test = next((split for split in _TEST_SPLITS if split in splits), None)
         found.append(MiningData(pair, text, _read_part(*splits[test]) if test else text, str(path)))
@@ -363,10 +350,8 @@ def _read_part(name: str, gold: Path, files: Mapping[str, Path]) -> MiningText:
         if len(cells) == 2 and cells[0] in rows[1]:
             cells.reverse()
         if len(cells) != 2 or cells[0] not in rows[0] or cells[1] not in rows[1]:
-            raise ValueError(
-                f"{gold}:{number}: a pair must be the ids of a {' and a '.join(files)} sentence; "
-                f"found {line[:80]!r}"
-            )
+            rule = f"a pair must be the ids of a {' and a '.join(files)} sentence"
+            raise ValueError(f"{gold}:{number}: {rule}; found {line[:80]!r}")
         pairs.add((rows[0][cells[0]], rows[1][cells[1]]))
     if not pairs:
         raise ValueError(f"{gold}: must hold pairs id<TAB>id; the file is empty")

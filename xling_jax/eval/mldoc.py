@@ -71,7 +71,7 @@ def build_mldoc(
     train_size: int = 1000,
     clean: bool = True,
 ) -> dict[str, int]:
-    """Writes MLDoc as `{train,dev,test}.LANG.tsv` of `label<TAB>text`, whole or not at all.
+    """Writes MLDoc as `{train,dev,test}.LANG.tsv`, whole or not at all; returns counts by file.
 
     Args:
         rcv_directories: RCV1 (for English) and RCV2, anywhere below: folders of XML files or zip
@@ -81,9 +81,6 @@ def build_mldoc(
         languages: codes, such as en and de; None for all that have their three lists.
         train_size: of the training list: 1000, 2000, 5000 or 10000 documents.
         clean: drop Reuters' copyright line and rejoin "Co ." and "Inc ." as LASER does.
-
-    Returns:
-        Number of documents by file.
 
     Raises:
         OptionError: if a language or the size is unknown.
@@ -130,9 +127,7 @@ def read_newsml(content: bytes, where: str, *, clean: bool = True) -> tuple[str,
     codes = [code.get("code") for code in item.findall(_TOPIC_CODES)]
     topics = [code for code in codes if code in _TOPICS]
     if len(topics) != 1:
-        raise ValueError(
-            f"{where}: must have one of the topics {', '.join(_TOPICS)}; found {topics or codes}"
-        )
+        raise ValueError(f"{where}: must have one topic of {[*_TOPICS]}; found {topics or codes}")
     text = " ".join("".join(paragraph.itertext()) for paragraph in item.findall(".//p"))
     if clean:
         text = text.replace(" Co .", " Co.").replace(" Inc . ", " Inc. ")
@@ -162,10 +157,8 @@ def _find_lists(
                 raise ValueError(f"{missing[0]}: no such list; give the directory of MLDoc's lists")
             found |= lists
     if not found:
-        raise ValueError(
-            f"{directory}: must hold MLDoc's lists, such as english.train.{train_size}, "
-            f"english.dev and english.test; no language has all three"
-        )
+        lists = f"english.train.{train_size}, english.dev and english.test"
+        raise ValueError(f"{directory}: must hold MLDoc's lists, such as {lists}")
     return found
 
 
@@ -176,10 +169,8 @@ def _read_list(path: Path) -> list[Entry]:
         if match:
             entries.append(Entry(match["folder"], match["name"]))
         elif line.strip():
-            raise ValueError(
-                f"{path}:{number}: must be FOLDER-NAME as in 19970617-667588newsML; "
-                f"found {line.strip()!r:.40}"
-            )
+            rule = f"must be FOLDER-NAME as in 19970617-667588newsML; found {line.strip()!r:.40}"
+            raise ValueError(f"{path}:{number}: {rule}")
     return entries
 
 

@@ -186,10 +186,8 @@ class Probing(Task):
 
         rarest = np.unique(labels, return_counts=True)[1].min()
         if rarest < self.folds:
-            raise ValueError(
-                f"{task.name}: {self.folds} folds need as many rows of each label; the rarest has "
-                f"{rarest}; ask for fewer folds"
-            )
+            rule = f"{self.folds} folds need as many rows of each label"
+            raise ValueError(f"{task.name}: {rule}; the rarest has {rarest}; ask for fewer folds")
         folds = StratifiedKFold(self.folds, shuffle=True, random_state=seed)
         return list(folds.split(np.zeros(len(labels)), labels))
 

@@ -66,7 +66,7 @@ class RetrievalData:
 
 
 def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None) -> RetrievalData:
-    """Reads parallel text for retrieval.
+    """Reads parallel text; of a directory the files with at least two of the languages.
 
     Args:
         path: a TSV file with a header of language codes (a first column `id` is ignored), a
@@ -75,12 +75,9 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
         languages: those to read, by their codes in the data or by an alias (`de` for `deu`),
             which is then the name used; None for all.
 
-    Returns:
-        The data; files of a directory with fewer than two of the languages are left out.
-
     Raises:
-        ValueError: if the data breaks a rule or has fewer than two languages; names file and line.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a file breaks a rule (names file and line) or cannot be read, or
+            there are fewer than two languages.
     """
     if languages is not None:
         languages = languages_lib.check_languages(languages)
@@ -100,10 +97,8 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
         for pair in itertools.combinations(part.texts, 2):
             other = seen.setdefault(frozenset(pair), part.name)
             if other != part.name:
-                raise ValueError(
-                    f"{path}: each language pair must be in one file; {'-'.join(pair)} is in "
-                    f"{other} and {part.name}; give the files one by one"
-                )
+                places = f"{'-'.join(pair)} is in {other} and {part.name}"
+                raise ValueError(f"{path}: each language pair must be in one file; {places}")
     return RetrievalData(metric_name(str(path).rpartition(":")[2]), tuple(parts), str(path))
 
 
@@ -115,8 +110,8 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
         languages: of the data; LANG is one of them or an alias.
 
     Raises:
-        ValueError: if a name has another form, a language is not in the data, or a line is broken.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a name has another form, its language is not in the data, or the
+            file is broken or cannot be read.
     """
     texts: dict[str, list[str]] = {}
     for path in paths:
@@ -143,8 +138,7 @@ def vector_files(
         The name, without suffix -> the texts by row; blank lines are rows.
 
     Raises:
-        ValueError: if two files have the same name.
-        OSError: if a distractor file cannot be read.
+        ValueError, OSError: if two files have the same name, or one cannot be read.
     """
     columns = [(_stem(path), read_lines(path)) for path in distractors]
     for part in (part for each in data for part in each.parts):
@@ -181,9 +175,7 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
             texts = {code: columns[name] for name, code in chosen.items()}
             parts.append(ParallelText(file.name, texts))
     if not parts:
-        raise ValueError(
-            f"{place}: must hold .tsv files, or pairs such as tatoeba.deu-eng.deu; found none"
-        )
+        raise ValueError(f"{place}: must hold .tsv files, or pairs such as tatoeba.deu-eng.deu")
     return parts
 
 

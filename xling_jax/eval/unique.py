@@ -31,9 +31,8 @@ def encode_unique(
     row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
     vectors = knn.as_embeddings(encode(list(row_of)), "the result of encode")
     if len(vectors) != len(row_of):
-        raise ValueError(
-            f"encode must return one row per text; got {len(vectors)} rows for {len(row_of)} texts"
-        )
+        counts = f"{len(vectors)} rows for {len(row_of)} texts"
+        raise ValueError(f"encode must return one row per text; got {counts}")
     for _ in row_blocks(vectors, "embeddings"):
         pass  # Reading checks that values are finite.
     return vectors, lambda texts: np.array([row_of[text] for text in texts], np.int64)

@@ -82,10 +82,8 @@ def draw_sample(
             first.setdefault(tuple(texts[row].lower().split()), row)
         rows = [first[words] for words in sorted(first)]
     if not 0 < num_queries <= num_keys <= len(rows):
-        raise ValueError(
-            f"num_queries={num_queries} and num_keys={num_keys} must be positive and at most the "
-            f"{len(rows)} distinct rows"
-        )
+        rule = f"must be positive and at most the {len(rows)} distinct rows"
+        raise ValueError(f"num_queries={num_queries} and num_keys={num_keys} {rule}")
     order = np.random.RandomState(_SEED).permutation(len(rows))
     keys = np.array(rows, np.int64)[order][:num_keys]
     queries = np.random.RandomState(_SEED).choice(num_keys, size=num_queries, replace=False)

@@ -51,10 +51,8 @@ def _draw_matrix(picture: Heatmap) -> Figure:
     rows, columns = picture.rows, picture.columns
     percent = 100 * np.asarray(picture.values, np.float64)
     if percent.shape != (len(rows), len(columns)):
-        raise ValueError(
-            f"values must have the shape of the names, ({len(rows)}, {len(columns)}); "
-            f"got {percent.shape}"
-        )
+        names = (len(rows), len(columns))
+        raise ValueError(f"values must have the shape of the names, {names}; got {percent.shape}")
     is_small = max(percent.shape) <= 12
     cell = 0.62 if is_small else 0.42
     width, height = max(5.2, cell * len(columns) + 2.2), cell * len(rows) + 1.9
@@ -105,9 +103,6 @@ def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
 
     Returns:
         [n, 2] float64 coordinates, the same for the same input.
-
-    Raises:
-        ValueError: if `method` is unknown or there are fewer than two vectors.
     """
     unit = knn.normalize(vectors).astype(np.float64)
     if len(unit) < 2:

@@ -51,8 +51,7 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
         the run whose workdir holds the model they name, or themselves lie in it.
 
     Raises:
-        ValueError: if a directory holds nothing to report, or a file is broken; it is named.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a directory holds nothing to report, or a file is broken.
     """
     runs = [_load_workdir(Path(path)) for path in workdirs]
     seen = {path.resolve() for run in runs for path in run.path.rglob(RESULTS_FILE)}
@@ -94,8 +93,7 @@ def read_curves(path: Path) -> Curves:
     """Reads a `metrics.jsonl`; of a step that was logged twice, after a restart, the last counts.
 
     Raises:
-        ValueError: if a line is broken, other than the last, which may be in the making.
-        OSError: if it cannot be read.
+        ValueError, OSError: if a line other than the last, which may be in the making, is broken.
     """
     by_step: dict[str, dict[int, float]] = {}
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -106,9 +104,8 @@ def read_curves(path: Path) -> Curves:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines):
                 break
-            raise ValueError(
-                f"{path}:{number}: must be a JSON object with a step; remove the line"
-            ) from error
+            rule = "must be a JSON object with a step; remove the line"
+            raise ValueError(f"{path}:{number}: {rule}") from error
         for name, value in record.items():
             if isinstance(value, (int, float)) and math.isfinite(value):
                 by_step.setdefault(name, {})[step] = float(value)
