@@ -163,13 +163,7 @@ def match_urls(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds pairs with matching URLs, see `align.urls.match_urls`; never of empty documents.
 
-    Args:
-        source: documents of one side.
-        target: documents of the other.
-        use_domains: match only within equal domains.
-
-    Returns:
-        Source rows and target rows, [p] int64 each.
+    Returns source rows and target rows, [p] int64 each, with `use_domains` only of equal domains.
     """
     groups: list[dict[str | None, list[int]]] = [{}, {}]
     for group, side in zip(groups, (source, target)):

@@ -18,13 +18,7 @@ _MIN_SENTENCES = 5
 
 @dataclasses.dataclass(frozen=True)
 class GramStatistics:
-    """Sums over a set of vectors that determine its components.
-
-    Attributes:
-        gram: [dim, dim] float64, sum over the vectors of v v^T.
-        total: [dim] float64, sum of the vectors.
-        count: number of vectors.
-    """
+    """Sums over `count` vectors, float64: of v v^T, [dim, dim], and of v, [dim]."""
 
     gram: np.ndarray
     total: np.ndarray

@@ -193,8 +193,8 @@ class TophatDensity:
         Args:
             vectors: [n, dim]; may be memory-mapped. The fitted vectors are recognized, and their
                 counts are not computed again.
-            report: see `neighbor_counts`, as the backend.
-            backend: the one to count with.
+            report: see `neighbor_counts`.
+            backend: see `neighbor_counts`.
 
         Returns:
             [n] int64, proportional to the density: a fitted sentence counts itself.

@@ -43,16 +43,9 @@ class Document(NamedTuple):
 
 @dataclass
 class Documents:
-    """The documents of one language.
+    """The n documents of one language in the file `name`; fields as of `Document`, one list each.
 
-    Attributes:
-        name: of the file, for messages.
-        language: as written in the file.
-        ids: of the n documents.
-        domains: values of the field that restricts candidates; None each if none was requested.
-        urls: None for documents without one.
-        lengths: number of sentences of each.
-        sentences: of all documents, in order; empty if they were not kept.
+    `lengths` are numbers of sentences; `sentences` are those of all, empty if they were not kept.
     """
 
     name: str
@@ -84,14 +77,7 @@ class Documents:
 
 @dataclass(frozen=True)
 class AlignmentData:
-    """Documents of several languages and their gold pairs.
-
-    Attributes:
-        name: begins the names of its metrics, such as `europarl_speeches_dev`.
-        documents: by language.
-        gold: for each pair of languages, (first, second), the rows of documents that are
-            translations; pairs of languages without gold pairs are left out.
-    """
+    """Documents by language and, by pair of languages that has some, the rows of gold pairs."""
 
     name: str
     documents: dict[str, Documents]

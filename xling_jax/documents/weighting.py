@@ -48,8 +48,7 @@ def document_vectors(
         weights: [n]; None for the mean.
 
     Returns:
-        [docs, dim] float32: the weighted sum, not divided by the weights, or the mean. Zero for a
-        document without sentences.
+        [docs, dim] float32: the weighted sum, undivided, or the mean; zero without sentences.
 
     Raises:
         ValueError: if shapes or offsets do not fit, or a vector is not finite.

@@ -175,7 +175,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 for name in self.classifiers
                 if name not in NEURAL
             },
-            "seeds": self._seeds,
+            "seeds": list(range(self.seed, self.seed + self.seeds)),
             "documents": self.documents,
             "splitter": self.splitter,
             "max_tokens": self.max_tokens or getattr(encoder, "max_length_tokens", None),
@@ -257,10 +257,6 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         words += [f"{len(languages)} languages" if languages else None]
         return ", ".join(filter(None, words))
 
-    @property
-    def _seeds(self) -> list[int]:
-        return list(range(self.seed, self.seed + self.seeds))
-
     def _measure_one(
         self,
         embed: Callable[[LabelledText], Examples],
@@ -282,7 +278,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 raise ValueError(f"no training text in {code}; there is some in {', '.join(train)}")
         trainings = list_trainings(protocol, pool, test)
         # Others than the neural classifiers draw nothing but the folds of a cross-validation.
-        seeds = tuple(self._seeds if classifier in NEURAL else self._seeds[:1])
+        seeds = range(self.seed, self.seed + (self.seeds if classifier in NEURAL else 1))
         rows = tuple(dict.fromkeys(training.row for training in trainings))
         columns = tuple(code for code in test if any(code in t.tests for t in trainings))
         scores = {kind: np.full((len(seeds), len(rows), len(columns)), np.nan) for kind in _KINDS}
@@ -325,7 +321,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             test_split=data.test_split,
             protocol=protocol,
             classifier=classifier,
-            seeds=seeds,
+            seeds=tuple(seeds),
             selection=selection_rule(classifier, self.c_values, num_dev, len(trainings)),
             chosen=chosen,
             num_train=num_train,

@@ -24,13 +24,7 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class ClassificationData:
-    """One classification data set.
-
-    Attributes:
-        name: begins the names of its metrics.
-        splits: "train", "dev", "test", as far as there are any -> language -> labelled texts.
-        path: where it was read from.
-    """
+    """One classification data set: "train", "dev", "test", if there, -> language -> texts."""
 
     name: str
     splits: dict[str, dict[str, LabelledText]]

@@ -73,9 +73,6 @@ def train_classifier(
 
     Returns:
         The classifier selected for each seed, and for each seed those of the oracles.
-
-    Raises:
-        ValueError: if the name is unknown or `c_values` is empty or not positive.
     """
     check_choice("classifier", name, CLASSIFIERS)
     c_values = default_c_values(name) if c_values is None else c_values

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.eval.tasks import TASKS
 from xling_jax.options import OptionError
-from xling_jax.registry import check_choice
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -24,13 +23,9 @@ def check_evaluation(evaluation: Mapping[str, Sequence[str]], best_metric: str =
         best_metric: of `train.best_metric`.
 
     Raises:
-        OptionError: if a task is unknown, a path is missing, or nothing measures the best metric.
+        OptionError: if a path is missing, or nothing measures the best metric.
     """
     for task, paths in evaluation.items():
-        try:
-            check_choice("evaluation", task, TASKS)
-        except ValueError as error:
-            raise OptionError(str(error)) from error
         for path in paths:
             if not Path(path).exists():
                 raise OptionError(f"evaluation.{task}: {path}: no such file or directory")

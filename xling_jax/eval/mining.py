@@ -101,8 +101,8 @@ class Mining(Task):
 
     def settings(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
         """The options that change pairs, and how the threshold was selected."""
-        settings = {name: getattr(self, name) for name in _SETTINGS}
-        return settings | {"selection": "threshold with the best F1 on the training part"}
+        selection = "threshold with the best F1 on the training part"
+        return {name: getattr(self, name) for name in _SETTINGS} | {"selection": selection}
 
     def tables(self, data: Sequence[MiningData], outcomes: Mapping[str, MiningResult]) -> list[str]:
         """One table with a row for each language pair."""
@@ -125,14 +125,7 @@ class Mining(Task):
 
 @dataclass(frozen=True)
 class MiningText:
-    """Two texts and the pairs in them that are translations.
-
-    Attributes:
-        name: begins the names of the files, such as `fr-en.training`.
-        languages: of the two texts.
-        texts: for each text its n sentences.
-        gold: rows of the pairs, [(row of the first text, row of the second)].
-    """
+    """Two texts, such as `fr-en.training`, and in `gold` the rows that are translations."""
 
     name: str
     languages: tuple[str, str]
@@ -142,14 +135,7 @@ class MiningText:
 
 @dataclass(frozen=True)
 class MiningData:
-    """One language pair.
-
-    Attributes:
-        name: begins the names of its metrics, such as `fr-en`.
-        train: for tuning the threshold.
-        test: for measuring with it; the same object as `train` where there is no test part.
-        path: where it was read from.
-    """
+    """One language pair: text to tune the threshold on and, the same if there is none, to test."""
 
     name: str
     train: MiningText
@@ -302,8 +288,7 @@ def tune_threshold(scores: np.ndarray, correct: np.ndarray, num_gold: int) -> fl
         num_gold: right pairs in all, found or not.
 
     Returns:
-        The threshold: pairs that score at least this are kept. The highest of equally good ones;
-        the last score itself if all are kept; 0 if no pair is right.
+        The highest of equally good ones; the last score if all are kept; 0 if no pair is right.
     """
     scores = np.asarray(scores, np.float64)
     num_correct = np.cumsum(correct)

@@ -74,8 +74,8 @@ def build_mldoc(
     """Writes MLDoc as `{train,dev,test}.LANG.tsv`, whole or not at all; returns counts by file.
 
     Args:
-        rcv_directories: RCV1 (for English) and RCV2, anywhere below: folders of XML files or zip
-            archives of them, named as in the lists (19970617, REUTFR11).
+        rcv_directories: RCV1 (for English) and RCV2, anywhere below: folders or zip archives of
+            XML files, named as in the lists (19970617, REUTFR11).
         index_directory: the lists, english.train.1000, english.dev, english.test and so on.
         output: the directory to write, replaced if it exists.
         languages: codes, such as en and de; None for all that have their three lists.
@@ -84,8 +84,7 @@ def build_mldoc(
 
     Raises:
         OptionError: if a language or the size is unknown.
-        ValueError: if a list or document is missing or broken, or has not exactly one topic.
-        OSError: if reading or writing fails.
+        ValueError, OSError: if a list or document is missing or broken, or writing fails.
     """
     lists = _find_lists(Path(index_directory).expanduser(), languages, train_size)
     entries = {name: _read_list(path) for name, path in lists.items()}

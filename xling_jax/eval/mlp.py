@@ -330,16 +330,8 @@ def learn_scores(
     the dev rows; the fourth measurement without a gain, over the whole training, or the 1000th
     pass ends it.
 
-    Args:
-        features: [n, dim] float.
-        scores: [n] float.
-        dev_features: [m, dim] float.
-        dev_scores: [m] float.
-        test_features: [t, dim] float.
-        seed: of first weights and order.
-
-    Returns:
-        The best correlation on the dev rows, and the test scores [t] predicted with its weights.
+    Features are [n, dim] float and scores [n]. Returns the best correlation on the dev rows, and
+    the test scores predicted with its weights.
     """
     targets = score_distribution(scores)
     classes = np.arange(1, targets.shape[1] + 1)

@@ -31,13 +31,7 @@ class ParallelText:
 
 @dataclass(frozen=True)
 class RetrievalData:
-    """One retrieval data set: n-way text, or many bilingual files that share no direction.
-
-    Attributes:
-        name: begins the names of its metrics, such as `europarl_dev`.
-        parts: the files.
-        path: where they were read from.
-    """
+    """One retrieval data set: n-way text, or many bilingual files that share no direction."""
 
     name: str
     parts: tuple[ParallelText, ...]

@@ -21,8 +21,7 @@ _SUFFIXES = (".npy", ".bin")
 class StoredEmbeddings:
     """Vectors read from files, with the part of `Encoder` that evaluation uses.
 
-    A text that occurs more than once gets the vector of its first row; a warning counts the rows
-    that differ from it.
+    A repeated text gets the vector of its first row; a warning counts the rows that differ.
 
     Args:
         directory: holds the files `NAME.npy` (float [n, dim]) or `NAME.bin` (LASER's, headerless

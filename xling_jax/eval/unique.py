@@ -9,17 +9,11 @@ from xling_jax.align import knn
 from xling_jax.align.rows import row_blocks
 from xling_jax.encode.documents import Encode
 
-__all__ = ["Encode", "encode_unique"]
-
 
 def encode_unique(
     encode: Encode, columns: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, Callable[[Sequence[str]], np.ndarray]]:
-    """Encodes every distinct text once, in one call.
-
-    Args:
-        encode: texts to [n, dim] embeddings.
-        columns: lists of texts.
+    """Encodes every distinct text of some lists once, in one call.
 
     Returns:
         Embeddings [distinct, dim], and a function from texts to their rows, [n] int64.

@@ -23,12 +23,11 @@ _SEED = 1234  # MUSE's, both for the order of rows and for the queries
 
 @dataclass(frozen=True)
 class XsrSample:
-    """Rows of a parallel text that are searched, and those searched for.
+    """Rows of a parallel text, whose SHA-256 is the fingerprint, to search and to search for.
 
     Attributes:
         keys: [m] int64, rows whose target texts are the candidates.
         queries: [q] int64, places in `keys` whose source texts are the queries.
-        fingerprint: SHA-256 of the whole text that the rows were drawn from, in hex.
     """
 
     keys: np.ndarray
@@ -36,7 +35,7 @@ class XsrSample:
     fingerprint: str
 
     def save(self, path: str | Path) -> None:
-        """Writes the sample as JSON, whole or not at all."""
+        """Writes the sample as JSON."""
         rows = {"keys": self.keys.tolist(), "queries": self.queries.tolist()}
         write_json(path, rows | {"text_sha256": self.fingerprint})
 
@@ -68,7 +67,7 @@ def draw_sample(
         source: n texts; MUSE reads the first 800,000 lines.
         target: n texts.
         num_keys: rows to search.
-        num_queries: rows to search for.
+        num_queries: rows to search for, among these.
 
     Raises:
         ValueError: if the texts differ in number or too few are distinct.
@@ -99,7 +98,7 @@ def measure_direction(
     similarity: str = "cosine",
     k_values: Sequence[int] = (1, 5, 10),
 ) -> dict[str, float]:
-    """Measures how many queries find their translation.
+    """Measures how many queries find their translation: a cell of a `RetrievalMatrix`.
 
     Args:
         encode: texts to [n, dim] embeddings; called once, with each text once.
@@ -109,9 +108,6 @@ def measure_direction(
         similarity: "cosine", as published; "margin" or "csls", see `retrieval.retrieve`, for which
             candidates have their neighborhoods among the source texts of all keys.
         k_values: the k of P@k.
-
-    Returns:
-        One cell of a `RetrievalMatrix`.
 
     Raises:
         ValueError: if the sample is of another text.

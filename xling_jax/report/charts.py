@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import to_hex, to_rgb
 
 from xling_jax.report.vectors import Projection
 
@@ -84,14 +86,10 @@ def heatmap(
     lower_is_better: Sequence[str],
     extents: Mapping[str, tuple[float, float]],
 ) -> dict[str, Any]:
-    """A matrix of shares as a table, one layer of which is shown at a time.
+    """A matrix of shares in [0, 1] as a table, one of whose layers is shown at a time.
 
-    Args:
-        title: what is shown.
-        layers: name -> row -> column -> share in [0, 1].
-        axes: what the rows and the columns are.
-        lower_is_better: names of layers of errors.
-        extents: name of a layer -> its least and largest value over all figures with its colors.
+    Rows and columns are what `axes` says; `lower_is_better` are layers of errors; `extents` are by
+    layer the least and largest value over all figures with its colors.
     """
     drawn = [
         _layer(name, layer, extents[name], name in lower_is_better)
@@ -193,16 +191,11 @@ def _layer(name: str, layer: Layer, ends: tuple[float, float], inverted: bool) -
 
 
 def _color(share: float) -> str:
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
     return to_hex(colormaps["cividis"](share))
 
 
 def luminance(color: str) -> float:
     """Relative luminance as WCAG defines it; above 0.179 black has more contrast than white."""
-    from matplotlib.colors import to_rgb
-
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
     return float(np.dot((0.2126, 0.7152, 0.0722), linear))
 

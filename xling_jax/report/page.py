@@ -1,6 +1,7 @@
 """One self-contained HTML page from runs and results; the page itself is in page.html.jinja."""
 
 import importlib.resources
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -164,9 +165,9 @@ def _title(metric: str) -> str:
 
 
 def _projections(vectors: Sequence[VectorSection]) -> list[tuple[str, list[dict[str, Any]]]]:
-    drawings = []
-    for section in vectors:
-        start = sum(len(found) for _, found in drawings)
-        found = [scatter(one, start + place) for place, one in enumerate(section.projections)]
-        drawings += [(section.run, found)] if found else []
-    return drawings
+    numbers = itertools.count()
+    return [
+        (section.run, [scatter(one, next(numbers)) for one in section.projections])
+        for section in vectors
+        if section.projections
+    ]
