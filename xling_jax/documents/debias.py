@@ -162,13 +162,12 @@ def remove_components(
 
 def choose_rank(
     vectors_by_language: Mapping[str, np.ndarray],
-    ranks: Sequence[int] | None = None,
     max_accuracy: float = 0.55,
     seed: int = 0,
     max_sentences: int = 5000,
     center: bool = False,
 ) -> RankChoice:
-    """Finds the smallest rank after which a linear classifier cannot identify the language.
+    """Finds the least power of two of a rank that hides the language from a linear classifier.
 
     The paper's rule: linear SVM, 8:2 split, two languages, accuracy below 55 %.
 
@@ -179,7 +178,6 @@ def choose_rank(
     Args:
         vectors_by_language: [n, dim] for each of two or more languages, from one kind of text.
             Components are computed from all vectors of a language.
-        ranks: tried in this order; None for the powers of two.
         max_accuracy: the bound for two languages.
         seed: of the sample of sentences, the split and the SVM.
         max_sentences: most sentences per language for the SVM.
@@ -203,11 +201,6 @@ def choose_rank(
         raise ValueError(f"vectors of all languages must have the same dim; got {sorted(sizes)}")
     singular = [_right_singular_vectors(one, center) for one in statistics.values()]
     full_rank = min(rank for _, rank in singular)
-    if ranks is None:
-        ranks = [2**power for power in range(full_rank.bit_length()) if 2**power < full_rank]
-    elif not all(1 <= rank < full_rank for rank in ranks):
-        rule = f"must be at least 1 and below {full_rank}, the least rank of a language's vectors"
-        raise ValueError(f"ranks {rule}; got {list(ranks)}")
     bound = 1 / len(statistics) + max_accuracy - 1 / 2
     arrays = vectors_by_language.values()
     rng = np.random.default_rng(seed)
@@ -218,7 +211,7 @@ def choose_rank(
     ]
     means = [one.mean if center else None for one in statistics.values()]
     accuracies = {0: _language_accuracy(samples, seed)}
-    for rank in ranks:
+    for rank in (2**power for power in range(full_rank.bit_length()) if 2**power < full_rank):
         debiased = [
             remove_components(sample, vectors[:, :rank], mean)
             for sample, (vectors, _), mean in zip(samples, singular, means, strict=True)

@@ -82,7 +82,7 @@ class Alignment(AlignmentOptions, Task):
     def __post_init__(self):
         super().__post_init__()
         if self.debias == 0 and any(cell.startswith("debiased") for cell in self.cells):
-            raise OptionError("cells: the debiased ones are not measured with debias=0")
+            raise OptionError("cells: a debiased one is not measured with debias=0; leave it out")
 
     @property
     def _cells(self) -> list[str]:
