@@ -142,7 +142,7 @@ def test_files_with_and_without_header(tmp_path):
         ({"train.en.tsv": "a\tb\n", "dev.en.tsv": ""}, r"dev\.en\.tsv: must hold rows"),
         ({"train.en.tsv": "a\tb\nc\n", "dev.en.tsv": "a\tb\n"}, r"train\.en\.tsv:2: .* found 1"),
         ({"train.en.tsv": "a\tb\n \tc\n", "dev.en.tsv": "a\tb\n"}, r"tsv:2: the label must not"),
-        ({"train.en.tsv": "a\tb\n", "train.en.tsv.gz": ""}, "one file a split and language"),
+        ({"train.en.tsv": "a\tb\n", "train.en.tsv.gz": ""}, "keep one file a split and language"),
     ],
 )
 def test_broken_directories_are_refused(tmp_path, files, message):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments, write_tsv
 from xling_jax.cli import main
+from xling_jax.config import ConfigError, load_config
 from xling_jax.eval.during_training import check_evaluation, make_evaluators
 from xling_jax.eval.tasks import TASKS
 from xling_jax.options import OptionError
@@ -74,7 +75,7 @@ def test_two_sets_of_one_name_are_refused(tmp_path):
 
 def test_text_in_none_of_the_languages_is_an_error(tmp_path):
     directory = write_labelled(tmp_path / "weather", ("fr",))
-    with pytest.raises(ValueError, match="one of the config's languages de, en; found fr"):
+    with pytest.raises(ValueError, match="must have text in one of de, en; found fr"):
         make(classification=(directory,))
 
 
@@ -83,8 +84,14 @@ def test_missing_data_and_a_metric_that_nothing_measures_are_wrong_use(tmp_path)
         make(classification=(str(tmp_path / "nowhere"),))
     with pytest.raises(OptionError, match="needs data in one of evaluation.retrieval, eval"):
         check_evaluation({"retrieval": (), "classification": ()}, "x/cross")
-    with pytest.raises(OptionError, match="evaluation='minning' must be one of .*mean mining"):
-        check_evaluation({"minning": ()})
+
+
+def test_a_config_may_name_any_task_of_the_registry():
+    for task in TASKS:
+        config = load_config("ct_laser:smoke", [f"--config.evaluation.{task}=('a',)"])
+        assert config.evaluation[task] == ("a",)
+    with pytest.raises(ConfigError, match="minning.*did you mean mining"):
+        load_config("ct_laser:smoke", ["--config.evaluation.minning=('a',)"])
 
 
 def test_every_task_can_be_measured(tmp_path):

@@ -108,7 +108,7 @@ def test_text_is_cleaned_as_laser_cleans_it():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (newsml(["a"], ["C15"]), r"x: must have one of the topics .* found \['C15'\]"),
+        (newsml(["a"], ["C15"]), r"x: must have one topic of .* found \['C15'\]"),
         (newsml(["a"], ["CCAT", "MCAT"]), r"found \['CCAT', 'MCAT'\]"),
         (b"<newsitem><p>", "x: must be NewsML; no element found"),
         (b"<newsitem>\xff</newsitem>", "x: must be NewsML; not well-formed"),

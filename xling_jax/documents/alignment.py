@@ -24,11 +24,7 @@ AUTO = "auto"
 
 
 def read_rank(text: str) -> int | str:
-    """Parses the number of components to remove.
-
-    Raises:
-        ValueError: if it is neither "auto" nor a whole number of at least 0.
-    """
+    """Parses the number of components to remove, or "auto"."""
     if text == AUTO:
         return text
     if not text.isdecimal():
@@ -113,16 +109,13 @@ class DocumentAligner(AlignmentOptions):
         accepted: tuple[np.ndarray, np.ndarray] | None = None,
         report: knn.Report | None = None,
     ) -> MinedPairs:
-        """Aligns two collections.
+        """Aligns two collections; returns the pairs, best first.
 
         Args:
             sides: source and target.
             vectors: their sentence vectors, [n, dim] and [m, dim]; may be memory-mapped.
             accepted: rows of pairs known to be right, such as from `match_urls`.
             report: called with the number of source documents done and the total.
-
-        Returns:
-            The pairs, best first.
 
         Raises:
             ValueError: if no rank removes the language (`debias.choose_rank`), or vectors are bad.
@@ -168,15 +161,9 @@ class DocumentAligner(AlignmentOptions):
 def match_urls(
     source: Documents, target: Documents, *, use_domains: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the rows of pairs with matching URLs, see `align.urls.match_urls`.
+    """Finds pairs with matching URLs, see `align.urls.match_urls`; never of empty documents.
 
-    Args:
-        source: documents of one side.
-        target: documents of the other.
-        use_domains: match only within equal domains.
-
-    Returns:
-        Source rows and target rows, [p] int64 each; never of empty documents.
+    Returns source rows and target rows, [p] int64 each, with `use_domains` only of equal domains.
     """
     groups: list[dict[str | None, list[int]]] = [{}, {}]
     for group, side in zip(groups, (source, target)):

@@ -18,13 +18,7 @@ _MIN_SENTENCES = 5
 
 @dataclasses.dataclass(frozen=True)
 class GramStatistics:
-    """Sums over a set of vectors that determine its components.
-
-    Attributes:
-        gram: [dim, dim] float64, sum over the vectors of v v^T.
-        total: [dim] float64, sum of the vectors.
-        count: number of vectors.
-    """
+    """Sums over `count` vectors, float64: of v v^T, [dim, dim], and of v, [dim]."""
 
     gram: np.ndarray
     total: np.ndarray
@@ -43,13 +37,7 @@ class GramStatistics:
 
 @dataclasses.dataclass(frozen=True)
 class RankChoice:
-    """Result of `choose_rank`.
-
-    Attributes:
-        rank: number of components to remove.
-        accuracies: accuracy of the language classifier by rank tried, including 0 (none removed).
-        max_accuracy: the bound that the accuracy at the chosen rank stays below.
-    """
+    """The components to remove, the classifier's accuracy by rank tried, from 0, and its bound."""
 
     rank: int
     accuracies: dict[int, float]
@@ -108,8 +96,7 @@ def language_components(statistics: GramStatistics, rank: int, center: bool = Fa
         kind = "centered " if center else ""
         raise ValueError(
             f"rank={rank} must be at least 1 and below {full_rank}, the rank of the {kind}vectors "
-            f"({statistics.count} sentences of dim {len(vectors)}): removing that many leaves "
-            "nothing; use a smaller rank, more sentences, or no debiasing"
+            f"({statistics.count} of dim {len(vectors)}); use a smaller rank or more sentences"
         )
     return np.ascontiguousarray(vectors[:, :rank])
 
@@ -135,12 +122,7 @@ def principal_axes(
     Returns:
         [dim, d] float64, orthonormal columns, largest variance first; d as `num_axes` says. Axes of
         zero variance are arbitrary.
-
-    Raises:
-        ValueError: if `num_dims` is below 1.
     """
-    if num_dims < 1:
-        raise ValueError(f"the number of principal components must be at least 1; got {num_dims}")
     gram = statistics.centered_gram
     if components is not None:
         # Projected on both sides: the Gram matrix of v - U U^T v.
@@ -180,13 +162,12 @@ def remove_components(
 
 def choose_rank(
     vectors_by_language: Mapping[str, np.ndarray],
-    ranks: Sequence[int] | None = None,
     max_accuracy: float = 0.55,
     seed: int = 0,
     max_sentences: int = 5000,
     center: bool = False,
 ) -> RankChoice:
-    """Finds the smallest rank after which a linear classifier cannot identify the language.
+    """Finds the least power of two of a rank that hides the language from a linear classifier.
 
     The paper's rule: linear SVM, 8:2 split, two languages, accuracy below 55 %.
 
@@ -197,49 +178,40 @@ def choose_rank(
     Args:
         vectors_by_language: [n, dim] for each of two or more languages, from one kind of text.
             Components are computed from all vectors of a language.
-        ranks: tried in this order; None for the powers of two.
         max_accuracy: the bound for two languages.
         seed: of the sample of sentences, the split and the SVM.
         max_sentences: most sentences per language for the SVM.
         center: see `language_components`.
-
-    Returns:
-        The rank, and the accuracies up to it.
 
     Raises:
         ValueError: if there are fewer than two languages, fewer than five sentences in one, or no
             rank reaches the bound.
     """
     if len(vectors_by_language) < 2:
-        raise ValueError(
-            "choosing a rank needs at least two languages to classify; "
-            f"got {', '.join(vectors_by_language) or 'none'}"
-        )
+        given = ", ".join(vectors_by_language) or "none"
+        raise ValueError(f"choosing a rank needs at least two languages to classify; got {given}")
     statistics = {}
     for language, vectors in vectors_by_language.items():
         statistics[language] = gram_matrix(vectors)
         if len(vectors) < _MIN_SENTENCES:
-            raise ValueError(
-                f"{language} must have at least {_MIN_SENTENCES} sentences for an 8:2 split; "
-                f"got {len(vectors)}"
-            )
+            rule = f"must have at least {_MIN_SENTENCES} sentences for an 8:2 split"
+            raise ValueError(f"{language} {rule}; got {len(vectors)}")
     sizes = {len(one.total) for one in statistics.values()}
     if len(sizes) > 1:
         raise ValueError(f"vectors of all languages must have the same dim; got {sorted(sizes)}")
     singular = [_right_singular_vectors(one, center) for one in statistics.values()]
     full_rank = min(rank for _, rank in singular)
-    if ranks is None:
-        ranks = [2**power for power in range(full_rank.bit_length()) if 2**power < full_rank]
-    elif not all(1 <= rank < full_rank for rank in ranks):
-        raise ValueError(
-            f"ranks must be at least 1 and below {full_rank}, the smallest rank of any language's "
-            f"vectors; got {list(ranks)}"
-        )
     bound = 1 / len(statistics) + max_accuracy - 1 / 2
-    samples = _equal_samples(list(vectors_by_language.values()), max_sentences, seed)
+    arrays = vectors_by_language.values()
+    rng = np.random.default_rng(seed)
+    size = min(max_sentences, *map(len, arrays))  # equally many of each, without replacement
+    samples = [
+        np.asarray(array[np.sort(rng.choice(len(array), size, replace=False))], np.float32)
+        for array in arrays
+    ]
     means = [one.mean if center else None for one in statistics.values()]
     accuracies = {0: _language_accuracy(samples, seed)}
-    for rank in ranks:
+    for rank in (2**power for power in range(full_rank.bit_length()) if 2**power < full_rank):
         debiased = [
             remove_components(sample, vectors[:, :rank], mean)
             for sample, (vectors, _), mean in zip(samples, singular, means, strict=True)
@@ -252,16 +224,6 @@ def choose_rank(
         f"no rank brings the accuracy of language identification below {bound:.1%} ({tried}); "
         "choose a rank by hand or raise max_accuracy"
     )
-
-
-def _equal_samples(arrays: Sequence[np.ndarray], max_sentences: int, seed: int) -> list[np.ndarray]:
-    """Draws equally many rows of each array, without replacement, float32."""
-    rng = np.random.default_rng(seed)
-    size = min(max_sentences, *map(len, arrays))
-    return [
-        np.asarray(array[np.sort(rng.choice(len(array), size, replace=False))], np.float32)
-        for array in arrays
-    ]
 
 
 def _language_accuracy(samples: Sequence[np.ndarray], seed: int) -> float:

@@ -28,19 +28,14 @@ _SAME_SENTENCE = 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class BandwidthChoice:
-    """Result of `choose_bandwidth`.
+    """The best bandwidth; of the candidates, [c] float64 increasing, the scores [c].
 
-    Attributes:
-        bandwidth: the best candidate.
-        candidates: [c] float64, increasing.
-        scores: [c] float64, mean log likelihood of a held-out point, up to a constant.
-        alone: [c] float64, share of held-out points with no fitted point within the bandwidth.
+    A score is the mean log likelihood of a held-out point, up to a constant.
     """
 
     bandwidth: float
     candidates: np.ndarray
     scores: np.ndarray
-    alone: np.ndarray
 
 
 def choose_bandwidth(
@@ -95,7 +90,7 @@ def choose_bandwidth(
     points = np.unique(points, axis=0)
     n, dim = points.shape
     if n == 1:
-        return BandwidthChoice(0.0, *np.empty((3, 0)))
+        return BandwidthChoice(0.0, *np.empty((2, 0)))
     spread = 2 * np.sqrt(np.square(points - points.mean(axis=0)).sum(axis=1).mean())
     if candidates is None:
         candidates = _candidates(points, spread)
@@ -114,8 +109,7 @@ def choose_bandwidth(
     num_fitted = n - np.bincount(fold)[fold]
     likelihoods = np.log(neighbors + pseudo) - np.log(num_fitted + 1)
     scores = likelihoods.mean(axis=1) - dim * np.log(candidates)
-    alone = (neighbors == 0).mean(axis=1)
-    return BandwidthChoice(float(candidates[np.argmax(scores)]), candidates, scores, alone)
+    return BandwidthChoice(float(candidates[np.argmax(scores)]), candidates, scores)
 
 
 def _candidates(points: np.ndarray, spread: float) -> np.ndarray:
@@ -199,8 +193,8 @@ class TophatDensity:
         Args:
             vectors: [n, dim]; may be memory-mapped. The fitted vectors are recognized, and their
                 counts are not computed again.
-            report: see `neighbor_counts`, as the backend.
-            backend: the one to count with.
+            report: see `neighbor_counts`.
+            backend: see `neighbor_counts`.
 
         Returns:
             [n] int64, proportional to the density: a fitted sentence counts itself.

@@ -17,12 +17,7 @@ from safetensors.numpy import save
 
 from xling_jax.align.backends import Report
 from xling_jax.align.rows import BLOCK_ROWS, as_embeddings
-from xling_jax.documents.debias import (
-    gram_matrix,
-    language_components,
-    num_axes,
-    remove_components,
-)
+from xling_jax.documents import debias
 from xling_jax.documents.density import TophatDensity, check_bandwidth
 from xling_jax.documents.neighbor_counts import BACKENDS
 from xling_jax.documents.weighting import checked_offsets, document_vectors, sentence_weights
@@ -104,10 +99,10 @@ class Lawdr:
                 nothing would be left.
         """
         vectors = as_embeddings(vectors, "vectors")
-        statistics = gram_matrix(vectors)
+        statistics = debias.gram_matrix(vectors)
         components, mean, density = None, None, None
         if self.rank is not None:
-            components = language_components(statistics, self.rank, self.center)
+            components = debias.language_components(statistics, self.rank, self.center)
             mean = statistics.mean.astype(np.float32) if self.center else None
         if self.weighting == "kde":
             density = TophatDensity.fit(
@@ -139,8 +134,7 @@ class Lawdr:
             [docs, dim] float32, not normalized; zero for a document without sentences.
 
         Raises:
-            ValueError: if the estimator is not fitted, shapes or offsets do not fit, or a value is
-                not finite.
+            ValueError: if not fitted, shapes or offsets do not fit, or a value is not finite.
         """
         offsets = checked_offsets(offsets, len(vectors))
         weights = self.weights(vectors)
@@ -158,7 +152,7 @@ class Lawdr:
             rows = slice(start, start + BLOCK_ROWS)
             if self.mean is not None:
                 documents[rows] -= shares[rows, None].astype(np.float32) * self.mean
-            documents[rows] = remove_components(documents[rows], self.components)
+            documents[rows] = debias.remove_components(documents[rows], self.components)
         return documents
 
     def weights(self, vectors: np.ndarray) -> np.ndarray:
@@ -182,7 +176,6 @@ class Lawdr:
 
         Raises:
             ValueError: if the estimator is not fitted.
-            OSError: from the file system.
         """
         self._check_fitted()
         tensors = {"mean": self.mean, "components": self.components}
@@ -198,8 +191,7 @@ class Lawdr:
         """Reads a file written by `save`; executes nothing, and gives the same bits as saved.
 
         Raises:
-            ValueError: if the file is damaged or holds something else.
-            OSError: if it cannot be read.
+            ValueError, OSError: if the file is damaged, holds something else, or cannot be read.
         """
         with open(path, "rb"):  # the errors of safetensors do not name the file
             pass
@@ -230,7 +222,10 @@ class Lawdr:
         if self.center:
             shapes["mean"] = (self.dim,)
         if self.weighting == "kde":
-            n, axes = self.num_sentences, num_axes(self.density_dim, self.dim, self.num_sentences)
+            n, axes = (
+                self.num_sentences,
+                debias.num_axes(self.density_dim, self.dim, self.num_sentences),
+            )
             sizes = {"mean": (self.dim,), "axes": (self.dim, axes), "points": (n, axes)}
             shapes |= {f"density.{k}": v for k, v in (sizes | {"counts": (n,)}).items()}
         if tensors.keys() != shapes.keys():
@@ -238,10 +233,8 @@ class Lawdr:
         for name, tensor in tensors.items():
             dtype = np.int64 if name == "density.counts" else np.float32
             if tensor.shape != shapes[name] or tensor.dtype != dtype:
-                raise ValueError(
-                    f"{name} must be {np.dtype(dtype)} {shapes[name]}; found {tensor.dtype} "
-                    f"{tensor.shape}"
-                )
+                found = f"{tensor.dtype} {tensor.shape}"
+                raise ValueError(f"{name} must be {np.dtype(dtype)} {shapes[name]}; found {found}")
 
     def _check_fitted(self) -> None:
         if self.dim is None:

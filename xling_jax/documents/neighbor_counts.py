@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from xling_jax.align.backends import Report, choose_backend, single_threaded_blas
-from xling_jax.align.rows import as_embeddings
+from xling_jax.align.rows import as_embeddings, finite_block
 
 BACKENDS = ("auto", "numpy", "jax")
 
@@ -52,8 +52,7 @@ def neighbor_counts(
         [n] int64. A query that is one of the points counts itself.
 
     Raises:
-        ValueError: if shapes disagree, the radius is negative, a value is not finite, or the
-            backend is unknown.
+        ValueError: if shapes disagree, the radius is negative, or a value is not finite.
     """
     backend = choose_backend(backend, BACKENDS)
     same = queries is points
@@ -85,29 +84,22 @@ def neighbor_counts(
 
 def _suits_float32(queries: np.ndarray, points: np.ndarray, radius: float) -> bool:
     """Whether squares of coordinates, in units of the radius, stay within float32's range."""
-    if queries.dtype != np.float32 or points.dtype != np.float32:
-        return False
     largest = max(float(np.abs(array).max()) for array in (queries, points))
-    return largest < _MAX_RADII * radius and _MIN_FLOAT32 < radius < 1 / _MIN_FLOAT32
+    is_narrow = queries.dtype == points.dtype == np.float32
+    return is_narrow and largest < _MAX_RADII * radius and _MIN_FLOAT32 < radius < 1 / _MIN_FLOAT32
 
 
 def _coordinates(array: np.ndarray, name: str, dim: int | None) -> np.ndarray:
     array = as_embeddings(array, name, dim)
-    dtype = np.result_type(array.dtype, np.float32)
-    array = array.astype(dtype if dtype == np.float32 else np.float64, copy=False)
-    if not np.isfinite(array).all():
-        row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
-        raise ValueError(f"{name}[{row}] must be finite; it holds NaN or infinity")
-    return array
+    is_narrow = np.result_type(array.dtype, np.float32) == np.float32
+    return finite_block(array, slice(None), name, np.float32 if is_narrow else np.float64)
 
 
 def _count_equal(queries: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Counts the points equal to each query, [n] int64."""
     _, inverse = np.unique(np.concatenate([queries, points]), axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    return np.bincount(inverse[len(queries) :], minlength=inverse.max() + 1)[
-        inverse[: len(queries)]
-    ]
+    of_queries, of_points = np.split(inverse.reshape(-1), [len(queries)])
+    return np.bincount(of_points, minlength=inverse.max() + 1)[of_queries]
 
 
 class _Side:

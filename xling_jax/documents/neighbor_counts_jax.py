@@ -30,16 +30,10 @@ def count(
     radius: float,
     report: Report | None = None,
 ) -> np.ndarray:
-    """Counts, for every query, the points at most `radius` away.
+    """Counts [n] int64, for queries [n, d] float32, the points [m, d] at most `radius` away.
 
-    Args:
-        queries: [n, d] float32, n at least 1, with coordinates far from the limits of float32.
-        points: [m, d] float32, m at least 1, likewise.
-        radius: positive, and not tiny relative to the coordinates.
-        report: called with the number of queries done and the total.
-
-    Returns:
-        [n] int64.
+    Neither is empty; coordinates are far from the limits of float32, and the radius is not tiny
+    relative to them. `report` is called with the number of queries done and the total.
     """
     (n, dim), devices = queries.shape, jax.local_devices()
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))

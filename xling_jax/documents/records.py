@@ -43,16 +43,9 @@ class Document(NamedTuple):
 
 @dataclass
 class Documents:
-    """The documents of one language.
+    """The n documents of one language in the file `name`; fields as of `Document`, one list each.
 
-    Attributes:
-        name: of the file, for messages.
-        language: as written in the file.
-        ids: of the n documents.
-        domains: values of the field that restricts candidates; None each if none was requested.
-        urls: None for documents without one.
-        lengths: number of sentences of each.
-        sentences: of all documents, in order; empty if they were not kept.
+    `lengths` are numbers of sentences; `sentences` are those of all, empty if they were not kept.
     """
 
     name: str
@@ -84,14 +77,7 @@ class Documents:
 
 @dataclass(frozen=True)
 class AlignmentData:
-    """Documents of several languages and their gold pairs.
-
-    Attributes:
-        name: begins the names of its metrics, such as `europarl_speeches_dev`.
-        documents: by language.
-        gold: for each pair of languages, (first, second), the rows of documents that are
-            translations; pairs of languages without gold pairs are left out.
-    """
+    """Documents by language and, by pair of languages that has some, the rows of gold pairs."""
 
     name: str
     documents: dict[str, Documents]
@@ -132,12 +118,9 @@ def load_alignment_data(
         languages: those to align, in order; None for all, in the order of the file.
         **options: of `read_documents`.
 
-    Returns:
-        The data, with gold pairs between all languages.
-
     Raises:
-        ValueError: if a line breaks a rule, a language is missing, or there are no gold pairs.
-        OSError: if the file cannot be read.
+        ValueError, OSError: if a file is broken or cannot be read, a language is missing, or there
+            are no gold pairs.
     """
     by_language = collect_documents(path, **options)
     codes = list(by_language) if languages is None else languages_lib.check_languages(languages)
@@ -149,10 +132,8 @@ def load_alignment_data(
         if rows:
             gold[first, second] = rows
     if not gold:
-        raise ValueError(
-            f"{path}: no document has the same id in two of the languages {', '.join(codes)}; "
-            "align two files with gold pairs instead"
-        )
+        rule = f"no document has the same id in two of the languages {', '.join(codes)}"
+        raise ValueError(f"{path}: {rule}; align two files with gold pairs instead")
     return AlignmentData(_name(path), documents, gold)
 
 
@@ -173,8 +154,7 @@ def load_document_pairs(
         **options: of `read_documents`.
 
     Raises:
-        ValueError: if a line breaks a rule, or the two languages are the same.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a file is broken or cannot be read, or both languages are the same.
     """
     wanted = [None, None] if languages is None else languages
     if len(wanted) != 2:
@@ -201,8 +181,7 @@ def collect_documents(
         **options: of `read_documents`.
 
     Raises:
-        ValueError: as `read_documents`, and if an id occurs twice in a language.
-        OSError: if the file cannot be read.
+        ValueError, OSError: as `read_documents`, and if an id occurs twice in a language.
     """
     by_language: dict[str, Documents] = {}
     lines: dict[tuple[str, str], int] = {}
@@ -210,10 +189,8 @@ def collect_documents(
     for document in read_documents(path, name=name, **options):
         first = lines.setdefault((document.language, document.id), document.line)
         if first != document.line:
-            raise ValueError(
-                f"{name}:{document.line}: duplicate id {document.id!r} in {document.language}, "
-                f"first in line {first}"
-            )
+            twice = f"duplicate id {document.id!r} in {document.language}, first in line {first}"
+            raise ValueError(f"{name}:{document.line}: {twice}")
         side = by_language.setdefault(document.language, Documents(name, document.language))
         side.ids.append(document.id)
         side.domains.append(document.domain)
@@ -238,9 +215,7 @@ def choose_language(
         languages_lib.check_known(language, list(by_language), str(path))
         return by_language[language]
     if len(by_language) > 1:
-        raise ValueError(
-            f"{path}: holds documents in {', '.join(by_language)}; set languages to choose one"
-        )
+        raise ValueError(f"{path}: holds documents in {', '.join(by_language)}; set languages")
     return next(iter(by_language.values()), Documents(str(path), ""))
 
 
@@ -296,8 +271,7 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
         The text or the sentences of each document.
 
     Raises:
-        ValueError: if a line cannot be used; names file and line.
-        OSError: if the file cannot be read.
+        ValueError, OSError: if a line cannot be used (named), or the file cannot be read.
     """
     records = ".jsonl" in Path(path).name
     for number, line in enumerate(iterate_lines(path), 1):
@@ -326,8 +300,7 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
         target: documents of the other.
 
     Raises:
-        ValueError: if a line is not a pair of known ids, naming it, or the file is empty.
-        OSError: if the file cannot be read.
+        ValueError, OSError: if a line is not a pair of known ids (named), or there is none.
     """
     rows = [{name: row for row, name in enumerate(side.ids)} for side in (source, target)]
     pairs = set()
@@ -360,9 +333,7 @@ def _parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
         return record, text
     if isinstance(sentences, list) and all(isinstance(item, str) for item in sentences):
         return record, sentences
-    raise ValueError(
-        f"{where}: a document must have 'text' (a string) or 'sentences' (a list of strings)"
-    )
+    raise ValueError(f"{where}: a document must have 'text' (a string) or 'sentences' (strings)")
 
 
 def _name_field(record: dict, key: str, where: str) -> str:
@@ -372,9 +343,8 @@ def _name_field(record: dict, key: str, where: str) -> str:
         value = str(value)
     if not isinstance(value, str) or not value or any(mark in value for mark in "\t\r\n"):
         found = "it has none" if key not in record else f"found {value!r:.40}"
-        raise ValueError(
-            f"{where}: a document must have {key!r}, a string without tabs or line ends; {found}"
-        )
+        rule = f"a document must have {key!r}, a string without tabs or line ends"
+        raise ValueError(f"{where}: {rule}; {found}")
     return value
 
 

@@ -48,8 +48,7 @@ def document_vectors(
         weights: [n]; None for the mean.
 
     Returns:
-        [docs, dim] float32: the weighted sum, not divided by the weights, or the mean. Zero for a
-        document without sentences.
+        [docs, dim] float32: the weighted sum, undivided, or the mean; zero without sentences.
 
     Raises:
         ValueError: if shapes or offsets do not fit, or a vector is not finite.
@@ -62,9 +61,7 @@ def document_vectors(
         weights = np.repeat(1 / np.maximum(lengths, 1), lengths)
     weights = np.asarray(weights, np.float64)
     if weights.shape != (len(vectors),):
-        raise ValueError(
-            f"weights must have shape ({len(vectors)},), one per sentence; got {weights.shape}"
-        )
+        raise ValueError(f"weights must have shape ({len(vectors)},); got {weights.shape}")
     documents = np.zeros((len(offsets) - 1, vectors.shape[1]), np.float32)
     for rows, block in row_blocks(vectors):
         first = np.searchsorted(offsets, rows.start, side="right") - 1
@@ -78,20 +75,16 @@ def document_vectors(
 
 
 def checked_offsets(offsets: np.ndarray, num_sentences: int) -> np.ndarray:
-    """Checks that offsets [docs + 1] divide `num_sentences` sentences; returns them as int64.
-
-    Raises:
-        ValueError: if they do not start at 0, decrease, or do not end at `num_sentences`.
-    """
+    """Returns offsets [docs + 1] as int64; ValueError unless they rise from 0 to the number."""
     offsets = np.asarray(offsets)
     if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu":
-        raise ValueError(
-            f"offsets must be integers of shape [docs + 1]; got {offsets.dtype} {offsets.shape}"
-        )
+        given = f"{offsets.dtype} {offsets.shape}"
+        raise ValueError(f"offsets must be integers of shape [docs + 1]; got {given}")
     offsets = offsets.astype(np.int64)
-    if offsets[0] != 0 or offsets[-1] != num_sentences or (np.diff(offsets) < 0).any():
+    decreasing = (np.diff(offsets) < 0).any()
+    if offsets[0] != 0 or offsets[-1] != num_sentences or decreasing:
         raise ValueError(
             f"offsets must increase from 0 to the number of sentences, {num_sentences}; got "
-            f"{offsets[0]} to {offsets[-1]}{', decreasing' if (np.diff(offsets) < 0).any() else ''}"
+            f"{offsets[0]} to {offsets[-1]}{', decreasing' if decreasing else ''}"
         )
     return offsets

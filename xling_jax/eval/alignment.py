@@ -1,9 +1,7 @@
 """Document alignment: what share of the gold pairs of documents is found?
 
 The rules of WMT16 (pairs one to one, recall over the gold pairs) and, for many languages, the form
-of WMT19 (all pairs of languages). From sentence vectors made once, the eight variants of LAWDR's
-tables are compared: vectors biased or debiased, documents as mean or weighted sum, pairs scored by
-cosine or margin.
+of WMT19 (all pairs of languages), in the eight variants of LAWDR's tables.
 """
 
 from __future__ import annotations
@@ -83,9 +81,8 @@ class Alignment(AlignmentOptions, Task):
 
     def __post_init__(self):
         super().__post_init__()
-        for cell in self.cells:
-            if self.debias == 0 and cell.startswith("debiased"):
-                raise OptionError(f"cells: {cell} is not measured with debias=0; leave it out")
+        if self.debias == 0 and any(cell.startswith("debiased") for cell in self.cells):
+            raise OptionError("cells: a debiased one is not measured with debias=0; leave it out")
 
     @property
     def _cells(self) -> list[str]:
@@ -165,12 +162,10 @@ class Alignment(AlignmentOptions, Task):
 
     def _baselines(self, encoder: Any) -> dict[str, Encode]:
         """Encoders of whole documents by the names of their cells."""
-        if not self.baselines:
-            return {}
-        if encoder.max_length_tokens <= _FIRST_TOKENS:
-            return {"document": encoder.encode}
-        shorter = encoder.with_max_length(_FIRST_TOKENS)
-        return {"document": encoder.encode, _FIRST: shorter.encode}
+        found = {"document": encoder.encode} if self.baselines else {}
+        if found and encoder.max_length_tokens > _FIRST_TOKENS:
+            found[_FIRST] = encoder.with_max_length(_FIRST_TOKENS).encode
+        return found
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 for name in self.classifiers
                 if name not in NEURAL
             },
-            "seeds": self._seeds,
+            "seeds": list(range(self.seed, self.seed + self.seeds)),
             "documents": self.documents,
             "splitter": self.splitter,
             "max_tokens": self.max_tokens or getattr(encoder, "max_length_tokens", None),
@@ -218,10 +218,8 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         known = list_languages(path)
         shared = [code for code in languages if code in known]
         if not shared:
-            raise ValueError(
-                f"{path}: must have text in one of the config's languages {', '.join(languages)}; "
-                f"found {', '.join(known) or 'none'}"
-            )
+            wanted, found = ", ".join(languages), ", ".join(known) or "none"
+            raise ValueError(f"{path}: must have text in one of {wanted}; found {found}")
         labelled = load_classification_data(path, shared).splits["train"]
         first = "en" if "en" in labelled else next(iter(labelled))
         task = dataclasses.replace(self, train_languages=(first,))
@@ -259,10 +257,6 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         words += [f"{len(languages)} languages" if languages else None]
         return ", ".join(filter(None, words))
 
-    @property
-    def _seeds(self) -> list[int]:
-        return list(range(self.seed, self.seed + self.seeds))
-
     def _measure_one(
         self,
         embed: Callable[[LabelledText], Examples],
@@ -284,7 +278,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 raise ValueError(f"no training text in {code}; there is some in {', '.join(train)}")
         trainings = list_trainings(protocol, pool, test)
         # Others than the neural classifiers draw nothing but the folds of a cross-validation.
-        seeds = tuple(self._seeds if classifier in NEURAL else self._seeds[:1])
+        seeds = range(self.seed, self.seed + (self.seeds if classifier in NEURAL else 1))
         rows = tuple(dict.fromkeys(training.row for training in trainings))
         columns = tuple(code for code in test if any(code in t.tests for t in trainings))
         scores = {kind: np.full((len(seeds), len(rows), len(columns)), np.nan) for kind in _KINDS}
@@ -327,7 +321,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             test_split=data.test_split,
             protocol=protocol,
             classifier=classifier,
-            seeds=seeds,
+            seeds=tuple(seeds),
             selection=selection_rule(classifier, self.c_values, num_dev, len(trainings)),
             chosen=chosen,
             num_train=num_train,
@@ -340,8 +334,7 @@ class ClassificationMatrix:
     """Accuracies of every training on every test language.
 
     Attributes:
-        train_languages: names of the rows; "itself" and "the others" where the protocol has one
-            row for all languages.
+        train_languages: names of the rows; "itself" or "the others" where there is only one.
         test_languages: names of the columns.
         by_seed: "accuracy" (on embeddings), where there is development text beside the test text
             "oracle" (selected on that of the test language), and with baselines "bag_of_words" and
@@ -459,16 +452,12 @@ class Training(NamedTuple):
 def list_trainings(
     protocol: str, train_languages: Sequence[str], test_languages: Collection[str]
 ) -> list[Training]:
-    """Lists the trainings of a protocol.
+    """Lists the trainings of a protocol, in the order of the languages.
 
     `zero-shot` trains on each language and tests on all. `targeted` trains, selects and tests in
     one language; what Yu et al. (2018) call targeted, a zero-shot classifier selected in the test
     language, is the oracle of zero-shot. `leave-one-out` trains on all languages but the one it
     tests on.
-
-    Returns:
-        The trainings in the order of the languages; the rows are languages, or "itself", or "the
-        others".
 
     Raises:
         ValueError: if the protocol is unknown or the languages leave nothing to measure.
@@ -521,15 +510,14 @@ def classification_table(name: str, matrix: ClassificationMatrix) -> str:
 
 def summary_table(matrices: Collection[ClassificationMatrix]) -> str:
     """Returns one Markdown table of several protocols and classifiers on one data set."""
-    header, rows = ["protocol", "classifier", *_MEANS, "oracle"], []
+    rows = []
     for matrix in matrices:
-        which = "same" if matrix.protocol == "targeted" else "cross"
-        row = [matrix.protocol, matrix.classifier]
-        row += [_cell(matrix.mean(w), matrix.spread(w)) for w in _MEANS]
-        if "oracle" in matrix.accuracies:
-            row.append(_cell(matrix.mean(which, "oracle"), matrix.spread(which, "oracle")))
-        rows.append(row if len(row) == len(header) else [*row, ""])
-    return markdown_table(header, rows)
+        oracle = ("same" if matrix.protocol == "targeted" else "cross", "oracle")
+        has_oracle = "oracle" in matrix.accuracies
+        means = [_cell(matrix.mean(w), matrix.spread(w)) for w in _MEANS]
+        last = _cell(matrix.mean(*oracle), matrix.spread(*oracle)) if has_oracle else ""
+        rows.append([matrix.protocol, matrix.classifier, *means, last])
+    return markdown_table(["protocol", "classifier", *_MEANS, "oracle"], rows)
 
 
 def _cell(mean: float, spread: float) -> str:

@@ -24,13 +24,7 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class ClassificationData:
-    """One classification data set.
-
-    Attributes:
-        name: begins the names of its metrics.
-        splits: "train", "dev", "test", as far as there are any -> language -> labelled texts.
-        path: where it was read from.
-    """
+    """One classification data set: "train", "dev", "test", if there, -> language -> texts."""
 
     name: str
     splits: dict[str, dict[str, LabelledText]]
@@ -78,20 +72,15 @@ def load_classification_data(
             `text` is a header, and further columns are then ignored.
         languages: those to read, in this order; None for all, sorted.
 
-    Returns:
-        The data, with `train` and at least one of `dev` and `test`.
-
     Raises:
-        ValueError: if a split or language is missing or a file breaks a rule; names file and line.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if `train`, both `dev` and `test`, or a language is missing; if a file
+            breaks a rule (names file and line) or cannot be read.
     """
     directory = Path(path).expanduser()
     found = _find_files(directory)
     if "train" not in found or len(found) < 2:
-        raise ValueError(
-            f"{directory}: must hold train.LANG.tsv and dev.LANG.tsv or test.LANG.tsv files; "
-            f"found splits {sorted(found)}"
-        )
+        rule = "must hold train.LANG.tsv, and dev.LANG.tsv or test.LANG.tsv"
+        raise ValueError(f"{directory}: {rule}; found splits {sorted(found)}")
     known = list_languages(directory)
     wanted = known if languages is None else languages_lib.check_languages(languages)
     for code in wanted:
@@ -115,9 +104,7 @@ def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
             split, code, _ = match.groups()
             other = found.setdefault(split, {}).setdefault(code, file)
             if other != file:
-                raise ValueError(
-                    f"{file}: there must be one file a split and language; remove it or {other}"
-                )
+                raise ValueError(f"{file} and {other}: keep one file a split and language")
     return found
 
 

@@ -1,8 +1,8 @@
 """Classifiers by name, and how each is selected on development text.
 
 Of `logreg` (Yu et al. 2018) and `svm` the regularization strength is selected, of `mlp` (LASER) and
-`linear` (the lightweight model, with LASER's schedule) the epoch. Selection uses the training
-language only; oracles select on other development text, which no real classifier could.
+`linear` (the lightweight model, with LASER's schedule) the epoch. Oracles select on development
+text of the test language, which no real classifier could.
 """
 
 import logging
@@ -40,12 +40,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Selected:
-    """A trained classifier.
-
-    Attributes:
-        predict: features [n, dim] -> n labels.
-        chosen: what was selected: C, or the epoch, from 1.
-    """
+    """A trained classifier: features [n, dim] -> labels; the C or epoch (from 1) chosen."""
 
     predict: Callable[[np.ndarray], np.ndarray]
     chosen: float
@@ -77,11 +72,7 @@ def train_classifier(
         seeds: of first weights, order and dropout, or of the folds.
 
     Returns:
-        The classifier selected for each seed, and for each seed those of the oracles. Where
-        nothing is random, one fit serves all seeds.
-
-    Raises:
-        ValueError: if the name is unknown or `c_values` is empty or not positive.
+        The classifier selected for each seed, and for each seed those of the oracles.
     """
     check_choice("classifier", name, CLASSIFIERS)
     c_values = default_c_values(name) if c_values is None else c_values
@@ -146,40 +137,34 @@ def _train_neural(name, train, dev, oracles, seeds):
     """`mlp` and `linear`; all seeds at once."""
     from xling_jax.eval import mlp
 
-    schedule = {"mlp": mlp.LASER, "linear": mlp.LINEAR}[name]
     names, labels = np.unique(np.array(train.labels), return_inverse=True)
     index = {label: number for number, label in enumerate(names.tolist())}
     features = np.asarray(train.features, np.float32)
-    rows = None
-    sets = list(oracles.values())
-    if dev is not None:
-        sets.insert(0, dev)
-    members = np.zeros((len(seeds), 1 + len(oracles), 0), bool)
-    dev_features, dev_labels = [np.zeros((0, features.shape[1]), np.float32)], [[]]
-    for number, examples in enumerate(sets, start=0 if dev is not None else 1):
-        dev_features.append(np.asarray(examples.features, np.float32))
-        dev_labels.append([index.get(label, -1) for label in examples.labels])
-        block = np.zeros((len(seeds), 1 + len(oracles), len(examples.labels)), bool)
-        block[:, number] = True
-        members = np.concatenate([members, block], axis=2)
+    looks = ({} if dev is None else {0: dev}) | dict(enumerate(oracles.values(), start=1))
+    # Number of the set of dev rows, features, labels, and which of the rows each run has in it.
+    parts = [
+        (number, np.asarray(one.features, np.float32), [index.get(y, -1) for y in one.labels], True)
+        for number, one in looks.items()
+    ]
+    train_rows = None
     if dev is None:
         held_out = np.stack([_held_out(labels, seed) for seed in seeds])
-        rows = [np.flatnonzero(~held) for held in held_out]
-        block = np.zeros((len(seeds), 1 + len(oracles), len(labels)), bool)
-        block[:, 0] = held_out
-        members = np.concatenate([members, block], axis=2)
-        dev_features.append(features)
-        dev_labels.append(labels)
+        train_rows = [np.flatnonzero(~held) for held in held_out]
+        parts.append((0, features, labels, held_out))
+    members = []
+    for number, rows, _, chosen in parts:
+        members.append(np.zeros((len(seeds), 1 + len(oracles), len(rows)), bool))
+        members[-1][:, number] = chosen
     trained = mlp.train(
-        schedule,
+        {"mlp": mlp.LASER, "linear": mlp.LINEAR}[name],
         features,
         labels,
         len(names),
-        dev_features=np.concatenate(dev_features),
-        dev_labels=np.concatenate(dev_labels).astype(np.int32),
-        dev_members=members,
+        dev_features=np.concatenate([rows for _, rows, _, _ in parts]),
+        dev_labels=np.concatenate([known for _, _, known, _ in parts]).astype(np.int32),
+        dev_members=np.concatenate(members, axis=2),
         seeds=seeds,
-        train_rows=rows,
+        train_rows=train_rows,
     )
 
     def kept(run: int, dev_set: int) -> Selected:
@@ -200,16 +185,16 @@ def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
         held[rows[: round(_HELD_OUT_SHARE * len(rows))]] = True
-    if not held.any():  # tiny data: one row of the commonest label
+    if not held.any():  # tiny data: one row of the most common label
         held[np.flatnonzero(labels == np.bincount(labels).argmax())[-1]] = True
     return held
 
 
 def _conditioning(train) -> Callable:
-    """The function from features to those that a solver converges on.
+    """The function from features to those that a solver converges on; sparse ones stay.
 
-    All features are shifted and scaled alike, by the training text: this changes the meaning of C
-    and the time the solver takes, not which functions can be learned. Sparse features stay.
+    All are shifted and scaled alike, by the training text: this changes the meaning of C and the
+    time the solver takes, not which functions can be learned.
     """
     from scipy.sparse import issparse
 
@@ -225,7 +210,9 @@ def _cross_validate(name: str, features, labels: np.ndarray, c_values, seed: int
     """The value with the most right answers over the folds, the smallest of several."""
     from sklearn.model_selection import StratifiedKFold
 
-    folds = StratifiedKFold(_num_folds(labels), shuffle=True, random_state=seed)
+    commonest = np.unique(labels, return_counts=True)[1].max()
+    num_folds = int(max(2, min(_NUM_FOLDS, commonest)))
+    folds = StratifiedKFold(num_folds, shuffle=True, random_state=seed)
     correct = np.zeros(len(c_values), np.int64)
     with warnings.catch_warnings():
         # A label with fewer rows than folds is missing from some folds, which is fine here.
@@ -236,10 +223,6 @@ def _cross_validate(name: str, features, labels: np.ndarray, c_values, seed: int
             model = _fit(name, features[fit_rows], labels[fit_rows], c)
             correct[place] += np.sum(model.predict(features[held_rows]) == labels[held_rows])
     return c_values[int(np.argmax(correct))]
-
-
-def _num_folds(labels: np.ndarray) -> int:
-    return int(max(2, min(_NUM_FOLDS, np.unique(labels, return_counts=True)[1].max())))
 
 
 def _fit(name: str, features, labels: np.ndarray, c: float):

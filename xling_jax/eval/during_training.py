@@ -1,8 +1,4 @@
-"""What a run measures while it trains: the data sets that its config names, task by task.
-
-Cheap enough for every few minutes: each text is embedded once, and each task measures less than
-`xling evaluate` does by default (see `Task.cheap`).
-"""
+"""What a run measures while it trains: the data sets that its config names, task by task."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.eval.tasks import TASKS
 from xling_jax.options import OptionError
-from xling_jax.registry import check_choice
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -28,21 +23,15 @@ def check_evaluation(evaluation: Mapping[str, Sequence[str]], best_metric: str =
         best_metric: of `train.best_metric`.
 
     Raises:
-        OptionError: if a task is unknown, a path is missing, or nothing measures the best metric.
+        OptionError: if a path is missing, or nothing measures the best metric.
     """
     for task, paths in evaluation.items():
-        try:
-            check_choice("evaluation", task, TASKS)
-        except ValueError as error:
-            raise OptionError(str(error)) from error
         for path in paths:
             if not Path(path).exists():
                 raise OptionError(f"evaluation.{task}: {path}: no such file or directory")
     if best_metric and not any(evaluation.values()):
-        raise OptionError(
-            f"train.best_metric={best_metric!r} needs data in one of "
-            f"{', '.join(f'evaluation.{task}' for task in TASKS)}"
-        )
+        tasks = ", ".join(f"evaluation.{task}" for task in TASKS)
+        raise OptionError(f"train.best_metric={best_metric!r} needs data in one of {tasks}")
 
 
 def make_evaluators(
@@ -67,13 +56,9 @@ def make_evaluators(
         for path in paths:
             for name, evaluate in TASKS[task]().while_training(path, languages).items():
                 if name in named:
-                    raise OptionError(
-                        f"evaluation.{task}: {path} and another data set would both be called "
-                        f"{name} in the metrics; rename one"
-                    )
-                named[name] = _evaluator(encoder, evaluate)
+                    twice = f"{path} and another data set would both be called {name}"
+                    raise OptionError(f"evaluation.{task}: {twice} in the metrics; rename one")
+                named[name] = lambda params, step, evaluate=evaluate: evaluate(
+                    encoder.with_params(params)
+                )
     return list(named.values())
-
-
-def _evaluator(encoder: Encoder, evaluate: Callable[[Encoder], dict[str, float]]) -> Evaluator:
-    return lambda params, step: evaluate(encoder.with_params(params))

@@ -84,15 +84,7 @@ class Mining(Task):
         return {data.name: MiningResult(threshold, train, test)}
 
     def mine(self, encode: Encode, text: MiningText) -> mining.MinedPairs:
-        """Mines one part and ranks its pairs, without those of repeated texts.
-
-        Args:
-            encode: texts to [n, dim] embeddings; called once, with each text once.
-            text: the two texts.
-
-        Returns:
-            Pairs of rows, best first.
-        """
+        """Mines pairs of rows, best first, without those of repeated texts; encodes each once."""
         # A blank sentence is never a translation.
         counts = [Counter(filter(str.strip, column)) for column in text.texts]
         unique = [list(count) for count in counts]
@@ -109,8 +101,8 @@ class Mining(Task):
 
     def settings(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
         """The options that change pairs, and how the threshold was selected."""
-        settings = {name: getattr(self, name) for name in _SETTINGS}
-        return settings | {"selection": "threshold with the best F1 on the training part"}
+        selection = "threshold with the best F1 on the training part"
+        return {name: getattr(self, name) for name in _SETTINGS} | {"selection": selection}
 
     def tables(self, data: Sequence[MiningData], outcomes: Mapping[str, MiningResult]) -> list[str]:
         """One table with a row for each language pair."""
@@ -133,14 +125,7 @@ class Mining(Task):
 
 @dataclass(frozen=True)
 class MiningText:
-    """Two texts and the pairs in them that are translations.
-
-    Attributes:
-        name: begins the names of the files, such as `fr-en.training`.
-        languages: of the two texts.
-        texts: for each text its n sentences.
-        gold: rows of the pairs, [(row of the first text, row of the second)].
-    """
+    """Two texts, such as `fr-en.training`, and in `gold` the rows that are translations."""
 
     name: str
     languages: tuple[str, str]
@@ -150,14 +135,7 @@ class MiningText:
 
 @dataclass(frozen=True)
 class MiningData:
-    """One language pair.
-
-    Attributes:
-        name: begins the names of its metrics, such as `fr-en`.
-        train: for tuning the threshold.
-        test: for measuring with it; the same object as `train` where there is no test part.
-        path: where it was read from.
-    """
+    """One language pair: text to tune the threshold on and, the same if there is none, to test."""
 
     name: str
     train: MiningText
@@ -246,7 +224,7 @@ class MiningResult:
 
 
 def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -> list[MiningData]:
-    """Reads the files of BUCC.
+    """Reads the files of BUCC, by language pair; parts without gold pairs are left out.
 
     Args:
         path: a directory that has, itself or in its subdirectories, for each part
@@ -255,12 +233,9 @@ def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -
             be compressed.
         languages: read only pairs of these; None for all.
 
-    Returns:
-        The language pairs, sorted by name. Parts without gold pairs are not read.
-
     Raises:
-        ValueError: if a file breaks a rule (names file and line) or there is nothing to read.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a file breaks a rule (names file and line) or cannot be read, or
+            there is nothing to read.
     """
     place = Path(path).expanduser()
     # Directory and PAIR.SPLIT -> language, or "gold" -> file.
@@ -292,10 +267,8 @@ def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -
     for pair, splits in sorted(parts.items()):
         train = next((split for split in _TRAIN_SPLITS if split in splits), None)
         if train is None:
-            raise ValueError(
-                f"{path}: {pair} must have a training part to tune the threshold on, "
-                f"{pair}.training.gold; found {', '.join(splits)}"
-            )
+            rule = f"{pair} must have a training part, {pair}.training.gold"
+            raise ValueError(f"{path}: {rule}; found {', '.join(splits)}")
         text = _read_part(*splits[train])
         test = next((split for split in _TEST_SPLITS if split in splits), None)
         found.append(MiningData(pair, text, _read_part(*splits[test]) if test else text, str(path)))
@@ -315,8 +288,7 @@ def tune_threshold(scores: np.ndarray, correct: np.ndarray, num_gold: int) -> fl
         num_gold: right pairs in all, found or not.
 
     Returns:
-        The threshold: pairs that score at least this are kept. The highest of equally good ones;
-        the last score itself if all are kept; 0 if no pair is right.
+        The highest of equally good ones; the last score if all are kept; 0 if no pair is right.
     """
     scores = np.asarray(scores, np.float64)
     num_correct = np.cumsum(correct)
@@ -363,10 +335,8 @@ def _read_part(name: str, gold: Path, files: Mapping[str, Path]) -> MiningText:
         if len(cells) == 2 and cells[0] in rows[1]:
             cells.reverse()
         if len(cells) != 2 or cells[0] not in rows[0] or cells[1] not in rows[1]:
-            raise ValueError(
-                f"{gold}:{number}: a pair must be the ids of a {' and a '.join(files)} sentence; "
-                f"found {line[:80]!r}"
-            )
+            rule = f"a pair must be the ids of a {' and a '.join(files)} sentence"
+            raise ValueError(f"{gold}:{number}: {rule}; found {line[:80]!r}")
         pairs.add((rows[0][cells[0]], rows[1][cells[1]]))
     if not pairs:
         raise ValueError(f"{gold}: must hold pairs id<TAB>id; the file is empty")

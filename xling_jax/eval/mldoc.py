@@ -71,24 +71,20 @@ def build_mldoc(
     train_size: int = 1000,
     clean: bool = True,
 ) -> dict[str, int]:
-    """Writes MLDoc as `{train,dev,test}.LANG.tsv` of `label<TAB>text`, whole or not at all.
+    """Writes MLDoc as `{train,dev,test}.LANG.tsv`, whole or not at all; returns counts by file.
 
     Args:
-        rcv_directories: RCV1 (for English) and RCV2, anywhere below: folders of XML files or zip
-            archives of them, named as in the lists (19970617, REUTFR11).
+        rcv_directories: RCV1 (for English) and RCV2, anywhere below: folders or zip archives of
+            XML files, named as in the lists (19970617, REUTFR11).
         index_directory: the lists, english.train.1000, english.dev, english.test and so on.
         output: the directory to write, replaced if it exists.
         languages: codes, such as en and de; None for all that have their three lists.
         train_size: of the training list: 1000, 2000, 5000 or 10000 documents.
         clean: drop Reuters' copyright line and rejoin "Co ." and "Inc ." as LASER does.
 
-    Returns:
-        The number of documents of each file written.
-
     Raises:
         OptionError: if a language or the size is unknown.
-        ValueError: if a list or document is missing or broken, or has not exactly one topic.
-        OSError: if reading or writing fails.
+        ValueError, OSError: if a list or document is missing or broken, or writing fails.
     """
     lists = _find_lists(Path(index_directory).expanduser(), languages, train_size)
     entries = {name: _read_list(path) for name, path in lists.items()}
@@ -118,12 +114,7 @@ def build_mldoc(
 
 
 def read_newsml(content: bytes, where: str, *, clean: bool = True) -> tuple[str, str]:
-    """Reads one news item: its topic, C, E, G or M, and its text on one line.
-
-    Args:
-        content: the XML file.
-        where: names it in errors.
-        clean: as for `build_mldoc`.
+    """Reads one news item, XML that errors call `where`: its topic and its text on one line.
 
     Raises:
         ValueError: if it is not XML, or has not exactly one topic.
@@ -135,9 +126,7 @@ def read_newsml(content: bytes, where: str, *, clean: bool = True) -> tuple[str,
     codes = [code.get("code") for code in item.findall(_TOPIC_CODES)]
     topics = [code for code in codes if code in _TOPICS]
     if len(topics) != 1:
-        raise ValueError(
-            f"{where}: must have one of the topics {', '.join(_TOPICS)}; found {topics or codes}"
-        )
+        raise ValueError(f"{where}: must have one topic of {[*_TOPICS]}; found {topics or codes}")
     text = " ".join("".join(paragraph.itertext()) for paragraph in item.findall(".//p"))
     if clean:
         text = text.replace(" Co .", " Co.").replace(" Inc . ", " Inc. ")
@@ -167,10 +156,8 @@ def _find_lists(
                 raise ValueError(f"{missing[0]}: no such list; give the directory of MLDoc's lists")
             found |= lists
     if not found:
-        raise ValueError(
-            f"{directory}: must hold MLDoc's lists, such as english.train.{train_size}, "
-            f"english.dev and english.test; no language has all three"
-        )
+        lists = f"english.train.{train_size}, english.dev and english.test"
+        raise ValueError(f"{directory}: must hold MLDoc's lists, such as {lists}")
     return found
 
 
@@ -181,10 +168,8 @@ def _read_list(path: Path) -> list[Entry]:
         if match:
             entries.append(Entry(match["folder"], match["name"]))
         elif line.strip():
-            raise ValueError(
-                f"{path}:{number}: must be FOLDER-NAME as in 19970617-667588newsML; "
-                f"found {line.strip()!r:.40}"
-            )
+            rule = f"must be FOLDER-NAME as in 19970617-667588newsML; found {line.strip()!r:.40}"
+            raise ValueError(f"{path}:{number}: {rule}")
     return entries
 
 
@@ -228,8 +213,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 done, 1 failed, 2 wrong use."""
     parser = argparse.ArgumentParser(
         prog="python -m xling_jax.eval.mldoc",
-        description="Builds MLDoc from the Reuters corpora RCV1 and RCV2, which NIST licenses, "
-        "and the published\nlists of documents. Writes {train,dev,test}.LANG.tsv.",
+        description="Builds MLDoc from the Reuters corpora RCV1 and RCV2, which NIST licenses, and "
+        "the published\nlists of documents. Writes {train,dev,test}.LANG.tsv.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,13 +1,13 @@
 """Small neural classifiers on fixed vectors, with the schedules that LASER and SentEval published.
 
-Many are trained at once: runs (seeds, folds, strengths of regularization) share one compiled
-program and differ in their rows, the order of these and their first weights. What a run learns
-does not depend on the other runs. Not for training encoders.
+Many runs (seeds, folds, strengths of regularization) share one compiled program and differ in their
+rows, the order of these and their first weights; what one learns does not depend on the others.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,21 +107,10 @@ class Trained:
 
 
 def initial_layers(schedule: Schedule, dim: int, num_labels: int, seed: int) -> Layers:
-    """Draws a network's weights as PyTorch does: uniform within 1/sqrt(inputs), biases too.
-
-    Args:
-        schedule: names the hidden sizes.
-        dim: size of a feature vector.
-        num_labels: size of the output.
-        seed: of the draw.
-
-    Returns:
-        Kernels [in, out] and biases [out], float32.
-    """
+    """Draws kernels [in, out] and biases [out], float32, as PyTorch: within 1/sqrt(inputs)."""
     rng = np.random.default_rng([seed, 0])
-    sizes = (dim, *schedule.hidden, num_labels)
     layers = []
-    for size_in, size_out in zip(sizes, sizes[1:]):
+    for size_in, size_out in itertools.pairwise((dim, *schedule.hidden, num_labels)):
         bound = size_in**-0.5
         kernel = rng.uniform(-bound, bound, (size_in, size_out)).astype(np.float32)
         layers.append((kernel, rng.uniform(-bound, bound, size_out).astype(np.float32)))
@@ -160,9 +149,6 @@ def train(
         initial: first weights of each run, instead of random ones.
         orders: [runs, epochs * passes_per_epoch, n] int, the order of rows in each pass, instead
             of random ones.
-
-    Returns:
-        The classifiers kept.
     """
     runs = len(seeds)
     rows = [np.arange(len(labels))] * runs if train_rows is None else list(train_rows)
@@ -319,15 +305,10 @@ def pearson(predicted: np.ndarray, scores: np.ndarray) -> float:
 
 
 def score_distribution(scores: np.ndarray, num_classes: int = 5) -> np.ndarray:
-    """Spreads each score over the two whole numbers around it, equation 16 of Tai et al. (2015).
+    """Spreads scores [n] over the two whole numbers around, equation 16 of Tai et al. (2015).
 
-    Args:
-        scores: [n] float; classes stand for 1 to `num_classes`.
-        num_classes: of them.
-
-    Returns:
-        [n, num_classes] float32; the mean class of a row is its score. As published, the share of
-        class 0 is lost, so a row of the STS benchmark may sum to less than 1.
+    Returns [n, num_classes] float32 for the classes from 1; the mean class of a row is its score.
+    As published, the share of class 0 is lost: a row of the STS benchmark may sum to less than 1.
     """
     scores = np.asarray(scores, np.float64)[:, None]
     classes = np.arange(1, num_classes + 1)
@@ -349,22 +330,13 @@ def learn_scores(
     the dev rows; the fourth measurement without a gain, over the whole training, or the 1000th
     pass ends it.
 
-    Args:
-        features: [n, dim] float.
-        scores: [n] float.
-        dev_features: [m, dim] float.
-        dev_scores: [m] float.
-        test_features: [t, dim] float.
-        seed: of first weights and order.
-
-    Returns:
-        The best correlation on the dev rows, and the test scores [t] predicted with its weights.
+    Features are [n, dim] float and scores [n]. Returns the best correlation on the dev rows, and
+    the test scores predicted with its weights.
     """
     targets = score_distribution(scores)
     classes = np.arange(1, targets.shape[1] + 1)
     layers = initial_layers(Schedule(hidden=()), features.shape[1], targets.shape[1], seed)
-    ((kernel, bias),) = layers
-    params = jax.device_put((kernel, bias))
+    params = jax.device_put(layers[0])
     state = (params, optax.adam(_SCORES_LEARNING_RATE).init(params))
     draw = np.random.default_rng([seed, 1])
     data = jax.device_put((np.asarray(features, np.float32), targets))

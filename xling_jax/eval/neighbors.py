@@ -20,16 +20,13 @@ class Neighbor(NamedTuple):
 def nearest_sentences(
     encode: Encode, queries: Sequence[str], texts: Mapping[str, Sequence[str]], k: int = 1
 ) -> list[Neighbor]:
-    """Finds the nearest texts of every language for each query.
+    """Finds the k nearest texts of every language for each query.
 
     Args:
         encode: texts to [n, dim] embeddings; called once, with each text once.
         queries: the sentences to look up.
         texts: for each language the texts to search.
         k: how many of each language.
-
-    Returns:
-        Neighbors by query, by language in the order given, best first.
     """
     vectors, ids = encode_unique(encode, [queries, *texts.values()])
     unit = knn.normalize(vectors)

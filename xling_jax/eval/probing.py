@@ -1,9 +1,9 @@
 """SentEval: what simple classifiers find in the embeddings of one language.
 
-The protocol is that of SentEval's validation.py: nested cross-validation where a task has a single
-set (MR, CR, SUBJ, MPQA), cross-validation on the training text where it has a test set (TREC,
-MRPC), selection on the dev set where it has one. As there, rows are first sorted by their number
-of words, because the folds depend on it.
+The protocol is that of SentEval's validation.py: nested cross-validation of a single set (MR, CR,
+SUBJ, MPQA), cross-validation on the training text where there is a test set (TREC, MRPC), selection
+on the dev set where there is one. Rows are first sorted by their number of words, as the folds
+depend on it.
 """
 
 from __future__ import annotations
@@ -186,24 +186,17 @@ class Probing(Task):
 
         rarest = np.unique(labels, return_counts=True)[1].min()
         if rarest < self.folds:
-            raise ValueError(
-                f"{task.name}: {self.folds} folds need as many rows of each label; the rarest has "
-                f"{rarest}; ask for fewer folds"
-            )
+            rule = f"{self.folds} folds need as many rows of each label"
+            raise ValueError(f"{task.name}: {rule}; the rarest has {rarest}; ask for fewer folds")
         folds = StratifiedKFold(self.folds, shuffle=True, random_state=seed)
         return list(folds.split(np.zeros(len(labels)), labels))
 
 
 @dataclass(frozen=True)
 class ProbingScores:
-    """Scores of one task.
+    """Scores of one task: its kind, how it was measured, metrics, rows trained and tested on.
 
-    Attributes:
-        kind: "probing", "downstream", "relatedness" or "similarity".
-        protocol: how it was measured.
-        metrics: name -> number; the first is the one to report. Accuracies are in [0, 1].
-        num_train: rows trained on, 0 without training.
-        num_test: rows tested on.
+    The first metric is the one to report; accuracies are in [0, 1].
     """
 
     kind: str
@@ -253,15 +246,16 @@ def _correlations(predicted: np.ndarray, scores: np.ndarray) -> dict[str, float]
 
 
 def _measure_similarity(task: ProbingTask, embed: Callable) -> ProbingScores:
-    measured, counts = [], []
-    for split in task.splits.values():
-        found = _correlations(cosines(*embed(split)), np.array(split.labels, np.float64))
-        measured.append([*found.values()])
-        counts.append(len(split.labels))
+    found = [
+        _correlations(cosines(*embed(split)), np.array(split.labels, np.float64))
+        for split in task.splits.values()
+    ]
+    measured = [[*one.values()] for one in found]
+    counts = [len(split.labels) for split in task.splits.values()]
     weighted = np.average(measured, axis=0, weights=counts).tolist()
     unweighted = np.mean(measured, axis=0).tolist()
-    metrics = dict(zip(found, weighted))
-    metrics |= dict(zip((f"{name}_unweighted" for name in found), unweighted))
+    metrics = dict(zip(found[0], weighted))
+    metrics |= dict(zip((f"{name}_unweighted" for name in found[0]), unweighted))
     rule = f"cosine, weighted mean of {', '.join(task.splits)}"
     return ProbingScores(task.kind, rule, metrics, 0, sum(counts))
 
@@ -285,7 +279,7 @@ def _sorted_by_length(split: Split) -> Split:
         zip(split.texts, seconds, split.labels),
         key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]),
     )
-    texts, seconds, labels = (list(column) for column in zip(*rows))
+    texts, seconds, labels = map(list, zip(*rows))
     return Split(texts, labels, seconds if split.seconds else [])
 
 

@@ -114,10 +114,8 @@ def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> lis
         if name not in found:
             raise OptionError(f"tasks: {directory} has no task {name}; it has {', '.join(found)}")
     if not found:
-        raise ValueError(
-            f"{directory}: must hold SentEval's downstream or probing tasks, or .txt files of "
-            "tr|va|te<TAB>label<TAB>text; none found"
-        )
+        rule = "must hold SentEval's downstream or probing tasks, or tr|va|te<TAB>label<TAB>text"
+        raise ValueError(f"{directory}: {rule}; none found")
     return [replace(found[name](), path=str(directory)) for name in (names or found)]
 
 

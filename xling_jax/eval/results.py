@@ -1,5 +1,6 @@
 """What a task measured, as files: `results.json` for programs, `results.md` for people."""
 
+import contextlib
 import importlib.metadata
 import json
 import platform
@@ -34,13 +35,10 @@ class Heatmap:
 
 @dataclass(frozen=True)
 class Projection:
-    """Embeddings of translations to draw in the plane, by PCA and t-SNE.
+    """Embeddings of translations to draw in the plane, [n, dim] by language, row i one meaning.
 
-    Attributes:
-        name: begins the names of the files.
-        embeddings: for each language [n, dim]; row i of all is one meaning.
-        title: what is shown.
-        examples: rows whose translations are joined by lines -> a text to explain each.
+    The name begins those of the files; `examples` are rows whose translations are joined by lines,
+    each with a text to explain it.
     """
 
     name: str
@@ -53,27 +51,18 @@ def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that a result can depend on."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def write_results(directory: Path, tables: Sequence[str], results: Mapping[str, Any]) -> str:
-    """Writes results.md and, last, results.json, whose presence means that all is there.
+    """Writes results.md, whose text it returns, and last results.json.
 
-    Args:
-        directory: exists.
-        tables: Markdown sections.
-        results: everything needed to trust a number: fingerprint, data hashes, settings, versions.
-
-    Returns:
-        The text of results.md.
+    Results hold everything needed to trust a number: fingerprint, data hashes, settings, versions.
 
     Raises:
-        ValueError: if a value is NaN or infinite, which is not JSON.
-        OSError: if writing fails.
+        ValueError, OSError: if a value is NaN or infinite, which is not JSON, or writing fails.
     """
     text = "\n".join(tables)
     content = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

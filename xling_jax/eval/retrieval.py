@@ -1,7 +1,4 @@
-"""Cross-lingual retrieval: is a sentence's translation its nearest neighbor?
-
-`retrieval_matrix` works on embeddings of any origin.
-"""
+"""Cross-lingual retrieval: is a sentence's translation its nearest neighbor?"""
 
 from __future__ import annotations
 
@@ -111,7 +108,7 @@ class Retrieval(Task):
         return sets
 
     def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
-        """`pud.dev.tsv.gz` has `pud.dev.en`; Tatoeba's files and distractors their own names."""
+        """See `retrieval_data.vector_files`."""
         return vector_files(data, self.distractors)
 
     def measure(
@@ -345,7 +342,7 @@ def retrieval_matrix(
     present: Mapping[str, np.ndarray] | None = None,
     text_ids: Mapping[str, np.ndarray] | None = None,
 ) -> RetrievalMatrix:
-    """Measures retrieval between all languages, in both directions.
+    """Measures retrieval between all languages, in both directions; not of one with itself.
 
     Args:
         embeddings: for each language [n, dim]; row i of all is one meaning. Need not be
@@ -358,9 +355,6 @@ def retrieval_matrix(
             the rows that both languages have. None: all rows.
         text_ids: for each language [n] int, equal where texts are equal; any copy of the right
             text is then right. None: only the row itself is, as published.
-
-    Returns:
-        The scores; the diagonal is not measured.
 
     Raises:
         ValueError: if sizes disagree, there are fewer than two languages, no direction has a row,

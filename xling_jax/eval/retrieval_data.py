@@ -31,13 +31,7 @@ class ParallelText:
 
 @dataclass(frozen=True)
 class RetrievalData:
-    """One retrieval data set: n-way text, or many bilingual files that share no direction.
-
-    Attributes:
-        name: begins the names of its metrics, such as `europarl_dev`.
-        parts: the files.
-        path: where they were read from.
-    """
+    """One retrieval data set: n-way text, or many bilingual files that share no direction."""
 
     name: str
     parts: tuple[ParallelText, ...]
@@ -66,7 +60,7 @@ class RetrievalData:
 
 
 def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None) -> RetrievalData:
-    """Reads parallel text for retrieval.
+    """Reads parallel text; of a directory the files with at least two of the languages.
 
     Args:
         path: a TSV file with a header of language codes (a first column `id` is ignored), a
@@ -75,12 +69,9 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
         languages: those to read, by their codes in the data or by an alias (`de` for `deu`),
             which is then the name used; None for all.
 
-    Returns:
-        The data; files of a directory with fewer than two of the languages are left out.
-
     Raises:
-        ValueError: if the data breaks a rule or has fewer than two languages; names file and line.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a file breaks a rule (names file and line) or cannot be read, or
+            there are fewer than two languages.
     """
     if languages is not None:
         languages = languages_lib.check_languages(languages)
@@ -100,26 +91,21 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
         for pair in itertools.combinations(part.texts, 2):
             other = seen.setdefault(frozenset(pair), part.name)
             if other != part.name:
-                raise ValueError(
-                    f"{path}: each language pair must be in one file; {'-'.join(pair)} is in "
-                    f"{other} and {part.name}; give the files one by one"
-                )
+                places = f"{'-'.join(pair)} is in {other} and {part.name}"
+                raise ValueError(f"{path}: each language pair must be in one file; {places}")
     return RetrievalData(metric_name(str(path).rpartition(":")[2]), tuple(parts), str(path))
 
 
 def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> dict[str, list[str]]:
-    """Reads texts that are candidates but nothing's translation.
+    """Reads texts that are candidates but nothing's translation, by language; no blank lines.
 
     Args:
         paths: files `NAME.LANG.txt`, one text a line, maybe compressed.
         languages: of the data; LANG is one of them or an alias.
 
-    Returns:
-        Texts by language, without blank lines.
-
     Raises:
-        ValueError: if a name has another form, a language is not in the data, or a line is broken.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a name has another form, its language is not in the data, or the
+            file is broken or cannot be read.
     """
     texts: dict[str, list[str]] = {}
     for path in paths:
@@ -146,8 +132,7 @@ def vector_files(
         The name, without suffix -> the texts by row; blank lines are rows.
 
     Raises:
-        ValueError: if two files have the same name.
-        OSError: if a distractor file cannot be read.
+        ValueError, OSError: if two files have the same name, or one cannot be read.
     """
     columns = [(_stem(path), read_lines(path)) for path in distractors]
     for part in (part for each in data for part in each.parts):
@@ -184,9 +169,7 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
             texts = {code: columns[name] for name, code in chosen.items()}
             parts.append(ParallelText(file.name, texts))
     if not parts:
-        raise ValueError(
-            f"{place}: must hold .tsv files, or pairs such as tatoeba.deu-eng.deu; found none"
-        )
+        raise ValueError(f"{place}: must hold .tsv files, or pairs such as tatoeba.deu-eng.deu")
     return parts
 
 

@@ -21,8 +21,7 @@ _SUFFIXES = (".npy", ".bin")
 class StoredEmbeddings:
     """Vectors read from files, with the part of `Encoder` that evaluation uses.
 
-    A text that occurs more than once gets the vector of its first row; a warning counts the rows
-    that differ from it.
+    A repeated text gets the vector of its first row; a warning counts the rows that differ.
 
     Args:
         directory: holds the files `NAME.npy` (float [n, dim]) or `NAME.bin` (LASER's, headerless
@@ -35,9 +34,8 @@ class StoredEmbeddings:
         dim: embedding size.
 
     Raises:
-        ValueError: if a file is missing, has more or fewer rows than there are texts, vectors of
-            another size than the others, or a value that is not finite.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a file is missing or cannot be read, has more or fewer rows than
+            there are texts, vectors of another size, or a value that is not finite.
     """
 
     def __init__(
@@ -55,10 +53,8 @@ class StoredEmbeddings:
             # A headerless file cannot contradict `dim`; the others must agree with the first.
             dim = vectors.shape[1]
             if len(vectors) != len(lines):
-                raise ValueError(
-                    f"{path}: must have a row for each of the {len(lines)} lines of {name}; "
-                    f"found {len(vectors)}; embed that file again"
-                )
+                rule = f"must have a row for each of the {len(lines)} lines of {name}"
+                raise ValueError(f"{path}: {rule}; found {len(vectors)}; embed that file again")
             for _, block in row_blocks(vectors, str(path)):
                 digest.update(np.ascontiguousarray(block).data)
             self._files.append(vectors)
@@ -111,8 +107,6 @@ def _find_file(directory: Path, name: str) -> Path:
         ]
     if len(found) != 1:
         names = " and ".join(path.name for path in found) or "neither"
-        raise ValueError(
-            f"{directory}: must hold the vectors of {name} as either {exact[0].name} or "
-            f"{exact[1].name}; found {names}"
-        )
+        rule = f"must hold the vectors of {name} as {' or '.join(path.name for path in exact)}"
+        raise ValueError(f"{directory}: {rule}; found {names}")
     return found[0]

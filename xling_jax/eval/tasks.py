@@ -8,6 +8,7 @@ and what the report shows.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -31,10 +32,7 @@ TASKS = Registry(
         "xling_jax.eval.classification:Classification",
         "labels in one language, texts in the others",
     ),
-    mining=(
-        "xling_jax.eval.mining:Mining",
-        "are the translations in two texts found?",
-    ),
+    mining=("xling_jax.eval.mining:Mining", "are the translations in two texts found?"),
     alignment=(
         "xling_jax.eval.alignment:Alignment",
         "are a document's translations found among other documents?",
@@ -166,15 +164,12 @@ class Task:
             ValueError, OSError: if the data is broken or has none of the languages.
         """
         task = dataclasses.replace(self, **self.cheap)
+        sets = task.load([path], languages)
+        return {data.name: functools.partial(task._measure_logged, data) for data in sets}
 
-        def evaluator(data: Any) -> Callable[[Encoder], dict[str, float]]:
-            def evaluate(encoder: Encoder) -> dict[str, float]:
-                scores = task.metrics(task.measure(encoder, data)).items()
-                return {k: v for k, v in scores if self.is_logged(k.rpartition("/")[2])}
-
-            return evaluate
-
-        return {data.name: evaluator(data) for data in task.load([path], languages)}
+    def _measure_logged(self, data: Any, encoder: Encoder) -> dict[str, float]:
+        scores = self.metrics(self.measure(encoder, data)).items()
+        return {name: v for name, v in scores if self.is_logged(name.rpartition("/")[2])}
 
     def is_logged(self, metric: str) -> bool:
         """Whether a metric is logged while training."""

@@ -9,17 +9,11 @@ from xling_jax.align import knn
 from xling_jax.align.rows import row_blocks
 from xling_jax.encode.documents import Encode
 
-__all__ = ["Encode", "encode_unique"]
-
 
 def encode_unique(
     encode: Encode, columns: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, Callable[[Sequence[str]], np.ndarray]]:
-    """Encodes every distinct text once, in one call.
-
-    Args:
-        encode: texts to [n, dim] embeddings.
-        columns: lists of texts.
+    """Encodes every distinct text of some lists once, in one call.
 
     Returns:
         Embeddings [distinct, dim], and a function from texts to their rows, [n] int64.
@@ -31,9 +25,8 @@ def encode_unique(
     row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
     vectors = knn.as_embeddings(encode(list(row_of)), "the result of encode")
     if len(vectors) != len(row_of):
-        raise ValueError(
-            f"encode must return one row per text; got {len(vectors)} rows for {len(row_of)} texts"
-        )
+        counts = f"{len(vectors)} rows for {len(row_of)} texts"
+        raise ValueError(f"encode must return one row per text; got {counts}")
     for _ in row_blocks(vectors, "embeddings"):
         pass  # Reading checks that values are finite.
     return vectors, lambda texts: np.array([row_of[text] for text in texts], np.int64)

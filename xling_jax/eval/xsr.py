@@ -1,8 +1,7 @@
 """Cross-lingual sentence retrieval (XSR): few queries against many keys of one parallel text.
 
-2,000 queries among 200,000 keys of Europarl, as in MUSE (Conneau et al. 2018) and later work. The
-result depends on which rows are drawn, and the published description does not determine them, so
-a sample is kept in a file.
+2,000 queries among 200,000 keys of Europarl, as in MUSE (Conneau et al. 2018) and later work, which
+do not determine the rows; a sample is kept in a file.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ _SEED = 1234  # MUSE's, both for the order of rows and for the queries
 
 @dataclass(frozen=True)
 class XsrSample:
-    """Rows of a parallel text that are searched, and those searched for.
+    """Rows of a parallel text, whose SHA-256 is the fingerprint, to search and to search for.
 
     Attributes:
         keys: [m] int64, rows whose target texts are the candidates.
         queries: [q] int64, places in `keys` whose source texts are the queries.
-        fingerprint: SHA-256 of the whole text that the rows were drawn from, in hex.
     """
 
     keys: np.ndarray
@@ -37,17 +35,13 @@ class XsrSample:
     fingerprint: str
 
     def save(self, path: str | Path) -> None:
-        """Writes the sample as JSON, whole or not at all."""
+        """Writes the sample as JSON."""
         rows = {"keys": self.keys.tolist(), "queries": self.queries.tolist()}
         write_json(path, rows | {"text_sha256": self.fingerprint})
 
     @classmethod
     def load(cls, path: str | Path) -> XsrSample:
-        """Reads a sample.
-
-        Raises:
-            ValueError: if the file is missing or holds no sample.
-        """
+        """Reads a sample; raises ValueError if the file is missing or holds none."""
         value = read_json(Path(path))
         try:
             keys, queries = (np.array(value[name], np.int64) for name in ("keys", "queries"))
@@ -73,7 +67,7 @@ def draw_sample(
         source: n texts; MUSE reads the first 800,000 lines.
         target: n texts.
         num_keys: rows to search.
-        num_queries: rows to search for.
+        num_queries: rows to search for, among these.
 
     Raises:
         ValueError: if the texts differ in number or too few are distinct.
@@ -87,10 +81,8 @@ def draw_sample(
             first.setdefault(tuple(texts[row].lower().split()), row)
         rows = [first[words] for words in sorted(first)]
     if not 0 < num_queries <= num_keys <= len(rows):
-        raise ValueError(
-            f"num_queries={num_queries} and num_keys={num_keys} must be positive and at most the "
-            f"{len(rows)} distinct rows"
-        )
+        rule = f"must be positive and at most the {len(rows)} distinct rows"
+        raise ValueError(f"num_queries={num_queries} and num_keys={num_keys} {rule}")
     order = np.random.RandomState(_SEED).permutation(len(rows))
     keys = np.array(rows, np.int64)[order][:num_keys]
     queries = np.random.RandomState(_SEED).choice(num_keys, size=num_queries, replace=False)
@@ -106,7 +98,7 @@ def measure_direction(
     similarity: str = "cosine",
     k_values: Sequence[int] = (1, 5, 10),
 ) -> dict[str, float]:
-    """Measures how many queries find their translation.
+    """Measures how many queries find their translation: a cell of a `RetrievalMatrix`.
 
     Args:
         encode: texts to [n, dim] embeddings; called once, with each text once.
@@ -116,9 +108,6 @@ def measure_direction(
         similarity: "cosine", as published; "margin" or "csls", see `retrieval.retrieve`, for which
             candidates have their neighborhoods among the source texts of all keys.
         k_values: the k of P@k.
-
-    Returns:
-        One cell of a `RetrievalMatrix`.
 
     Raises:
         ValueError: if the sample is of another text.

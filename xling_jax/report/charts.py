@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import to_hex, to_rgb
 
 from xling_jax.report.vectors import Projection
 
@@ -32,12 +34,7 @@ Layer = Mapping[str, Mapping[str, float]]  # row -> column -> share
 def line_chart(
     title: str, lines: Sequence[tuple[int, str, Sequence[float], Sequence[float]]]
 ) -> dict[str, Any]:
-    """Curves over steps; the page's script shows the numbers at the pointer.
-
-    Args:
-        title: the metric.
-        lines: of each line the number of its color, its name, steps and values, at least one.
-    """
+    """Curves over steps; of each line the number of its color, its name, steps and values."""
     lines = [(color % 7, name, *_thin(steps, values)) for color, name, steps, values in lines]
     every_x = [x for _, _, steps, _ in lines for x in steps]
     every_y = [y for *_, values in lines for y in values]
@@ -86,21 +83,16 @@ def heatmap(
     layers: Mapping[str, Layer],
     *,
     axes: tuple[str, str],
-    lower_is_better: Sequence[str] = (),
-    extents: Mapping[str, tuple[float, float]] | None = None,
+    lower_is_better: Sequence[str],
+    extents: Mapping[str, tuple[float, float]],
 ) -> dict[str, Any]:
-    """A matrix of shares as a table, one layer of which is shown at a time.
+    """A matrix of shares in [0, 1] as a table, one of whose layers is shown at a time.
 
-    Args:
-        title: what is shown.
-        layers: name -> row -> column -> share in [0, 1].
-        axes: what the rows and the columns are.
-        lower_is_better: names of layers of errors.
-        extents: name of a layer -> its least and largest value over all figures with its colors.
+    Rows and columns are what `axes` says; `lower_is_better` are layers of errors; `extents` are by
+    layer the least and largest value over all figures with its colors.
     """
-    extents = extents or {}
     drawn = [
-        _layer(name, layer, extents.get(name) or extent([layer]), name in lower_is_better)
+        _layer(name, layer, extents[name], name in lower_is_better)
         for name, layer in layers.items()
     ]
     return {"title": title, "axes": axes, "layers": drawn, "names": [*enumerate(layers)]}
@@ -124,12 +116,7 @@ def pair_list(title: str, name: str, layer: Layer, lower_is_better: bool) -> dic
 
 
 def scatter(projection: Projection, number: int) -> dict[str, Any]:
-    """Texts in the plane: PCA or t-SNE, by language or by class, with the text at the pointer.
-
-    Args:
-        projection: what to draw.
-        number: of this drawing on the page.
-    """
+    """Texts in the plane by language or by class; the drawings of a page are numbered."""
     languages = list(dict.fromkeys(projection.languages))
     labels = sorted(set(projection.labels or ()))
     columns = [projection.languages, *([projection.labels] if labels else [])]
@@ -204,16 +191,11 @@ def _layer(name: str, layer: Layer, ends: tuple[float, float], inverted: bool) -
 
 
 def _color(share: float) -> str:
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
     return to_hex(colormaps["cividis"](share))
 
 
 def luminance(color: str) -> float:
     """Relative luminance as WCAG defines it; above 0.179 black has more contrast than white."""
-    from matplotlib.colors import to_rgb
-
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
     return float(np.dot((0.2126, 0.7152, 0.0722), linear))
 

@@ -1,10 +1,7 @@
-"""One self-contained HTML page from runs and results; needs no network and loads nothing.
-
-`runs` reads what lies on disk, `vectors` computes what needs embeddings, `tables` compares and
-`charts` draws; the page itself is in page.html.jinja.
-"""
+"""One self-contained HTML page from runs and results; the page itself is in page.html.jinja."""
 
 import importlib.resources
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,8 +73,7 @@ def _curves(runs: Sequence[Run]) -> dict[str, Any]:
         return {}
     groups: dict[str, list] = {"Development sets": [], "Losses": [], "Speed": []}
     for name in names:
-        is_speed = name.endswith(_SPEED)
-        group = "Speed" if is_speed else "Losses"
+        group = "Speed" if name.endswith(_SPEED) else "Losses"
         group = group if name.startswith("train/") else "Development sets"
         groups[group].append(_chart(name, runs))
     return {"groups": groups, "runs": {run.name: i for i, run in enumerate(runs) if run.curves}}
@@ -169,9 +165,9 @@ def _title(metric: str) -> str:
 
 
 def _projections(vectors: Sequence[VectorSection]) -> list[tuple[str, list[dict[str, Any]]]]:
-    drawings = []
-    for section in vectors:
-        start = sum(len(found) for _, found in drawings)
-        found = [scatter(one, start + place) for place, one in enumerate(section.projections)]
-        drawings += [(section.run, found)] if found else []
-    return drawings
+    numbers = itertools.count()
+    return [
+        (section.run, [scatter(one, next(numbers)) for one in section.projections])
+        for section in vectors
+        if section.projections
+    ]

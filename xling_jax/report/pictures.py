@@ -1,11 +1,11 @@
 """Pictures of results: matrices as heatmaps, embeddings in two dimensions.
 
-Colors are safe for the color-blind: one sequential map for values, and for languages the palette
-of Okabe and Ito, each with its own marker shape.
+Colors are safe for the color-blind: cividis for values, and for languages the palette of Okabe and
+Ito, each with its own marker shape.
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,63 +31,58 @@ _TSNE_ITERATIONS = 500
 
 
 def draw(picture: Heatmap | Projection, directory: Path) -> None:
-    """Draws a picture as PNG files.
-
-    Args:
-        picture: what to draw.
-        directory: of the files; it exists.
+    """Draws a picture as PNG files in a directory that exists.
 
     Raises:
         ValueError: if sizes disagree.
         OSError: if writing fails.
     """
     if isinstance(picture, Heatmap):
-        draw_matrix(directory / f"{picture.name}.png", picture)
-        return
-    for method in PROJECTIONS:
-        draw_projection(directory / f"{picture.name}.{method}.png", picture, method)
+        figures = {picture.name: _draw_matrix(picture)}
+    else:
+        figures = {f"{picture.name}.{m}": _draw_projection(picture, m) for m in PROJECTIONS}
+    for name, figure in figures.items():
+        path = directory / f"{name}.png"
+        figure.savefig(path, dpi=150, facecolor="white", metadata={"Software": None})
 
 
-def draw_matrix(path: str | Path, picture: Heatmap) -> None:
-    """Draws a matrix of shares as a heatmap with the percentages written in it.
-
-    Args:
-        path: the PNG file to write.
-        picture: what to draw.
-
-    Raises:
-        ValueError: if the shape does not fit the names.
-        OSError: if writing fails.
-    """
+def _draw_matrix(picture: Heatmap) -> Figure:
+    """A heatmap with the percentages written in it."""
     rows, columns = picture.rows, picture.columns
     percent = 100 * np.asarray(picture.values, np.float64)
     if percent.shape != (len(rows), len(columns)):
-        raise ValueError(
-            f"values must have the shape of the names, ({len(rows)}, {len(columns)}); "
-            f"got {percent.shape}"
-        )
-    cell = 0.62 if max(percent.shape) <= 12 else 0.42
+        names = (len(rows), len(columns))
+        raise ValueError(f"values must have the shape of the names, {names}; got {percent.shape}")
+    is_small = max(percent.shape) <= 12
+    cell = 0.62 if is_small else 0.42
     width, height = max(5.2, cell * len(columns) + 2.2), cell * len(rows) + 1.9
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     # From the least value, to show differences; the numbers give the absolute.
     known = percent[np.isfinite(percent)]
-    low = np.floor(known.min() / 10) * 10 if known.size else 0
-    low = min(low, 90)
+    low = min(np.floor(known.min() / 10) * 10 if known.size else 0, 90)
     image = axes.imshow(percent, cmap="cividis", vmin=low, vmax=100, aspect="equal")
     for (row, column), value in np.ndenumerate(percent):
         if np.isfinite(value):
-            dark = (value - low) / (100 - low) < 0.55
             axes.text(
                 column,
                 row,
                 f"{value:.1f}" if value < 99.95 else "100",
                 ha="center",
                 va="center",
-                fontsize=10 if cell > 0.5 else 7,
-                color="white" if dark else "black",
+                fontsize=10 if is_small else 7,
+                color="white" if (value - low) / (100 - low) < 0.55 else "black",
             )
-    _name_ticks(axes, rows, columns)
+    size = 11 if is_small else 8
+    turn = 90 if len(columns) > 12 or max(map(len, columns)) > 4 else 0
+    axes.set_xticks(range(len(columns)), columns, fontsize=size, color=_INK, rotation=turn)
+    axes.set_yticks(range(len(rows)), rows, fontsize=size, color=_INK)
+    axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="minor", length=0)
+    axes.spines[:].set_visible(False)
     axes.set_ylabel(picture.axes[0], color=_FAINT)
     axes.set_xlabel(picture.axes[1], color=_FAINT)
     axes.xaxis.set_label_position("top")
@@ -96,7 +91,7 @@ def draw_matrix(path: str | Path, picture: Heatmap) -> None:
     bar.ax.tick_params(length=0, labelsize=9, colors=_INK)
     bar.set_label("%", rotation=0, color=_FAINT)
     _set_title(figure, picture.title, picture.subtitle)
-    _save(figure, path)
+    return figure
 
 
 def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
@@ -108,9 +103,6 @@ def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
 
     Returns:
         [n, 2] float64 coordinates, the same for the same input.
-
-    Raises:
-        ValueError: if `method` is unknown or there are fewer than two vectors.
     """
     unit = knn.normalize(vectors).astype(np.float64)
     if len(unit) < 2:
@@ -135,18 +127,8 @@ def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
         ).fit_transform(unit)
 
 
-def draw_projection(path: str | Path, picture: Projection, method: str = "pca") -> None:
-    """Draws embeddings of translations in the plane, colored by language, examples numbered.
-
-    Args:
-        path: the PNG file to write.
-        picture: what to draw.
-        method: see `project`.
-
-    Raises:
-        ValueError: if sizes disagree or `method` is unknown.
-        OSError: if writing fails.
-    """
+def _draw_projection(picture: Projection, method: str) -> Figure:
+    """Embeddings of translations in the plane, colored by language, examples numbered."""
     embeddings, examples = picture.embeddings, picture.examples
     counts = {code: len(rows) for code, rows in embeddings.items()}
     if len(set(counts.values())) != 1:
@@ -174,14 +156,12 @@ def draw_projection(path: str | Path, picture: Projection, method: str = "pca") 
     axes.set_xticks([])
     axes.set_yticks([])
     axes.margins(0.04)
-    for spine in axes.spines.values():
-        spine.set_color("#d9d9d9")
+    axes.spines[:].set_color("#d9d9d9")
     _draw_legend(axes, examples)
     name = {"pca": "PCA", "tsne": "t-SNE"}[method]
-    _set_title(
-        figure, picture.title, f"{name} of {len(shown)} sentences in {len(counts)} languages"
-    )
-    _save(figure, path)
+    subtitle = f"{name} of {len(shown)} sentences in {len(counts)} languages"
+    _set_title(figure, picture.title, subtitle)
+    return figure
 
 
 def _draw_example(axes: Axes, number: int, places: np.ndarray) -> None:
@@ -219,10 +199,12 @@ def _draw_legend(axes: Axes, examples: Mapping[int, str]) -> None:
     )
     for handle in legend.legend_handles:
         handle.set_alpha(1)
+    # Texts with characters that the font lacks would show as boxes.
+    known = font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap()
     texts = []
     for number, text in enumerate(examples.values(), start=1):
         short = textwrap.shorten(text, 78, placeholder="…")
-        if _can_draw(short):
+        if all(character.isspace() or ord(character) in known for character in short):
             texts.append(
                 textwrap.fill(short, 27, initial_indent=f"{number}  ", subsequent_indent="    ")
             )
@@ -239,33 +221,9 @@ def _draw_legend(axes: Axes, examples: Mapping[int, str]) -> None:
         )
 
 
-def _can_draw(text: str) -> bool:
-    """Whether the font has all characters, which would otherwise show as boxes."""
-    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
-    return all(character.isspace() or ord(character) in font.get_charmap() for character in text)
-
-
-def _name_ticks(axes: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
-    size = 11 if max(len(rows), len(columns)) <= 12 else 8
-    turn = 90 if len(columns) > 12 or max(map(len, columns)) > 4 else 0
-    axes.set_xticks(range(len(columns)), columns, fontsize=size, color=_INK, rotation=turn)
-    axes.set_yticks(range(len(rows)), rows, fontsize=size, color=_INK)
-    axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
-    axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.5)
-    axes.tick_params(which="minor", length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
 def _set_title(figure: Figure, title: str, subtitle: str) -> None:
     heading = f"{title}\n" if subtitle else title
     figure.suptitle(heading, x=0.01, ha="left", fontsize=13, fontweight="bold", color=_INK)
     if subtitle:
         height = figure.get_figheight()
         figure.text(0.01, 1 - 0.33 / height, subtitle, va="top", fontsize=9.5, color=_FAINT)
-
-
-def _save(figure: Figure, path: str | Path) -> None:
-    figure.savefig(path, dpi=150, facecolor="white", metadata={"Software": None})

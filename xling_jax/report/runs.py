@@ -1,5 +1,6 @@
 """What a report is made from: runs and results as they lie on disk, read and never changed."""
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ class Run:
     """A workdir, or a model that only results are known of.
 
     Attributes:
-        name: what it is called in the report; no two runs share one.
+        name: unique in the report.
         path: the workdir; None for a model that is known by its results.
         config: as resolved when training began; {} if there is none.
         curves: what was logged while training.
@@ -39,19 +40,18 @@ class Run:
 
 
 def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path]) -> list[Run]:
-    """Reads workdirs and results.
+    """Reads workdirs, and results of any models.
 
     Args:
         workdirs: of `xling train`, finished or not; results below them are read too.
-        result_places: directories with a `results.json` in them or below, of any models.
+        result_places: directories with a `results.json` in them or below.
 
     Returns:
         The runs in the order given, then the other models that were measured. Results belong to
         the run whose workdir holds the model they name, or themselves lie in it.
 
     Raises:
-        ValueError: if a directory holds nothing to report, or a file is broken; it is named.
-        OSError: if a file cannot be read.
+        ValueError, OSError: if a directory holds nothing to report, or a file is broken.
     """
     runs = [_load_workdir(Path(path)) for path in workdirs]
     seen = {path.resolve() for run in runs for path in run.path.rglob(RESULTS_FILE)}
@@ -66,7 +66,9 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
             seen.add(file.resolve())
             results = read_results(file)
             model = str(results["model"].get("path", "model"))
-            owner = next((run for run in runs if _holds(run.path, model)), None)
+            where = Path(model).resolve()
+            owners = (run for run in runs if where.is_relative_to(run.path.resolve()))
+            owner = next(owners, None)
             if owner is None:
                 owner = others.setdefault(model, Run(_short_name(Path(model)), None))
             owner.results.append(results)
@@ -76,30 +78,22 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Reads one `results.json`.
-
-    Raises:
-        ValueError: if it is no results file.
-        OSError: if it cannot be read.
-    """
+    """Reads one `results.json`; raises ValueError if it is none, OSError if unreadable."""
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: must be JSON; {error}; evaluate again") from error
-    wanted = {"task": str, "metrics": dict, "model": dict}
-    if not isinstance(results, dict) or not all(
-        isinstance(results.get(key), kind) for key, kind in wanted.items()
-    ):
-        raise ValueError(f"{path}: must be results of xling evaluate; {', '.join(wanted)} are not")
-    return results
+    match results:
+        case {"task": str(), "metrics": dict(), "model": dict()}:
+            return results
+    raise ValueError(f"{path}: must be results of xling evaluate, with task, metrics and model")
 
 
 def read_curves(path: Path) -> Curves:
     """Reads a `metrics.jsonl`; of a step that was logged twice, after a restart, the last counts.
 
     Raises:
-        ValueError: if a line is broken, other than the last, which may be in the making.
-        OSError: if it cannot be read.
+        ValueError, OSError: if a line other than the last, which may be in the making, is broken.
     """
     by_step: dict[str, dict[int, float]] = {}
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -110,9 +104,8 @@ def read_curves(path: Path) -> Curves:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines):
                 break
-            raise ValueError(
-                f"{path}:{number}: must be a JSON object with a step; remove the line"
-            ) from error
+            rule = "must be a JSON object with a step; remove the line"
+            raise ValueError(f"{path}:{number}: {rule}") from error
         for name, value in record.items():
             if isinstance(value, (int, float)) and math.isfinite(value):
                 by_step.setdefault(name, {})[step] = float(value)
@@ -147,19 +140,12 @@ def _short_name(path: Path) -> str:
     return path.name or str(path)
 
 
-def _holds(workdir: Path | None, model: str) -> bool:
-    return workdir is not None and Path(model).resolve().is_relative_to(workdir.resolve())
-
-
 def _make_names_unique(runs: Sequence[Run]) -> None:
     taken: set[str] = set()
     for run in runs:
-        name, number = run.name, 2
-        if name in taken and run.path is not None:
-            parent = run.path.resolve().parent.name
-            name = f"{parent}/{run.name}"
-        base = name
-        while name in taken:
-            name, number = f"{base} ({number})", number + 1
-        run.name = name
-        taken.add(name)
+        if run.name in taken and run.path is not None:
+            run.name = f"{run.path.resolve().parent.name}/{run.name}"
+        others = (f"{run.name} ({number})" for number in itertools.count(2))
+        names = itertools.chain([run.name], others)
+        run.name = next(name for name in names if name not in taken)
+        taken.add(run.name)

@@ -123,26 +123,18 @@ def _measured(run: Run, task: str) -> list[Row]:
     # What was measured twice, in the workdir and elsewhere, is one row.
     rows = [row for place, row in enumerate(rows) if row not in rows[:place]]
     measured = {row.data for row in rows}
-    for data, metrics in _logged(run).items():
-        if data in measured or _task_of(metrics) != task:
-            continue
-        columns = TASKS[task].columns
-        scores = {
-            columns[m]: 100 * values[-1] for m, (_, values) in metrics.items() if m in columns
-        }
-        step = max(steps[-1] for steps, _ in metrics.values())
-        rows.append(Row(run.name, data, scores, f"while training, step {step:,}"))
-    return rows
-
-
-def _logged(run: Run) -> dict[str, dict[str, tuple[list[int], list[float]]]]:
-    """Data set -> metric -> curve, of the data sets measured while training."""
-    found: dict[str, dict] = {}
+    logged: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
     for name, curve in run.curves.items():
         data, _, metric = name.rpartition("/")
-        if data != "train":
-            found.setdefault(data, {})[metric] = curve
-    return found
+        if data not in ("train", *measured):
+            logged.setdefault(data, {})[metric] = curve
+    columns = TASKS[task].columns
+    for data, metrics in logged.items():
+        if _task_of(metrics) == task:
+            shown = {columns[m]: 100 * v[-1] for m, (_, v) in metrics.items() if m in columns}
+            step = max(steps[-1] for steps, _ in metrics.values())
+            rows.append(Row(run.name, data, shown, f"while training, step {step:,}"))
+    return rows
 
 
 def _task_of(metrics: Mapping[str, Any]) -> str | None:

@@ -35,15 +35,7 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Projection:
-    """Texts in the plane.
-
-    Attributes:
-        name: of the data.
-        points: "pca" and "tsne" -> [n, 2].
-        texts: n texts.
-        languages: the language of each, n.
-        labels: the class of each, n; None where the data has none.
-    """
+    """n texts in the plane, "pca" and "tsne" -> [n, 2], and of each the language and any class."""
 
     name: str
     points: dict[str, np.ndarray]
@@ -103,9 +95,7 @@ def load_data(
 ) -> ClassificationData | RetrievalData:
     """Reads labelled text where a directory holds such files, else parallel text.
 
-    Args:
-        path: see `load_classification_data` and `load_retrieval_data`.
-        languages: those to show; None for all.
+    Of both the languages given, or all: see `load_classification_data`, `load_retrieval_data`.
     """
     if Path(path).is_dir() and (known := list_languages(path)):
         chosen = known if languages is None else [code for code in languages if code in known]
