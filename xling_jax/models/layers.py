@@ -320,35 +320,20 @@ class TransformerLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        states: jax.Array,
-        mask: jax.Array,
-        deterministic: bool,
-        memory: jax.Array | None = None,
+        self, states: jax.Array, mask: jax.Array, deterministic: bool, memory=None
     ) -> jax.Array:
-        """Applies the layer.
+        """Maps [batch, length, width] to the same, or to [batch, 1, width] if `first_only`.
 
-        Args:
-            states: [batch, length, width].
-            mask: bool, broadcastable to [batch, length, length], as for `Attention`.
-            deterministic: disables dropout.
-            memory: [batch, memory_width] of a decoder.
-
-        Returns:
-            [batch, length, width], or [batch, 1, width] if `first_only`.
+        The mask is that of `Attention`; the memory of a decoder is [batch, memory_width].
         """
         drop = Dropout(self.dropout, self.generator)
         norm = lambda block: layer_norm(self.epsilon, self.dtype, f"{block}_norm")
         shared = {name: getattr(self, name) for name in ("generator", "kernel_init", "dtype")}
         shared["output_init"] = self.output_init
-        attention = Attention(
-            self.width, self.heads, self.attention_dropout, name="attention", **shared
-        )
-        ffn = FeedForward(
-            *(self.width, self.ffn_width, self.activation_dropout, self.activation),
-            name="ffn",
-            **shared,
-        )
+        sizes = (self.width, self.heads, self.attention_dropout)
+        attention = Attention(*sizes, name="attention", **shared)
+        sizes = (self.width, self.ffn_width, self.activation_dropout, self.activation)
+        ffn = FeedForward(*sizes, name="ffn", **shared)
         pre, attention_norm, ffn_norm = self.norm == "pre", norm("attention"), norm("ffn")
 
         keys = attention_norm(states) if pre else states
