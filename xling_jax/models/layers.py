@@ -130,6 +130,15 @@ def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
+def check_length(tokens: jax.Array, longest: int) -> None:
+    """Raises ValueError if [batch, length] tokens are longer than a table of positions."""
+    if tokens.shape[1] > longest:
+        raise ValueError(
+            f"tokens have length {tokens.shape[1]}; encoder.max_length_tokens={longest} is the "
+            "longest"
+        )
+
+
 def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
     """Pools token states into vectors [batch, width]; rows without real tokens give zeros.
 

@@ -179,15 +179,12 @@ def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     special_ids = corpus.vocab.special_ids
     return TranslationBatches(
         corpus.directory,
-        data.directions(),
+        data,
         languages=config.languages,
-        buckets=data.buckets(),
         prefix=[special_ids[name] for name in prefix],
         suffix=[special_ids[name] for name in suffix],
         pad_id=special_ids["pad"],
         seed=config.seed,
-        sampling_exponent=data.sampling_exponent,
-        truncate=data.truncate,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
     )
