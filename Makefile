@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test unit lint clean
+.PHONY: quickstart test unit lint docs clean
 
 quickstart: $(VENV)/installed
 	$(BIN)/xling quickstart --workdir runs/quickstart
@@ -18,6 +18,9 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
+docs: $(VENV)/installed-docs
+	$(BIN)/zensical build --strict --clean
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -29,5 +32,9 @@ $(VENV)/installed-test: setup.py | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[train,test]'
 	touch $@ $(VENV)/installed
 
+$(VENV)/installed-docs: setup.py | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) runs/quickstart
+	rm -rf $(VENV) site runs/quickstart

@@ -23,6 +23,7 @@ setup(
         "xling_jax": [
             "py.typed",
             "report/page.html.jinja",
+            "report/published.csv",
             "report/report.css",
             "report/report.js",
         ],
@@ -64,6 +65,7 @@ setup(
         "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders
         "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
+        "docs": ["l2m4m", "mkdocstrings-python>=2", "zensical>=0.0.70"],  # the documentation site
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
         # install a CPU build first, or pip takes the one with CUDA.
         "peers": [

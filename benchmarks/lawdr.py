@@ -105,7 +105,7 @@ def run_ours(vectors: np.ndarray, offsets: np.ndarray, queries: np.ndarray, rank
         "counts": seconds["neighbor_counts"],
         "transform": time.perf_counter() - fitted,
         "chosen": lawdr.density.bandwidth,
-        "share": lawdr.density.mean_count / len(vectors),
+        "share": lawdr.density.fitted_counts.mean() / len(vectors),
         "densities": lawdr.density.fitted_counts[queries].astype(float).tolist(),
     }
 

@@ -35,7 +35,7 @@ def make_sentences(rows: int, vocab_size: int) -> dict[str, np.ndarray]:
 
 def setting(generator: str = "hash"):
     """The library's config."""
-    from xling_jax.cli.common import load_config
+    from xling_jax.cli.arguments import load_config
 
     config = load_config("configs/lightweight.py:pair=en-fr")
     config.dropout_generator = generator

@@ -1,10 +1,10 @@
-"""Puts runs side by side: a Markdown table of their dev metrics and a picture of their curves.
+"""Compares runs: a Markdown table of their dev metrics and a plot of their curves.
 
     python launch/compare_runs.py runs/t_laser runs/ct_laser --output docs/images/t_vs_ct.png
     python launch/compare_runs.py runs/* --metrics pud_dev/p_at_1 train/tokens_per_second
 
-Reads `metrics.jsonl` of each workdir; prints the table. Dev metrics are in percent; of speeds the
-median over the lines of the log is taken.
+Reads `metrics.jsonl` of each workdir and prints the table. Dev metrics are in percent; speeds are
+medians over the lines of the log.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def curve(records: list[dict[str, float]], name: str) -> tuple[list[int], list[f
 
 
 def dev_metrics(runs: dict[str, list[dict[str, float]]]) -> list[str]:
-    """Names of the dev metrics that all runs have, primary ones only."""
+    """Names of the primary dev metrics that all runs have."""
     names = [{name for record in records for name in record} for records in runs.values()]
     return sorted(n for n in set.intersection(*names) if n.endswith(("/p_at_1", "/p_at_5")))
 
@@ -44,7 +44,7 @@ def value(records: list[dict[str, float]], name: str, step: int) -> str:
 
 
 def table(runs: dict[str, list[dict[str, float]]], names: list[str], step: int) -> str:
-    """The metrics of each run at a step."""
+    """The metrics of each run at a step, as Markdown."""
     header = ["run", *names]
     lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * len(names)]
     for run, records in runs.items():
@@ -54,10 +54,10 @@ def table(runs: dict[str, list[dict[str, float]]], names: list[str], step: int) 
 
 
 def draw(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
-    """Translation loss on the left, dev P@1 of every set beside it."""
+    """Plots the translation loss, and to its right the dev P@1 of every set."""
     names = [name for name in dev_metrics(runs) if name.endswith("/p_at_1")]
     figure, axes = plt.subplots(1, 1 + len(names), figsize=(4.2 * (1 + len(names)), 3.4))
-    panels = [("train/translation_loss", "translation loss (nats a token)", 1.0)]
+    panels = [("train/translation_loss", "translation loss (nats per token)", 1.0)]
     panels += [(name, f"{name.split('/')[0]}: P@1 (%)", 100.0) for name in names]
     for axis, (name, title, scale) in zip(axes, panels):
         dots = {} if name.startswith("train/") else {"marker": "o", "markersize": 4}
@@ -79,13 +79,13 @@ def draw(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
 
 
 def main() -> None:
-    """Reads the arguments, prints the table, draws the picture."""
+    """Reads the arguments, prints the table, and draws the plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workdirs", nargs="+", type=Path)
-    parser.add_argument("--output", type=Path, help="PNG to draw")
-    parser.add_argument("--metrics", nargs="+", help="columns; P@1, P@5 and translation loss")
+    parser.add_argument("--output", type=Path, help="PNG file to write")
+    parser.add_argument("--metrics", nargs="+", help="columns (default: P@1, P@5 and translation loss)")
     parser.add_argument(
-        "--step", type=int, help="compare at this step; the last common one if absent"
+        "--step", type=int, help="compare at this step (default: the last common one)"
     )
     args = parser.parse_args()
     runs = {workdir.name: read_metrics(workdir) for workdir in args.workdirs}

@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# One xling command on all hosts of a TPU slice in a GKE cluster, as the JobSet of jobset.yaml.
+# Runs one xling command on all hosts of a TPU slice in a GKE cluster, as the JobSet of jobset.yaml.
 #
-#   launch/gke.sh [--dry-run] image                     build this checkout into IMAGE and push it
+#   launch/gke.sh [--dry-run] image                     build IMAGE from this checkout and push it
 #   launch/gke.sh [--dry-run] start COMMAND [ARG ...]   run `xling COMMAND ARG ...` on all hosts
 #   launch/gke.sh [--dry-run] logs                      follow the log of worker 0
-#   launch/gke.sh [--dry-run] delete                    save a checkpoint, leave, and be forgotten
+#   launch/gke.sh [--dry-run] delete                    save a checkpoint, exit, delete the JobSet
 #
 #   export NAME=laser IMAGE=us-docker.pkg.dev/PROJECT/xling/xling_jax:1
 #   export ACCELERATOR=tpu-v5-lite-podslice TOPOLOGY=4x4 HOSTS=4 CHIPS=4
 #   launch/gke.sh image
 #   launch/gke.sh start train --config configs/ct_laser.py --workdir gs://BUCKET/ct_laser
 #
-# A run that ends with an error or loses a host is restarted on all hosts and continues; there is
-# no resume to call. A run that was called wrongly (status 2) is not restarted.
+# If a run fails or loses a host, it is restarted on all hosts and continues; there is no resume
+# action. After a usage error (status 2) it is not restarted.
 #
-# variables; cluster and namespace are those of the current kubectl context
+# variables; the current kubectl context gives the cluster and the namespace
 #   NAME              of the JobSet
-#   IMAGE             container with xling_jax
+#   IMAGE             container image with xling_jax
 #   ACCELERATOR       node label cloud.google.com/gke-tpu-accelerator
 #   TOPOLOGY          node label cloud.google.com/gke-tpu-topology
 #   HOSTS             nodes of the slice
-#   CHIPS             of each node, e.g. 4
-#   RESTARTS=100      that many and no more
+#   CHIPS             per node, e.g. 4
+#   RESTARTS=100      at most
 #   SERVICE_ACCOUNT=default   Kubernetes account that may write to the bucket
 
 set -euo pipefail
@@ -29,7 +29,7 @@ here=$(dirname "${BASH_SOURCE[0]}")
 # shellcheck source=launch/run.sh
 source "$here/run.sh"
 
-(($#)) || fail "what should be done? see --help"
+(($#)) || fail "no action given; see --help"
 action=$1
 shift
 need() {
@@ -53,7 +53,7 @@ manifest() {
 }
 
 start() {
-    (($#)) || fail "what should the hosts run? e.g. start train --config ... --workdir gs://..."
+    (($#)) || fail "no command given; e.g. start train --config ... --workdir gs://..."
     need NAME IMAGE ACCELERATOR TOPOLOGY HOSTS CHIPS
     local RESTARTS=${RESTARTS:-100} SERVICE_ACCOUNT=${SERVICE_ACCOUNT:-default} WORDS='' word
     for word in "$@" --distributed; do # YAML strings in single quotes
@@ -68,7 +68,7 @@ start() {
     fi
 }
 
-# shellcheck disable=SC2153 # NAME is the user's
+# shellcheck disable=SC2153 # NAME is set by the user
 logs() {
     need NAME
     local worker=jobset.sigs.k8s.io/jobset-name=$NAME,batch.kubernetes.io/job-completion-index=0

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# N processes of one xling command on this machine, which find each other as those of a pod do.
+# Runs one xling command as N processes on this machine, as on a pod.
 #
 #   launch/local.sh [--dry-run] N COMMAND [ARGUMENT ...]
 #   launch/local.sh 2 train --config configs/ct_laser.py:small --workdir runs/two
 #
-# The log of process I is WORKDIR/logs/process-I.log; that of process 0 is also shown here.
-# Ctrl-C and SIGTERM go to all processes: in training they save a checkpoint of the same step and
-# leave; otherwise they just end, and prepare keeps what is finished. When
-# one ends with an error, the others are told to end. Whoever is left GRACE seconds later is
-# killed, as is everybody at a second Ctrl-C. The exit status is that of the first process that
-# did not end with 0; 143 means told to stop: the same command continues.
+# Process I logs to WORKDIR/logs/process-I.log; the log of process 0 is also shown here.
+# Ctrl-C and SIGTERM are sent to all processes: when training, they save a checkpoint of the same
+# step and exit; otherwise they just exit. If one process fails, the others are stopped. Processes
+# still running GRACE seconds later are killed; a second Ctrl-C kills all at once. The exit status
+# is the first one that is not 0; 143 means that the run was stopped and the same command
+# continues it.
 #
 # variables
-#   DEVICES=1   make-believe CPU devices of each process
-#   GPUS=       GPUs of each process instead, numbered through: GPUS=2 gives process 1 the GPUs 2,3
-#   GRACE=30    seconds from the notice to the end
-#   LOGS=       directory of the logs, for commands without a local --workdir
+#   DEVICES=1   emulated CPU devices per process
+#   GPUS=       GPUs per process instead, assigned in order: GPUS=2 gives process 1 the GPUs 2,3
+#   GRACE=30    seconds between the signal to stop and the kill
+#   LOGS=       log directory, for commands without a local --workdir
 
 set -euo pipefail
 # shellcheck source=launch/run.sh
@@ -24,7 +24,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/run.sh"
 num_processes=${1:-}
 [[ $num_processes =~ ^[1-9][0-9]*$ ]] || fail "N='$num_processes' must be a number; see --help"
 shift
-(($#)) || fail "what should the processes run? e.g. train --config ... --workdir ..."
+(($#)) || fail "no command given; e.g. train --config ... --workdir ..."
 arguments=("$@")
 GRACE=${GRACE:-30}
 find_logs "$@"
@@ -56,9 +56,9 @@ fi
 
 mkdir -p "$logs"
 touch "$logs/process-0.log"
-earlier=$(wc -c < "$logs/process-0.log") # what an earlier run wrote is not shown again
-left=() # process number -> pid of those that run
-set -m  # each process leads a group of its own, so that a Ctrl-C is sent to this script alone
+earlier=$(wc -c < "$logs/process-0.log") # do not show the log of an earlier run again
+left=() # process number -> pid, of running processes
+set -m  # each process leads its own group, so that Ctrl-C reaches this script alone
 for ((i = 0; i < num_processes; i++)); do
     make_command "$i"
     "${command[@]}" >> "$logs/process-$i.log" 2>&1 < /dev/null &
@@ -68,17 +68,17 @@ set +m
 tail -c "+$((earlier + 1))" -f -s 0.2 --pid="${left[0]}" "$logs/process-0.log" &
 shown=$!
 
-set +e # to signal a process that has just ended is no error
-exec 3>&2 2> /dev/null # bash tells of every killed process, in its own words
+set +e # signaling a process that has just exited is not an error
+exec 3>&2 2> /dev/null # hide the messages of bash about killed processes
 say() { echo "launch/local.sh: $*" >&3; }
 
-kill_at= # seconds since the start, once the processes were told to end
+kill_at= # deadline in seconds since the start, once stopping
 stop() {
     kill_at=${kill_at:-$((SECONDS + GRACE))}
     kill -TERM "${left[@]}"
 }
-trap 'say "telling all processes to stop"; stop' TERM
-trap '[[ ! $kill_at ]] || kill_at=-1; say "telling all to stop, once more kills them"; stop' INT
+trap 'say "stopping all processes"; stop' TERM
+trap '[[ ! $kill_at ]] || kill_at=-1; say "stopping all; press Ctrl-C again to kill them"; stop' INT
 
 status=0
 while ((${#left[@]})); do
@@ -88,17 +88,17 @@ while ((${#left[@]})); do
         if kill -0 "$pid"; then continue; fi
         unset "left[i]"
         wait "$pid" && ended=0 || ended=$?
-        kill -KILL -- "-$pid" # what it started goes with it
+        kill -KILL -- "-$pid" # kill its children as well
         ((status)) || status=$ended
         if ((ended)) && [[ ! $kill_at ]]; then
-            say "process $i ended with status $ended, see $logs/process-$i.log; stopping all"
+            say "process $i exited with status $ended; see $logs/process-$i.log; stopping all"
             stop
         fi
     done
     if [[ $kill_at ]] && ((SECONDS > kill_at && ${#left[@]})); then
-        say "killing those that are left: ${!left[*]}"
+        say "killing the remaining processes: ${!left[*]}"
         kill -KILL -- "${left[@]/#/-}"
-        kill_at=$((SECONDS + 10)) # the system may take its time
+        kill_at=$((SECONDS + 10)) # the system may be slow
     fi
 done
 wait "$shown"

@@ -1,14 +1,14 @@
-"""All configs of a paper's table, trained and measured; `launch/reproduce.sh` is its command.
+"""Trains and evaluates all configs of a paper's table; run it as `launch/reproduce.sh`.
 
     launch/reproduce.sh mao-6 --data DIR --workdir runs/mao
     launch/reproduce.sh li-mak-4 --data DIR --workdir runs/li_mak --scale paper \
         --corpora 'moses:europarl/europarl-v7.de-en' 'moses:europarl/europarl-v7.es-en'
 
-DIR has `parallel/*.tsv.gz` to train on, `retrieval/*.dev.tsv.gz` and `classification/sib200`, which
-stands in for MLDoc. `--scale small` is two CPU cores and minutes a row, on the settings that
-docs/experiments.md tells of; `paper` takes the configs as they are and the text of `--corpora`.
-Every row of a table sees the same text, vocabulary and seed. Rows that tables share are trained
-once. Started again in the same workdir, it does what is missing.
+DIR holds the training text `parallel/*.tsv.gz`, `retrieval/*.dev.tsv.gz` and
+`classification/sib200`, which replaces MLDoc. `--scale small` takes minutes per row on two CPU
+cores, with the settings described in docs/experiments.md; `paper` uses the configs unchanged and
+the text of `--corpora`. All rows of a table use the same text, vocabulary and seed. Rows shared by
+several tables are trained once. Run it again in the same workdir to do what is missing.
 """
 
 import argparse
@@ -29,11 +29,11 @@ class Row:
     """One system of a table.
 
     Attributes:
-        name: as the paper calls it.
-        config: file in configs/ and its argument.
+        name: as in the paper.
+        config: file in configs/, with its argument.
         published: the paper's numbers, in the order of the table's columns.
-        settings: what this row changes at any scale.
-        small: what it changes at the small scale.
+        settings: config keys this row changes at any scale.
+        small: config keys it changes at the small scale.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def directory(self) -> str:
-        """Name of its workdir: equal for rows that are the same training."""
+        """Name of its workdir; identical training runs share one."""
         parts = [self.config, *(f"{key.split('.')[-1]}_{v}" for key, v in self.settings.items())]
         return re.sub(r"[^A-Za-z0-9+_]+", "-", "-".join(parts)).strip("-")
 
@@ -54,12 +54,12 @@ class Table:
     """A table of a paper.
 
     Attributes:
-        title: with its number.
+        title: includes the number.
         rows: its systems.
         published: names of the paper's columns.
-        languages: those that are measured.
+        languages: the languages evaluated.
         small: settings of all rows at the small scale.
-        corpora: what is trained on at the small scale, names in `parallel/`.
+        corpora: training text at the small scale, names in `parallel/`.
         dev: retrieval sets at the small scale.
     """
 
@@ -72,7 +72,7 @@ class Table:
     dev: tuple[str, ...]
 
 
-# 200,000 pairs a row, whatever the batch.
+# 200,000 pairs per row, whatever the batch size.
 _MAO_PAIRS = 200_000
 
 
@@ -93,11 +93,11 @@ _MAO_SMALL = {
     "encoder.width": 128,
     "encoder.heads": 2,
     "encoder.ffn_width": 256,
-    # With the published N(0, 1) a short run is spent on making the first logits smaller.
+    # With the published N(0, 1), a short run is spent shrinking the initial logits.
     "encoder.init_stddev": 0.05,
     "head.init_stddev": 0.05,
     "train.log_every_steps": 100,
-    # Of 2e-3, 4e-3 and 8e-3 the best for XTR after 64,000 pairs.
+    # The best of 2e-3, 4e-3 and 8e-3 for XTR after 64,000 pairs.
     "schedule.peak_value": 4e-3,
     **_mao(128),
 }
@@ -138,7 +138,7 @@ _LI_MAK_SMALL = {
     "train.checkpoint_every_steps": 500,
 }
 _LSTM = {"schedule.value": 2e-3}
-# The published balance collapses short runs; see docs/experiments.md.
+# With the published weights, short runs collapse; see docs/experiments.md.
 _CONSTRAINT = {"objective.distance.weight": 1.0, "objective.distance.negative_weight": 8.0}
 _YU = {
     "data.both_directions": True,
@@ -179,7 +179,7 @@ TABLES = {
         },
     ),
     "mao-9": _mao_table(
-        "Table 9, pairs in a batch",
+        "Table 9, batch size in pairs",
         {
             "64 pairs": ("objective=all", (89.6, 90.3, 82.9, 82.6)),
             "128 pairs": ("objective=all", (90.2, 90.8, 84.1, 81.9)),
@@ -224,7 +224,7 @@ TABLES = {
 
 @dataclass(frozen=True)
 class Runner:
-    """Where rows are trained and measured; prints commands instead if `dry_run`."""
+    """Trains and evaluates rows; only prints the commands if `dry_run`."""
 
     data: Path
     workdir: Path
@@ -233,12 +233,12 @@ class Runner:
     dry_run: bool
 
     def xling(self, *arguments: object, done: Path) -> None:
-        """Runs a command of the library unless its result is there."""
+        """Runs a command of the library unless its result exists."""
         words = [*map(str, arguments)]
         if self.dry_run:
             print(shlex.join(["xling", *words]))
         elif not done.exists():
-            # Stdout is for the table.
+            # Stdout is reserved for the table.
             command = [sys.executable, "-m", "xling_jax.cli.main", *words]
             subprocess.run(command, check=True, stdout=sys.stderr)
 
@@ -277,7 +277,7 @@ class Runner:
 
 
 def measured(workdir: Path, languages: str) -> dict[str, float]:
-    """Columns of ours, in percent: P@1, mean of the sets, and accuracy."""
+    """Our columns, in percent: P@1, averaged over the sets, and accuracy."""
     read = lambda task: json.loads((workdir / f"results/{task}/results.json").read_text())
     sets = read("retrieval")["matrices"].values()
     topics = read("classification")["matrices"]["sib200"]["accuracy"]
@@ -302,7 +302,7 @@ def measured(workdir: Path, languages: str) -> dict[str, float]:
 
 
 def markdown(table: Table, rows: dict[str, dict[str, float]], scale: str) -> str:
-    """The table: ours, then the paper's."""
+    """The table as Markdown: our numbers, then the published ones."""
     columns = list(next(iter(rows.values())))
     header = ["", *columns, *(f"published {name}" for name in table.published)]
     lines = [f"{table.title}, {scale} scale", "", f"| {' | '.join(header)} |"]
@@ -315,18 +315,18 @@ def markdown(table: Table, rows: dict[str, dict[str, float]], scale: str) -> str
 
 
 def main() -> None:
-    """Trains what is missing, prints the table and keeps it in the workdir."""
+    """Trains what is missing; prints the table and saves it in the workdir."""
     parser = argparse.ArgumentParser(
         prog="launch/reproduce.sh",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("table", nargs="?", choices=TABLES, help="which table")
-    parser.add_argument("--data", type=Path, help="directory of the text")
-    parser.add_argument("--workdir", type=Path, help="gets a directory a row, and the table")
+    parser.add_argument("--data", type=Path, help="directory with the text")
+    parser.add_argument("--workdir", type=Path, help="receives one directory per row, and the table")
     parser.add_argument("--scale", choices=("small", "base", "paper"), default="small")
     parser.add_argument(
-        "--corpora", nargs="+", default=(), metavar="CORPUS", help="text to train on in its place"
+        "--corpora", nargs="+", default=(), metavar="CORPUS", help="training text, in place of parallel/"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands only")
     parser.add_argument("--list", action="store_true", help="list the tables and their rows")

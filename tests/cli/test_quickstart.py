@@ -13,12 +13,6 @@ from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
 from xling_jax.text.vocab import train_vocab
 
-CONFIG = """
-from xling_jax.config import default_config
-
-def get_config(arg=""):
-    return default_config()
-"""
 ENCODER = {"width": 16, "layers": 1, "heads": 2, "ffn_width": 16}
 VOCAB_SIZE = 120
 
@@ -65,7 +59,6 @@ def save_untrained_encoder(config, workdir):
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     """Runs the command on a small text, returns its exit status."""
-    (tmp_path / "config.py").write_text(CONFIG)
     (tmp_path / "wheels.txt").write_text("")
     monkeypatch.setattr(quickstart, "fetch_wheels", lambda requirements, directory: [])
     monkeypatch.setattr(quickstart, "write_text", write_small_text)
@@ -73,8 +66,7 @@ def command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(*words):
-        files = ["--config", "config.py", "--wheels", "wheels.txt"]
-        return main.main(["quickstart", "--workdir", "run", *files, *words])
+        return main.main(["quickstart", "--workdir", "run", "--wheels", "wheels.txt", *words])
 
     return run
 
@@ -109,8 +101,16 @@ def test_training_gets_the_text_and_what_to_keep_out_of_it(command, monkeypatch)
     assert config.seed == 7
 
 
-def test_missing_files_are_wrong_use(command, capsys):
-    assert main.main(["quickstart", "--workdir", "run"]) == 2
-    assert "configs/quickstart.py" in capsys.readouterr().err
+def test_the_packaged_config_and_wheels_are_found_from_any_directory(tmp_path, monkeypatch):
+    seen = {}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(quickstart, "fetch_wheels", lambda wheels, _: seen.update(wheels=wheels))
+    monkeypatch.setattr(quickstart, "write_text", write_small_text)
+    monkeypatch.setattr(train, "train_from_config", lambda config, _: seen.update(config) or 143)
+    assert main.main(["quickstart", "--workdir", "run"]) == 143
+    assert "gramps" in seen["wheels"].read_text() and seen["languages"] == LANGUAGES
+
+
+def test_missing_wheels_are_wrong_use(command, capsys):
     assert command("--wheels", "absent.txt") == 2
     assert "--wheels absent.txt: no such file" in capsys.readouterr().err

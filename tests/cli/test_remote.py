@@ -8,8 +8,8 @@ import pytest
 from ml_collections import ConfigDict
 
 from tests.files.test_urls import URL, there, write
-from xling_jax.cli.common import UsageError
 from xling_jax.cli.remote import local_arguments, local_config
+from xling_jax.options import OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def test_wrong_use_is_found_before_any_work(store):
         "nonsense:// is not supported here": arguments(source="nonsense://bucket/x"),
     }
     for message, args in wrong.items():
-        with pytest.raises(UsageError, match=message), local_arguments(args):
+        with pytest.raises(OptionError, match=message), local_arguments(args):
             raise AssertionError("the command ran")
     args = arguments(output=f"{URL}/out", overwrite=True)
     with local_arguments(args):
@@ -107,5 +107,5 @@ def test_corpora_of_a_config_are_copied_by_pattern_and_by_prefix(store):
     assert Path(local.vocab.model).read_text() == "c.txt"
     assert config.vocab.model == f"{URL}/c.txt", "the run's own config keeps the URLs"
     config.data.corpora = (f"tsv:{URL}/*.csv",)
-    with pytest.raises(UsageError, match=r"\*\.csv: no such file"):
+    with pytest.raises(OptionError, match=r"\*\.csv: no such file"):
         local_config(config, "data")

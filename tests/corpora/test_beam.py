@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.corpora_for_cli import arguments
 from tests.corpora.small_corpus import WORDS, tree, write_corpus
 from xling_jax.corpora import beam as beam_runner
 from xling_jax.corpora import pair_text, pair_tokens
@@ -84,16 +85,15 @@ def test_bytes_are_those_of_the_local_path(corpora, tmp_path, small_chunks, opti
 def test_processes_of_the_command_write_the_same_bytes(tmp_path):
     """The command, with paths from where it was started, on two processes of Beam's."""
     write_corpus(tmp_path / "corpus.tsv", 10_500, ("de", "en"))
-    (tmp_path / "config.py").write_text(CONFIG)
-    command = [sys.executable, "-m", "xling_jax.cli.main", "prepare", "--config", "config.py"]
     beam = [
         "--runner=direct",
         "--beam-options=--direct_running_mode=multi_processing --direct_num_workers=2",
     ]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
-    for workdir, arguments in (("local", ["--num-workers=1"]), ("beam", beam)):
+    for workdir, words in (("local", ["--num-workers=1"]), ("beam", beam)):
+        command = arguments("prepare", "tsv:corpus.tsv", workdir, "--config.vocab.size=80")
         done = subprocess.run(
-            [*command, "--workdir", workdir, *arguments],
+            [sys.executable, "-m", "xling_jax.cli.main", *command, *words],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -104,25 +104,6 @@ def test_processes_of_the_command_write_the_same_bytes(tmp_path):
     expected = tree(tmp_path / "local")
     assert tree(tmp_path / "beam") == expected
     assert len(PairTokens(tmp_path / "beam/data/de-en")) > 5000
-
-
-CONFIG = """
-from ml_collections import ConfigDict
-
-def get_config(arg=""):
-    return ConfigDict({
-        "seed": 1,
-        "languages": ("de", "en"),
-        "encoder": {"family": "tlaser"},
-        "objective": {
-            "translation": {"weight": 1.0},
-            "token_distribution": {"weight": 0.0},
-        },
-        "data": {"corpora": ("tsv:corpus.tsv",), "exclude": (), "pairs": ("de-en", "en-de")},
-        "cleaning": {"max_words": 50},
-        "vocab": {"size": 80},
-    })
-"""
 
 
 @needs_beam

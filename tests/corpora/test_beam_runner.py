@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpora.test_beam import CONFIG
+from tests.cli.corpora_for_cli import arguments
 from xling_jax.cli import prepare_data
 from xling_jax.cli.main import main
 from xling_jax.corpora.beam import BeamRunner
@@ -66,7 +66,7 @@ def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, mess
 
 @needs_beam
 @pytest.mark.parametrize(
-    "arguments, message",
+    "words, message",
     [
         (["--runner=drect"], "--runner drect: Unexpected pipeline runner: drect"),
         (
@@ -80,11 +80,8 @@ def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, mess
         (["--runner=direct", "--num-workers=2"], "--num-workers is for processes of this machine"),
     ],
 )
-def test_wrong_use_is_told_before_data_is_touched(tmp_path, capsys, arguments, message):
-    config = tmp_path / "config.py"
-    config.write_text(CONFIG)
-    command = ["prepare", "--config", str(config), "--workdir", str(tmp_path / "w"), *arguments]
-    assert main(command) == 2
+def test_wrong_use_is_told_before_data_is_touched(tmp_path, capsys, words, message):
+    assert main([*arguments("prepare", "tsv:corpus.tsv", tmp_path / "w"), *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"xling prepare: error: {message}")
     assert not (tmp_path / "w").exists()
@@ -117,9 +114,7 @@ def test_copies_of_urls_are_not_for_workers_elsewhere(
 ):
     monkeypatch.setattr(BeamRunner, "_make_pipeline", lambda self: None)
     monkeypatch.setattr(prepare_data, "Workdir", _AnyWorkdir)
-    config = tmp_path / "config.py"
-    config.write_text(CONFIG)
-    command = ["prepare", f"--config={config}", f"--workdir={tmp_path}/w", "--runner=flink"]
+    command = [*arguments("prepare", "tsv:corpus.tsv", tmp_path / "w"), "--runner=flink"]
     assert main([*command, *words]) == 2
     assert f"error: {message}: is copied to this machine" in capsys.readouterr().err
 

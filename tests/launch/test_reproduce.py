@@ -37,7 +37,7 @@ def tables():
 
 
 def test_every_table_says_what_it_would_run(data, tmp_path):
-    from xling_jax.cli.common import load_config
+    from xling_jax.cli.arguments import load_config
 
     assert len(tables()) == 6
     for table in tables():

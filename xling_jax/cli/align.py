@@ -1,4 +1,8 @@
-"""`xling align`: two files of documents to pairs that are likely translations."""
+"""Pairs documents that are translations, one to one, by LAWDR.
+
+Removes the components that identify the language from sentence vectors, weights sentences by
+rarity, sums them, and compares documents by margin.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from xling_jax.align.bitext import write_pairs
-from xling_jax.cli import sides
-from xling_jax.cli.common import UsageError, keep_compiled_programs, load_config
+from xling_jax.cli.arguments import (
+    add_output,
+    add_sides,
+    check_sides,
+    load_encoder,
+    optional_config,
+)
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.documents.alignment import DocumentAligner, match_urls
 from xling_jax.documents.records import Documents, choose_language, collect_documents, read_gold
@@ -31,7 +39,7 @@ from xling_jax.options import OptionError, option
 
 logger = logging.getLogger(__name__)
 
-_EXAMPLE = """examples:
+EXAMPLES = """examples:
   xling align --model M --source fr.jsonl.gz --target en.jsonl.gz --output pairs.tsv
   xling align --model M --source crawl.jsonl --target crawl.jsonl --languages fr,en \\
       --domain domain --url-matching --output pairs.tsv
@@ -53,49 +61,32 @@ class Options(DocumentAligner):
     document_mode: str = option("sentences", MODES_HELP, MODES)
 
 
-def add_parser(subparsers: Any) -> None:
-    """Adds the command to the parser of `xling`."""
-    parser = subparsers.add_parser(
-        "align",
-        help="pair documents that are translations",
-        description="Aligns documents one to one by LAWDR: removes the components that identify "
-        "the language from sentence vectors, weights sentences by rarity, sums them, and compares "
-        "documents by margin.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    sides.add_arguments(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_sides(
         parser,
         "documents; may be .gz .xz .zst; - for stdin",
         "vectors of its nonblank sentences, in order, instead of a model (or LASER's .bin, with "
         "--dim)",
         required=True,
     )
-    parser.add_argument("--output", required=True, help="file of pairs; - for stdout")
+    add_output(parser, "file of pairs; - for stdout")
     parser.add_argument(
         "--languages", metavar="SOURCE,TARGET", help="languages to align, of files with several"
     )
     parser.add_argument("--gold", metavar="FILE", help="pairs of ids; their recall is logged")
     parser.add_argument(
         "--config",
-        metavar="FILE[:ARG]",
-        help="values for arguments not given here, such as configs/lawdr_wmt16.py:encoder=xlm; "
+        metavar="NAME[:ARG]",
+        help="values for arguments not given here, such as lawdr_wmt16:encoder=xlm; "
         "--config.KEY=VALUE changes one",
     )
     add_options(parser, Options)
     parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command.
-
-    Raises:
-        UsageError, OptionError: if arguments are inconsistent, an input is missing or the output
-            exists.
-        ValueError, OSError: if the model, vectors or documents are broken, or writing fails.
-    """
+    """Runs the command."""
     languages, options = _check_arguments(args)
     directory = Path(tempfile.gettempdir() if args.output == "-" else Path(args.output).parent)
     with contextlib.ExitStack() as stack:
@@ -125,26 +116,22 @@ def run(args: argparse.Namespace) -> None:
         *(count for side in both for count in (len(side) - len(pairs), len(side))),
     )
     if gold is not None:
-        from xling_jax.eval.alignment import recall
+        from xling_jax.eval.alignment import count_correct
 
         rows = zip(pairs.source.tolist(), pairs.target.tolist())
-        logger.info("recall %.2f %% of %d gold pairs", 100 * recall(rows, gold), len(gold))
+        share = count_correct(rows, gold) / len(gold)
+        logger.info("recall %.2f %% of %d gold pairs", 100 * share, len(gold))
 
 
 def _check_arguments(args: argparse.Namespace) -> tuple[list[str | None], Options]:
     """Refuses what can be refused before any work; returns languages and options."""
-    if args.config_overrides and not args.config:
-        raise UsageError(f"{args.config_overrides[0]}: requires --config FILE")
-    config = None
-    if args.config:
-        config = load_config(args.config, args.config_overrides, training=False)
-    options = options_from(args, Options, config)
-    sides.check_arguments(args, ("gold",), [args.output])
+    options = options_from(args, Options, optional_config(args))
+    check_sides(args, ("gold",), [args.output])
     languages = [None, None] if args.languages is None else args.languages.split(",")
     if len(languages) != 2:
-        raise UsageError("--languages: must be two codes, source and target, such as fr,en")
+        raise OptionError("--languages: must be two codes, source and target, such as fr,en")
     if args.source == args.target and languages[0] == languages[1]:
-        raise UsageError("--source and --target are the same file; add --languages SOURCE,TARGET")
+        raise OptionError("--source and --target are the same file; add --languages SOURCE,TARGET")
     if options.document_mode != "sentences" and (args.source_embeddings or args.target_embeddings):
         raise OptionError("--document-mode: precomputed vectors are of sentences; leave it out")
     return languages, options
@@ -187,12 +174,7 @@ def _embed(
     directory: Path,
 ) -> list[np.ndarray]:
     """Sentence vectors of both sides, encoded or read, mapped from files."""
-    encoder = None
-    if args.model:
-        import xling_jax
-
-        keep_compiled_programs()
-        encoder = xling_jax.load(args.model)
+    encoder = load_encoder(args.model) if args.model else None
     vectors = []
     for path, side, ready in zip(paths, both, (args.source_embeddings, args.target_embeddings)):
         if ready:

@@ -13,12 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from xling_jax.cli import common
-
-if TYPE_CHECKING:
-    from xling_jax.files.processes import Processes
+from xling_jax.cli.options import flag
+from xling_jax.files.processes import Processes
+from xling_jax.options import OptionError
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +63,9 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
         The processes, or this one alone.
 
     Raises:
-        common.UsageError: if the arguments contradict each other, or there is no cluster.
-        OSError: if the other processes do not join.
+        OptionError: if the arguments contradict each other, or there is no cluster.
+        OSError: if the other processes do not join in time.
     """
-    from xling_jax.files.processes import Processes
-
     arguments = _initialize_arguments(args)
     if arguments is None:
         yield Processes()
@@ -85,7 +81,7 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
             **arguments,
         )
     except ValueError as error:
-        raise common.UsageError(
+        raise OptionError(
             f"--distributed: no TPU pod, GKE, Slurm or Open MPI job found ({error}); give "
             "--coordinator, --num-processes and --process-id instead"
         ) from error
@@ -143,13 +139,12 @@ def check_shared_paths(**paths: str | None) -> None:
         **paths: by the names of their arguments; None for those not given.
 
     Raises:
-        common.UsageError: naming the argument.
+        OptionError: naming the argument.
     """
     for name, path in paths.items():
-        option = f"--{name.replace('_', '-')}"
         if path == "-" or (path and os.path.exists(path) and not os.path.isfile(path)):
-            raise common.UsageError(
-                f"{option} {path}: with several processes must be a file on a shared file system"
+            raise OptionError(
+                f"{flag(name)} {path}: several processes need a file on a shared file system"
             )
 
 
@@ -177,27 +172,21 @@ def meet(name: str) -> None:
 
 def _initialize_arguments(args: argparse.Namespace) -> dict | None:
     """Arguments of `jax.distributed.initialize`; None for a single process."""
-    given = {
-        "--coordinator": args.coordinator,
-        "--num-processes": args.num_processes,
-        "--process-id": args.process_id,
-    }
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(given):
+    names = ("coordinator", "num_processes", "process_id")
+    missing = [flag(name) for name in names if getattr(args, name) is None]
+    if len(missing) == len(names):
         return {} if args.distributed else None
     if args.distributed:
-        raise common.UsageError("--distributed and --coordinator exclude each other; give one")
+        raise OptionError("--distributed and --coordinator exclude each other; give one")
     if missing:
-        raise common.UsageError(
-            f"--coordinator, --num-processes and --process-id go together; {missing[0]} is missing"
-        )
+        raise OptionError(f"{', '.join(map(flag, names))} go together; {missing[0]} is missing")
     host, _, port = args.coordinator.rpartition(":")
     if not host or not port.isdigit():
-        raise common.UsageError(
+        raise OptionError(
             f"--coordinator {args.coordinator}: must be HOST:PORT, such as 10.0.0.2:8476"
         )
     if not 0 <= args.process_id < args.num_processes:
-        raise common.UsageError(
+        raise OptionError(
             f"--process-id {args.process_id} must be from 0 to --num-processes - 1 = "
             f"{args.num_processes - 1}"
         )
@@ -214,7 +203,7 @@ def _exit_status(error: BaseException) -> int:
     """The status with which `main` ends for an error."""
     if isinstance(error, KeyboardInterrupt):
         return 130
-    return 2 if isinstance(error, common.UsageError) else 1
+    return 2 if isinstance(error, OptionError) else 1
 
 
 def _is_of_another(error: Exception) -> bool:

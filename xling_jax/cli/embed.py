@@ -1,4 +1,7 @@
-"""`xling embed`: a text file to an embedding file, row i for line i, in bounded memory."""
+"""Turns each line of a UTF-8 file into a vector, in bounded memory.
+
+Row i of the output is line i of the input; a blank line gets the vector of an empty sentence.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli import distributed
-from xling_jax.cli.common import UsageError, keep_compiled_programs, refuse_existing
+from xling_jax.cli.arguments import MODEL_HELP, add_output, load_encoder, refuse_existing
+from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.process_shares import share_of, write_embeddings_together
@@ -18,6 +22,7 @@ from xling_jax.encode.texts import EncodeStats
 from xling_jax.files.embeddings import FORMATS, write_embeddings
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import track
+from xling_jax.options import OptionError
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ logger = logging.getLogger(__name__)
 # Roughly. Processes take turns by windows with this many times fewer documents than sentences.
 _SENTENCES_OF_A_DOCUMENT = 16
 
-_EXAMPLE = """example:
+EXAMPLES = """examples:
   xling embed --model runs/quickstart --input europarl.de.gz --output europarl.de.npy
   zcat news.en.gz | xling embed --model runs/quickstart --input - --output news.en.npy
 
@@ -37,52 +42,28 @@ $XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax; the directory can be removed at
 """
 
 
-def add_parser(subparsers: Any) -> None:
-    """Adds the command to the parser of `xling`."""
-    parser = subparsers.add_parser(
-        "embed",
-        help="turn text into vectors",
-        description="Turns each line of a UTF-8 file into a vector. Row i of the output is line i "
-        "of the input; a blank line gets the vector of an empty sentence.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--model", required=True, help="model directory, workdir, or name of a shipped encoder"
-    )
-    parser.add_argument(
-        "--input",
-        required=True,
-        help="text, one sentence per line; may be .gz .xz .zst; - for stdin",
-    )
-    parser.add_argument("--output", required=True, help="embedding file; - for stdout")
-    parser.add_argument(
-        "--format", choices=FORMATS, default="npy", help="laser: float32 without a header (npy)"
-    )
-    parser.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add = parser.add_argument
+    add("--model", required=True, help=MODEL_HELP)
+    add("--input", required=True, help="text, a sentence a line; may be .gz .xz .zst; - for stdin")
+    add_output(parser, "embedding file; - for stdout")
+    add("--format", choices=FORMATS, default="npy", help="laser: float32 without a header (npy)")
+    add(
         "--documents",
         action="store_true",
         help="each line is a document: JSON with 'text' or 'sentences' if the input is .jsonl or "
         "begins with '{', otherwise plain text; its vector is the mean over its sentences",
     )
-    parser.add_argument("--document-mode", choices=MODES, help=f"{MODES_HELP} (sentences)")
-    parser.add_argument("--splitter", choices=SPLITTERS, help=f"{SPLITTERS_HELP} (rule)")
-    parser.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
-    parser.add_argument(
-        "--batch-size", type=int, help="sentences in a full batch; fewer need less memory"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    add("--document-mode", choices=MODES, help=f"{MODES_HELP} (sentences)")
+    add("--splitter", choices=SPLITTERS, help=f"{SPLITTERS_HELP} (rule)")
+    add("--normalize", action="store_true", help="scale vectors to length 1")
+    add("--batch-size", type=int, help="sentences in a full batch; fewer need less memory")
     distributed.add_arguments(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command.
-
-    Raises:
-        UsageError: if the input is missing, the output exists or an option is out of range.
-        ValueError, OSError: if the model or a line of the input is broken, or writing fails.
-    """
+    """Runs the command."""
     with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         _check_arguments(args)
         if processes.count > 1:
@@ -93,52 +74,48 @@ def run(args: argparse.Namespace) -> None:
 def _check_arguments(args: argparse.Namespace) -> None:
     """Refuses what can be refused before the model is loaded."""
     if args.batch_size is not None and args.batch_size < 1:
-        raise UsageError(f"--batch-size {args.batch_size} must be at least 1")
+        raise OptionError(f"--batch-size {args.batch_size} must be at least 1")
     for option in ("document_mode", "splitter"):
         if getattr(args, option) and not args.documents:
-            raise UsageError(f"--{option.replace('_', '-')}: requires --documents")
+            raise OptionError(f"{flag(option)}: requires --documents")
     if args.splitter:
         check_splitter(args.splitter)
     if args.input != "-" and (not os.path.exists(args.input) or os.path.isdir(args.input)):
-        raise UsageError(f"--input {args.input}: no such file")
-    if args.output != "-":
-        refuse_existing(args.output, args.overwrite)
+        raise OptionError(f"--input {args.input}: no such file")
+    refuse_existing(args.output, args.overwrite)
 
 
 def _embed(args: argparse.Namespace, processes: Processes) -> None:
-    import xling_jax
-
-    keep_compiled_programs()
-    encoder = xling_jax.load(args.model)
+    encoder = load_encoder(args.model)
     window = encoder.window_sentences
     if args.documents:
         window = max(1, window // _SENTENCES_OF_A_DOCUMENT)
     splitter = args.splitter or "rule"
+    unit = "document" if args.documents else "sentence"
+    stats = EncodeStats()
 
     def texts() -> Iterator[Any]:
         if args.documents:
             return read_texts(args.input, splitter=splitter)
         return iterate_lines(args.input)
 
+    def encode(own: Iterable[Any]) -> Iterator[Any]:
+        settings = {"batch_size": args.batch_size, "normalize": args.normalize, "stats": stats}
+        if args.documents:
+            # With sentencex, texts come split by their own languages.
+            split = "rule" if splitter == "sentencex" else splitter
+            own = encoder.document_inputs(own, args.document_mode or "sentences", splitter=split)
+            chunks = encoder.encode_document_stream(own, **settings)
+        else:
+            chunks = encoder.encode_stream(own, **settings)
+        return track(chunks, "embed", total, unit, len)
+
     # Reading the file twice is cheap compared to encoding it: a broken line is found before hours
     # of work, and the time left is known. A pipe can be read only once.
     total = None
     if os.path.isfile(args.input):
         total = sum(1 for _ in share_of(texts(), window, processes))
-    stats = EncodeStats()
     start = time.perf_counter()
-
-    def encode(own: Iterable[Any]) -> Iterator[Any]:
-        settings = {"batch_size": args.batch_size, "normalize": args.normalize, "stats": stats}
-        if not args.documents:
-            chunks = encoder.encode_stream(own, **settings)
-            return track(chunks, "embed", total, "sentence", len)
-        # With sentencex, texts come split by their own languages.
-        split = "rule" if splitter == "sentencex" else splitter
-        own = encoder.document_inputs(own, args.document_mode or "sentences", splitter=split)
-        chunks = encoder.encode_document_stream(own, **settings)
-        return track(chunks, "embed", total, "document", len)
-
     file = {"dim": encoder.dim, "format": args.format, "overwrite": args.overwrite}
     if processes.count > 1:
         file |= {"window": window, "processes": processes}

@@ -1,4 +1,7 @@
-"""`xling evaluate TASK`: measures an encoder; results, a table and pictures in a directory."""
+"""Measures an encoder.
+
+Writes results.json, results.md and pictures to the output directory and prints the table.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.cli.common import (
-    UsageError,
-    keep_compiled_programs,
-    load_config,
+from xling_jax.cli.arguments import (
+    MODEL_HELP,
+    add_output,
+    load_encoder,
+    optional_config,
     refuse_existing,
-    require_file,
 )
-from xling_jax.cli.options import add_options, add_subcommands, options_from, words
+from xling_jax.cli.options import add_options, add_subcommands, options_from, require_file, words
 from xling_jax.eval.tasks import TASKS, Task
+from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -25,20 +29,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_EXAMPLE = """example:
+EXAMPLES = """example:
   xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
 """
 
 
-def add_parser(subparsers: Any) -> None:
-    """Adds the command to the parser of `xling`."""
-    parser = subparsers.add_parser(
-        "evaluate",
-        description="Measures an encoder. Writes results.json, results.md and pictures to the "
-        "output directory\nand prints the table.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds a subcommand for each task."""
     add_subcommands(parser, TASKS, _add_task, dest="task")
 
 
@@ -49,11 +46,7 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
     parser.epilog = task.examples
     embeddings = "embeddings" in task.offers
     source = parser.add_mutually_exclusive_group(required=True) if embeddings else parser
-    source.add_argument(
-        "--model",
-        required=not embeddings,
-        help="model directory, workdir, or name of a shipped encoder",
-    )
+    source.add_argument("--model", required=not embeddings, help=MODEL_HELP)
     if embeddings:
         source.add_argument(
             "--embeddings",
@@ -65,7 +58,7 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", required=True, nargs="+" if task.several else 1, help=task.data_help
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="directory of the results")
+    add_output(parser, "directory of the results", metavar="DIR")
     if "languages" in task.offers:
         parser.add_argument(
             "--languages",
@@ -76,7 +69,7 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
     if "config" in task.offers:
         parser.add_argument(
             "--config",
-            metavar="FILE[:ARG]",
+            metavar="NAME[:ARG]",
             help="options that are not given here; --config.KEY=VALUE changes one",
         )
     add_options(parser, task)
@@ -87,22 +80,14 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
             default=True,
             help="draw the results (default: yes)",
         )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing results")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command.
-
-    Raises:
-        UsageError, OptionError: if an input is missing, an option does not fit or the output
-            exists.
-        ValueError, OSError: if the model or the data is broken, or writing fails.
-    """
+    """Runs the command."""
     from xling_jax.eval import results as results_lib
 
     started = time.monotonic()
-    task = options_from(args, TASKS[args.task], _config(args))
+    task = options_from(args, TASKS[args.task], optional_config(args))
     output = Path(args.output)
     refuse_existing(output / "results.json", args.overwrite)
     for path in args.data:
@@ -111,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
     data = task.load(args.data, getattr(args, "languages", None))
     names = [one.name for one in data]
     if len(set(names)) < len(names):
-        raise UsageError(f"--data: results need different names; {args.data} give {names}")
+        raise OptionError(f"--data: results need different names; {args.data} give {names}")
     encoder = _load_encoder(args, task, data)
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
@@ -141,28 +126,17 @@ def run(args: argparse.Namespace) -> None:
     logger.info("results in %s", output)
 
 
-def _config(args: argparse.Namespace) -> Any:
-    if getattr(args, "config", None):
-        return load_config(args.config, args.config_overrides, training=False)
-    if getattr(args, "config_overrides", None):
-        raise UsageError(f"{args.config_overrides[0]}: goes with --config FILE")
-    return None
-
-
 def _load_encoder(
     args: argparse.Namespace, task: Task, data: list[Any]
 ) -> Encoder | StoredEmbeddings:
     """The encoder of `--model`, or the vectors of `--embeddings`; both have `encode`."""
     embeddings, dim = getattr(args, "embeddings", None), getattr(args, "dim", None)
     if dim is not None and (embeddings is None or dim < 1):
-        raise UsageError(f"--dim {dim}: must be positive, and goes with --embeddings only")
+        raise OptionError(f"--dim {dim}: must be positive, and goes with --embeddings only")
     if embeddings is None:
-        import xling_jax
-
-        keep_compiled_programs()
-        return xling_jax.load(args.model)
+        return load_encoder(args.model)
     from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
     if not require_file(embeddings, "--embeddings").is_dir():
-        raise UsageError(f"--embeddings {embeddings}: must be a directory of vector files")
+        raise OptionError(f"--embeddings {embeddings}: must be a directory of vector files")
     return StoredEmbeddings(embeddings, task.vector_files(data), dim=dim)

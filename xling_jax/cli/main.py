@@ -10,7 +10,6 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import xling_jax
 from xling_jax.cli.options import LazyParser, add_subcommands
@@ -32,7 +31,7 @@ COMMANDS = Registry(
 
 EPILOG = """\
 example:
-  xling train --config configs/ct_laser.py:small --workdir runs/ct_laser \\
+  xling train --config ct_laser:small --workdir runs/ct_laser \\
       --config.data.corpora="('tsv:corpora/*.tsv.gz',)"
   xling embed --model runs/ct_laser --input text.de --output text.de.npy
 
@@ -59,20 +58,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _fill(name: str, parser: argparse.ArgumentParser) -> None:
-    """Imports a command and gives its parser the arguments."""
-    COMMANDS[name].add_parser(_Subparsers(parser))
-
-
-class _Subparsers:
-    """Takes the place of argparse's subparsers for a command whose parser is already there."""
-
-    def __init__(self, parser: argparse.ArgumentParser):
-        self._parser = parser
-
-    def add_parser(self, name: str, *, help: str = "", **settings: Any) -> argparse.ArgumentParser:
-        for key, value in settings.items():
-            setattr(self._parser, key, value)
-        return self._parser
+    """Imports a command, whose docstring is the description, and adds its arguments."""
+    command = COMMANDS[name]
+    parser.description, parser.epilog = command.__doc__, command.EXAMPLES
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,7 +90,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     # A compiled program that is not cached, on a full disk say, only costs time at the next start.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache")
-    from xling_jax.cli.common import UsageError
     from xling_jax.cli.remote import local_arguments
 
     try:
@@ -120,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = f"{error.filename}: {error.strerror}"
         text = " ".join(text.split())
         print(f"xling {args.command}: error: {text}", file=sys.stderr)
-        return 2 if isinstance(error, (UsageError, OptionError)) else 1
+        return 2 if isinstance(error, OptionError) else 1
 
 
 def _use_large_pages() -> None:

@@ -1,8 +1,9 @@
-"""`xling mine`: two text files to pairs that are likely translations, or given pairs to scores."""
+"""Mines translations from two texts by the margin of their cosine, as LASER, or scores pairs."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -13,10 +14,12 @@ import numpy as np
 
 from xling_jax.align import bitext, knn, mining
 from xling_jax.align.margin import MARGINS
-from xling_jax.cli import distributed, sides
-from xling_jax.cli.common import UsageError, keep_compiled_programs
+from xling_jax.cli import distributed
+from xling_jax.cli.arguments import SIDES, add_output, add_sides, check_sides, load_encoder
+from xling_jax.cli.options import add_options, options_from
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.files.progress import Progress, track
+from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_EXAMPLE = """examples:
+EXAMPLES = """examples:
   xling mine --model M --source news.de.gz --target news.en.gz --output pairs.tsv --threshold 1.06
   xling mine --source a.de --target a.en --source-embeddings a.de.npy \\
       --target-embeddings a.en.npy --output - | head
@@ -36,16 +39,29 @@ order of the file, and pairs with a blank or broken side score -inf.
 """
 
 
-def add_parser(subparsers: Any) -> None:
-    """Adds the command to the parser of `xling`."""
-    parser = subparsers.add_parser(
-        "mine",
-        help="find translations in two texts, or score given pairs",
-        description="Mines translations from two texts by the margin of their cosine, as LASER.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    margin: str = option("ratio", "of a cosine over those of its neighborhoods", tuple(MARGINS))
+    k: int = option(mining.MARGIN_NEIGHBORS, "size of the neighborhoods", positive=True)
+    retrieval: str = option(
+        "max",
+        "max: one to one, best first; intersect: best in both directions; fwd, bwd: the best for "
+        "every source, for every target",
+        mining.RETRIEVALS,
     )
-    sides.add_arguments(
+    threshold: float | None = option(None, "keep pairs that score more than this")
+    min_cosine: float | None = option(
+        None, "keep pairs with at least this cosine; for unrelated texts"
+    )
+    memory_mb: float = option(512, "memory for the search, besides vectors", positive=True)
+    backend: str = option(
+        "auto", "of the search; auto: JAX where it has an accelerator, else NumPy", knn.BACKENDS
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_sides(
         parser,
         "text, one sentence per line; may be .gz .xz .zst; - for stdin",
         "its vectors, row i for line i, instead of a model (or LASER's .bin, with --dim)",
@@ -56,88 +72,51 @@ def add_parser(subparsers: Any) -> None:
         help="score these pairs, source<TAB>target, against their neighborhoods in --source and "
         "--target, or in their own columns without them",
     )
-    parser.add_argument("--output", required=True, help="file of pairs; - for stdout")
+    add_output(parser, "file of pairs; - for stdout")
     parser.add_argument(
         "--n-best", metavar="FILE", help="also write all k candidates of each source sentence"
     )
-    parser.add_argument("--margin", choices=tuple(MARGINS), default="ratio", help="(ratio)")
-    parser.add_argument(
-        "--k", type=int, default=mining.MARGIN_NEIGHBORS, help="size of the neighborhoods (4)"
-    )
-    parser.add_argument(
-        "--retrieval",
-        choices=mining.RETRIEVALS,
-        default="max",
-        help="max: one to one, best first (default); intersect: best in both directions; fwd, bwd: "
-        "the best for every source, for every target",
-    )
-    parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")
-    parser.add_argument(
-        "--min-cosine", type=float, help="keep pairs with at least this cosine; for unrelated texts"
-    )
-    parser.add_argument(
-        "--memory-mb", type=float, default=512, help="memory for the search, besides vectors (512)"
-    )
-    parser.add_argument(
-        "--backend",
-        choices=knn.BACKENDS,
-        default="auto",
-        help="of the search; auto: JAX where it has an accelerator, otherwise NumPy",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+    add_options(parser, Options)
     distributed.add_arguments(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command.
-
-    Raises:
-        UsageError: if arguments are inconsistent, an input is missing or an output exists.
-        ValueError, OSError: if the model, vectors or text are broken, or writing fails.
-    """
+    """Runs the command."""
     with distributed.joined(args) as processes, distributed.dying_of_sigterm():
-        _check_arguments(args)
-        if processes.count > 1:
-            _check_arguments_of_several(args)
+        options = _check_arguments(args, processes)
         try:
-            _mine(args, processes)
+            _mine(args, options, processes)
             processes.meet("the pairs are written")
         finally:
             if processes.index == 0:
-                for side in sides.SIDES:
+                for side in SIDES:
                     processes.remove(_shared_vectors(args, side))
 
 
-def _check_arguments(args: argparse.Namespace) -> None:
-    given = [side for side in sides.SIDES if getattr(args, side)]
+def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
+    given = [side for side in SIDES if getattr(args, side)]
     if len(given) == 1 or not (given or args.pairs):
-        raise UsageError("--source and --target are required, or --pairs alone")
+        raise OptionError("--source and --target are required, or --pairs alone")
     if args.pairs == "-" and "-" in (args.source, args.target):
-        raise UsageError("--pairs -: stdin is already read for --source or --target")
-    if args.k < 1:
-        raise UsageError(f"--k {args.k} must be at least 1")
-    if not args.memory_mb > 0:
-        raise UsageError(f"--memory-mb {args.memory_mb:g} must be positive")
+        raise OptionError("--pairs -: stdin is already read for --source or --target")
     if args.n_best and args.pairs:
-        raise UsageError("--n-best: not with --pairs, which scores given pairs only")
+        raise OptionError("--n-best: not with --pairs, which scores given pairs only")
     if args.n_best and args.n_best == args.output:
-        raise UsageError(f"--n-best {args.n_best}: is also --output; choose another")
-    sides.check_arguments(args, ("pairs",), list(filter(None, (args.output, args.n_best))))
+        raise OptionError(f"--n-best {args.n_best}: is also --output; choose another")
+    options = options_from(args, Options)
+    check_sides(args, ("pairs",), list(filter(None, (args.output, args.n_best))))
+    if processes.count > 1:
+        names = ("source", "target", "source_embeddings", "target_embeddings", "pairs")
+        names += ("output", "n_best")
+        distributed.check_shared_paths(**{name: getattr(args, name) for name in names})
+        if options.backend not in ("auto", "jax"):
+            raise OptionError(
+                f"--backend {options.backend}: several processes search with jax; leave it out"
+            )
+    return options
 
 
-def _check_arguments_of_several(args: argparse.Namespace) -> None:
-    """Refuses what several processes cannot do together."""
-    names = ("source", "target", "source_embeddings", "target_embeddings", "pairs")
-    names += ("output", "n_best")
-    distributed.check_shared_paths(**{name: getattr(args, name) for name in names})
-    if args.backend not in ("auto", "jax"):
-        raise UsageError(
-            f"--backend {args.backend}: several processes search with jax; leave it out"
-        )
-
-
-def _mine(args: argparse.Namespace, processes: Processes) -> None:
+def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> None:
     times = [time.perf_counter()]
     pairs = bitext.read_pairs(args.pairs) if args.pairs else None
     vectors = args.source_embeddings, args.target_embeddings
@@ -145,8 +124,8 @@ def _mine(args: argparse.Namespace, processes: Processes) -> None:
     for side in both:
         logger.info("%s", side.describe())
     times.append(time.perf_counter())
-    encoder = _load_encoder(args)
-    shared = [_shared_vectors(args, side) for side in sides.SIDES]
+    encoder = load_encoder(args.model) if args.model else None
+    shared = [_shared_vectors(args, side) for side in SIDES]
     rows = [_embed(encoder, side, args.dim, processes, file) for side, file in zip(both, shared)]
     if rows[0].shape[1] != rows[1].shape[1]:
         raise ValueError(
@@ -154,29 +133,39 @@ def _mine(args: argparse.Namespace, processes: Processes) -> None:
             f"has {rows[0].shape[1]}, {both[1].vectors or 'target'} {rows[1].shape[1]}"
         )
     times.append(time.perf_counter())
-    candidates = _find_candidates(args, rows, processes)
+    where = {"backend": options.backend}
+    if processes.count > 1:
+        import jax
+
+        where = {"backend": "jax", "devices": jax.devices()}
+    with Progress("search", len(rows[0]), "sentence") as report:
+        where |= {"memory_mb": options.memory_mb, "report": report}
+        candidates = mining.find_candidates(*rows, options.k, **where)
     times.append(time.perf_counter())
     if processes.index > 0:
         return  # process 0 has found the same, and writes it
+    rule = {"margin": options.margin, "min_cosine": options.min_cosine}
+    texts = (both[0].texts, both[1].texts) if pairs is None else pairs
     if pairs is None:
-        count = _write_mined(args, both, candidates)
+        if args.n_best:
+            bitext.write_pairs(args.n_best, mining.rank_candidates(candidates, **rule), *texts)
+        choice = {"retrieval": options.retrieval, "threshold": options.threshold}
+        found = mining.choose_pairs(candidates, **choice, **rule)
     else:
-        count = _write_scored(args, both, rows, pairs, candidates)
+        scores, num_unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
+        if num_unusable:
+            logger.info("%s: %d pairs with a blank or broken side", args.pairs, num_unusable)
+        kept = np.arange(len(scores))
+        if options.threshold is not None:
+            kept = np.flatnonzero(scores > options.threshold)
+        found = mining.MinedPairs(kept, kept, scores[kept])
+    count = bitext.write_pairs(args.output, found, *texts)
     times.append(time.perf_counter())
     seconds = np.diff(times)
     logger.info(
         "%s: %d pairs; read %.1f s, embed %.1f s, search %.1f s, choose and write %.1f s",
         *(args.output, count, *seconds),
     )
-
-
-def _load_encoder(args: argparse.Namespace) -> Encoder | None:
-    if not args.model:
-        return None
-    import xling_jax
-
-    keep_compiled_programs()
-    return xling_jax.load(args.model)
 
 
 def _shared_vectors(args: argparse.Namespace, side: str) -> Path:
@@ -230,49 +219,3 @@ def _encode(encoder: Encoder, texts: Iterable[str], total: int, name: str) -> It
     """Yields unit vectors, chunk by chunk."""
     chunks = encoder.encode_stream(iter(texts), normalize=True)
     return track(chunks, f"embed {name}", total, "sentence", len)
-
-
-def _find_candidates(
-    args: argparse.Namespace, rows: list[Any], processes: Processes
-) -> mining.Candidates:
-    where = {"backend": args.backend}
-    if processes.count > 1:
-        import jax
-
-        where = {"backend": "jax", "devices": jax.devices()}
-    with Progress("search", len(rows[0]), "sentence") as report:
-        return mining.find_candidates(
-            *rows, args.k, memory_mb=args.memory_mb, report=report, **where
-        )
-
-
-def _write_mined(
-    args: argparse.Namespace, both: list[bitext.Side], candidates: mining.Candidates
-) -> int:
-    """Writes the chosen pairs, and the n-best list if requested; returns the number of pairs."""
-    rule = {"margin": args.margin, "min_cosine": args.min_cosine}
-    texts = both[0].texts, both[1].texts
-    if args.n_best:
-        bitext.write_pairs(args.n_best, mining.rank_candidates(candidates, **rule), *texts)
-    found = mining.choose_pairs(
-        candidates, retrieval=args.retrieval, threshold=args.threshold, **rule
-    )
-    return bitext.write_pairs(args.output, found, *texts)
-
-
-def _write_scored(
-    args: argparse.Namespace,
-    both: list[bitext.Side],
-    rows: list[Any],
-    pairs: bitext.Columns,
-    candidates: mining.Candidates,
-) -> int:
-    """Writes given pairs with their scores, in their order; returns how many are kept."""
-    rule = {"margin": args.margin, "min_cosine": args.min_cosine}
-    scores, num_unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
-    if num_unusable:
-        logger.info("%s: %d pairs with a blank or broken side", args.pairs, num_unusable)
-    order = np.arange(len(scores))
-    if args.threshold is not None:
-        order = np.flatnonzero(scores > args.threshold)
-    return bitext.write_pairs(args.output, mining.MinedPairs(order, order, scores[order]), *pairs)

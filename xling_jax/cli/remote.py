@@ -14,7 +14,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.cli.common import UsageError
 from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.settings import PrepareSettings
@@ -24,6 +23,7 @@ from xling_jax.files.cache import cache_directory
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.processes import Processes
 from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
+from xling_jax.options import OptionError
 
 logger = logging.getLogger(__name__)
 
@@ -43,35 +43,32 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
             have `process_index` at the end if there are several processes.
 
     Raises:
-        UsageError: if an input is missing, an output exists, or a protocol is not supported.
+        OptionError: if an input is missing, an output exists, or a protocol is not supported.
         OSError: if copying fails.
     """
     if urls.is_url(getattr(args, "workdir", None)) and args.command not in _HAVE_WORKDIRS:
-        raise UsageError(f"--workdir {args.workdir}: xling {args.command} needs a local directory")
-    outputs = {name: getattr(args, name, None) for name in _OUTPUTS}
-    outputs = {name: url.rstrip("/") for name, url in outputs.items() if urls.is_url(url)}
-    for name, value in vars(args).items():
-        if name not in (*_OUTPUTS, "workdir", "config", "config_overrides"):
-            setattr(args, name, local_names(value))
+        raise OptionError(f"--workdir {args.workdir}: xling {args.command} needs a local directory")
+    given = vars(args)
+    outputs = {name: given[name].rstrip("/") for name in _OUTPUTS if urls.is_url(given.get(name))}
+    for name in given.keys() - {*_OUTPUTS, "workdir", "config", "config_overrides"}:
+        given[name] = local_names(given[name])
     with contextlib.ExitStack() as stack:
         for name, url in outputs.items():
-            if not getattr(args, "overwrite", False) and _called(urls.exists, url):
-                raise UsageError(f"{url}: exists; choose another --output or add --overwrite")
+            if not given.get("overwrite") and _called(urls.exists, url):
+                raise OptionError(f"{url}: exists; choose another --output or add --overwrite")
             args.store, _, file = url.rpartition("/")
             scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_cache("outputs")))
-            setattr(args, name, str(Path(scratch, file)))
+            given[name] = str(Path(scratch, file))
         yield
-        for name, url in outputs.items():
-            if getattr(args, "process_index", 0) == 0:
-                urls.put(Path(getattr(args, name)), url)
+        for name, url in outputs.items() if given.get("process_index", 0) == 0 else ():
+            urls.put(Path(given[name]), url)
 
 
 def local_config(config: ConfigDict, *sections: str) -> ConfigDict:
     """A config with `local_names` of some sections."""
     values = config.to_dict()
     local = ConfigDict(values | {name: local_names(values.get(name, {})) for name in sections})
-    local.lock()
-    return local
+    return local.lock()
 
 
 def local_names(value: Any) -> Any:
@@ -93,7 +90,7 @@ def local_name(name: str) -> str:
         The same of the copy; a name without a URL as it is.
 
     Raises:
-        UsageError: if there is nothing at the URL, or its protocol is not supported.
+        OptionError: if there is nothing at the URL, or its protocol is not supported.
         OSError: if copying fails.
     """
     if urls.is_url(name):
@@ -110,14 +107,14 @@ def _called(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (ValueError, FileNotFoundError) as error:
-        raise UsageError(str(error)) from error
+        raise OptionError(str(error)) from error
 
 
 def _cache(kind: str) -> Path:
     """A directory for copies."""
     directory = cache_directory(os.environ)
     if directory is None:
-        raise UsageError("URLs are copied to a cache directory: set XDG_CACHE_HOME or HOME")
+        raise OptionError("URLs are copied to a cache directory: set XDG_CACHE_HOME or HOME")
     (directory / kind).mkdir(mode=0o700, parents=True, exist_ok=True)
     return directory / kind
 
@@ -131,16 +128,17 @@ class Workdir:
 
     Args:
         path: a directory, or `gs://BUCKET/PATH`.
-        processes: who works here.
+        processes: who works here; None for this process alone.
 
     Attributes:
         name: as given.
         processes: who works here.
         path: the directory on this machine.
         checkpoints: directory of the checkpoints, for orbax.
+        is_remote: whether it lies in an object store.
 
     Raises:
-        UsageError: if there is no such bucket, or it is a URL of something else.
+        OptionError: if there is no such bucket, or it is a URL of something else.
         OSError: if the store cannot be read.
     """
 
@@ -150,15 +148,15 @@ class Workdir:
 
     def __init__(self, path: str, processes: Processes | None = None):
         self.name, self.processes = path, processes or Processes()
-        self._url = path.rstrip("/") if urls.is_url(path) else ""
+        self.is_remote, self._url = urls.is_url(path), path.rstrip("/")
         self.path, self.checkpoints = Path(path), str(Path(path).absolute() / "checkpoints")
-        if not self._url:
+        if not self.is_remote:
             return
         if not path.startswith("gs://"):
-            raise UsageError(f"--workdir {path}: must be a directory or gs://BUCKET/PATH")
+            raise OptionError(f"--workdir {path}: must be a directory or gs://BUCKET/PATH")
         # orbax asks for the bucket as well, but only after the data are prepared.
         if not _called(urls.exists, "/".join(path.split("/")[:3])):
-            raise UsageError(f"--workdir {path}: no such bucket, or no permission to see it")
+            raise OptionError(f"--workdir {path}: no such bucket, or no permission to see it")
         self.checkpoints = f"{self._url}/checkpoints"
         self.path = _cache("workdirs") / fingerprint(self._url)
         self.path.mkdir(exist_ok=True)
@@ -171,11 +169,6 @@ class Workdir:
                 (self.path / name).unlink(missing_ok=True)
                 urls.get(f"{self._url}/{name}", self.path / name)
         self._published_s = time.time()
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether it lies in an object store."""
-        return bool(self._url)
 
     def ensure_prepared(
         self, settings: PrepareSettings, prepare: Callable[[], object], anew: bool = False
@@ -200,11 +193,10 @@ class Workdir:
         if there and not (self.path / "data").exists():
             self._fetch_data()
         prepare()
-        if self._url and read_json(self.path / self._MANIFEST) != there:
+        if self.is_remote and read_json(self.path / self._MANIFEST) != there:
             urls.remove(f"{self._url}/{self._MANIFEST}")
             for name in ("vocab", "data"):
-                urls.remove(f"{self._url}/{name}")
-                urls.put(self.path / name, f"{self._url}/{name}", self._KEPT_HERE)
+                self._replace(name)
 
     def prepared(self, settings: PrepareSettings) -> PreparedData:
         """The prepared data, once process 0 has ensured that they are there.
@@ -212,13 +204,13 @@ class Workdir:
         Raises:
             ValueError, OSError: if there are none of these settings, or copying fails.
         """
-        if self._url:
+        if self.is_remote:
             self._fetch_data()
         return load_prepared(self.path, settings)
 
     def publish(self) -> None:
         """Copies back what is new of config, metrics, event files and results."""
-        if not self._url or self.processes.index > 0:
+        if not self.is_remote or self.processes.index > 0:
             return
         since, self._published_s = self._published_s, time.time()
         for name in self._PUBLISHED:
@@ -227,13 +219,16 @@ class Workdir:
                     urls.put(path, f"{self._url}/{path.relative_to(self.path).as_posix()}")
 
     def publish_encoder(self) -> None:
-        """Copies back the encoder."""
-        if self._url and self.processes.index == 0:
-            urls.remove(f"{self._url}/encoder")
-            urls.put(self.path / "encoder", f"{self._url}/encoder")
+        """Copies back the encoder; called by process 0."""
+        if self.is_remote:
+            self._replace("encoder")
+
+    def _replace(self, name: str) -> None:
+        urls.remove(f"{self._url}/{name}")
+        urls.put(self.path / name, f"{self._url}/{name}", self._KEPT_HERE)
 
     def _manifest(self) -> dict[str, Any] | None:
-        content = urls.read(f"{self._url}/{self._MANIFEST}") if self._url else None
+        content = urls.read(f"{self._url}/{self._MANIFEST}") if self.is_remote else None
         return json.loads(content) if content else None
 
     def _fetch_data(self) -> None:

@@ -1,4 +1,8 @@
-"""`xling report`: one self-contained HTML page from runs and results."""
+"""Writes one self-contained HTML page: training curves, runs side by side, heatmaps.
+
+Runs stand beside published scores; --data adds projections of the vectors and the worst retrieval
+errors. The page opens without a network.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from xling_jax.cli.common import UsageError, keep_compiled_programs, refuse_existing, require_file
-from xling_jax.cli.options import words
+from xling_jax.cli.arguments import add_output, load_encoder, refuse_existing
+from xling_jax.cli.options import require_file, words
+from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
     from xling_jax.report.page import VectorSection
@@ -18,62 +23,41 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_EXAMPLE = """examples:
+EXAMPLES = """examples:
   xling report --run runs/t_laser --run runs/ct_laser --output report.html
   xling report --run runs/ct_laser --results results/ --output report.html \\
       --data pud.dev.tsv.gz --data sib200/ --languages en,de,fr,es,it
 """
 
 
-def add_parser(subparsers: Any) -> None:
-    """Adds the command to the parser of `xling`."""
-    parser = subparsers.add_parser(
-        "report",
-        description="Writes one self-contained HTML page: training curves, runs side by side and "
-        "beside published\nscores, heatmaps; with --data also projections of the vectors and the "
-        "worst retrieval errors.\nIt opens without a network.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     for flag, name, metavar, text in (
         # `args.run` is the function that carries out the command.
         ("--run", "workdirs", "W", "workdir of xling train, with any results in it"),
         ("--results", "results", "DIR", "outputs of xling evaluate, in the directory or below"),
-        ("--data", "data", "FILE_OR_DIR", "retrieval data or labelled text to embed with each run"),
+        ("--data", "data", "FILE_OR_DIR", "retrieval data or labeled text to embed with each run"),
     ):
-        parser.add_argument(
-            flag,
-            dest=name,
-            action="append",
-            default=[],
-            metavar=metavar,
-            help=f"{text}; can be repeated",
-        )
+        settings = {"action": "append", "default": [], "metavar": metavar}
+        parser.add_argument(flag, dest=name, help=f"{text}; can be repeated", **settings)
     parser.add_argument(
         "--languages",
         type=words,
         metavar="CODE,CODE",
-        help="those of --data to show (default: all)",
+        help="languages of --data to show (default: all)",
     )
     parser.add_argument("--title", default="Cross-lingual sentence embeddings", help="of the page")
-    parser.add_argument("--output", required=True, metavar="HTML", help="the page")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing page")
-    parser.set_defaults(run=run)
+    add_output(parser, "the page", metavar="HTML")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the command.
-
-    Raises:
-        UsageError: if an input is missing, the output exists, or there is nothing to report.
-        ValueError, OSError: if a run, a model or the data is broken, or writing fails.
-    """
+    """Runs the command."""
     output = Path(args.output)
     refuse_existing(output, args.overwrite)
     if output.is_dir():
-        raise UsageError(f"--output {output}: is a directory; name a file in it")
+        raise OptionError(f"--output {output}: is a directory; name a file in it")
     if not args.workdirs and not args.results:
-        raise UsageError("--run or --results: give at least one of them")
+        raise OptionError("--run or --results: give at least one of them")
     for flag, paths in (("run", args.workdirs), ("results", args.results), ("data", args.data)):
         for path in paths:
             require_file(path, f"--{flag}")
@@ -96,15 +80,13 @@ def _vectors(
     runs: Sequence[Run], paths: Sequence[str], languages: Sequence[str] | None
 ) -> list[VectorSection]:
     """Embeds the data with the encoder of each run that has one."""
-    import xling_jax
     from xling_jax.report.vectors import load_data, vector_section
 
     sets = [load_data(path, languages) for path in paths]
     sections = []
-    keep_compiled_programs()
     for run in runs:
         if run.path is None or not (run.path / "encoder").is_dir():
             logger.info("%s: no encoder, so no projections and no errors", run.name)
             continue
-        sections.append(vector_section(run.name, xling_jax.load(run.path).encode, sets))
+        sections.append(vector_section(run.name, load_encoder(run.path).encode, sets))
     return sections

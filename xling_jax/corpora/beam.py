@@ -85,11 +85,13 @@ class BeamRunner:
         readings = []
         for spec, (local, _, files) in corpora.items():
             self._prepare_dataset(local)
-            if not _is_cleaned(directories[spec]):
-                directories[spec].mkdir(parents=True, exist_ok=True)
+            directory = directories[spec]
+            rows = read_json(directory / "rows.json")
+            if not rows or not all(path.exists() for path in _chunks(directory, rows["chunks"])):
+                directory.mkdir(parents=True, exist_ok=True)
                 # Workers run in another directory.
                 absolute = specs.moved_corpus(local, os.path.abspath)
-                readings.append((absolute, list(files), directories[spec]))
+                readings.append((absolute, list(files), directory))
 
         def build(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
@@ -113,15 +115,7 @@ class BeamRunner:
     def write_shards(
         self, errors: Path, writer: ShardWriter, shards: Sequence[Shard]
     ) -> Iterable[Shard]:
-        """Writes shards, all in one pipeline.
-
-        Args:
-            errors: directory for errors of the workers.
-            writer: writes a shard.
-            shards: the shards.
-
-        Returns:
-            The shards, all of them written.
+        """Writes shards, all in one pipeline; `errors` is a directory for errors of the workers.
 
         Raises:
             OSError: from reading or writing, or if the pipeline failed.
@@ -134,22 +128,18 @@ class BeamRunner:
                 pipeline
                 | "Shards" >> beam.Create(shards)
                 | "Spread shards" >> beam.Reshuffle()
-                | "Tokenise" >> beam.Map(functools.partial(_write_shard, writer, errors))
+                | "Tokenize" >> beam.Map(functools.partial(_write_shard, writer, errors))
             )
 
         if shards:
             errors.mkdir(exist_ok=True)
-            self._run(f"tokenising {len(shards)} shards", build, errors)
+            self._run(f"tokenizing {len(shards)} shards", build, errors)
         for shard in shards:
             _checked(shard.path.with_suffix(".json"), errors)
         return shards
 
     def _run(self, what: str, build: Callable[["beam.Pipeline"], None], errors: Path) -> None:
-        """Runs a pipeline and waits for its end.
-
-        Raises:
-            ValueError, OSError: what a worker met last, or if the pipeline failed otherwise.
-        """
+        """Runs a pipeline to its end; raises what a worker met, or why it failed otherwise."""
         for record in errors.rglob("*.error"):  # of an earlier run
             record.unlink(missing_ok=True)
         pipeline, result = self._make_pipeline(), None
@@ -226,7 +216,7 @@ def _read_chunks(
                 "workers the same files"
             )
         for number, chunk in enumerate(counter.chunks(specs.read_corpus(corpus, languages)), 1):
-            path = _chunk(directory, number - 1)
+            path = directory / f"{number - 1:08d}"
             if not path.exists():
                 yield path, chunk
         write_json(directory / "rows.json", {"chunks": number, "files": counter.files})
@@ -257,8 +247,8 @@ def _write_shard(writer: ShardWriter, errors: Path, shard: Shard) -> None:
 def _keeping_error(path: Path) -> Iterator[None]:
     """Keeps the error of a piece of work in `PATH.error`, for the driver to raise.
 
-    What is wrong with the input is wrong each time, so the pipeline goes on with the rest; other
-    errors are raised, and the runner tries again.
+    Broken input is broken each time, so the pipeline goes on with the rest; after other errors,
+    which are raised here, the runner tries again.
     """
     record = path.with_name(f"{path.name}.error")
     try:
@@ -295,15 +285,5 @@ def _checked(path: Path, errors: Path) -> Path:
     return path
 
 
-def _is_cleaned(directory: Path) -> bool:
-    """Whether all chunks of a corpus are there."""
-    rows = read_json(directory / "rows.json")
-    return rows is not None and all(p.exists() for p in _chunks(directory, rows["chunks"]))
-
-
 def _chunks(directory: Path, count: int) -> list[Path]:
-    return [_chunk(directory, number) for number in range(count)]
-
-
-def _chunk(directory: Path, number: int) -> Path:
-    return directory / f"{number:08d}"
+    return [directory / f"{number:08d}" for number in range(count)]

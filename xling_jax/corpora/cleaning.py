@@ -128,7 +128,7 @@ class CleaningRules:
 def count_words(text: str) -> int:
     """Counts words and punctuation marks, approximately as the Moses tokenizer splits text.
 
-    The published length filter ran on tokenised text. In scripts without spaces the count is
+    The published length filter ran on tokenized text. In scripts without spaces the count is
     estimated from the mean word length.
     """
     num_spaceless = 0
@@ -142,7 +142,7 @@ class CleanText:
     """One cleaned text.
 
     Attributes:
-        text: normalised, with its case.
+        text: normalized, with its case.
         num_words: see `count_words`.
         had_invisible: whether control or zero-width characters were removed.
         reason: why a pair with this side is dropped, or None.

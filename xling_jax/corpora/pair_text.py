@@ -64,9 +64,6 @@ class Member:
 class PairText:
     """Reads the directory that `write_pair_text` made.
 
-    Args:
-        directory: the directory.
-
     Attributes:
         counts: pair -> reason (and "read", "kept", "invisible_characters") -> rows.
         num_rows: pair -> rows.
@@ -98,11 +95,6 @@ class PairText:
             start, first_row = start + size, first_row + num_rows
 
 
-def is_finished(directory: Path) -> bool:
-    """Whether a directory holds a complete cleaned corpus."""
-    return read_json(directory / "text.json") is not None
-
-
 class PairChunk(NamedTuple):
     """What one chunk of rows gives for one pair: a gzip member, hashes, and counts."""
 
@@ -118,7 +110,7 @@ def write_pair_text(
     """Writes the cleaned text of one corpus, whole or not at all.
 
     Args:
-        chunks: pair -> what `ChunkCleaner` made of each chunk, in the order of the corpus.
+        chunks: of `ChunkCleaner`, in the order of the corpus.
         directory: where to write.
         counter: has counted the rows once the chunks are used up.
 

@@ -1,4 +1,4 @@
-"""From cleaned text to token shards: drops exact duplicates and tokenises, pair by pair.
+"""From cleaned text to token shards: drops exact duplicates and tokenizes, pair by pair.
 
 A pair is built in a hidden directory, shard by shard, and takes its name when it is complete; an
 interrupted run continues after the finished shards. What a shard holds is planned beforehand from
@@ -79,13 +79,12 @@ class PairPlan:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Members of one corpus that become one shard.
+    """Members of one corpus that become one shard of a pair.
 
     Attributes:
         directory: where the pair is built.
-        pair: the pair's name.
+        pair, corpus: their names.
         number: of the shard, from 0.
-        corpus: name of the corpus.
         members: in order.
         keep: `.npy` file with the rows of the corpus to keep, [rows] bool.
     """
@@ -108,7 +107,7 @@ class Shard:
 
 
 class ShardWriter:
-    """Tokenises and writes a shard; runs in a worker process.
+    """Tokenizes and writes a shard; runs in a worker process.
 
     Args:
         vocab: the vocabulary.
@@ -119,11 +118,7 @@ class ShardWriter:
         self._vocab, self._max_tokens = vocab, max_tokens
 
     def __call__(self, shard: Shard) -> None:
-        """Writes a shard, then its counts, whose presence says that the shard is complete.
-
-        Raises:
-            OSError: naming a path, if writing fails.
-        """
+        """Writes a shard, then its counts, whose presence says that the shard is complete."""
         keep = np.load(shard.keep, mmap_mode="r")
         parts = [self._tokenize(member, keep[member.rows]) for member in shard.members]
         lengths = np.concatenate([lengths for _, lengths, _ in parts], axis=1)
@@ -154,7 +149,7 @@ class ShardWriter:
         ]
         lengths = np.asarray([[len(ids) for ids in side] for side in sides], np.int64)
         lengths = lengths.reshape(2, len(rows))
-        # A text of characters that SentencePiece's own normalisation removes has no pieces.
+        # A text of characters that SentencePiece's own normalization removes has no pieces.
         fits = (lengths > 0).all(axis=0)
         if self._max_tokens:
             fits &= (lengths <= self._max_tokens).all(axis=0)

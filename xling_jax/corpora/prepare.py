@@ -54,19 +54,15 @@ class PreparedData:
 
     Attributes:
         directory: holds `a-b/` for each pair, as `shards.PairTokens` reads them.
-        languages: in the order of the config.
         pairs: unordered pairs, `a-b` in alphabetical order.
         vocab_path: the SentencePiece model.
-        vocab_fingerprint: `Vocab.fingerprint` of it.
         fingerprint: of all tokens; equal means the same rows in the same order.
         counts: content of `counts.json`.
     """
 
     directory: Path
-    languages: tuple[str, ...]
     pairs: tuple[str, ...]
     vocab_path: Path
-    vocab_fingerprint: str
     fingerprint: str
     counts: dict
 
@@ -75,7 +71,7 @@ def prepare(
     *,
     workdir: str | os.PathLike[str],
     num_workers: int | None = None,
-    progress: Callable[..., Iterable] | None = None,
+    progress: Callable[..., Iterable] = lambda items, *_, **__: items,
     runner: "BeamRunner | None" = None,
     local: Callable[[str], str] = lambda path: path,
     **settings: Any,
@@ -90,7 +86,7 @@ def prepare(
         runner: cleans rows and writes shards in place of processes of this machine; the output
             does not depend on it.
         local: maps a path or pattern in the settings, which may be a URL, to one on this machine.
-        **settings: keyword arguments of `PrepareSettings.make`.
+        **settings: arguments of `PrepareSettings`.
 
     Returns:
         Where the data is, with its counts.
@@ -100,7 +96,7 @@ def prepare(
             pair that no corpus has.
         OSError: from reading or writing, with the path.
     """
-    checked = PrepareSettings.make(**settings)
+    checked = PrepareSettings(**settings)
     # Workers of a runner have another working directory.
     workdir = Path(workdir).absolute() if runner else Path(workdir)
     data = workdir / "data"
@@ -108,7 +104,6 @@ def prepare(
     with lock_directory(data):
         for directory in (data, data / "text", workdir / "vocab"):
             remove_temporary(directory)
-        progress = progress or (lambda items, *_, **__: items)
         workers = num_workers or num_cores()
         return _Preparation(workdir, checked, local, workers, runner, progress).run()
 
@@ -136,10 +131,8 @@ def load_prepared(
         )
     return PreparedData(
         directory=directory,
-        languages=tuple(manifest["languages"]),
         pairs=tuple(manifest["pairs"]),
         vocab_path=Path(workdir) / "vocab" / "sentencepiece.model",
-        vocab_fingerprint=manifest["vocab"]["fingerprint"],
         fingerprint=manifest["fingerprint"],
         counts=counts,
     )
@@ -214,7 +207,7 @@ class _Preparation:
         missing = {
             spec: specs.read_corpus(self._local[spec], self._codes)
             for spec, directory in directories.items()
-            if not pair_text.is_finished(directory)
+            if read_json(directory / "text.json") is None
         }
         if missing:
             hashes = held_out.held_out_hashes(excluded)
@@ -247,7 +240,7 @@ class _Preparation:
         if self.runner:
             return self.runner.write_shards(self._data / ".errors.partial", writer, shards)
         written = map_in_order(writer, shards, self.num_workers)
-        return self.progress(written, "tokenise", len(shards), unit="shard")
+        return self.progress(written, "tokenize", len(shards), unit="shard")
 
     def _corpus_identity(self, spec: str) -> list:
         """What a corpus is: its kind, and the names and content of its files; or its name."""

@@ -1,6 +1,6 @@
 """The quickstart's text: translated software messages, fetched as wheels and split.
 
-Wheels are read, never installed.  What is held out is chosen by a hash of the English message
+Wheels are read, never installed. What is held out is chosen by a hash of the English message
 across all packages, so a message that several programs share is held out from all of them.
 """
 
@@ -8,11 +8,9 @@ import collections
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -44,7 +42,7 @@ MAX_WORDS = 40
 _PRODUCT_NAME = re.compile(r"gramps|oscar|plone|pretix|wagtail|django|zope", re.IGNORECASE)
 _NOT_CONTENT = re.compile(r"[\W_]+")
 _SKIN_TONE = re.compile("[\U0001f3fb-\U0001f3ff]")
-_REQUIREMENT = re.compile(r"^(?P<pin>[\w.-]+==\S+)\s+--hash=sha256:(?P<sha256>[0-9a-f]{64})\s*$")
+_REQUIREMENT = re.compile(r"[\w.-]+==\S+\s+--hash=sha256:([0-9a-f]{64})\s*$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +82,8 @@ def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     present = _wheels_by_hash(directory)
-    missing = {sha256: line for sha256, line in pins.items() if sha256 not in present}
-    if missing:
-        with tempfile.TemporaryDirectory(dir=directory, prefix=".fetch-") as scratch:
-            _pip_download(list(missing.values()), Path(scratch), requirements, directory)
-            for wheel in Path(scratch).glob("*.whl"):
-                os.replace(wheel, directory / wheel.name)
+    if pins - present.keys():
+        _pip_download(Path(requirements), directory)
         present = _wheels_by_hash(directory)
     others = sorted(path for sha256, path in present.items() if sha256 not in pins)
     if others:  # two versions of a package would be joined, and held-out text would change
@@ -97,18 +91,17 @@ def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
     return sorted(present.values())
 
 
-def _read_pins(requirements: Path) -> dict[str, str]:
-    pins = {}
+def _read_pins(requirements: Path) -> set[str]:
+    """The hashes of a requirements file."""
+    pins = set()
     for number, line in enumerate(requirements.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        found = _REQUIREMENT.match(line)
-        if not found:
-            raise ValueError(
-                f"{requirements}:{number}: a line must be NAME==VERSION --hash=sha256:HEX; "
-                f"found {line!r}"
-            )
-        pins[found["sha256"]] = line
+        if line.strip() and not line.startswith("#"):
+            if not (found := _REQUIREMENT.match(line)):
+                raise ValueError(
+                    f"{requirements}:{number}: a line must be NAME==VERSION --hash=sha256:HEX; "
+                    f"found {line!r}"
+                )
+            pins.add(found[1])
     return pins
 
 
@@ -116,22 +109,17 @@ def _wheels_by_hash(directory: Path) -> dict[str, str]:
     return {hash_file(wheel): str(wheel) for wheel in sorted(directory.glob("*.whl"))}
 
 
-def _pip_download(
-    lines: list[str], scratch: Path, requirements: str | Path, directory: Path
-) -> None:
-    """Fetches wheels into `scratch`; the other paths are for the error."""
-    needed = scratch / "requirements.txt"
-    needed.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def _pip_download(requirements: Path, directory: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
-    command += ["-r", str(needed), "-d", str(scratch)]
+    command += ["-r", str(requirements), "-d", str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reasons = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         said = (reasons or done.stderr.splitlines() or ["nothing"])[-1].removeprefix("ERROR: ")
         raise ValueError(
-            f"could not fetch {len(lines)} wheels with pip ({said}); check the network and run the "
-            f"same command again, or put the wheels that {requirements} names into {directory}"
+            f"could not fetch wheels with pip ({said}); check the network and run the same command "
+            f"again, or put the wheels that {requirements} names into {directory}"
         )
 
 
@@ -159,7 +147,8 @@ def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
     reader = GettextReader(f"gettext:{wheels}", str(wheels))
     messages = _choosable(reader.messages(LANGUAGES))
     retrieval = [texts for texts, _ in messages[:NUM_RETRIEVAL_ROWS]]
-    files = {"retrieval.tsv": [LANGUAGES, *(_cells(texts) for texts in retrieval)]}
+    rows = [tuple(texts[language] for language in LANGUAGES) for texts in retrieval]
+    files = {"retrieval.tsv": [LANGUAGES, *rows]}
     for split, rows in _classification(messages).items():
         for language in LANGUAGES:
             files[f"classification/{split}.{language}.tsv"] = [
@@ -170,8 +159,8 @@ def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
     for wheel in Path(wheels).glob("emoji-*.whl"):
         files["emoji.tsv"] = [LANGUAGES, *_emoji_names(wheel)]
         corpora.append(f"tsv:{directory / 'emoji.tsv'}")
-    for name, rows in files.items():
-        _write_rows(directory / name, rows)
+    for name, rows in files.items():  # messages hold no tabs or line ends (`clean_message`)
+        write_whole(directory / name, "".join("\t".join(row) + "\n" for row in rows))
     return QuickstartText(
         corpora=tuple(corpora),
         exclude=tuple(str(directory / name) for name in exclude),
@@ -187,7 +176,7 @@ def content(text: str) -> str:
 
 
 def _choosable(messages: Iterable[tuple[str, Row]]) -> list[tuple[dict[str, str], str | None]]:
-    """Returns texts and product of messages fit for evaluation, in the order of their hashes.
+    """Texts and product of messages fit for evaluation, in the order of their hashes.
 
     The product is None for other packages and for messages of several packages. Of messages that
     share their text in any language only the first is kept.
@@ -196,7 +185,8 @@ def _choosable(messages: Iterable[tuple[str, Row]]) -> list[tuple[dict[str, str]
     rows = {}
     for catalogue, (texts, *_) in messages:
         english = content(texts.get("en", ""))
-        packages[english].add(_package(catalogue))
+        product = (name for name, start in PRODUCTS.items() if catalogue.startswith(start))
+        packages[english].add(next(product, catalogue.split("/")[0]))
         contents = {content(text) for text in texts.values()}
         lengths = [len(text.split()) for text in texts.values()]
         if len(contents) == len(LANGUAGES) and max(lengths) <= MAX_WORDS:
@@ -215,12 +205,6 @@ def _choosable(messages: Iterable[tuple[str, Row]]) -> list[tuple[dict[str, str]
             f"{NUM_RETRIEVAL_ROWS} are needed for retrieval alone; are all wheels there?"
         )
     return chosen
-
-
-def _package(catalogue: str) -> str:
-    """Returns the product of a catalogue, or the first part of its path."""
-    found = (product for product, start in PRODUCTS.items() if catalogue.startswith(start))
-    return next(found, catalogue.split("/")[0])
 
 
 def _classification(
@@ -272,12 +256,3 @@ def _emoji_names(wheel: Path) -> list[tuple[str, ...]]:
             # An emoji and its form without variation selector have the same names.
             names[tuple(name.strip(":").replace("_", " ") for name in row)] = None
     return list(names)
-
-
-def _cells(texts: dict[str, str]) -> tuple[str, ...]:
-    return tuple(texts[language] for language in LANGUAGES)
-
-
-def _write_rows(path: Path, rows: list[tuple[str, ...]]) -> None:
-    """Writes tab-separated rows; messages hold no tabs or line ends (`clean_message`)."""
-    write_whole(path, "".join("\t".join(row) + "\n" for row in rows))

@@ -1,6 +1,7 @@
 """The settings of preparation, checked before any data is touched."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 from xling_jax import options
@@ -48,68 +49,49 @@ class VocabSettings:
         check_choice("vocab.model_type", self.model_type, MODEL_TYPES)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(kw_only=True)
 class PrepareSettings:
-    """Checked settings of `prepare`; `make` builds them from the sections of a config."""
+    """What `prepare` makes tokens from and how, checked without touching data.
 
-    languages: tuple[str, ...]
-    corpora: tuple[str, ...]
-    exclude: tuple[str, ...]
-    pairs: tuple[str, ...]
-    cleaning: CleaningRules
-    vocab: VocabSettings
-    layout: str
-    seed: int
+    Args:
+        languages: codes of the languages.
+        corpora: each `KIND:WHERE`, see `specs.open_corpus`.
+        pairs: pairs to train on, each `source-target`; kept unordered and sorted.
+        exclude: evaluation files whose texts no training row may repeat.
+        cleaning: options of `CleaningRules`.
+        vocab: options of `VocabSettings`.
+        layout: special tokens of the vocabulary, a key of `vocab.SPECIALS`.
+        seed: of the vocabulary's sample.
 
-    @classmethod
-    def make(
-        cls,
-        *,
-        languages: Sequence[str],
-        corpora: Sequence[str],
-        pairs: Sequence[str],
-        exclude: Sequence[str] = (),
-        cleaning: Mapping | None = None,
-        vocab: Mapping | None = None,
-        layout: str = "laser",
-        seed: int = 0,
-    ) -> "PrepareSettings":
-        """Checks settings without touching data.
+    Raises:
+        ValueError: naming the key of the config, what was found, and the way out.
+    """
 
-        Args:
-            languages: codes of the languages.
-            corpora: each `KIND:WHERE`, see `specs.open_corpus`.
-            pairs: pairs to train on, each `source-target`.
-            exclude: evaluation files whose texts no training row may repeat.
-            cleaning: options of `CleaningRules`.
-            vocab: options of `VocabSettings`.
-            layout: special tokens of the vocabulary, a key of `vocab.SPECIALS`.
-            seed: of the vocabulary's sample.
+    languages: Sequence[str]
+    corpora: Sequence[str]
+    pairs: Sequence[str]
+    exclude: Sequence[str] = ()
+    cleaning: Mapping = dataclasses.field(default_factory=dict)
+    vocab: Mapping = dataclasses.field(default_factory=dict)
+    layout: str = "laser"
+    seed: int = 0
 
-        Raises:
-            ValueError: naming the key of the config, what was found, and the way out.
-        """
-        languages = check_languages(languages)
-        for name, values in (("pairs", pairs), ("corpora", corpora)):
+    def __post_init__(self):
+        self.languages = check_languages(self.languages)
+        for name in ("pairs", "corpora"):
+            values = getattr(self, name)
             if not values or isinstance(values, str):
                 raise ValueError(f"data.{name} must be a list with at least one; found {values!r}")
-        unordered = set()
-        for pair in pairs:
-            codes = [check_known(code, languages, "data.pairs") for code in parse_pair(pair)]
-            unordered.add(pair_name(*codes))
-        repeated = sorted({spec for spec in corpora if list(corpora).count(spec) > 1})
-        if repeated:
-            raise ValueError(f"data.corpora: {repeated[0]} is named twice; name it once")
-        rules = options.build(CleaningRules, cleaning or {}, "cleaning")
-        rules.check_languages(sorted({code for pair in unordered for code in pair.split("-")}))
-        check_choice("layout", layout, SPECIALS)
-        return cls(
-            languages=languages,
-            corpora=tuple(corpora),
-            exclude=(exclude,) if isinstance(exclude, str) else tuple(exclude),
-            pairs=tuple(sorted(unordered)),
-            cleaning=rules,
-            vocab=options.build(VocabSettings, vocab or {}, "vocab"),
-            layout=layout,
-            seed=seed,
-        )
+        codes = [parse_pair(pair) for pair in self.pairs]
+        for code in itertools.chain(*codes):
+            check_known(code, self.languages, "data.pairs")
+        self.pairs = tuple(sorted({pair_name(*pair) for pair in codes}))
+        self.corpora = tuple(self.corpora)
+        for spec in self.corpora:
+            if self.corpora.count(spec) > 1:
+                raise ValueError(f"data.corpora: {spec} is named twice; name it once")
+        self.exclude = (self.exclude,) if isinstance(self.exclude, str) else tuple(self.exclude)
+        self.cleaning = options.build(CleaningRules, self.cleaning, "cleaning")
+        self.cleaning.check_languages(sorted(set(itertools.chain(*codes))))
+        self.vocab = options.build(VocabSettings, self.vocab, "vocab")
+        check_choice("layout", self.layout, SPECIALS)

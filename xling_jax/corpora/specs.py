@@ -20,10 +20,7 @@ from xling_jax.text.languages import check_languages
 
 
 def open_corpus(spec: str) -> Reader:
-    """Returns the reader of a corpus.
-
-    Args:
-        spec: `KIND:WHERE`, or the path of a file whose suffix is a kind.
+    """The reader of `KIND:WHERE`, or of the path of a file whose suffix is a kind.
 
     Raises:
         ValueError: if it is neither.
@@ -44,12 +41,7 @@ def open_corpus(spec: str) -> Reader:
 
 
 def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
-    """Reads a corpus; see `Reader.read`.
-
-    Args:
-        spec: as `open_corpus`.
-        languages: the languages wanted, at least two.
-    """
+    """Reads a corpus in at least two languages; see `open_corpus` and `Reader.read`."""
     languages = check_languages(languages)
     if len(languages) < 2:
         raise ValueError(f"{spec}: parallel text needs two languages; found {list(languages)}")
@@ -59,18 +51,9 @@ def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
 def hashed_files(
     spec: str, languages: Sequence[str], hash_file: Callable[[str], str]
 ) -> list[tuple[str, str]]:
-    """Lists the files of a corpus by their names below a common directory, with their content.
+    """Names, below a common directory, and hashes of the files of a corpus.
 
-    Args:
-        spec: as `open_corpus`.
-        languages: the languages wanted.
-        hash_file: gives a hash of the content of a path.
-
-    Returns:
-        (name, hash) of each; none for a dataset, which its name and version define.
-
-    Raises:
-        ValueError, OSError: as `Reader.files`.
+    There are none for a dataset, which its name and version define. Raises as `Reader.files`.
     """
     paths = [os.path.abspath(path) for path in open_corpus(spec).files(languages)]
     if not paths:

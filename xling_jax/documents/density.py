@@ -172,15 +172,11 @@ class TophatDensity:
             report: see `neighbor_counts`.
             backend: see `neighbor_counts`.
 
-        Returns:
-            The density.
-
         Raises:
             ValueError: if there are no vectors, a value is not finite, or a number is not positive.
         """
         vectors = as_embeddings(vectors, "vectors")
-        if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
-            raise ValueError(f"bandwidth must be positive, or None to choose it; got {bandwidth}")
+        check_bandwidth(bandwidth)
         statistics = gram_matrix(vectors) if statistics is None else statistics
         mean = statistics.mean.astype(np.float32)
         axes = principal_axes(statistics, num_dims, components).astype(np.float32)
@@ -195,11 +191,6 @@ class TophatDensity:
         counts = neighbor_counts(points, points, bandwidth, report, backend)
         return cls(mean, axes, points, float(bandwidth), counts)
 
-    @property
-    def mean_count(self) -> float:
-        """Mean count of the fitted sentences."""
-        return float(self.fitted_counts.mean())
-
     def counts(
         self, vectors: np.ndarray, report: Report | None = None, backend: str = "numpy"
     ) -> np.ndarray:
@@ -208,8 +199,8 @@ class TophatDensity:
         Args:
             vectors: [n, dim]; may be memory-mapped. The fitted vectors are recognized, and their
                 counts are not computed again.
-            report: see `neighbor_counts`.
-            backend: see `neighbor_counts`.
+            report: see `neighbor_counts`, as the backend.
+            backend: the one to count with.
 
         Returns:
             [n] int64, proportional to the density: a fitted sentence counts itself.
@@ -222,6 +213,12 @@ class TophatDensity:
         if np.array_equal(points, self.points):
             return self.fitted_counts.copy()
         return neighbor_counts(points, self.points, self.bandwidth, report, backend)
+
+
+def check_bandwidth(bandwidth: float | None) -> None:
+    """Raises ValueError unless a bandwidth is positive, or None."""
+    if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
+        raise ValueError(f"bandwidth must be positive, or None to choose it; got {bandwidth}")
 
 
 def _project(vectors: np.ndarray, mean: np.ndarray, axes: np.ndarray) -> np.ndarray:

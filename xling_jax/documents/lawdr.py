@@ -1,8 +1,8 @@
 """LAWDR (Gong et al. 2021): document vectors from sentence vectors of a frozen encoder.
 
-No training and no parallel text: the sentences of a language determine which components identify
-the language (`debias`) and which sentences carry little meaning (`density`, `weighting`). Document
-vectors of several languages, each from its own estimator, are then comparable.
+The sentences of a language determine which components identify it (`debias`) and which sentences
+carry little meaning (`density`, `weighting`). Document vectors of several languages, each from its
+own estimator, are then comparable.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -24,7 +23,7 @@ from xling_jax.documents.debias import (
     num_axes,
     remove_components,
 )
-from xling_jax.documents.density import TophatDensity
+from xling_jax.documents.density import TophatDensity, check_bandwidth
 from xling_jax.documents.neighbor_counts import BACKENDS
 from xling_jax.documents.weighting import checked_offsets, document_vectors, sentence_weights
 from xling_jax.files.whole import write_whole
@@ -33,6 +32,7 @@ from xling_jax.registry import check_choice
 WEIGHTINGS = ("kde", "none")
 DENSITY_INPUTS = ("raw", "debiased")
 _FORMAT = "xling_jax.lawdr/1"
+_DENSITY = {"mean": "mean", "axes": "axes", "points": "points", "counts": "fitted_counts"}
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -79,9 +79,7 @@ class Lawdr:
         check_choice("backend", self.backend, BACKENDS)
         if self.density_dim < 1:
             raise ValueError(f"density_dim must be at least 1; got {self.density_dim}")
-        bandwidth = self.bandwidth
-        if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
-            raise ValueError(f"bandwidth must be positive, or None to choose it; got {bandwidth}")
+        check_bandwidth(self.bandwidth)
         self.dim: int | None = None
         self.num_sentences = 0
         self.mean: np.ndarray | None = None
@@ -91,22 +89,15 @@ class Lawdr:
     @property
     def settings(self) -> dict[str, bool | int | float | str | None]:
         """The settings that results depend on."""
-        settings = dataclasses.asdict(self)
-        del settings["backend"]
-        return settings
+        return {name: v for name, v in dataclasses.asdict(self).items() if name != "backend"}
 
     def fit(self, vectors: np.ndarray, report: Report | None = None) -> Lawdr:
-        """Fits components and density to all sentences of a language.
-
-        Reads the vectors twice, block by block.
+        """Fits components and density to all sentences of a language; returns the estimator.
 
         Args:
             vectors: [n, dim] of any real number type; may be memory-mapped.
             report: called with the work done and the total while neighbors are counted, by far the
                 longest step.
-
-        Returns:
-            The estimator itself.
 
         Raises:
             ValueError: if there are no sentences, a value is not finite, or `rank` is so high that
@@ -151,15 +142,17 @@ class Lawdr:
             ValueError: if the estimator is not fitted, shapes or offsets do not fit, or a value is
                 not finite.
         """
-        vectors = self._checked(vectors)
         offsets = checked_offsets(offsets, len(vectors))
-        weights = self.weights(vectors) if self.weighting == "kde" else None
+        weights = self.weights(vectors)
+        if self.density is None:
+            weights = None  # the mean
         documents = document_vectors(vectors, offsets, weights)
         if self.components is None:
             return documents
         # The projection is linear, and there are fewer documents than sentences.
-        shares = (np.diff(offsets) > 0).astype(np.float64)
-        if weights is not None:
+        if weights is None:
+            shares = (np.diff(offsets) > 0).astype(np.float64)
+        else:
             shares = np.diff(np.concatenate([[0], np.cumsum(weights)])[offsets])
         for start in range(0, len(documents), BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)
@@ -169,31 +162,23 @@ class Lawdr:
         return documents
 
     def weights(self, vectors: np.ndarray) -> np.ndarray:
-        """Weights sentences by their density among the fitted ones; all 1 with "none".
+        """Weights [n] of sentences by their density among the fitted ones; all 1 with "none".
 
-        Args:
-            vectors: [n, dim], see `transform`.
-
-        Returns:
-            [n] float64 in (0, 1]; 1/3 at the mean density of the fitted sentences.
-
-        Raises:
-            ValueError: as `transform`.
+        float64 in (0, 1], 1/3 at the mean density of the fitted sentences. Arguments and errors as
+        `transform`.
         """
-        vectors = self._checked(vectors)
+        self._check_fitted()
+        vectors = as_embeddings(vectors, "vectors", self.dim)
         if self.density is None:
             return np.ones(len(vectors))
         counts = self.density.counts(vectors, backend=self.backend)
-        return sentence_weights(counts, self.density.mean_count)
+        return sentence_weights(counts, float(self.density.fitted_counts.mean()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one safetensors file with the settings as JSON in its header.
 
         The components take 4 bytes x dim x rank; with "kde", every fitted sentence takes 72 bytes
         (at 16 principal components), because densities are counts among them.
-
-        Args:
-            path: the file, replaced atomically if it exists.
 
         Raises:
             ValueError: if the estimator is not fitted.
@@ -203,30 +188,14 @@ class Lawdr:
         tensors = {"mean": self.mean, "components": self.components}
         facts = {"settings": self.settings, "dim": self.dim, "num_sentences": self.num_sentences}
         if self.density is not None:
-            density = self.density
-            facts["density"] = {"bandwidth": density.bandwidth}
-            tensors |= {
-                "density.mean": density.mean,
-                "density.axes": density.axes,
-                "density.points": density.points,
-                "density.counts": density.fitted_counts,
-            }
-        tensors = {
-            name: np.ascontiguousarray(tensor)
-            for name, tensor in tensors.items()
-            if tensor is not None
-        }
+            facts["density"] = {"bandwidth": self.density.bandwidth}
+            tensors |= {f"density.{k}": getattr(self.density, v) for k, v in _DENSITY.items()}
+        tensors = {k: np.ascontiguousarray(v) for k, v in tensors.items() if v is not None}
         write_whole(path, save(tensors, {"format": _FORMAT, "lawdr": json.dumps(facts)}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Lawdr:
-        """Reads a file written by `save`; executes nothing.
-
-        Args:
-            path: the file.
-
-        Returns:
-            The fitted estimator, which gives the same bits as the saved one.
+        """Reads a file written by `save`; executes nothing, and gives the same bits as saved.
 
         Raises:
             ValueError: if the file is damaged or holds something else.
@@ -240,39 +209,30 @@ class Lawdr:
                 if metadata.get("format") != _FORMAT:
                     raise ValueError(f"it holds {metadata.get('format', 'something else')!r}")
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return cls._from_parts(json.loads(metadata["lawdr"]), tensors)
+            facts = json.loads(metadata["lawdr"])
+            lawdr = cls(**facts["settings"])
+            lawdr.dim, lawdr.num_sentences = int(facts["dim"]), int(facts["num_sentences"])
+            lawdr._check_tensors(tensors)
+            lawdr.mean, lawdr.components = tensors.get("mean"), tensors.get("components")
+            if lawdr.weighting == "kde":
+                parts = {v: tensors[f"density.{k}"] for k, v in _DENSITY.items()}
+                bandwidth = float(facts["density"]["bandwidth"])
+                lawdr.density = TophatDensity(bandwidth=bandwidth, **parts)
+            return lawdr
         except (SafetensorError, ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path}: not a LAWDR estimator of this version: {error}") from error
 
-    @classmethod
-    def _from_parts(cls, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Lawdr:
-        lawdr = cls(**facts["settings"])
-        lawdr.dim, lawdr.num_sentences = int(facts["dim"]), int(facts["num_sentences"])
-        lawdr._check_tensors(tensors)
-        lawdr.mean, lawdr.components = tensors.get("mean"), tensors.get("components")
-        if lawdr.weighting == "kde":
-            lawdr.density = TophatDensity(
-                tensors["density.mean"],
-                tensors["density.axes"],
-                tensors["density.points"],
-                float(facts["density"]["bandwidth"]),
-                tensors["density.counts"],
-            )
-        return lawdr
-
     def _check_tensors(self, tensors: dict[str, np.ndarray]) -> None:
         """Raises ValueError unless names, types and shapes are those that the settings imply."""
-        shapes = {}
+        shapes: dict[str, tuple] = {}
         if self.rank is not None:
             shapes["components"] = (self.dim, self.rank)
         if self.center:
             shapes["mean"] = (self.dim,)
         if self.weighting == "kde":
-            axes = num_axes(self.density_dim, self.dim, self.num_sentences)
-            shapes["density.mean"] = (self.dim,)
-            shapes["density.axes"] = (self.dim, axes)
-            shapes["density.points"] = (self.num_sentences, axes)
-            shapes["density.counts"] = (self.num_sentences,)
+            n, axes = self.num_sentences, num_axes(self.density_dim, self.dim, self.num_sentences)
+            sizes = {"mean": (self.dim,), "axes": (self.dim, axes), "points": (n, axes)}
+            shapes |= {f"density.{k}": v for k, v in (sizes | {"counts": (n,)}).items()}
         if tensors.keys() != shapes.keys():
             raise ValueError(f"tensors must be {sorted(shapes)}; found {sorted(tensors)}")
         for name, tensor in tensors.items():
@@ -282,10 +242,6 @@ class Lawdr:
                     f"{name} must be {np.dtype(dtype)} {shapes[name]}; found {tensor.dtype} "
                     f"{tensor.shape}"
                 )
-
-    def _checked(self, vectors: np.ndarray) -> np.ndarray:
-        self._check_fitted()
-        return as_embeddings(vectors, "vectors", self.dim)
 
     def _check_fitted(self) -> None:
         if self.dim is None:

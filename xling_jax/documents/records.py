@@ -1,9 +1,10 @@
 """Files of documents: collections to align, their gold pairs, and documents to embed.
 
 JSON lines `{"id", "lang", "text" or "sentences", optional "domain", "url"}`. A line that breaks a
-rule is an error that names it, because ids stand for documents in gold pairs and results.
+rule is an error, because ids stand for documents in gold pairs and results.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -78,10 +79,7 @@ class Documents:
     @property
     def texts(self) -> list[str]:
         """Each document as one text: its sentences joined by spaces."""
-        offsets = self.offsets.tolist()
-        return [
-            " ".join(self.sentences[start:end]) for start, end in zip(offsets[:-1], offsets[1:])
-        ]
+        return [" ".join(self.sentences[a:b]) for a, b in itertools.pairwise(self.offsets.tolist())]
 
 
 @dataclass(frozen=True)
@@ -105,9 +103,8 @@ class AlignmentData:
         columns = []
         for code, side in self.documents.items():
             columns += [(code, side.ids), ("sentences", side.sentences)]
-            columns += [("lengths", list(map(str, side.lengths)))]
-            columns += [("domains", list(map(str, side.domains)))]
-            columns += [("urls", list(map(str, side.urls)))]
+            for name in ("lengths", "domains", "urls"):
+                columns.append((name, list(map(str, getattr(side, name)))))
         for pair, gold in self.gold.items():
             columns.append(("-".join(pair), [f"{i} {j}" for i, j in sorted(gold)]))
         return hash_texts(columns)
@@ -126,19 +123,14 @@ class AlignmentData:
 
 
 def load_alignment_data(
-    path: str | Path,
-    languages: Sequence[str] | None = None,
-    *,
-    domain: str | None = None,
-    splitter: str = "rule",
+    path: str | Path, languages: Sequence[str] | None = None, **options: Any
 ) -> AlignmentData:
     """Reads one file in which documents of equal id are translations, as in WMT19.
 
     Args:
         path: JSON lines, maybe compressed.
-        languages: the languages to align, in order; None takes all, in the order of the file.
-        domain: the field that restricts candidates.
-        splitter: see `read_documents`.
+        languages: those to align, in order; None for all, in the order of the file.
+        **options: of `read_documents`.
 
     Returns:
         The data, with gold pairs between all languages.
@@ -147,24 +139,20 @@ def load_alignment_data(
         ValueError: if a line breaks a rule, a language is missing, or there are no gold pairs.
         OSError: if the file cannot be read.
     """
-    by_language = collect_documents(path, domain=domain, splitter=splitter)
+    by_language = collect_documents(path, **options)
     codes = list(by_language) if languages is None else languages_lib.check_languages(languages)
-    for code in codes:
-        languages_lib.check_known(code, list(by_language), str(path))
+    documents = {code: choose_language(by_language, path, code) for code in codes}
     gold = {}
-    for index, first in enumerate(codes):
-        row_of = {name: row for row, name in enumerate(by_language[first].ids)}
-        for second in codes[index + 1 :]:
-            ids = by_language[second].ids
-            rows = frozenset((row_of[name], j) for j, name in enumerate(ids) if name in row_of)
-            if rows:
-                gold[first, second] = rows
+    for (first, side), (second, other) in itertools.combinations(documents.items(), 2):
+        row_of = {name: row for row, name in enumerate(side.ids)}
+        rows = frozenset((row_of[name], j) for j, name in enumerate(other.ids) if name in row_of)
+        if rows:
+            gold[first, second] = rows
     if not gold:
         raise ValueError(
             f"{path}: no document has the same id in two of the languages {', '.join(codes)}; "
             "align two files with gold pairs instead"
         )
-    documents = {code: by_language[code] for code in codes}
     return AlignmentData(_name(path), documents, gold)
 
 
@@ -173,22 +161,16 @@ def load_document_pairs(
     target: str | Path,
     gold: str | Path,
     languages: Sequence[str] | None = None,
-    *,
-    domain: str | None = None,
-    splitter: str = "rule",
+    **options: Any,
 ) -> AlignmentData:
     """Reads two collections and the gold pairs between them, as in WMT16.
 
     Args:
         source: JSON lines, maybe compressed.
         target: likewise.
-        gold: lines `source id<TAB>target id`, see `read_gold`.
+        gold: lines `source id<TAB>target id`, see `read_gold`; names the data.
         languages: of the two files; None if each holds one.
-        domain: the field that restricts candidates.
-        splitter: see `read_documents`.
-
-    Returns:
-        The data, named after the gold pairs.
+        **options: of `read_documents`.
 
     Raises:
         ValueError: if a line breaks a rule, or the two languages are the same.
@@ -198,7 +180,7 @@ def load_document_pairs(
     if len(wanted) != 2:
         raise ValueError(f"languages: must be two, source and target; got {len(wanted)}")
     sides = [
-        choose_language(collect_documents(path, domain=domain, splitter=splitter), path, code)
+        choose_language(collect_documents(path, **options), path, code)
         for path, code in zip((source, target), wanted)
     ]
     pair = sides[0].language, sides[1].language
@@ -208,24 +190,15 @@ def load_document_pairs(
 
 
 def collect_documents(
-    path: str | Path,
-    *,
-    domain: str | None = None,
-    splitter: str = "rule",
-    keep_sentences: bool = True,
-    name: str | None = None,
+    path: str | Path, *, keep_sentences: bool = True, name: str | None = None, **options: Any
 ) -> dict[str, Documents]:
-    """Reads a file of documents.
+    """Reads a file of documents, by language in the order of the file.
 
     Args:
         path: JSON lines, maybe compressed.
-        domain: see `read_documents`.
-        splitter: see `read_documents`.
         keep_sentences: whether to keep the text.
         name: of the file, for messages; None for its path.
-
-    Returns:
-        The documents by language, in the order of the file.
+        **options: of `read_documents`.
 
     Raises:
         ValueError: as `read_documents`, and if an id occurs twice in a language.
@@ -234,7 +207,7 @@ def collect_documents(
     by_language: dict[str, Documents] = {}
     lines: dict[tuple[str, str], int] = {}
     name = name or shown(path)
-    for document in read_documents(path, domain=domain, splitter=splitter, name=name):
+    for document in read_documents(path, name=name, **options):
         first = lines.setdefault((document.language, document.id), document.line)
         if first != document.line:
             raise ValueError(
@@ -286,9 +259,6 @@ def read_documents(
         splitter: finds the sentences of `text`, see `split_sentences`.
         name: of the file, for messages; None for its path.
 
-    Yields:
-        The documents.
-
     Raises:
         ValueError: if a line is broken, is not a JSON object, or lacks `id`, `lang`, the domain, or
             both `text` and `sentences`; names file and line.
@@ -296,8 +266,21 @@ def read_documents(
     """
     name = name or shown(path)
     for number, line in enumerate(iterate_lines(path, name), 1):
-        if line.strip():
-            yield _parse(line, f"{name}:{number}", number, domain, splitter)
+        if not line.strip():
+            continue
+        where = f"{name}:{number}"
+        record, text = _parse_record(line, where)
+        language, url = _name_field(record, "lang", where), record.get("url")
+        code = languages_lib.to_iso639_1(language)
+        split = document_sentences(text, splitter=splitter, language=code)
+        yield Document(
+            number,
+            _name_field(record, "id", where),
+            language,
+            [sentence for sentence in split if sentence.strip()],
+            None if domain is None else _name_field(record, domain, where),
+            url if isinstance(url, str) and url.strip() else None,
+        )
 
 
 def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | list[str]]:
@@ -313,8 +296,7 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
         The text or the sentences of each document.
 
     Raises:
-        ValueError: if a line cannot be used, because dropping it would shift the rows; names file
-            and line.
+        ValueError: if a line cannot be used; names file and line.
         OSError: if the file cannot be read.
     """
     records = ".jsonl" in Path(path).name
@@ -324,30 +306,24 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
         if not line.strip():
             yield line
             continue
-        record, text = parse_record(line, where) if records else ({}, line)
+        record, text = _parse_record(line, where) if records else ({}, line)
         if splitter != "sentencex" or not isinstance(text, str):
             yield text
             continue
         if not isinstance(language := record.get("lang"), str):
-            raise ValueError(
-                f"{where}: splitter {splitter!r} needs JSON with the document's 'lang'; or use "
-                "'rule'"
-            )
+            raise ValueError(f"{where}: splitter 'sentencex' needs JSON with 'lang'; or use 'rule'")
         code = languages_lib.to_iso639_1(language)
         yield split_sentences(text, splitter=splitter, language=code)
 
 
 def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
-    """Reads pairs of ids.
+    """Reads pairs of ids as pairs of rows.
 
     Args:
         path: lines `source id<TAB>target id`, maybe compressed. Swapped columns are accepted, line
             by line: WMT16 puts French pages first in one file and English pages in another.
         source: documents of one side.
         target: documents of the other.
-
-    Returns:
-        Rows of the pairs; repeated pairs count once.
 
     Raises:
         ValueError: if a line is not a pair of known ids, naming it, or the file is empty.
@@ -360,9 +336,8 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
         if len(cells) == 2 and cells[0] not in rows[0] and cells[0] in rows[1]:
             cells.reverse()
         if len(cells) != 2:
-            raise ValueError(
-                f"{path}:{number}: must be source id<TAB>target id; found {line!r:.80}"
-            )
+            rule = f"must be source id<TAB>target id; found {line!r:.80}"
+            raise ValueError(f"{path}:{number}: {rule}")
         for name, side, row_of in zip(cells, (source, target), rows):
             if name not in row_of:
                 raise ValueError(f"{path}:{number}: {side.name} has no document {name!r:.80}")
@@ -372,19 +347,8 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
     return frozenset(pairs)
 
 
-def parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
-    """Parses one line of a file of documents.
-
-    Args:
-        line: JSON.
-        where: file and line, for messages.
-
-    Returns:
-        The object, and its `text` if it has one, otherwise its `sentences`.
-
-    Raises:
-        ValueError: if it is not a JSON object or has neither.
-    """
+def _parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
+    """The JSON object in a line, and its `text` if it has one, otherwise its `sentences`."""
     try:
         record = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -401,23 +365,8 @@ def parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
     )
 
 
-def _parse(line: str, where: str, number: int, domain: str | None, splitter: str) -> Document:
-    record, text = parse_record(line, where)
-    language, url = _name_field(record, "lang", where), record.get("url")
-    code = languages_lib.to_iso639_1(language)
-    split = document_sentences(text, splitter=splitter, language=code)
-    return Document(
-        number,
-        _name_field(record, "id", where),
-        language,
-        [sentence for sentence in split if sentence.strip()],
-        None if domain is None else _name_field(record, domain, where),
-        url if isinstance(url, str) and url.strip() else None,
-    )
-
-
 def _name_field(record: dict, key: str, where: str) -> str:
-    """Returns a field that identifies something: a string that fits into a cell, or an integer."""
+    """A field that identifies something: a string that fits into a cell, or an integer."""
     value = record.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -430,5 +379,4 @@ def _name_field(record: dict, key: str, where: str) -> str:
 
 
 def _name(path: str | Path) -> str:
-    """The prefix of metric names, from a file's name."""
     return metric_name(str(path).replace(".jsonl", "").replace(".tsv", ""))

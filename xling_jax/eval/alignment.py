@@ -9,6 +9,7 @@ cosine or margin.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,11 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align.matching import align_documents
-from xling_jax.align.mining import MinedPairs
 from xling_jax.documents import debias, weighting
 from xling_jax.documents.alignment import AUTO, AlignmentOptions, match_urls
 from xling_jax.documents.density import TophatDensity
 from xling_jax.documents.records import (
     AlignmentData,
-    Documents,
     Gold,
     load_alignment_data,
     load_document_pairs,
@@ -35,7 +34,6 @@ from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.eval.unique import Encode
 from xling_jax.options import OptionError, option
-from xling_jax.registry import check_choice
 
 # Document vectors from sentence vectors, and how pairs are scored: the eight cells of LAWDR's
 # tables, the plainest first.
@@ -46,16 +44,10 @@ CELLS = tuple(f"{vectors}-{score}" for vectors in REPRESENTATIONS for score in S
 _FIRST_TOKENS = 512
 _FIRST = f"first{_FIRST_TOKENS}"
 
-Pair = tuple[str, str]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment(AlignmentOptions, Task):
-    """Recall of documents aligned one to one, in the eight variants of LAWDR's tables.
-
-    Vectors biased or debiased, documents as mean or weighted sum of sentences, scores by cosine or
-    margin.
-    """
+    """Recall of documents aligned one to one, in the eight variants of LAWDR's tables."""
 
     gold: Path | None = option(
         None,
@@ -98,11 +90,11 @@ class Alignment(AlignmentOptions, Task):
     @property
     def _cells(self) -> list[str]:
         if "all" not in self.cells:
-            return list(self.cells)
+            return list(dict.fromkeys(self.cells))
         return [cell for cell in CELLS if self.debias != 0 or cell.startswith("biased")]
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[AlignmentData]:
-        """Reads documents, see `load_alignment_data` and `load_document_pairs`."""
+        """See `load_alignment_data` and `load_document_pairs`."""
         settings = {"domain": self.domain or None, "splitter": self.splitter}
         if self.gold is None:
             return [load_alignment_data(path, languages, **settings) for path in paths]
@@ -134,7 +126,7 @@ class Alignment(AlignmentOptions, Task):
         return {data.name: result}
 
     def settings(self, encoder: Any, outcomes: Mapping[str, AlignmentResult]) -> dict[str, Any]:
-        """The options, and the tokens that baselines read."""
+        """The options, and the tokens that each baseline reads."""
         names = ("k", "candidates", "center", "density_on", "seed", "url_matching", "backend")
         names += ("debias", "domain", "document_mode", "splitter")
         read = {"document": getattr(encoder, "max_length_tokens", 0), _FIRST: _FIRST_TOKENS}
@@ -158,7 +150,7 @@ class Alignment(AlignmentOptions, Task):
             if len(codes) < 3:
                 continue
             values = np.full((len(codes), len(codes)), np.nan)
-            primary = primary_cell(result)
+            primary = result.primary
             for (first, second), found in result.counts[primary].items():
                 i, j = codes.index(first), codes.index(second)
                 values[i, j] = values[j, i] = found.recall
@@ -183,13 +175,7 @@ class Alignment(AlignmentOptions, Task):
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Pairs of documents of two languages in one cell.
-
-    Attributes:
-        num_gold: gold pairs in all.
-        num_correct: gold pairs found.
-        num_aligned: pairs found.
-    """
+    """Pairs of documents of two languages in one cell: gold, found of these, and found in all."""
 
     num_gold: int
     num_correct: int
@@ -212,9 +198,14 @@ class AlignmentResult:
         num_empty: documents without sentences, by language; they are never matched.
     """
 
-    counts: dict[str, dict[Pair, PairCounts]]
+    counts: dict[str, dict[tuple[str, str], PairCounts]]
     ranks: dict[str, int]
     num_empty: dict[str, int]
+
+    @property
+    def primary(self) -> str:
+        """The last of the cells measured that is no baseline: complete LAWDR, if measured."""
+        return [cell for cell in self.counts if cell in CELLS][-1]
 
     def micro_recall(self, cell: str) -> float:
         """Share of all gold pairs that were found."""
@@ -226,12 +217,11 @@ class AlignmentResult:
         return float(np.mean([counts.recall for counts in self.counts[cell].values()]))
 
     def scores(self, name: str) -> dict[str, float]:
-        """The named numbers of a data set.
+        """`NAME/recall` of the primary cell; of each `NAME/recall_CELL`, `NAME/macro_recall_CELL`.
 
-        `NAME/recall` (that of `primary_cell`), then `NAME/recall_CELL` and
-        `NAME/macro_recall_CELL` for every cell, with "_" for "-".
+        In names of cells "_" replaces "-".
         """
-        scores = {f"{name}/recall": self.micro_recall(primary_cell(self))}
+        scores = {f"{name}/recall": self.micro_recall(self.primary)}
         for cell in self.counts:
             key = cell.replace("-", "_")
             scores[f"{name}/recall_{key}"] = self.micro_recall(cell)
@@ -250,23 +240,22 @@ class AlignmentResult:
         return {"cells": cells, "ranks": self.ranks, "num_empty": self.num_empty}
 
 
-def recall(pairs: Iterable[tuple[int, int]], gold: Gold) -> float:
-    """Recall by the rules of WMT16.
+def count_correct(pairs: Iterable[tuple[int, int]], gold: Gold) -> int:
+    """Counts the gold pairs found, by the rules of WMT16.
 
     Args:
         pairs: rows of documents aligned, best first. Each document counts once: a pair with a
             document of an earlier pair is ignored, as by the task's script.
         gold: rows of the right pairs.
-
-    Returns:
-        The share of the gold pairs among them.
-
-    Raises:
-        ValueError: if there are no gold pairs.
     """
-    if not gold:
-        raise ValueError("gold must hold at least one pair; got none")
-    return _num_correct(pairs, gold) / len(gold)
+    sources, targets = set(), set()
+    num_correct = 0
+    for i, j in pairs:
+        if i not in sources and j not in targets:
+            sources.add(i)
+            targets.add(j)
+            num_correct += (i, j) in gold
+    return num_correct
 
 
 def measure_alignment(
@@ -286,41 +275,56 @@ def measure_alignment(
         cells: of `CELLS`.
         baselines: name -> function from whole documents to embeddings [n, dim].
 
-    Returns:
-        Counts by cell and pair of languages.
-
     Raises:
-        ValueError: if a cell is unknown, there are no sentences, or vectors are not finite.
+        ValueError: if there are no sentences, or vectors are not finite.
     """
-    cells = _check_cells(cells)
-    documents, ranks = _represent_all(encode, data, cells, options)
+    vectors = {}
+    for code, side in data.documents.items():
+        if not side.sentences:
+            raise ValueError(f"{side.name}: documents in {code} must have sentences; found none")
+        vectors[code] = encode(side.sentences)
+    settings = {"center": options.center, "seed": options.seed}
+    rank = 0
+    if any(cell.startswith("debiased") for cell in cells):
+        rank = options.debias
+        if rank == AUTO:
+            rank = debias.choose_rank(vectors, **settings).rank
+    names = dict.fromkeys(cell.rpartition("-")[0] for cell in cells)
+    settings |= {"rank": rank, "density_on": options.density_on}
+    # Popped, as sentence vectors take the most memory and are no longer needed.
+    documents: dict[str, dict[str, np.ndarray]] = {
+        code: represent_documents(vectors.pop(code), side.offsets, [*names], **settings)
+        for code, side in data.documents.items()
+    }
     for name, encode_texts in (baselines or {}).items():
-        documents[name] = {
-            code: _encode_whole(encode_texts, side) for code, side in data.documents.items()
-        }
+        for code, side in data.documents.items():
+            whole = np.array(encode_texts(side.texts), np.float32)
+            whole[np.array(side.lengths) == 0] = 0  # never matched
+            documents[code][name] = whole
         cells = (*cells, *(f"{name}-{score}" for score in SIMILARITIES))
     use_domains = bool(options.domain)
-    settings = {
-        name: getattr(options, name) for name in ("k", "candidates", "memory_mb", "backend")
-    }
-    counts: dict[str, dict[Pair, PairCounts]] = {cell: {} for cell in cells}
+    counts: dict[str, dict[tuple[str, str], PairCounts]] = {cell: {} for cell in cells}
     for (first, second), gold in data.gold.items():
         sides = data.documents[first], data.documents[second]
         accepted = match_urls(*sides, use_domains=use_domains) if options.url_matching else None
-        domains = (sides[0].domains, sides[1].domains) if use_domains else None
         for cell in cells:
             name, _, similarity = cell.rpartition("-")
             pairs = align_documents(
-                documents[name][first],
-                documents[name][second],
+                documents[first][name],
+                documents[second][name],
                 similarity=similarity,
-                domains=domains,
+                k=options.k,
+                candidates=options.candidates,
+                domains=(sides[0].domains, sides[1].domains) if use_domains else None,
                 accepted=accepted,
-                **settings,
+                memory_mb=options.memory_mb,
+                backend=options.backend,
             )
-            counts[cell][first, second] = _count(pairs, gold)
+            rows = zip(pairs.source.tolist(), pairs.target.tolist())
+            found = PairCounts(len(gold), count_correct(rows, gold), len(pairs))
+            counts[cell][first, second] = found
     num_empty = {code: side.num_empty for code, side in data.documents.items()}
-    return AlignmentResult(counts, ranks, num_empty)
+    return AlignmentResult(counts, dict.fromkeys(data.documents, rank), num_empty)
 
 
 def represent_documents(
@@ -357,100 +361,34 @@ def represent_documents(
     components = None
     if any(name.startswith("debiased") for name in representations):
         components = debias.language_components(statistics, rank, center)
-    # Keyed by the vectors whose density weights sentences; None for the mean.
-    weights: dict[str | None, np.ndarray | None] = {None: None}
-    pooled: dict[str | None, np.ndarray] = {}
+
+    @functools.cache
+    def weights(key: str) -> np.ndarray | None:
+        """Of the sentences; the key names the vectors whose density counts, or none."""
+        if key == "none":
+            return None
+        removed = components if key == "debiased" else None
+        density = TophatDensity.fit(vectors, statistics, removed, seed=seed)
+        return weighting.sentence_weights(density.fitted_counts)
+
+    @functools.cache
+    def pooled(key: str) -> np.ndarray:
+        return weighting.document_vectors(vectors, offsets, weights(key))
+
     found: dict[str, np.ndarray] = {}
     for name in representations:
         bias, _, pooling = name.partition("-")
-        key = None
+        key = "none"
         if pooling == "weighted":
             key = density_on if bias == "debiased" else "raw"
-        if key not in weights:
-            removed = components if key == "debiased" else None
-            density = TophatDensity.fit(vectors, statistics, removed, seed=seed)
-            weights[key] = weighting.sentence_weights(density.fitted_counts)
-        if key not in pooled:
-            pooled[key] = weighting.document_vectors(vectors, offsets, weights[key])
-        found[name] = pooled[key]
+        found[name] = pooled(key)
         if bias == "debiased":
             if center:
                 ones = np.ones((len(vectors), 1), np.float32)
-                total = weighting.document_vectors(ones, offsets, weights[key])
+                total = weighting.document_vectors(ones, offsets, weights(key))
                 found[name] = found[name] - total * statistics.mean.astype(np.float32)
             found[name] = debias.remove_components(found[name], components)
     return found
-
-
-def primary_cell(result: AlignmentResult) -> str:
-    """The last of the cells measured that is no baseline: complete LAWDR, if it was measured."""
-    return [cell for cell in result.counts if cell in CELLS][-1]
-
-
-def _represent_all(
-    encode: Encode, data: AlignmentData, cells: Sequence[str], options: AlignmentOptions
-) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, int]]:
-    """Document vectors by representation and language, and the ranks removed."""
-    vectors = {code: _encode(encode, side, code) for code, side in data.documents.items()}
-    settings = {"center": options.center, "seed": options.seed}
-    rank = 0
-    if any(cell.startswith("debiased") for cell in cells):
-        rank = options.debias
-        if rank == AUTO:
-            rank = debias.choose_rank(vectors, **settings).rank
-    wanted = list(dict.fromkeys(cell.rpartition("-")[0] for cell in cells))
-    documents: dict[str, dict[str, np.ndarray]] = {name: {} for name in wanted}
-    settings |= {"rank": rank, "density_on": options.density_on}
-    for code, side in data.documents.items():
-        # Popped, as sentence vectors take the most memory and are no longer needed.
-        found = represent_documents(vectors.pop(code), side.offsets, wanted, **settings)
-        for name, array in found.items():
-            documents[name][code] = array
-    return documents, dict.fromkeys(data.documents, rank)
-
-
-def _count(pairs: MinedPairs, gold: Gold) -> PairCounts:
-    rows = zip(pairs.source.tolist(), pairs.target.tolist())
-    return PairCounts(len(gold), _num_correct(rows, gold), len(pairs))
-
-
-def _num_correct(pairs: Iterable[tuple[int, int]], gold: Gold) -> int:
-    sources, targets = set(), set()
-    num_correct = 0
-    for i, j in pairs:
-        if i not in sources and j not in targets:
-            sources.add(i)
-            targets.add(j)
-            num_correct += (i, j) in gold
-    return num_correct
-
-
-def _check_cells(cells: Sequence[str]) -> tuple[str, ...]:
-    for cell in cells:
-        check_choice("cells", cell, CELLS)
-    if not cells:
-        raise ValueError(f"cells must name at least one of {', '.join(CELLS)}")
-    return tuple(dict.fromkeys(cells))
-
-
-def _encode(encode: Encode, side: Documents, code: str) -> np.ndarray:
-    if not side.sentences:
-        raise ValueError(f"{side.name}: documents in {code} must have sentences; found none")
-    return _checked_rows(encode(side.sentences), len(side.sentences))
-
-
-def _encode_whole(encode: Encode, side: Documents) -> np.ndarray:
-    vectors = np.array(_checked_rows(encode(side.texts), len(side)), np.float32)
-    vectors[np.array(side.lengths) == 0] = 0  # never matched
-    return vectors
-
-
-def _checked_rows(vectors: np.ndarray, count: int) -> np.ndarray:
-    if len(vectors) != count:
-        raise ValueError(
-            f"encode must return one row per text; got {len(vectors)} rows for {count} texts"
-        )
-    return vectors
 
 
 def _regroup(data: AlignmentData, encoder: Any, mode: str) -> AlignmentData:
@@ -474,7 +412,7 @@ def _regroup(data: AlignmentData, encoder: Any, mode: str) -> AlignmentData:
 def _table(name: str, result: AlignmentResult) -> str:
     """Recall of every cell, then of the primary one by pair of languages."""
     means = {"recall": result.micro_recall}
-    primary = primary_cell(result)
+    primary = result.primary
     if len(result.counts[primary]) > 1:
         means["macro recall"] = result.macro_recall
     rows = []

@@ -1,17 +1,16 @@
 """Cross-lingual classification: labels in some languages, texts in others.
 
-A classifier is trained on embeddings of labelled text and tested on all languages: a protocol says
-on which text it is trained, `classifiers` how. Zero-shot gives MLDoc's tables, with a row for each
-language of training and a column for each of testing. For comparison stand the scores of always
-guessing the commonest label, and of a bag of words.
+A protocol says which languages a classifier is trained and tested on. Baselines are a bag of words
+and the most common label.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -118,7 +117,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     def load(
         self, paths: Sequence[str], languages: Sequence[str] | None
     ) -> list[ClassificationData]:
-        """Reads labelled text, see `load_classification_data`."""
+        """See `load_classification_data`."""
         known = list_languages(paths[0])
         for code in [*(languages or ()), *(self.train_languages or ())]:
             if code not in known:
@@ -151,16 +150,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         )
         texts = [part.texts for split in data.splits.values() for part in split.values()]
         vectors, ids = encode_unique(encode, texts)
-        finite = np.isfinite(vectors).all(axis=1)
-        if not finite.all():
-            raise ValueError(
-                f"embeddings must be finite; {np.sum(~finite)} of {len(finite)} texts have NaN or "
-                f"infinite values; check the model"
-            )
-
-        def embed(text: LabelledText) -> Examples:
-            return Examples(vectors[ids(text.texts)], text.labels)
-
+        embed = lambda text: Examples(vectors[ids(text.texts)], text.labels)
         matrices = {}
         for protocol, classifier in itertools.product(
             dict.fromkeys(self.protocols), dict.fromkeys(self.classifiers)
@@ -210,7 +200,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             means = {which: matrix.mean(which) for which in ("same", "cross")}
             if "bag_of_words" in matrix.accuracies:
                 means["bag of words"] = matrix.mean("cross", "bag_of_words")
-            shown = [f"{what} {percent(value)}" for what, value in _without_nan(means).items()]
+            shown = [f"{what} {percent(value)}" for what, value in _known(means).items()]
             yield Heatmap(
                 f"{name}.matrix",
                 matrix.accuracies["accuracy"],
@@ -232,9 +222,9 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 f"{path}: must have text in one of the config's languages {', '.join(languages)}; "
                 f"found {', '.join(known) or 'none'}"
             )
-        labelled = list(load_classification_data(path, shared).splits["train"])
-        train = "en" if "en" in labelled else labelled[0]
-        task = dataclasses.replace(self, train_languages=(train,))
+        labelled = load_classification_data(path, shared).splits["train"]
+        first = "en" if "en" in labelled else next(iter(labelled))
+        task = dataclasses.replace(self, train_languages=(first,))
         return super(Classification, task).while_training(path, shared)
 
     def is_logged(self, metric: str) -> bool:
@@ -293,46 +283,46 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             if code not in train:
                 raise ValueError(f"no training text in {code}; there is some in {', '.join(train)}")
         trainings = list_trainings(protocol, pool, test)
-        joined = {training: _training_text(train, training.train) for training in trainings}
         # Others than the neural classifiers draw nothing but the folds of a cross-validation.
         seeds = tuple(self._seeds if classifier in NEURAL else self._seeds[:1])
-        settings = {"c_values": self.c_values, "seeds": seeds}
         rows = tuple(dict.fromkeys(training.row for training in trainings))
         columns = tuple(code for code in test if any(code in t.tests for t in trainings))
-        shape = (len(seeds), len(rows), len(columns))
-        scores = {kind: np.full(shape, np.nan) for kind in _KINDS}
+        scores = {kind: np.full((len(seeds), len(rows), len(columns)), np.nan) for kind in _KINDS}
         chosen, num_train, num_dev = {}, {}, 0
-        for training, text in joined.items():
-            held_out = _join([dev[code] for code in training.train if code in dev])
-            tests = {code: test[code] for code in training.tests}
-            name = training.row if protocol == "zero-shot" else training.tests[0]
+        for training in trainings:
+            text = _join(train[code] for code in training.train)
+            if len(set(text.labels)) < 2:
+                raise ValueError(
+                    f"training needs two labels; the text in {', '.join(training.train)} has one"
+                )
+            held_out = _join(dev[code] for code in training.train if code in dev)
             selected, by_oracle = train_classifier(
                 classifier,
                 embed(text),
-                embed(held_out) if held_out else None,
-                {code: embed(dev[code]) for code in tests if code in dev},
-                **settings,
+                embed(held_out) if held_out.texts else None,
+                {code: embed(dev[code]) for code in training.tests if code in dev},
+                c_values=self.c_values,
+                seeds=seeds,
             )
-            baselines: dict[str, dict[str, float]] = {}
+            guesses = {}
             if self.baselines and classifier == self.classifiers[0]:
-                baselines = _measure_baselines(text, held_out, tests, settings)
-            for code in tests:
+                guesses = _train_baselines(text, held_out, self.c_values, seeds[:1])
+            for code in training.tests:
                 cell = np.s_[:, rows.index(training.row), columns.index(code)]
                 examples = embed(test[code])
                 scores["accuracy"][cell] = [one.accuracy(examples) for one in selected]
                 if code in by_oracle[0]:
                     scores["oracle"][cell] = [one[code].accuracy(examples) for one in by_oracle]
-                for kind, by_test in baselines.items():
-                    scores[kind][cell] = by_test[code]
+                for kind, accuracy in guesses.items():
+                    scores[kind][cell] = accuracy(test[code])
+            name = training.row if protocol == "zero-shot" else training.tests[0]
             chosen[name] = [one.chosen for one in selected]
             num_train[name] = len(text.texts)
-            num_dev += held_out is not None
-        scores = {kind: values for kind, values in scores.items() if not np.isnan(values).all()}
+            num_dev += bool(held_out.texts)
         return ClassificationMatrix(
             train_languages=rows,
             test_languages=columns,
-            accuracies={kind: values.mean(axis=0) for kind, values in scores.items()},
-            by_seed={kind: scores[kind] for kind in ("accuracy", "oracle") if kind in scores},
+            by_seed={kind: v for kind, v in scores.items() if not np.isnan(v).all()},
             labels=data.labels,
             test_split=data.test_split,
             protocol=protocol,
@@ -353,11 +343,10 @@ class ClassificationMatrix:
         train_languages: names of the rows; "itself" and "the others" where the protocol has one
             row for all languages.
         test_languages: names of the columns.
-        accuracies: "accuracy" (on embeddings), where there is development text beside the test
-            text "oracle" (selected on that of the test language), and with baselines
-            "bag_of_words" and "chance" (always the commonest training label) -> [train, test]
-            float64 in [0, 1], means over the seeds; NaN where not measured.
-        by_seed: "accuracy" and "oracle" -> [seeds, train, test].
+        by_seed: "accuracy" (on embeddings), where there is development text beside the test text
+            "oracle" (selected on that of the test language), and with baselines "bag_of_words" and
+            "chance" (always the most common training label) -> [seeds, train, test] float64 in
+            [0, 1]; NaN where not measured.
         labels: of the training text.
         test_split: the split that was tested on.
         protocol: one of `PROTOCOLS`.
@@ -371,7 +360,6 @@ class ClassificationMatrix:
 
     train_languages: tuple[str, ...]
     test_languages: tuple[str, ...]
-    accuracies: dict[str, np.ndarray]
     by_seed: dict[str, np.ndarray]
     labels: tuple[str, ...]
     test_split: str
@@ -383,13 +371,25 @@ class ClassificationMatrix:
     num_train: dict[str, int]
     num_test: dict[str, int]
 
+    @functools.cached_property
+    def accuracies(self) -> dict[str, np.ndarray]:
+        """Means over the seeds, [train, test] for each kind in `by_seed`."""
+        return {kind: values.mean(axis=0) for kind, values in self.by_seed.items()}
+
+    @functools.cached_property
+    def deviations(self) -> dict[str, np.ndarray]:
+        """Standard deviations [train, test] over the seeds of "accuracy" and "oracle", if any."""
+        kinds = [kind for kind in ("accuracy", "oracle") if kind in self.by_seed]
+        kinds = kinds if len(self.seeds) > 1 else []
+        return {kind: np.std(self.by_seed[kind], axis=0, ddof=1) for kind in kinds}
+
     def mean(self, which: str, kind: str = "accuracy") -> float:
         """Mean over the cells `same` (one language), `cross` (two) or `all`; NaN if none."""
         return _mean(self.accuracies[kind][self._cells(which)])
 
     def spread(self, which: str, kind: str = "accuracy") -> float:
         """Standard deviation, over the seeds, of such a mean; NaN for one seed."""
-        if kind not in self.by_seed or len(self.seeds) < 2:
+        if kind not in self.deviations:
             return float("nan")
         cells = self._cells(which)
         return float(np.std([_mean(values[cells]) for values in self.by_seed[kind]], ddof=1))
@@ -398,13 +398,6 @@ class ClassificationMatrix:
         """Mean over the other languages of one row, X_cross in Li and Mak (2020), Table 3."""
         row = self.train_languages.index(train_language)
         return _mean(self.accuracies[kind][row][self._cells("cross")[row]])
-
-    @property
-    def deviations(self) -> dict[str, np.ndarray]:
-        """For each kind in `by_seed` [train, test] standard deviations; empty for one seed."""
-        if len(self.seeds) < 2:
-            return {}
-        return {kind: np.std(values, axis=0, ddof=1) for kind, values in self.by_seed.items()}
 
     def scores(self, name: str) -> dict[str, float]:
         """The named numbers of a data set, in [0, 1]; the primary one is `NAME/cross`.
@@ -424,44 +417,34 @@ class ClassificationMatrix:
                 scores[f"x_cross_{word}"] = self.x_cross(train)
                 for column, test in enumerate(self.test_languages):
                     scores[f"accuracy_{word}_{test}"] = float(values[row, column])
-        return {f"{name}/{metric}": value for metric, value in _without_nan(scores).items()}
+        return {f"{name}/{metric}": value for metric, value in _known(scores).items()}
 
     def to_dict(self) -> dict:
         """As plain values for JSON; means without a cell are left out, other cells are None."""
+        facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del facts["by_seed"]
+        spreads = [kind for kind in ("accuracy", "oracle") if kind in self.by_seed]
         tables = self.accuracies | {f"{kind}_sd": v for kind, v in self.deviations.items()}
-        means = {kind: {w: self.mean(w, kind) for w in _MEANS} for kind in self.accuracies}
-        spreads = {kind: {w: self.spread(w, kind) for w in _MEANS} for kind in self.by_seed}
-        names = ("train_languages", "test_languages", "labels", "test_split", "protocol")
-        names += ("classifier", "seeds", "selection", "chosen", "num_train", "num_test")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "mean": {kind: _without_nan(values) for kind, values in means.items()},
-            "spread": {kind: _without_nan(values) for kind, values in spreads.items()},
-            "x_cross": _without_nan({code: self.x_cross(code) for code in self.train_languages}),
-            **{
-                kind: {
-                    row: {
-                        code: None if np.isnan(value) else float(value)
-                        for code, value in zip(self.test_languages, values[index])
-                    }
-                    for index, row in enumerate(self.train_languages)
-                }
-                for kind, values in tables.items()
-            },
+
+        def nested(values: np.ndarray) -> dict[str, dict[str, float | None]]:
+            cells = np.where(np.isnan(values), None, values).tolist()
+            rows = (dict(zip(self.test_languages, row)) for row in cells)
+            return dict(zip(self.train_languages, rows))
+
+        return facts | {
+            "mean": {k: _known({w: self.mean(w, k) for w in _MEANS}) for k in self.accuracies},
+            "spread": {k: _known({w: self.spread(w, k) for w in _MEANS}) for k in spreads},
+            "x_cross": _known({code: self.x_cross(code) for code in self.train_languages}),
+            **{kind: nested(values) for kind, values in tables.items()},
         }
 
     def _cells(self, which: str) -> np.ndarray:
         """[train, test] bool."""
-        protocol = self.protocol
-        same = np.array(
-            [
-                [
-                    protocol == "targeted" or (protocol == "zero-shot" and row == column)
-                    for column in self.test_languages
-                ]
-                for row in self.train_languages
-            ]
+        same = np.full(
+            (len(self.train_languages), len(self.test_languages)), self.protocol == "targeted"
         )
+        if self.protocol == "zero-shot":
+            same = np.array(self.train_languages)[:, None] == np.array(self.test_languages)
         return {"same": same, "cross": ~same, "all": np.ones_like(same)}[which]
 
 
@@ -483,13 +466,9 @@ def list_trainings(
     language, is the oracle of zero-shot. `leave-one-out` trains on all languages but the one it
     tests on.
 
-    Args:
-        protocol: one of `PROTOCOLS`.
-        train_languages: those with training text, in the order of the table.
-        test_languages: those with test text, in the order of the table.
-
     Returns:
-        The trainings; the rows are languages, or "itself", or "the others".
+        The trainings in the order of the languages; the rows are languages, or "itself", or "the
+        others".
 
     Raises:
         ValueError: if the protocol is unknown or the languages leave nothing to measure.
@@ -557,48 +536,36 @@ def _cell(mean: float, spread: float) -> str:
     return percent(mean) + ("" if np.isnan(spread) else f" ± {percent(spread)}")
 
 
-def _join(parts: Sequence[LabelledText]) -> LabelledText | None:
-    """The text of several languages as one; None without a language."""
-    if not parts:
-        return None
-    return LabelledText(
-        [text for part in parts for text in part.texts],
-        [label for part in parts for label in part.labels],
-    )
-
-
-def _training_text(train: Mapping[str, LabelledText], languages: Sequence[str]) -> LabelledText:
-    """The training text of several languages, which must have two labels."""
-    joined = _join([train[code] for code in languages])
-    if len(set(joined.labels)) < 2:
-        raise ValueError(f"training needs two labels; the text in {', '.join(languages)} has one")
+def _join(parts: Iterable[LabelledText]) -> LabelledText:
+    joined = LabelledText([], [])
+    for part in parts:
+        joined.texts.extend(part.texts)
+        joined.labels.extend(part.labels)
     return joined
 
 
-def _measure_baselines(
+def _train_baselines(
     text: LabelledText,
-    held_out: LabelledText | None,
-    tests: Mapping[str, LabelledText],
-    settings: Mapping[str, Any],
-) -> dict[str, dict[str, float]]:
-    """Accuracies by kind and test language of a bag of words and of the commonest label."""
+    held_out: LabelledText,
+    c_values: Sequence[float] | None,
+    seeds: Sequence[int],
+) -> dict[str, Callable[[LabelledText], float]]:
+    """The accuracy on any text of a bag of words, and of always the most common label."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     # One-letter words count too: some languages have them, and Chinese has single characters.
     vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
     vectorizer.fit([*text.texts, "word"])  # "word": a vocabulary even for texts without any.
-
-    def embed(part: LabelledText) -> Examples:
-        return Examples(vectorizer.transform(part.texts), part.labels)
-
-    settings = {**settings, "seeds": settings["seeds"][:1]}
-    dev = embed(held_out) if held_out else None
-    (selected,), _ = train_classifier("logreg", embed(text), dev, {}, **settings)
+    embed = lambda part: Examples(vectorizer.transform(part.texts), part.labels)
+    dev = embed(held_out) if held_out.texts else None
+    (selected,), _ = train_classifier(
+        "logreg", embed(text), dev, {}, c_values=c_values, seeds=seeds
+    )
     names, counts = np.unique(text.labels, return_counts=True)
     commonest = names[counts.argmax()]
     return {
-        "bag_of_words": {code: selected.accuracy(embed(part)) for code, part in tests.items()},
-        "chance": {c: float(np.mean(np.array(t.labels) == commonest)) for c, t in tests.items()},
+        "bag_of_words": lambda part: selected.accuracy(embed(part)),
+        "chance": lambda part: float(np.mean(np.array(part.labels) == commonest)),
     }
 
 
@@ -606,5 +573,6 @@ def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if values.size else float("nan")
 
 
-def _without_nan(values: dict[str, float]) -> dict[str, float]:
+def _known(values: dict[str, float]) -> dict[str, float]:
+    """Those that are not NaN."""
     return {name: value for name, value in values.items() if not np.isnan(value)}

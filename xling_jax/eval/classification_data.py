@@ -1,7 +1,7 @@
 """Labelled text, one file a split and language, read whole and strictly."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +11,7 @@ from xling_jax.text import languages as languages_lib
 
 SPLITS = ("train", "dev", "test")
 
-_FILE = re.compile(
-    rf"(?P<split>{'|'.join(SPLITS)})\.(?P<language>[A-Za-z0-9_]+)\.tsv"
-    rf"({COMPRESSED})?"
-)
+_FILE = re.compile(rf"({'|'.join(SPLITS)})\.([A-Za-z0-9_]+)\.tsv({COMPRESSED})?")
 
 
 @dataclass(frozen=True)
@@ -42,9 +39,7 @@ class ClassificationData:
     @property
     def labels(self) -> tuple[str, ...]:
         """All labels of the training text, sorted."""
-        return tuple(
-            sorted({label for part in self.splits["train"].values() for label in part.labels})
-        )
+        return tuple(sorted({y for part in self.splits["train"].values() for y in part.labels}))
 
     @property
     def test_split(self) -> str:
@@ -117,7 +112,8 @@ def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
     found: dict[str, dict[str, Path]] = {}
     for file in sorted(directory.iterdir()):
         if match := _FILE.fullmatch(file.name):
-            other = found.setdefault(match["split"], {}).setdefault(match["language"], file)
+            split, code, _ = match.groups()
+            other = found.setdefault(split, {}).setdefault(code, file)
             if other != file:
                 raise ValueError(
                     f"{file}: there must be one file a split and language; remove it or {other}"
@@ -127,26 +123,20 @@ def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
 
 def _read(path: Path) -> LabelledText:
     rows = [line.split("\t") for line in read_lines(path)]
-    columns, width, first_line = (0, 1), 2, 1
-    if rows and {"label", "text"} <= set(rows[0]):
+    header = ["label", "text"]
+    has_header = bool(rows) and {*header} <= {*rows[0]}
+    if has_header:
         header = rows.pop(0)
-        columns, width, first_line = (header.index("label"), header.index("text")), len(header), 2
     if not rows:
         raise ValueError(f"{path}: must hold rows of label<TAB>text; found none")
-    pairs = list(_cells(path, rows, columns, width, first_line))
-    return LabelledText([text for _, text in pairs], [label for label, _ in pairs])
-
-
-def _cells(
-    path: Path, rows: list[list[str]], columns: tuple[int, int], width: int, first_line: int
-) -> Iterator[tuple[str, str]]:
-    for number, row in enumerate(rows, start=first_line):
-        if len(row) != width:
-            raise ValueError(
-                f"{path}:{number}: a row must have {width} cells, label and text among them; "
-                f"found {len(row)}"
-            )
-        label, text = (row[column].strip() for column in columns)
-        if not label:
+    found = LabelledText([], [])
+    for number, row in enumerate(rows, start=1 + has_header):
+        if len(row) != len(header):
+            rule = f"a row must have {len(header)} cells, label and text among them"
+            raise ValueError(f"{path}:{number}: {rule}; found {len(row)}")
+        cells = dict(zip(header, map(str.strip, row)))
+        if not cells["label"]:
             raise ValueError(f"{path}:{number}: the label must not be empty; remove the row")
-        yield label, text
+        found.labels.append(cells["label"])
+        found.texts.append(cells["text"])
+    return found

@@ -26,7 +26,6 @@ from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, read_lines
 from xling_jax.options import option
 
-_GOLD = re.compile(rf"(?P<name>.+)\.gold({COMPRESSED})?")
 # Where the threshold is tuned and where it is tested, the preferred split first.
 _TRAIN_SPLITS, _TEST_SPLITS = ("training", "train", "sample"), ("test",)
 _SETTINGS = ("k", "margin", "retrieval", "backend")  # options of `align.mining.mine`
@@ -59,7 +58,7 @@ class Mining(Task):
     primary = "f1"
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[MiningData]:
-        """Reads the language pairs, see `load_mining_data`."""
+        """See `load_mining_data`."""
         return [data for path in paths for data in load_mining_data(path, languages)]
 
     def vector_files(self, data: Sequence[MiningData]) -> dict[str, Sequence[str]]:
@@ -139,14 +138,12 @@ class MiningText:
     Attributes:
         name: begins the names of the files, such as `fr-en.training`.
         languages: of the two texts.
-        ids: for each text the names of its n sentences.
         texts: for each text its n sentences.
         gold: rows of the pairs, [(row of the first text, row of the second)].
     """
 
     name: str
     languages: tuple[str, str]
-    ids: tuple[list[str], list[str]]
     texts: tuple[list[str], list[str]]
     gold: frozenset[tuple[int, int]]
 
@@ -175,14 +172,11 @@ class MiningData:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of sentences and gold pairs; not of file names or compression."""
-        return hash_texts(
-            item
-            for part in ((self.train, self.test) if self.has_test else (self.train,))
-            for item in [
-                *zip(part.languages, part.texts),
-                ("gold", [f"{i} {j}" for i, j in sorted(part.gold)]),
-            ]
-        )
+        columns = []
+        for part in (self.train, self.test) if self.has_test else (self.train,):
+            columns += zip(part.languages, part.texts)
+            columns.append(("gold", [f"{i} {j}" for i, j in sorted(part.gold)]))
+        return hash_texts(columns)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -201,13 +195,7 @@ class MiningData:
 
 @dataclass(frozen=True)
 class MiningScores:
-    """How many pairs were found.
-
-    Attributes:
-        num_gold: gold pairs in all.
-        num_extracted: pairs that score at least the threshold.
-        num_correct: gold pairs among these.
-    """
+    """Numbers of gold pairs, of pairs that score at least the threshold, of gold among these."""
 
     num_gold: int
     num_extracted: int
@@ -236,12 +224,9 @@ class MiningScores:
 
 @dataclass(frozen=True)
 class MiningResult:
-    """Scores of one language pair.
+    """Scores of one language pair, on both parts with the threshold tuned on the training part.
 
-    Attributes:
-        threshold: tuned on the training part; pairs that score at least this are extracted.
-        train: with it on the training part.
-        test: with it on the test part, which may be the training part.
+    Pairs that score at least the threshold are extracted; the test part may be the training part.
     """
 
     threshold: float
@@ -250,13 +235,9 @@ class MiningResult:
 
     def scores(self, name: str) -> dict[str, float]:
         """`NAME/f1`, `NAME/precision`, `NAME/recall`, `NAME/train_f1` and `NAME/threshold`."""
-        return {
-            f"{name}/f1": self.test.f1,
-            f"{name}/precision": self.test.precision,
-            f"{name}/recall": self.test.recall,
-            f"{name}/train_f1": self.train.f1,
-            f"{name}/threshold": self.threshold,
-        }
+        scores = {metric: getattr(self.test, metric) for metric in ("f1", "precision", "recall")}
+        scores |= {"train_f1": self.train.f1, "threshold": self.threshold}
+        return {f"{name}/{metric}": value for metric, value in scores.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -264,9 +245,7 @@ class MiningResult:
         return parts | {"threshold": self.threshold}
 
 
-def load_mining_data(
-    path: str | Path, languages: Sequence[str] | None = None
-) -> tuple[MiningData, ...]:
+def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -> list[MiningData]:
     """Reads the files of BUCC.
 
     Args:
@@ -284,22 +263,43 @@ def load_mining_data(
         OSError: if a file cannot be read.
     """
     place = Path(path).expanduser()
-    files = sorted(file for file in (*place.glob("*"), *place.glob("*/*")) if file.is_file())
-    parts: dict[str, dict[str, tuple[Path, str, tuple[str, str]]]] = {}
-    for file in files:
-        match = _GOLD.fullmatch(file.name)
-        if not match:
+    # Directory and PAIR.SPLIT -> language, or "gold" -> file.
+    named: dict[tuple[Path, str], dict[str, Path]] = {}
+    for file in sorted(file for file in (*place.glob("*"), *place.glob("*/*")) if file.is_file()):
+        name, _, kind = re.sub(rf"({COMPRESSED})$", "", file.name).rpartition(".")
+        named.setdefault((file.parent, name), {}).setdefault(kind, file)
+    parts: dict[str, dict[str, tuple[str, Path, dict[str, Path]]]] = {}
+    for (_, name), files in named.items():
+        if "gold" not in files:
             continue
-        pair, _, split = match["name"].rpartition(".")
+        gold = files.pop("gold")
+        if len(files) != 2:
+            found = ", ".join(files) or "none"
+            raise ValueError(f"{gold}: needs two texts beside it, {name}.LANG; found {found}")
+        pair, _, split = name.rpartition(".")
         if split not in (*_TRAIN_SPLITS, *_TEST_SPLITS):
-            pair, split = match["name"], _TRAIN_SPLITS[0]
-        codes = _languages_of(file, match["name"], files)
+            pair, split = name, _TRAIN_SPLITS[0]
+        # fr-en.training: French first, against the alphabet.
+        first = name.split(".")[0].split("-")[0]
+        codes = sorted(files, key=lambda code: (code != first, code))
         if languages is None or set(codes) <= set(languages):
-            parts.setdefault(pair, {})[split] = file, match["name"], codes
+            texts = {code: files[code] for code in codes}
+            parts.setdefault(pair, {})[split] = name, gold, texts
     if not parts:
         wanted = "" if languages is None else f" of {', '.join(languages)}"
         raise ValueError(f"{place}: must hold BUCC files, such as fr-en.training.gold{wanted}")
-    return tuple(_read_pair(str(path), pair, splits) for pair, splits in sorted(parts.items()))
+    found = []
+    for pair, splits in sorted(parts.items()):
+        train = next((split for split in _TRAIN_SPLITS if split in splits), None)
+        if train is None:
+            raise ValueError(
+                f"{path}: {pair} must have a training part to tune the threshold on, "
+                f"{pair}.training.gold; found {', '.join(splits)}"
+            )
+        text = _read_part(*splits[train])
+        test = next((split for split in _TEST_SPLITS if split in splits), None)
+        found.append(MiningData(pair, text, _read_part(*splits[test]) if test else text, str(path)))
+    return found
 
 
 def tune_threshold(scores: np.ndarray, correct: np.ndarray, num_gold: int) -> float:
@@ -341,37 +341,21 @@ def _correct(pairs: mining.MinedPairs, gold: frozenset[tuple[int, int]]) -> np.n
     return np.fromiter((pair in gold for pair in rows), bool, len(pairs))
 
 
-def _read_pair(
-    place: str, pair: str, splits: Mapping[str, tuple[Path, str, tuple[str, str]]]
-) -> MiningData:
-    """Training and test part of a language pair, each from the arguments of `_read_part`."""
-    train = next((split for split in _TRAIN_SPLITS if split in splits), None)
-    if train is None:
-        raise ValueError(
-            f"{place}: {pair} must have a training part to tune the threshold on, "
-            f"{pair}.training.gold; found {', '.join(splits)}"
-        )
-    text = _read_part(*splits[train])
-    test = next((split for split in _TEST_SPLITS if split in splits), None)
-    return MiningData(pair, text, _read_part(*splits[test]) if test else text, place)
-
-
-def _languages_of(gold: Path, name: str, files: Sequence[Path]) -> tuple[str, str]:
-    """The languages of the two texts beside a gold file, in the order of its name."""
-    pattern = re.compile(rf"{re.escape(name)}\.(?P<language>[A-Za-z_]+?)({COMPRESSED})?")
-    matches = [pattern.fullmatch(file.name) for file in files if file.parent == gold.parent]
-    codes = {match["language"] for match in matches if match} - {"gold"}
-    if len(codes) != 2:
-        found = ", ".join(sorted(codes)) or "none"
-        raise ValueError(f"{gold}: needs two texts beside it, {name}.LANG; found {found}")
-    # fr-en.training: French first, against the alphabet.
-    first = name.split(".")[0].split("-")[0]
-    return tuple(sorted(codes, key=lambda code: (code != first, code)))
-
-
-def _read_part(gold: Path, name: str, languages: tuple[str, str]) -> MiningText:
-    sides = [_read_sentences(gold, f"{name}.{code}") for code in languages]
-    rows = [{sentence_id: row for row, sentence_id in enumerate(ids)} for ids, _ in sides]
+def _read_part(name: str, gold: Path, files: Mapping[str, Path]) -> MiningText:
+    texts: list[list[str]] = []
+    rows: list[dict[str, int]] = []
+    for path in files.values():
+        texts.append([])
+        rows.append({})
+        for number, line in enumerate(read_lines(path), 1):
+            sentence_id, tab, text = line.partition("\t")
+            if not tab:
+                raise ValueError(f"{path}:{number}: a line must be id<TAB>sentence; found no tab")
+            if sentence_id in rows[-1]:
+                rule = f"duplicate id {sentence_id!r}; give each sentence its own"
+                raise ValueError(f"{path}:{number}: {rule}")
+            rows[-1][sentence_id] = len(texts[-1])
+            texts[-1].append(text)
     pairs = set()
     for number, line in enumerate(read_lines(gold), 1):
         cells = line.split("\t")
@@ -380,29 +364,10 @@ def _read_part(gold: Path, name: str, languages: tuple[str, str]) -> MiningText:
             cells.reverse()
         if len(cells) != 2 or cells[0] not in rows[0] or cells[1] not in rows[1]:
             raise ValueError(
-                f"{gold}:{number}: a pair must be the ids of a {languages[0]} and a "
-                f"{languages[1]} sentence; found {line[:80]!r}"
+                f"{gold}:{number}: a pair must be the ids of a {' and a '.join(files)} sentence; "
+                f"found {line[:80]!r}"
             )
         pairs.add((rows[0][cells[0]], rows[1][cells[1]]))
     if not pairs:
         raise ValueError(f"{gold}: must hold pairs id<TAB>id; the file is empty")
-    ids, texts = zip(*sides)
-    return MiningText(name, languages, ids, texts, frozenset(pairs))
-
-
-def _read_sentences(gold: Path, name: str) -> tuple[list[str], list[str]]:
-    """Ids and sentences of a text, possibly compressed, in the directory of the gold pairs."""
-    pattern = re.compile(rf"{re.escape(name)}({COMPRESSED})?")
-    path = next(file for file in sorted(gold.parent.iterdir()) if pattern.fullmatch(file.name))
-    ids: list[str] = []
-    texts: list[str] = []
-    for number, line in enumerate(read_lines(path), 1):
-        sentence_id, tab, text = line.partition("\t")
-        if not tab:
-            raise ValueError(f"{path}:{number}: a line must be id<TAB>sentence; found no tab")
-        ids.append(sentence_id)
-        texts.append(text)
-    twice = [sentence_id for sentence_id, count in Counter(ids).items() if count > 1]
-    if twice:
-        raise ValueError(f"{path}: duplicate id {twice[0]!r}; give each sentence its own")
-    return ids, texts
+    return MiningText(name, tuple(files), tuple(texts), frozenset(pairs))

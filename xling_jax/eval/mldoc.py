@@ -7,12 +7,14 @@ downloaded here.
 """
 
 import argparse
+import functools
 import logging
 import os
 import re
 import sys
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -57,11 +59,7 @@ class Entry(NamedTuple):
     name: str
 
 
-class _Place(NamedTuple):
-    """Where a document is: a file, or a member of an archive."""
-
-    path: Path
-    member: str | None
+_Place = tuple[Path, str | None]  # where a document is: a file, or a member of an archive
 
 
 def build_mldoc(
@@ -93,7 +91,7 @@ def build_mldoc(
         OSError: if reading or writing fails.
     """
     lists = _find_lists(Path(index_directory).expanduser(), languages, train_size)
-    entries = {name: list(_read_list(path)) for name, path in lists.items()}
+    entries = {name: _read_list(path) for name, path in lists.items()}
     wanted = {entry for each in entries.values() for entry in each}
     places = _find_documents(rcv_directories, wanted)
     for name, each in entries.items():
@@ -104,32 +102,28 @@ def build_mldoc(
                 f"{', '.join(map(str, rcv_directories))}, first {'-'.join(missing[0])}; "
                 f"name the directories of both RCV1 and RCV2"
             )
-    archives: dict[Path, zipfile.ZipFile] = {}
     counts = {}
-    try:
-        with whole_directory(Path(output).expanduser()) as directory:
-            for name, each in entries.items():
-                rows = [_read_document(places[entry], archives, clean) for entry in each]
-                text = "".join(f"{label}\t{document}\n" for label, document in rows)
-                (directory / name).write_text(text, encoding="utf-8")
-                counts[name] = len(rows)
-                _logger.info("%s: %d documents", name, len(rows))
-    finally:
-        for archive in archives.values():
-            archive.close()
+    with whole_directory(Path(output).expanduser()) as directory, ExitStack() as stack:
+        archive = functools.cache(lambda path: stack.enter_context(zipfile.ZipFile(path)))
+        for name, each in entries.items():
+            with open(directory / name, "w", encoding="utf-8") as file:
+                for path, member in (places[entry] for entry in each):
+                    content = archive(path).read(member) if member else path.read_bytes()
+                    where = f"{path}: {member}" if member else str(path)
+                    label, text = read_newsml(content, where, clean=clean)
+                    file.write(f"{label}\t{text}\n")
+            counts[name] = len(each)
+            _logger.info("%s: %d documents", name, len(each))
     return counts
 
 
 def read_newsml(content: bytes, where: str, *, clean: bool = True) -> tuple[str, str]:
-    """Reads one news item.
+    """Reads one news item: its topic, C, E, G or M, and its text on one line.
 
     Args:
         content: the XML file.
-        where: what to call it in errors.
+        where: names it in errors.
         clean: as for `build_mldoc`.
-
-    Returns:
-        The topic, C, E, G or M; and the text of its paragraphs on one line.
 
     Raises:
         ValueError: if it is not XML, or has not exactly one topic.
@@ -157,19 +151,21 @@ def _find_lists(
     """The files to write, to their lists."""
     if train_size not in TRAIN_SIZES:
         raise OptionError(f"train_size must be one of {TRAIN_SIZES}; got {train_size}")
-    unknown = [code for code in languages or () if code not in LANGUAGES.values()]
-    if unknown:
-        known = ", ".join(LANGUAGES.values())
-        raise OptionError(f"languages: MLDoc has no {unknown[0]}; it has {known}")
+    for code in languages or ():
+        if code not in LANGUAGES.values():
+            known = ", ".join(LANGUAGES.values())
+            raise OptionError(f"languages: MLDoc has no {code}; it has {known}")
     parts = {"train": f"train.{train_size}", "dev": "dev", "test": "test"}
     found = {}
     for name, code in LANGUAGES.items():
         lists = {f"{split}.{code}.tsv": directory / f"{name}.{end}" for split, end in parts.items()}
         missing = [path for path in lists.values() if not path.is_file()]
-        if not missing and (languages is None or code in languages):
-            found.update(lists)
-        elif languages is not None and code in languages:
-            raise ValueError(f"{missing[0]}: no such list; give the directory of MLDoc's lists")
+        if languages is None:
+            found |= {} if missing else lists
+        elif code in languages:
+            if missing:
+                raise ValueError(f"{missing[0]}: no such list; give the directory of MLDoc's lists")
+            found |= lists
     if not found:
         raise ValueError(
             f"{directory}: must hold MLDoc's lists, such as english.train.{train_size}, "
@@ -178,41 +174,38 @@ def _find_lists(
     return found
 
 
-def _read_list(path: Path) -> Iterator[Entry]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
+def _read_list(path: Path) -> list[Entry]:
+    entries = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         match = _ENTRY.fullmatch(line.strip())
-        if not match:
+        if match:
+            entries.append(Entry(match["folder"], match["name"]))
+        elif line.strip():
             raise ValueError(
                 f"{path}:{number}: must be FOLDER-NAME as in 19970617-667588newsML; "
                 f"found {line.strip()!r:.40}"
             )
-        yield Entry(match["folder"], match["name"])
+    return entries
 
 
 def _find_documents(
     directories: Sequence[str | os.PathLike[str]], wanted: Collection[Entry]
-) -> Mapping[Entry, _Place]:
+) -> dict[Entry, _Place]:
     """Where the wanted documents are; RCV1 and RCV2 share no folder names."""
-    folders = {entry.folder for entry in wanted}
     places: dict[Entry, _Place] = {}
     for root in directories:
         if not Path(root).expanduser().is_dir():
             raise ValueError(f"{root}: must be a directory of Reuters news; there is none")
-        for directory, names, files in os.walk(Path(root).expanduser()):
-            names.sort()  # the first of several copies by name
-            here = Path(directory)
-            for file in sorted(files):
-                stem, suffix = os.path.splitext(file)
-                if suffix == ".xml" and here.name in folders:
-                    entry = Entry(here.name, stem)
+        for directory, folders, files in os.walk(Path(root).expanduser()):
+            folders.sort()  # of several copies the first by name
+            for path in (Path(directory, file) for file in sorted(files)):
+                if path.suffix == ".xml":
+                    found = [(Entry(path.parent.name, path.stem), (path, None))]
+                else:
+                    found = _list_archive(path) if path.suffix == ".zip" else []
+                for entry, place in found:
                     if entry in wanted:
-                        places.setdefault(entry, _Place(here / file, None))
-                elif suffix == ".zip":
-                    for entry, place in _list_archive(here / file):
-                        if entry in wanted:
-                            places.setdefault(entry, place)
+                        places.setdefault(entry, place)
     return places
 
 
@@ -228,21 +221,7 @@ def _list_archive(path: Path) -> Iterator[tuple[Entry, _Place]]:
         stem, suffix = os.path.splitext(file)
         if suffix == ".xml":
             for name in {folder.rpartition("/")[2], path.stem}:
-                yield Entry(name, stem), _Place(path, member)
-
-
-def _read_document(
-    place: _Place, archives: dict[Path, zipfile.ZipFile], clean: bool
-) -> tuple[str, str]:
-    if place.member is None:
-        return read_newsml(place.path.read_bytes(), str(place.path), clean=clean)
-    if place.path not in archives:
-        archives[place.path] = zipfile.ZipFile(place.path)
-    try:
-        content = archives[place.path].read(place.member)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{place.path}: {place.member} is damaged; {error}") from error
-    return read_newsml(content, f"{place.path}: {place.member}", clean=clean)
+                yield Entry(name, stem), (path, member)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -255,13 +234,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add(
-        "--rcv",
-        required=True,
-        nargs="+",
-        metavar="DIR",
-        help="directories of RCV1 and RCV2: folders or zip archives of XML files, at any depth",
-    )
+    rcv_help = "directories of RCV1 and RCV2: folders or zip archives of XML files, at any depth"
+    add("--rcv", required=True, nargs="+", metavar="DIR", help=rcv_help)
     add("--indices", required=True, metavar="DIR", help="MLDoc's lists, english.train.1000 ...")
     add("--output", required=True, metavar="DIR", help="the directory to write")
     add("--languages", metavar="CODE,CODE", help="such as en,de (default: all)")
@@ -286,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             train_size=args.train_size,
             clean=not args.raw,
         )
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
         text = str(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{error.filename}: {error.strerror}"

@@ -8,15 +8,7 @@ from xling_jax.eval.retrieval import Encode, encode_unique
 
 
 class Neighbor(NamedTuple):
-    """A text found for a query.
-
-    Attributes:
-        query: index of the query.
-        language: of the text found.
-        index: of the text in its language's list.
-        text: the text itself.
-        cosine: with the query, in [-1, 1].
-    """
+    """A text found for a query: both by index, and the cosine between them."""
 
     query: int
     language: str
@@ -38,13 +30,7 @@ def nearest_sentences(
 
     Returns:
         Neighbors by query, by language in the order given, best first.
-
-    Raises:
-        ValueError: if a language has no texts, or as `knn.top_k`.
     """
-    for language, candidates in texts.items():
-        if not candidates:
-            raise ValueError(f"texts[{language!r}] must hold at least one text; got none")
     vectors, ids = encode_unique(encode, [queries, *texts.values()])
     unit = knn.normalize(vectors)
     found = {
@@ -62,16 +48,7 @@ def nearest_sentences(
 def format_neighbors(
     queries: Sequence[str], neighbors: Sequence[Neighbor], *, width: int = 100
 ) -> str:
-    """Returns neighbors as a plain text table, one block a query.
-
-    Args:
-        queries: the sentences looked up.
-        neighbors: of these queries, in the order to show.
-        width: longest line in characters; longer texts are cut with an ellipsis.
-
-    Returns:
-        Lines joined by line ends, without a last one.
-    """
+    """Returns neighbors as a plain text table, one block a query, in lines of at most `width`."""
     margin = max((len(neighbor.language) for neighbor in neighbors), default=0)
     blocks = []
     for index, query in enumerate(queries):

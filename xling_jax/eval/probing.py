@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.eval.probing_data import ProbingTask, Split, find_tasks, load_tasks
+from xling_jax.eval.probing_data import ProbingTask, Split, load_tasks
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.eval.unique import encode_unique
@@ -77,11 +77,7 @@ class Probing(Task):
             raise OptionError(f"folds={self.folds} must be at least 2")
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[ProbingTask]:
-        """Reads the tasks, see `load_tasks`."""
-        known = find_tasks(paths[0])
-        for name in self.tasks or ():
-            if name not in known:
-                raise OptionError(f"tasks: {paths[0]} has no {name}; it has {', '.join(known)}")
+        """See `load_tasks`."""
         return load_tasks(paths[0], self.tasks)
 
     def measure(
@@ -89,8 +85,6 @@ class Probing(Task):
     ) -> dict[str, ProbingScores]:
         """What classifiers find in the embeddings of one of SentEval's tasks."""
         vectors, ids = encode_unique(encoder.encode, [data.texts])
-        if not np.isfinite(vectors).all():
-            raise ValueError(f"{data.name}: embeddings must be finite; found NaN or infinite ones")
         embed = functools.partial(_features, vectors, ids, data.kind)
         if data.kind == "similarity":
             scores = _measure_similarity(data, embed)
@@ -153,14 +147,51 @@ class Probing(Task):
         if self.classifier == "mlp":
             # As published, WordContent has no hidden layer.
             sizes = () if task.name == "WordContent" else (self.hidden,)
-            learner: _Learner = _NeuralLearner(features, labels, len(names), self.seed, sizes)
+            learner = _NeuralLearner(features, labels, self.seed, len(names), sizes)
         else:
             learner = _LogisticLearner(features, labels, self.seed)
         if "all" in splits:
-            return _nested(task, learner, labels, self.folds)
-        if "dev" in splits:
-            return _on_dev(task, learner, rows)
-        return _on_folds(task, learner, labels, rows, self.folds)
+            return self._nested(task, learner)
+        train, test = rows["train"], rows["test"]
+        strengths, dev = learner.strengths, rows.get("dev")
+        if dev is not None:
+            rule, fits = "selected on dev", [(train, dev)]
+        else:
+            rule, strengths = f"{self.folds}-fold cross-validation on train", learner.strengths_cv
+            folds = self._folds(task, labels[train], self.seed)
+            fits = [(train[fit], train[other]) for fit, other in folds]
+        strength, score = _best(strengths, learner.search(fits, strengths))
+        predicted = learner.predict(train, strength, dev, test)
+        metrics = {"accuracy": float(np.mean(predicted == labels[test])), "dev_accuracy": score}
+        if dev is None and len(np.unique(labels[train])) == 2:
+            right = np.sum((predicted == 1) & (labels[test] == 1))
+            found = np.sum(predicted == 1) + np.sum(labels[test] == 1)
+            metrics["f1"] = float(2 * right / max(found, 1))
+        return ProbingScores(task.kind, rule, metrics, len(train), len(test))
+
+    def _nested(self, task: ProbingTask, learner: _Learner) -> ProbingScores:
+        # As published, the seed of the folds is fixed, whatever that of the classifier.
+        labels, dev, test = learner.labels, [], []
+        for outer, held in self._folds(task, labels, SEED):
+            inner = [(outer[a], outer[b]) for a, b in self._folds(task, labels[outer], SEED)]
+            strength, score = _best(learner.strengths, learner.search(inner, learner.strengths))
+            dev.append(score)
+            test.append(learner.accuracy(outer, strength, None, held))
+        metrics = {"accuracy": float(np.mean(test)), "dev_accuracy": float(np.mean(dev))}
+        rule = f"nested {self.folds}-fold cross-validation"
+        return ProbingScores(task.kind, rule, metrics, len(labels), len(labels))
+
+    def _folds(self, task: ProbingTask, labels: np.ndarray, seed: int) -> list[tuple]:
+        from sklearn.model_selection import StratifiedKFold
+
+        rarest = np.unique(labels, return_counts=True)[1].min()
+        if rarest < self.folds:
+            raise ValueError(
+                f"{task.name}: {self.folds} folds need as many rows of each label; the rarest has "
+                f"{rarest}; ask for fewer folds"
+            )
+        folds = StratifiedKFold(self.folds, shuffle=True, random_state=seed)
+        return list(folds.split(np.zeros(len(labels)), labels))
 
 
 @dataclass(frozen=True)
@@ -168,7 +199,6 @@ class ProbingScores:
     """Scores of one task.
 
     Attributes:
-        task: its name.
         kind: "probing", "downstream", "relatedness" or "similarity".
         protocol: how it was measured.
         metrics: name -> number; the first is the one to report. Accuracies are in [0, 1].
@@ -176,7 +206,6 @@ class ProbingScores:
         num_test: rows tested on.
     """
 
-    task: str
     kind: str
     protocol: str
     metrics: dict[str, float]
@@ -234,7 +263,7 @@ def _measure_similarity(task: ProbingTask, embed: Callable) -> ProbingScores:
     metrics = dict(zip(found, weighted))
     metrics |= dict(zip((f"{name}_unweighted" for name in found), unweighted))
     rule = f"cosine, weighted mean of {', '.join(task.splits)}"
-    return ProbingScores(task.name, task.kind, rule, metrics, 0, sum(counts))
+    return ProbingScores(task.kind, rule, metrics, 0, sum(counts))
 
 
 def _measure_relatedness(task: ProbingTask, embed: Callable, seed: int) -> ProbingScores:
@@ -247,7 +276,7 @@ def _measure_relatedness(task: ProbingTask, embed: Callable, seed: int) -> Probi
     metrics = _correlations(predicted, scores[2])
     metrics |= {"mse": float(np.mean(np.square(predicted - scores[2]))), "dev_pearson": best}
     rule = "softmax over scores, early stopping on dev"
-    return ProbingScores(task.name, task.kind, rule, metrics, len(train), len(test))
+    return ProbingScores(task.kind, rule, metrics, len(train), len(test))
 
 
 def _sorted_by_length(split: Split) -> Split:
@@ -260,85 +289,24 @@ def _sorted_by_length(split: Split) -> Split:
     return Split(texts, labels, seconds if split.seconds else [])
 
 
-def _nested(task, learner: _Learner, labels: np.ndarray, num_folds: int) -> ProbingScores:
-    # As published, the seed of the folds is fixed, whatever that of the classifier.
-    dev, test = [], []
-    for outer, held in _folds(task, labels, num_folds, SEED):
-        inner = [
-            (outer[fit], outer[other])
-            for fit, other in _folds(task, labels[outer], num_folds, SEED)
-        ]
-        strength, score = _best(learner.search(inner, learner.strengths))
-        dev.append(score)
-        test.append(learner.accuracy(outer, learner.strengths[strength], None, held))
-    metrics = {"accuracy": float(np.mean(test)), "dev_accuracy": float(np.mean(dev))}
-    rule = f"nested {num_folds}-fold cross-validation"
-    return ProbingScores(task.name, task.kind, rule, metrics, len(labels), len(labels))
-
-
-def _on_folds(task, learner, labels, rows, num_folds: int) -> ProbingScores:
-    train, test = rows["train"], rows["test"]
-    fits = [
-        (train[fit], train[other])
-        for fit, other in _folds(task, labels[train], num_folds, learner.seed)
-    ]
-    strengths = learner.strengths_cv
-    strength, score = _best(learner.search(fits, strengths))
-    predicted = learner.predict(train, strengths[strength], None, test)
-    metrics = {"accuracy": float(np.mean(predicted == labels[test])), "dev_accuracy": score}
-    if len(np.unique(labels[train])) == 2:
-        right = np.sum((predicted == 1) & (labels[test] == 1))
-        metrics["f1"] = float(
-            2 * right / max(np.sum(predicted == 1) + np.sum(labels[test] == 1), 1)
-        )
-    rule = f"{num_folds}-fold cross-validation on train"
-    return ProbingScores(task.name, task.kind, rule, metrics, len(train), len(test))
-
-
-def _on_dev(task, learner: _Learner, rows: dict[str, np.ndarray]) -> ProbingScores:
-    strength, score = _best(learner.search([(rows["train"], rows["dev"])], learner.strengths))
-    chosen = learner.strengths[strength]
-    accuracy = learner.accuracy(rows["train"], chosen, rows["dev"], rows["test"])
-    metrics = {"accuracy": accuracy, "dev_accuracy": score}
-    counts = len(rows["train"]), len(rows["test"])
-    return ProbingScores(task.name, task.kind, "selected on dev", metrics, *counts)
-
-
-def _folds(task: ProbingTask, labels: np.ndarray, num_folds: int, seed: int) -> list[tuple]:
-    from sklearn.model_selection import StratifiedKFold
-
-    rarest = np.unique(labels, return_counts=True)[1].min()
-    if rarest < num_folds:
-        raise ValueError(
-            f"{task.name}: {num_folds} folds need as many rows of each label; the rarest has "
-            f"{rarest}; ask for fewer folds"
-        )
-    folds = StratifiedKFold(num_folds, shuffle=True, random_state=seed)
-    return list(folds.split(np.zeros(len(labels)), labels))
-
-
-def _best(scores: np.ndarray) -> tuple[int, float]:
-    """Of scores [strengths, fits] the first best strength, to a hundredth of a percent."""
+def _best(strengths: Sequence[float], scores: np.ndarray) -> tuple[float, float]:
+    """The first best strength by scores [strengths, fits], to a hundredth of a percent."""
     means = np.round(scores.mean(axis=1), 4)
-    return int(means.argmax()), float(means.max())
+    return strengths[int(means.argmax())], float(means.max())
 
 
 class _Learner:
-    """A kind of classifier on fixed features, some rows of which are trained and tested on."""
+    """A kind of classifier on fixed features, some rows of which are trained and tested on.
+
+    `search` gives accuracies [strengths, fits], of each fit trained on its first rows, on its
+    second; `predict` the labels of test rows, where early stopping uses dev, or some of train.
+    """
 
     strengths: Sequence[float]
     strengths_cv: Sequence[float]
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, seed: int):
         self.features, self.labels, self.seed = features, labels, seed
-
-    def search(self, fits: Sequence[tuple], strengths: Sequence[float]) -> np.ndarray:
-        """Accuracies [strengths, fits], for each fit trained on its first rows, on its second."""
-        raise NotImplementedError
-
-    def predict(self, train, strength: float, dev, test) -> np.ndarray:
-        """Labels of the test rows; early stopping uses the dev rows, or some of train."""
-        raise NotImplementedError
 
     def accuracy(self, train, strength: float, dev, test) -> float:
         """Share of right answers on the test rows."""
@@ -366,7 +334,7 @@ class _LogisticLearner(_Learner):
 class _NeuralLearner(_Learner):
     strengths = strengths_cv = _L2_VALUES
 
-    def __init__(self, features, labels, num_labels: int, seed: int, hidden: tuple[int, ...]):
+    def __init__(self, features, labels, seed: int, num_labels: int, hidden: tuple[int, ...]):
         from xling_jax.eval import mlp
 
         super().__init__(features, labels, seed)

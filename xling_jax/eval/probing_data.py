@@ -5,11 +5,12 @@ Downstream tasks have their published names and layouts; a probing task is any t
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xling_jax.files.hashes import hash_texts
+from xling_jax.options import OptionError
 
 # Published names of the probing tasks; other tasks are named after their files.
 PROBING = {
@@ -33,12 +34,19 @@ _POLARITY = {
 }
 _PARTS = {"tr": "train", "va": "dev", "te": "test"}
 _PARTS_LONG = tuple(_PARTS.values())
-# Kind; columns of the first text, of the second and of the label; whether there is a header.
+# Files; kind; columns of the first text, of the second and of the label; whether there is a header.
+_SICK = tuple(f"SICK/SICK_{part}.txt" for part in ("train", "trial", "test_annotated"))
 _PAIRS = {
-    "MRPC": ("downstream", (3, 4, 0), True),
-    "SICK-E": ("downstream", (1, 2, 4), True),
-    "SICK-R": ("relatedness", (1, 2, 3), True),
-    "STSB": ("relatedness", (5, 6, 4), False),
+    "MRPC": (
+        tuple(f"MRPC/msr_paraphrase_{part}.txt" for part in ("train", "test")),
+        ("downstream", (3, 4, 0), True),
+    ),
+    "SICK-E": (_SICK, ("downstream", (1, 2, 4), True)),
+    "SICK-R": (_SICK, ("relatedness", (1, 2, 3), True)),
+    "STSB": (
+        tuple(f"STS/STSBenchmark/sts-{part}.csv" for part in _PARTS_LONG),
+        ("relatedness", (5, 6, 4), False),
+    ),
 }
 
 
@@ -97,17 +105,14 @@ def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> lis
             `tr|va|te<TAB>label<TAB>text`.
         names: those to read, in this order; None for all.
 
-    Returns:
-        The tasks.
-
     Raises:
-        ValueError: if there are none, a name is unknown or a file breaks its layout.
-        OSError: if a file cannot be read.
+        OptionError: if a name is unknown.
+        ValueError, OSError: if there are no tasks, or a file is broken or cannot be read.
     """
     found = find_tasks(directory)
     for name in names or ():
         if name not in found:
-            raise ValueError(f"{directory}: has no task {name}; it has {', '.join(found)}")
+            raise OptionError(f"tasks: {directory} has no task {name}; it has {', '.join(found)}")
     if not found:
         raise ValueError(
             f"{directory}: must hold SentEval's downstream or probing tasks, or .txt files of "
@@ -120,37 +125,30 @@ def find_tasks(directory: str | Path) -> dict[str, Callable[[], ProbingTask]]:
     """Returns the tasks in a directory, name -> function that reads it."""
     root = Path(directory).expanduser()
     readers: dict[str, Callable[[], ProbingTask]] = {}
+
+    def add(name: str, place: Path, files: Iterable[str], read: Callable) -> None:
+        paths = [place / file for file in files]
+        if name not in readers and paths and all(path.is_file() for path in paths):
+            readers[name] = lambda: read(name, paths)
+
     for place in (root / "downstream", root):
         for name, files in _POLARITY.items():
-            _add(readers, name, [place / name / file for file in files], _read_polarity)
+            add(name, place / name, files, _read_polarity)
         for name, sub in (("SST2", "binary"), ("SST5", "fine")):
-            files = [place / "SST" / sub / f"sentiment-{part}" for part in _PARTS_LONG]
-            _add(readers, name, files, _read_sst)
-        trec = [place / "TREC" / file for file in ("train_5500.label", "TREC_10.label")]
-        _add(readers, "TREC", trec, _read_trec)
-        sick = "train", "trial", "test_annotated"
-        pairs = {
-            "MRPC": [f"MRPC/msr_paraphrase_{part}.txt" for part in ("train", "test")],
-            "SICK-E": [f"SICK/SICK_{part}.txt" for part in sick],
-            "SICK-R": [f"SICK/SICK_{part}.txt" for part in sick],
-            "STSB": [f"STS/STSBenchmark/sts-{part}.csv" for part in _PARTS_LONG],
-        }
-        for name, files in pairs.items():
-            _add(readers, name, [place / file for file in files], _read_pairs)
+            add(name, place / "SST" / sub, (f"sentiment-{p}" for p in _PARTS_LONG), _read_sst)
+        add("TREC", place / "TREC", ("train_5500.label", "TREC_10.label"), _read_trec)
+        for name, (files, _) in _PAIRS.items():
+            add(name, place, files, _read_pairs)
         for year in sorted(place.glob("STS/STS*")):
-            files = sorted(year.glob("STS.input.*.txt"))
-            if files:
-                _add(readers, year.name.split("-")[0], files, _read_sts)
+            files = sorted(file.name for file in year.glob("STS.input.*.txt"))
+            add(year.name.split("-")[0], year, files, _read_sts)
     for place in (root / "probing", root):
         for path in sorted(place.glob("*.txt")):
-            if _is_probing(path):
-                _add(readers, PROBING.get(path.stem, path.stem), [path], _read_probing)
+            with open(path, "rb") as stream:
+                is_task = re.match(rb"(tr|va|te)\t", stream.read(3))
+            if is_task:
+                add(PROBING.get(path.stem, path.stem), place, [path.name], _read_probing)
     return readers
-
-
-def _add(readers: dict, name: str, files: list[Path], read: Callable) -> None:
-    if name not in readers and all(file.is_file() for file in files):
-        readers[name] = lambda: read(name, files)
 
 
 def _lines(path: Path) -> list[str]:
@@ -164,16 +162,14 @@ def _lines(path: Path) -> list[str]:
     return lines[:-1] if not lines[-1] else lines
 
 
-def _rows(path: Path, width: int, separator: str | None = "\t") -> Iterable[list[str]]:
+def _rows(path: Path, width: int) -> Iterator[list[str]]:
     for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
-        cells = line.split(separator)
-        if len(cells) < width:
-            raise ValueError(
-                f"{path}:{number}: must have {width} cells separated by tabs; found {len(cells)}"
-            )
-        yield cells
+        cells = line.split("\t")
+        if line.strip() and len(cells) < width:
+            rule = f"must have {width} cells separated by tabs; found {len(cells)}"
+            raise ValueError(f"{path}:{number}: {rule}")
+        if line.strip():
+            yield cells
 
 
 def _score(path: Path, text: str) -> float:
@@ -197,10 +193,10 @@ def _read_sst(name: str, files: list[Path]) -> ProbingTask:
     splits = {}
     for part, path in zip(_PARTS_LONG, files):
         if name == "SST2":
-            rows = [(cells[0], cells[1]) for cells in _rows(path, 2)]
+            rows = [(text, label) for text, label, *_ in _rows(path, 2)]
         else:
-            cells = [line.split(" ", 1) for line in _lines(path) if line.strip()]
-            rows = [(text, label) for label, *rest in cells for text in [rest[0] if rest else ""]]
+            cells = (line.partition(" ") for line in _lines(path) if line.strip())
+            rows = [(text, label) for label, _, text in cells]
         splits[part] = Split([_words(text) for text, _ in rows], [y.strip() for _, y in rows])
     return ProbingTask(name, splits, "downstream")
 
@@ -208,21 +204,19 @@ def _read_sst(name: str, files: list[Path]) -> ProbingTask:
 def _read_trec(name: str, files: list[Path]) -> ProbingTask:
     splits = {}
     for part, path in zip(("train", "test"), files):
-        texts, labels = [], []
+        splits[part] = Split([], [])
         for number, line in enumerate(_lines(path), start=1):
             match = re.fullmatch(r"\s*(\w+):\S+\s+(.*)", line)
             if not match:
-                raise ValueError(
-                    f"{path}:{number}: must be LABEL:fine question; found {line!r:.40}"
-                )
-            labels.append(match[1])
-            texts.append(_words(match[2]))
-        splits[part] = Split(texts, labels)
+                rule = f"must be LABEL:fine question; found {line!r:.40}"
+                raise ValueError(f"{path}:{number}: {rule}")
+            splits[part].labels.append(match[1])
+            splits[part].texts.append(_words(match[2]))
     return ProbingTask(name, splits, "downstream")
 
 
 def _read_pairs(name: str, files: list[Path]) -> ProbingTask:
-    kind, (first, second, label), has_header = _PAIRS[name]
+    kind, (first, second, label), has_header = _PAIRS[name][1]
     parts = _PARTS_LONG if len(files) > 2 else ("train", "test")
     splits = {}
     for part, path in zip(parts, files):
@@ -254,20 +248,14 @@ def _read_sts(name: str, files: list[Path]) -> ProbingTask:
     return ProbingTask(name, splits, "similarity")
 
 
-def _is_probing(path: Path) -> bool:
-    with open(path, "rb") as stream:
-        return re.match(rb"(tr|va|te)\t", stream.read(3)) is not None
-
-
 def _read_probing(name: str, files: list[Path]) -> ProbingTask:
     splits = {part: Split([], []) for part in _PARTS_LONG}
     for cells in _rows(files[0], 3):
-        if cells[0] not in _PARTS:
-            raise ValueError(
-                f"{files[0]}: a line must begin with tr, va or te; found {cells[0]!r:.20}"
-            )
-        splits[_PARTS[cells[0]]].texts.append(_words(cells[-1]))
-        splits[_PARTS[cells[0]]].labels.append(cells[1])
+        part, label, *_, text = cells
+        if part not in _PARTS:
+            raise ValueError(f"{files[0]}: a line must begin with tr, va or te; found {part!r:.20}")
+        splits[_PARTS[part]].texts.append(_words(text))
+        splits[_PARTS[part]].labels.append(label)
     for part, split in splits.items():
         if not split.texts:
             raise ValueError(f"{files[0]}: must have {part} lines; found none")

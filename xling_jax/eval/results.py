@@ -1,8 +1,4 @@
-"""What a task measured, as files: what was measured, on what, with what.
-
-`results.json` is for programs and repeats everything needed to trust a number: the model's
-fingerprint, the data's hash, the settings and the versions. `results.md` is for people.
-"""
+"""What a task measured, as files: `results.json` for programs, `results.md` for people."""
 
 import importlib.metadata
 import json
@@ -22,16 +18,9 @@ _PACKAGES += ("sentencex", "tokenizers")
 
 @dataclass(frozen=True)
 class Heatmap:
-    """A matrix of shares to draw.
+    """A matrix of shares to draw: `values` [rows, columns] in [0, 1], NaN cells empty.
 
-    Attributes:
-        name: of the file, without suffix.
-        values: [rows, columns] in [0, 1]; NaN cells stay empty.
-        rows: names of the rows.
-        columns: names of the columns.
-        title: what is shown.
-        subtitle: in smaller letters below.
-        axes: what the rows and the columns are.
+    The name is that of the file, without suffix; `axes` says what the rows and columns are.
     """
 
     name: str
@@ -77,7 +66,7 @@ def write_results(directory: Path, tables: Sequence[str], results: Mapping[str, 
     Args:
         directory: exists.
         tables: Markdown sections.
-        results: plain values; no number is NaN or infinite.
+        results: everything needed to trust a number: fingerprint, data hashes, settings, versions.
 
     Returns:
         The text of results.md.
@@ -96,12 +85,7 @@ def write_results(directory: Path, tables: Sequence[str], results: Mapping[str, 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns a Markdown table, padded so that it also reads as plain text.
 
-    Args:
-        header: names of the columns; the first is left-aligned, the others right-aligned.
-        rows: cells, as many in each row as in the header.
-
-    Returns:
-        Lines joined by line ends, without a final one.
+    The first column is left-aligned, the others right-aligned.
     """
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
     widths = [max(3, *map(len, column)) for column in zip(*cells)]

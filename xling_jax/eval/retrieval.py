@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ _NUM_EXAMPLES = 5  # translations joined by lines in the projections
 _MAX_HEATMAP_LANGUAGES = 30
 # A matrix with fewer of its cells measured reads better as a list of pairs.
 _MIN_FILLED = 0.5
+
+Direction = tuple[str, str]  # source and target language
 
 
 @dataclass(frozen=True)
@@ -93,16 +95,14 @@ class Retrieval(Task):
             given = ",".join(map(str, self.xsr))
             raise OptionError(f"xsr={given}: must be KEYS,QUERIES, with at most as many queries")
         if self._draws_rows and (self.distractors or self.match != "index"):
-            raise OptionError(
-                "xsr has its own candidates and matches rows; leave out distractors and match"
-            )
+            raise OptionError("xsr has its own candidates; leave out distractors and match")
 
     @property
     def _draws_rows(self) -> bool:
         return bool(self.xsr or self.xsr_samples)
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
-        """Reads parallel text, see `load_retrieval_data`."""
+        """See `load_retrieval_data`."""
         sets = [load_retrieval_data(path, languages) for path in paths]
         found = dict.fromkeys(code for data in sets for code in data.languages)
         for code in languages or ():
@@ -123,10 +123,10 @@ class Retrieval(Task):
         distractors = load_distractors(self.distractors, data.languages)
         columns = [texts for part in data.parts for texts in part.texts.values()]
         vectors, ids = encode_unique(encoder.encode, [*columns, *distractors.values()])
-        matrices = []
+        cells: dict[Direction, dict[str, float]] = {}
         for part in data.parts:
             rows = {code: ids(texts) for code, texts in part.texts.items()}
-            matrix = retrieval_matrix(
+            cells |= retrieval_matrix(
                 {code: vectors[own] for code, own in rows.items()},
                 similarity=self.similarity,
                 k_values=self._k_values,
@@ -138,9 +138,8 @@ class Retrieval(Task):
                 },
                 present={c: np.array([*map(bool, texts)]) for c, texts in part.texts.items()},
                 text_ids=rows if self.match == "text" else None,
-            )
-            matrices.append(matrix)
-        return {data.name: _join(data.languages, matrices)}
+            ).cells
+        return {data.name: RetrievalMatrix(data.languages, cells)}
 
     def settings(self, encoder: Any, outcomes: Mapping[str, RetrievalMatrix]) -> dict[str, Any]:
         """The options, and sizes of neighborhoods."""
@@ -175,12 +174,12 @@ class Retrieval(Task):
             mean = percent(matrix.mean(f"p_at_{k}"))
             yield Heatmap(
                 f"{one.name}.matrix",
-                matrix.metrics[f"p_at_{k}"],
+                matrix.array(f"p_at_{k}"),
                 matrix.languages,
                 matrix.languages,
                 title=f"{one.name}: retrieval P@{k}, %",
                 subtitle=f"by {self.similarity}; mean {mean}; "
-                f"{int(matrix.num_candidates.max()):,} candidates",
+                f"{max(cell['num_candidates'] for cell in matrix.cells.values()):,} candidates",
             )
             texts = one.parts[0].texts
             full = [row for row, cells in enumerate(zip(*texts.values())) if all(cells)]
@@ -220,58 +219,61 @@ class Retrieval(Task):
 
         if len(data.parts) > 1:
             raise OptionError(f"xsr: {data.name} has many files; give them one by one")
-        (text,) = data.parts
-        file = lambda where, pair: Path(where, f"{data.name}.xsr.{'-'.join(pair)}.json")
-        pairs = itertools.permutations(text.texts, 2)
-        if self.xsr:
-            samples = {
-                pair: xsr.draw_sample(*map(text.texts.get, pair), *self.xsr) for pair in pairs
-            }
-        else:
-            found = {pair: file(self.xsr_samples, pair) for pair in pairs}
-            samples = {k: xsr.XsrSample.load(path) for k, path in found.items() if path.exists()}
-            if not samples:
-                first = next(iter(found.values()))
-                raise OptionError(f"xsr_samples: {first.parent} holds no {first.name}")
-        for pair, sample in samples.items():
-            sample.save(file(directory, pair))
-        return xsr.measure_xsr(
-            encode, text, samples, similarity=self.similarity, k_values=self._k_values
-        )
+        texts = data.parts[0].texts
+        name = lambda pair: f"{data.name}.xsr.{'-'.join(pair)}.json"
+        cells = {}
+        for pair in itertools.permutations(texts, 2):
+            sides = texts[pair[0]], texts[pair[1]]
+            if self.xsr:
+                sample = xsr.draw_sample(*sides, *self.xsr)
+            elif (path := self.xsr_samples / name(pair)).exists():
+                sample = xsr.XsrSample.load(path)
+            else:
+                continue
+            sample.save(directory / name(pair))
+            cells[pair] = xsr.measure_direction(
+                encode, *sides, sample, similarity=self.similarity, k_values=self._k_values
+            )
+        if not cells:
+            first = name(data.languages[:2])
+            raise OptionError(f"xsr_samples: {self.xsr_samples} holds no {first}")
+        return RetrievalMatrix(data.languages, cells)
 
 
 @dataclass(frozen=True)
 class RetrievalMatrix:
-    """Scores of every direction between languages; NaN where nothing was measured.
+    """Scores of every direction between languages.
 
     Attributes:
-        languages: names of rows (queries) and columns (candidates).
-        metrics: name to [languages, languages] float64 in [0, 1]. `p_at_k` is the share of queries
-            whose translation is among the first k candidates. `error` (one minus P@1 by cosine,
-            as in the Tatoeba results of LASER) and `xsim` (the error when the four nearest by
-            cosine are compared by ratio margin) are there when there are no distractors.
-        num_queries: [languages, languages] int64.
-        num_candidates: [languages, languages] int64, distractors included.
+        languages: names of rows (queries) and columns (candidates) of the matrix.
+        cells: direction measured -> name -> number. `p_at_k` is the share of queries whose
+            translation is among the first k candidates. `error` (one minus P@1 by cosine, as in
+            the Tatoeba results of LASER) and `xsim` (the error when the four nearest by cosine are
+            compared by ratio margin) are there when there are no distractors. Counts are
+            `num_queries` and `num_candidates`, with distractors.
     """
 
     languages: tuple[str, ...]
-    metrics: dict[str, np.ndarray]
-    num_queries: np.ndarray
-    num_candidates: np.ndarray
+    cells: dict[Direction, dict[str, float]]
 
-    def directions(self) -> list[tuple[str, str]]:
-        """The directions measured, (source, target), row by row."""
-        rows, columns = np.nonzero(self.num_queries)
-        return [(self.languages[row], self.languages[column]) for row, column in zip(rows, columns)]
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the scores: P@k by k, then the errors."""
+        names = {name for cell in self.cells.values() for name in cell}
+        ranks = sorted((m for m in names if m.startswith("p_at_")), key=lambda m: int(m[5:]))
+        return ranks + [metric for metric in ("error", "xsim") if metric in names]
 
-    def value(self, metric: str, source: str, target: str) -> float:
-        """One score of one direction."""
-        row, column = self.languages.index(source), self.languages.index(target)
-        return float(self.metrics[metric][row, column])
+    def array(self, name: str) -> np.ndarray:
+        """[languages, languages] float64; NaN where nothing was measured."""
+        rows = [
+            [self.cells.get((source, target), {}).get(name, math.nan) for target in self.languages]
+            for source in self.languages
+        ]
+        return np.array(rows, np.float64)
 
     def mean(self, metric: str) -> float:
         """Mean over the directions measured, each counting the same."""
-        return float(np.nanmean(self.metrics[metric]))
+        return float(np.nanmean(self.array(metric)))
 
     def scores(self, name: str) -> dict[str, float]:
         """`NAME/METRIC`, the mean over directions, for each metric."""
@@ -279,21 +281,17 @@ class RetrievalMatrix:
 
     def to_dict(self) -> dict:
         """As plain numbers for JSON: directions that were not measured are left out."""
-
-        def nested(values: np.ndarray) -> dict[str, dict[str, float]]:
-            rows: dict[str, dict[str, float]] = {}
-            for source, target in self.directions():
-                value = values[self.languages.index(source), self.languages.index(target)]
-                rows.setdefault(source, {})[target] = value.item()
-            return rows
-
-        return {
+        content = {
             "languages": list(self.languages),
             "mean": {metric: self.mean(metric) for metric in self.metrics},
-            **{metric: nested(values) for metric, values in self.metrics.items()},
-            "num_queries": nested(self.num_queries),
-            "num_candidates": nested(self.num_candidates),
         }
+        for name in (*self.metrics, "num_queries", "num_candidates"):
+            rows = content[name] = {}
+            for source, target in itertools.product(self.languages, repeat=2):
+                cell = self.cells.get((source, target), {})
+                if name in cell:
+                    rows.setdefault(source, {})[target] = cell[name]
+        return content
 
 
 def retrieve(
@@ -368,54 +366,64 @@ def retrieval_matrix(
         ValueError: if sizes disagree, there are fewer than two languages, no direction has a row,
             or a value is not finite.
     """
-    languages = _check_embeddings(embeddings, k_values)
+    languages = tuple(embeddings)
+    counts = {code: len(rows) for code, rows in embeddings.items()}
+    if len(languages) < 2:
+        raise ValueError(f"retrieval needs at least two languages; got {list(languages)}")
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"row i must be one meaning in all languages; got row counts {counts}")
+    if not k_values or min(k_values) < 1:
+        raise ValueError(f"k_values must be at least 1; got {list(k_values)}")
     unit = {code: knn.normalize(rows) for code, rows in embeddings.items()}
     extra = {code: knn.normalize(rows) for code, rows in (distractors or {}).items()}
 
-    shape = (len(languages), len(languages))
-    names = [f"p_at_{k}" for k in k_values] + ([] if extra else ["error", "xsim"])
-    metrics = {name: np.full(shape, np.nan) for name in names}
-    num_queries, num_candidates = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for cell in itertools.permutations(range(len(languages)), 2):
-        codes = [languages[place] for place in cell]
-        common = np.ones(len(unit[codes[0]]), bool)
+    cells: dict[Direction, dict[str, float]] = {}
+    for pair in itertools.permutations(languages, 2):
+        common = np.ones(counts[pair[0]], bool)
         if present is not None:
-            common = np.asarray(present[codes[0]]) & np.asarray(present[codes[1]])
+            common = np.asarray(present[pair[0]]) & np.asarray(present[pair[1]])
         if not common.any():
             continue
-        source, target = (unit[code][common] for code in codes)
+        source, target = (unit[code][common] for code in pair)
         pools = [
             np.concatenate([own, extra[code]]) if code in extra else own
-            for own, code in zip((source, target), codes)
+            for own, code in zip((source, target), pair)
         ]
-        num_queries[cell], num_candidates[cell] = len(source), len(pools[1])
-        right = _right_answers(None if text_ids is None else text_ids[codes[1]][common])
+        own = np.arange(len(source)) if text_ids is None else text_ids[pair[1]][common]
+        # Distractors lie behind the targets and never have the text of one.
+        answers = np.concatenate([own, np.full(len(pools[1]) - len(own), -1)])
+        right = lambda ranked, own=own, answers=answers: answers[ranked] == own[:, None]
         hits = right(
             retrieve(source, pools[1], max(k_values), similarity=similarity, source_pool=pools[0])
         )
-        for k in k_values:
-            metrics[f"p_at_{k}"][cell] = hits[:, :k].any(axis=1).mean()
+        cell = {f"p_at_{k}": float(hits[:, :k].any(axis=1).mean()) for k in k_values}
         if not extra:
-            nearest, chosen = _published_choices(source, target)
-            metrics["error"][cell] = 1 - right(nearest).mean()
-            metrics["xsim"][cell] = 1 - right(chosen).mean()
-    if not num_queries.any():
+            # As for Tatoeba, the nearest by cosine; as for xSIM, of the four nearest by cosine the
+            # one of the largest ratio margin, forward only.
+            cosine, nearest = knn.top_k(source, target, MARGIN_NEIGHBORS)
+            target_mean = margin.neighbor_mean(target, source, MARGIN_NEIGHBORS)
+            scores = margin.ratio_margin(cosine, cosine.mean(axis=1), target_mean[nearest])
+            chosen = np.take_along_axis(nearest, scores.argmax(axis=1)[:, None], axis=1)
+            cell["error"] = float(1 - right(nearest[:, :1]).mean())
+            cell["xsim"] = float(1 - right(chosen).mean())
+        cells[pair] = cell | {"num_queries": len(source), "num_candidates": len(pools[1])}
+    if not cells:
         raise ValueError(f"no row has text in two of the languages {', '.join(languages)}")
-    return RetrievalMatrix(languages, metrics, num_queries, num_candidates)
+    return RetrievalMatrix(languages, cells)
 
 
 def retrieval_table(name: str, matrix: RetrievalMatrix, similarity: str) -> str:
     """Returns the Markdown section of a data set: means, then every direction."""
-    metrics = _ordered(matrix.metrics)
-    count, size = len(matrix.directions()), len(matrix.languages)
+    metrics, count, size = matrix.metrics, len(matrix.cells), len(matrix.languages)
     means = [[_metric_title(metric), percent(matrix.mean(metric))] for metric in metrics]
     if count < _MIN_FILLED * size * (size - 1):
         directions = _pair_table(matrix)
     else:
-        rows = [
-            [f"**{code}**", *map(percent, values), percent(_mean(values))]
-            for code, values in zip(matrix.languages, matrix.metrics[metrics[0]])
-        ]
+        rows = []
+        for code, values in zip(matrix.languages, matrix.array(metrics[0])):
+            known = values[~np.isnan(values)]
+            mean = percent(known.mean()) if known.size else ""
+            rows.append([f"**{code}**", *map(percent, values), mean])
         header = [f"{_metric_title(metrics[0])}, from \\ to", *matrix.languages, "mean"]
         directions = markdown_table(header, rows)
     table = markdown_table([f"mean of {count} directions", "%"], means)
@@ -424,94 +432,17 @@ def retrieval_table(name: str, matrix: RetrievalMatrix, similarity: str) -> str:
 
 def _pair_table(matrix: RetrievalMatrix) -> str:
     """One row a pair, for data of many bilingual files."""
-    metrics = [m for m in _ordered(matrix.metrics) if m in ("error", "xsim")]
-    metrics.insert(0, _ordered(matrix.metrics)[0])
-    measured = matrix.directions()
+    metrics = [matrix.metrics[0], *(m for m in matrix.metrics if m in ("error", "xsim"))]
     rows = []
-    for source, target in measured:
-        queries = matrix.num_queries[matrix.languages.index(source), matrix.languages.index(target)]
-        back = (target, source) in measured
-        if back and matrix.languages.index(source) > matrix.languages.index(target):
-            continue
-        cells = []
-        for metric in metrics:
-            cells.append(percent(matrix.value(metric, source, target)))
-            cells.append(percent(matrix.value(metric, target, source)) if back else "")
-        rows.append([f"{source}-{target}", *cells, f"{queries}"])
+    for source, target in itertools.product(matrix.languages, repeat=2):
+        cell, back = (matrix.cells.get(way) for way in ((source, target), (target, source)))
+        first = matrix.languages.index(source) < matrix.languages.index(target)
+        if cell and (first or not back):
+            shares = [one.get(m, math.nan) for m in metrics for one in (cell, back or {})]
+            rows.append([f"{source}-{target}", *map(percent, shares), f"{cell['num_queries']}"])
     titles = [f"{_metric_title(metric)} {arrow}" for metric in metrics for arrow in "→←"]
     return markdown_table(["pair", *titles, "rows"], rows)
 
 
-def _ordered(metrics: Mapping[str, Any]) -> list[str]:
-    """P@k by k, then the errors."""
-    ranks = sorted((m for m in metrics if m.startswith("p_at_")), key=lambda m: int(m[5:]))
-    return ranks + [metric for metric in ("error", "xsim") if metric in metrics]
-
-
 def _metric_title(metric: str) -> str:
     return {"error": "error, cosine", "xsim": "xSIM"}.get(metric, metric.replace("p_at_", "P@"))
-
-
-def _mean(values: np.ndarray) -> float:
-    """Mean of those that are not NaN; NaN if none is."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else math.nan
-
-
-def _check_embeddings(
-    embeddings: Mapping[str, np.ndarray], k_values: Sequence[int]
-) -> tuple[str, ...]:
-    """Returns the languages if they are two or more with as many rows each."""
-    if len(embeddings) < 2:
-        raise ValueError(f"retrieval needs at least two languages; got {list(embeddings)}")
-    counts = {code: len(rows) for code, rows in embeddings.items()}
-    if len(set(counts.values())) > 1:
-        raise ValueError(f"row i must be one meaning in all languages; got row counts {counts}")
-    if not k_values or min(k_values) < 1:
-        raise ValueError(f"k_values must be at least 1; got {list(k_values)}")
-    return tuple(embeddings)
-
-
-def _published_choices(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each source's one answer by cosine, as for Tatoeba, and by the rule of xSIM; [n, 1] each.
-
-    xSIM takes the largest ratio margin among the four nearest by cosine, forward only.
-    """
-    cosine, candidates = knn.top_k(source, target, MARGIN_NEIGHBORS)
-    target_mean = margin.neighbor_mean(target, source, MARGIN_NEIGHBORS)
-    scores = margin.ratio_margin(cosine, cosine.mean(axis=1), target_mean[candidates])
-    chosen = np.take_along_axis(candidates, scores.argmax(axis=1)[:, None], axis=1)
-    return candidates[:, :1], chosen
-
-
-def _right_answers(text_ids: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
-    """The function from ranked candidates [n, k] of all n queries to whether each is right."""
-    if text_ids is None:
-        return lambda ranked: ranked == np.arange(len(ranked))[:, None]
-
-    def right(ranked: np.ndarray) -> np.ndarray:
-        # Distractors lie behind the targets and never have the text of one.
-        is_target = ranked < len(text_ids)
-        return is_target & (text_ids[np.where(is_target, ranked, 0)] == text_ids[:, None])
-
-    return right
-
-
-def _join(languages: Sequence[str], matrices: Sequence[RetrievalMatrix]) -> RetrievalMatrix:
-    """One matrix over all languages from matrices that share no direction."""
-    if len(matrices) == 1:
-        return matrices[0]
-    shape = (len(languages), len(languages))
-    # Distractors of some languages only leave `error` and `xsim` to some of the parts.
-    names = list(dict.fromkeys(name for matrix in matrices for name in matrix.metrics))
-    metrics = {name: np.full(shape, math.nan) for name in names}
-    num_queries, num_candidates = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for matrix in matrices:
-        places = [languages.index(code) for code in matrix.languages]
-        cells = np.ix_(places, places)
-        measured = matrix.num_queries > 0
-        for name, values in matrix.metrics.items():
-            metrics[name][cells] = np.where(measured, values, metrics[name][cells])
-        num_queries[cells] += matrix.num_queries
-        num_candidates[cells] += matrix.num_candidates
-    return RetrievalMatrix(tuple(languages), metrics, num_queries, num_candidates)

@@ -1,11 +1,8 @@
-"""Parallel text to measure retrieval on, read whole and strictly.
+"""Parallel text to measure retrieval on, read whole; a broken line is an error."""
 
-A development set has a few thousand rows and every one counts, so a broken line is an error
-here, whereas preparing training text would count it and go on.
-"""
-
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +23,7 @@ _ID_COLUMN = "id"
 
 @dataclass(frozen=True)
 class ParallelText:
-    """Rows of translations.
-
-    Attributes:
-        name: where the rows come from, for messages.
-        texts: for each language n texts; "" where a row has no translation.
-    """
+    """Rows of translations: where they are from, and n texts a language, "" for none."""
 
     name: str
     texts: dict[str, list[str]]
@@ -57,11 +49,6 @@ class RetrievalData:
         return tuple(dict.fromkeys(code for part in self.parts for code in part.texts))
 
     @property
-    def num_rows(self) -> int:
-        """Rows of all parts together."""
-        return sum(len(next(iter(part.texts.values()))) for part in self.parts)
-
-    @property
     def fingerprint(self) -> str:
         """SHA-256 of languages and texts; not of file names or compression."""
         return hash_texts(item for part in self.parts for item in sorted(part.texts.items()))
@@ -74,7 +61,7 @@ class RetrievalData:
             "path": self.path,
             "sha256": self.fingerprint,
             "languages": list(self.languages),
-            "num_rows": self.num_rows,
+            "num_rows": sum(len(next(iter(part.texts.values()))) for part in self.parts),
         }
 
 
@@ -108,9 +95,16 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
     if not parts:
         wanted = "two language columns" if languages is None else f"two of {', '.join(languages)}"
         raise ValueError(f"{path}: retrieval needs at least {wanted}; found fewer")
-    data = RetrievalData(metric_name(str(path).rpartition(":")[2]), tuple(parts), str(path))
-    _check_directions(path, data)
-    return data
+    seen: dict[frozenset[str], str] = {}
+    for part in parts:
+        for pair in itertools.combinations(part.texts, 2):
+            other = seen.setdefault(frozenset(pair), part.name)
+            if other != part.name:
+                raise ValueError(
+                    f"{path}: each language pair must be in one file; {'-'.join(pair)} is in "
+                    f"{other} and {part.name}; give the files one by one"
+                )
+    return RetrievalData(metric_name(str(path).rpartition(":")[2]), tuple(parts), str(path))
 
 
 def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> dict[str, list[str]]:
@@ -121,7 +115,7 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
         languages: of the data; LANG is one of them or an alias.
 
     Returns:
-        For each language with a file its texts, without blank lines.
+        Texts by language, without blank lines.
 
     Raises:
         ValueError: if a name has another form, a language is not in the data, or a line is broken.
@@ -132,10 +126,7 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
         match = _DISTRACTORS.fullmatch(Path(path).name)
         if not match:
             raise ValueError(f"{path}: must be named NAME.LANG.txt[.gz]; rename it")
-        known = {languages_lib.to_iso639_1(code): code for code in languages}
-        code = match["language"]
-        if code not in languages:
-            code = known.get(languages_lib.to_iso639_1(code), code)
+        (code,) = _choose_columns(languages, [match["language"]]) or [match["language"]]
         languages_lib.check_known(code, languages, str(path))
         texts.setdefault(code, []).extend(filter(None, read_lines(path)))
     return texts
@@ -158,18 +149,17 @@ def vector_files(
         ValueError: if two files have the same name.
         OSError: if a distractor file cannot be read.
     """
-    columns = []
+    columns = [(_stem(path), read_lines(path)) for path in distractors]
     for part in (part for each in data for part in each.parts):
         stem = _stem(part.name)
         tatoeba = _TATOEBA.fullmatch(stem)
         stem = tatoeba["pair"] if tatoeba else stem
         columns += [(f"{stem}.{code}", texts) for code, texts in part.texts.items()]
-    columns += [(_stem(path), read_lines(path)) for path in distractors]
-    names = [name for name, _ in columns]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(f"the vectors of two files would both be called {twice[0]}; rename one")
-    return dict(columns)
+    found: dict[str, Sequence[str]] = {}
+    for name, texts in columns:
+        if found.setdefault(name, texts) is not texts:
+            raise ValueError(f"the vectors of two files would both be called {name}; rename one")
+    return found
 
 
 def _stem(path: str | Path) -> str:
@@ -190,10 +180,9 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
             counts = [len(column) for column in columns.values()]
             if counts[0] != counts[1]:
                 raise ValueError(f"{file}: must have as many lines as {other}; found {counts}")
-            chosen = _choose_columns(list(columns), languages)
-            parts.append(
-                ParallelText(file.name, {code: columns[name] for name, code in chosen.items()})
-            )
+            chosen = _choose_columns(columns, languages)
+            texts = {code: columns[name] for name, code in chosen.items()}
+            parts.append(ParallelText(file.name, texts))
     if not parts:
         raise ValueError(
             f"{place}: must hold .tsv files, or pairs such as tatoeba.deu-eng.deu; found none"
@@ -211,15 +200,11 @@ def _read_tsv(path: Path, languages: Sequence[str] | None) -> ParallelText:
     codes = header[skipped:]
     for code in codes:
         if not languages_lib.is_code(code) or codes.count(code) > 1:
-            raise ValueError(
-                f"{path}:1: the header must name each column's language once; found {code!r}"
-            )
+            raise ValueError(f"{path}:1: must name each column's language once; found {code!r}")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
-            raise ValueError(
-                f"{path}:{number}: a row must have {len(header)} cells like the header; "
-                f"found {len(row)}"
-            )
+            rule = f"a row must have {len(header)} cells like the header; found {len(row)}"
+            raise ValueError(f"{path}:{number}: {rule}")
     if not rows:
         raise ValueError(f"{path}: must hold rows below its header; found none")
     chosen = _choose_columns(codes, languages)
@@ -243,33 +228,16 @@ def _read_corpus(spec: str, languages: Sequence[str] | None) -> ParallelText:
     return ParallelText(spec, {code: column for code, column in texts.items() if any(column)})
 
 
-def _choose_columns(columns: Sequence[str], languages: Sequence[str] | None) -> dict[str, str]:
+def _choose_columns(columns: Iterable[str], languages: Sequence[str] | None) -> dict[str, str]:
     """The columns to read -> the codes to call them by, in the order of `languages`."""
     if languages is None:
         return {column: column for column in columns}
     chosen = {}
     for code in languages:
-        aliases = [
-            column
-            for column in columns
-            if languages_lib.to_iso639_1(column) == languages_lib.to_iso639_1(code)
-        ]
+        same = languages_lib.to_iso639_1(code)
+        aliases = [name for name in columns if languages_lib.to_iso639_1(name) == same]
         if code in columns:
             chosen[code] = code
         elif len(aliases) == 1:
             chosen[aliases[0]] = code
     return chosen
-
-
-def _check_directions(path: str | Path, data: RetrievalData) -> None:
-    seen: dict[frozenset[str], str] = {}
-    for part in data.parts:
-        codes = list(part.texts)
-        for index, first in enumerate(codes):
-            for second in codes[:index]:
-                other = seen.setdefault(frozenset((first, second)), part.name)
-                if other != part.name:
-                    raise ValueError(
-                        f"{path}: each language pair must be in one file; {second}-{first} is in "
-                        f"{other} and {part.name}; give the files one by one"
-                    )

@@ -1,8 +1,4 @@
-"""Embeddings of any origin in place of an encoder: read from files, looked up by text.
-
-One file of vectors stands for each file of text, or each column of one: row i is line i. Whatever
-made the vectors, the code that measures them is the same as for an encoder's.
-"""
+"""Embeddings of any origin in place of an encoder: read from files, looked up by text."""
 
 import hashlib
 import logging
@@ -11,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xling_jax.align.rows import row_blocks
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.text import languages as languages_lib
 
@@ -18,7 +15,6 @@ _logger = logging.getLogger(__name__)
 
 # Equal texts in two files should have equal vectors, up to float32 and the effect of batches.
 _TOLERANCE = 1e-3
-_ROWS_AT_ONCE = 8192
 _SUFFIXES = (".npy", ".bin")
 
 
@@ -45,11 +41,7 @@ class StoredEmbeddings:
     """
 
     def __init__(
-        self,
-        directory: str | Path,
-        texts: Mapping[str, Sequence[str]],
-        *,
-        dim: int | None = None,
+        self, directory: str | Path, texts: Mapping[str, Sequence[str]], *, dim: int | None = None
     ):
         if not texts:
             raise ValueError(f"{directory}: there is no text to look up vectors for")
@@ -57,7 +49,7 @@ class StoredEmbeddings:
         self._row_of: dict[str, tuple[int, int]] = {}
         digest = hashlib.sha256()
         num_unequal = 0
-        for name, lines in texts.items():
+        for number, (name, lines) in enumerate(texts.items()):
             path = _find_file(Path(directory).expanduser(), name)
             vectors = read_embeddings(path, dim)
             # A headerless file cannot contradict `dim`; the others must agree with the first.
@@ -67,13 +59,16 @@ class StoredEmbeddings:
                     f"{path}: must have a row for each of the {len(lines)} lines of {name}; "
                     f"found {len(vectors)}; embed that file again"
                 )
-            for start in range(0, len(vectors), _ROWS_AT_ONCE):
-                block = np.ascontiguousarray(vectors[start : start + _ROWS_AT_ONCE])
-                if not np.isfinite(block).all():
-                    row = start + int(np.argmin(np.isfinite(block).all(axis=1)))
-                    raise ValueError(f"{path}: values must be finite; row {row} has NaN or inf")
-                digest.update(block.data)
-            num_unequal += self._add(vectors, lines)
+            for _, block in row_blocks(vectors, str(path)):
+                digest.update(np.ascontiguousarray(block).data)
+            self._files.append(vectors)
+            for row, text in enumerate(lines):
+                file, first = self._row_of.setdefault(text, (number, row))
+                if text and (file, first) != (number, row):
+                    before = self._files[file][first]
+                    # Relative to the whole vector: single values may be near zero.
+                    gap = float(np.linalg.norm(vectors[row] - before))
+                    num_unequal += gap > _TOLERANCE * max(float(np.linalg.norm(before)), 1e-30)
         self.dim = int(dim)
         self.fingerprint = digest.hexdigest()
         if num_unequal:
@@ -84,57 +79,32 @@ class StoredEmbeddings:
             )
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns the stored vectors of texts.
-
-        Args:
-            texts: any of the texts of the files, in any order.
-
-        Returns:
-            float32 [n, dim], row i for text i.
+        """Returns float32 [n, dim], row i for text i.
 
         Raises:
             ValueError: if there is no vector for a text.
         """
-        places = np.empty((len(texts), 2), np.int64)
-        for index, text in enumerate(texts):
-            place = self._row_of.get(text)
-            if place is None:
+        for text in texts:
+            if text not in self._row_of:
                 raise ValueError(f"no stored vector for the text {text[:60]!r}; embed its file too")
-            places[index] = place
+        places = np.array([self._row_of[text] for text in texts], np.int64).reshape(-1, 2)
         vectors = np.empty((len(texts), self.dim), np.float32)
         for number, file in enumerate(self._files):
             of_file = places[:, 0] == number
             vectors[of_file] = file[places[of_file, 1]]
         return vectors
 
-    def _add(self, vectors: np.ndarray, texts: Sequence[str]) -> int:
-        """Adds a file; returns how many of its rows differ from the vector known for their text."""
-        number = len(self._files)
-        self._files.append(vectors)
-        repeated: list[tuple[int, tuple[int, int]]] = []
-        for row, text in enumerate(texts):
-            place = self._row_of.setdefault(text, (number, row))
-            if text and place != (number, row):
-                repeated.append((row, place))
-        num_unequal = 0
-        for row, (file, first) in repeated:
-            before, now = self._files[file][first], vectors[row]
-            # Relative to the whole vector: single values may be near zero.
-            gap = float(np.linalg.norm(now - before))
-            num_unequal += gap > _TOLERANCE * max(float(np.linalg.norm(before)), 1e-30)
-        return num_unequal
-
 
 def _find_file(directory: Path, name: str) -> Path:
     """The file of vectors of a name, whose language code may be an alias."""
     stem, _, code = name.rpartition(".")
+    meaning = languages_lib.to_iso639_1(code)
     exact = [directory / (name + suffix) for suffix in _SUFFIXES]
     found = [path for path in exact if path.is_file()]
-    if not found and stem and directory.is_dir():
-        meaning = languages_lib.to_iso639_1(code)
+    if not found and stem:
         found = [
             path
-            for path in sorted(directory.iterdir())
+            for path in sorted(directory.glob("*.*"))
             if path.suffix in _SUFFIXES
             and path.stem.rpartition(".")[0] == stem
             and languages_lib.to_iso639_1(path.stem.rpartition(".")[2]) == meaning

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from xling_jax.align import knn
+from xling_jax.align.rows import row_blocks
 from xling_jax.encode.documents import Encode
 
 __all__ = ["Encode", "encode_unique"]
@@ -24,7 +25,8 @@ def encode_unique(
         Embeddings [distinct, dim], and a function from texts to their rows, [n] int64.
 
     Raises:
-        ValueError: if `encode` returns another number of rows, or no matrix.
+        ValueError: if `encode` returns another number of rows, no matrix, or a value that is not
+            finite.
     """
     row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
     vectors = knn.as_embeddings(encode(list(row_of)), "the result of encode")
@@ -32,4 +34,6 @@ def encode_unique(
         raise ValueError(
             f"encode must return one row per text; got {len(vectors)} rows for {len(row_of)} texts"
         )
+    for _ in row_blocks(vectors, "embeddings"):
+        pass  # Reading checks that values are finite.
     return vectors, lambda texts: np.array([row_of[text] for text in texts], np.int64)

@@ -7,15 +7,14 @@ a sample is kept in a file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.eval.retrieval import RetrievalMatrix, retrieve
-from xling_jax.eval.retrieval_data import ParallelText
+from xling_jax.eval.retrieval import retrieve
 from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.whole import read_json, write_json
@@ -39,12 +38,8 @@ class XsrSample:
 
     def save(self, path: str | Path) -> None:
         """Writes the sample as JSON, whole or not at all."""
-        value = {
-            "keys": self.keys.tolist(),
-            "queries": self.queries.tolist(),
-            "text_sha256": self.fingerprint,
-        }
-        write_json(Path(path), value)
+        rows = {"keys": self.keys.tolist(), "queries": self.queries.tolist()}
+        write_json(path, rows | {"text_sha256": self.fingerprint})
 
     @classmethod
     def load(cls, path: str | Path) -> XsrSample:
@@ -77,11 +72,8 @@ def draw_sample(
     Args:
         source: n texts; MUSE reads the first 800,000 lines.
         target: n texts.
-        num_keys: how many keys.
-        num_queries: how many queries.
-
-    Returns:
-        The sample.
+        num_keys: rows to search.
+        num_queries: rows to search for.
 
     Raises:
         ValueError: if the texts differ in number or too few are distinct.
@@ -105,55 +97,32 @@ def draw_sample(
     return XsrSample(keys, queries.astype(np.int64), _fingerprint(source, target))
 
 
-def measure_xsr(
+def measure_direction(
     encode: Encode,
-    text: ParallelText,
-    samples: Mapping[tuple[str, str], XsrSample],
+    source: Sequence[str],
+    target: Sequence[str],
+    sample: XsrSample,
     *,
     similarity: str = "cosine",
     k_values: Sequence[int] = (1, 5, 10),
-) -> RetrievalMatrix:
-    """Measures how many queries find their translation, in every direction that has a sample.
+) -> dict[str, float]:
+    """Measures how many queries find their translation.
 
     Args:
-        encode: texts to [n, dim] embeddings; called once a direction, with each text once.
-        text: the n-way text that the samples were drawn from.
-        samples: for each (source, target) its sample.
+        encode: texts to [n, dim] embeddings; called once, with each text once.
+        source: the n texts that the sample was drawn from.
+        target: their translations.
+        sample: rows to search and to search for.
         similarity: "cosine", as published; "margin" or "csls", see `retrieval.retrieve`, for which
             candidates have their neighborhoods among the source texts of all keys.
         k_values: the k of P@k.
 
     Returns:
-        `p_at_k` of the directions.
+        One cell of a `RetrievalMatrix`.
 
     Raises:
-        ValueError: if a sample is of another text, or an argument is out of range.
+        ValueError: if the sample is of another text.
     """
-    if not k_values or min(k_values) < 1:
-        raise ValueError(f"k_values must be at least 1; got {list(k_values)}")
-    languages = tuple(text.texts)
-    shape = (len(languages), len(languages))
-    metrics = {f"p_at_{k}": np.full(shape, np.nan) for k in k_values}
-    num_queries, num_candidates = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for (first, second), sample in samples.items():
-        cell = languages.index(first), languages.index(second)
-        ranked = _rank(encode, text.texts[first], text.texts[second], sample, similarity, k_values)
-        right = ranked == sample.queries[:, None]
-        for k in k_values:
-            metrics[f"p_at_{k}"][cell] = right[:, :k].any(axis=1).mean()
-        num_queries[cell], num_candidates[cell] = len(sample.queries), len(sample.keys)
-    return RetrievalMatrix(languages, metrics, num_queries, num_candidates)
-
-
-def _rank(
-    encode: Encode,
-    source: Sequence[str],
-    target: Sequence[str],
-    sample: XsrSample,
-    similarity: str,
-    k_values: Sequence[int],
-) -> np.ndarray:
-    """The nearest keys of each query, [q, max(k_values)] places in the keys."""
     if _fingerprint(source, target) != sample.fingerprint:
         raise ValueError("the sample was drawn from another text; draw one from this text")
     queries = [source[row] for row in sample.keys[sample.queries]]
@@ -163,7 +132,10 @@ def _rank(
     vectors, ids = encode_unique(encode, columns)
     unit = [knn.normalize(vectors[ids(column)]) for column in columns]
     pool = unit[2] if len(unit) > 2 else None
-    return retrieve(*unit[:2], max(k_values), similarity=similarity, source_pool=pool)
+    ranked = retrieve(*unit[:2], max(k_values), similarity=similarity, source_pool=pool)
+    right = ranked == sample.queries[:, None]
+    cell = {f"p_at_{k}": float(right[:, :k].any(axis=1).mean()) for k in k_values}
+    return cell | {"num_queries": len(sample.queries), "num_candidates": len(sample.keys)}
 
 
 def _fingerprint(source: Sequence[str], target: Sequence[str]) -> str:

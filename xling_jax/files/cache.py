@@ -6,13 +6,9 @@ from pathlib import Path
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path | None:
-    """The user's cache directory for this library, by the XDG Base Directory Specification.
+    """`$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`; None without a home directory.
 
-    Args:
-        environment: `os.environ`, which the library itself does not read.
-
-    Returns:
-        `$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`; None without a home directory.
+    Follows the XDG Base Directory Specification. The library itself does not read `os.environ`.
     """
     top = environment.get("XDG_CACHE_HOME", "")
     try:

@@ -4,6 +4,7 @@ The writer holds one chunk at a time, so a file may be larger than memory. Nothi
 models or text.
 """
 
+import math
 import os
 import shutil
 import sys
@@ -82,9 +83,14 @@ def read_embeddings(
     """
     with open(path, "rb") as file:
         is_npy = file.read(len(_NPY_MAGIC)) == _NPY_MAGIC
-    if is_npy:
-        return _read_npy(path, dim, mmap)
-    return _read_laser(path, dim, mmap)
+    dtype, offset, shape = _npy_layout(path, dim) if is_npy else _laser_layout(path, dim)
+    if not math.prod(shape):  # an empty file cannot be mapped
+        return np.zeros(shape, np.float32)
+    if mmap:
+        embeddings = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+    else:
+        embeddings = np.fromfile(path, dtype=dtype, offset=offset).reshape(shape)
+    return embeddings.astype(np.float32, copy=False)
 
 
 def _write_stream(file: BinaryIO, chunks: Iterable[np.ndarray], dim: int, format: str) -> int:
@@ -115,7 +121,10 @@ def _write_npy_header(file: BinaryIO, rows: int, dim: int) -> None:
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def _read_npy(path: str | os.PathLike[str], dim: int | None, mmap: bool) -> np.ndarray:
+def _npy_layout(
+    path: str | os.PathLike[str], dim: int | None
+) -> tuple[np.dtype, int, tuple[int, ...]]:
+    """Type, offset and shape of the numbers in an `.npy` file."""
     with open(path, "rb") as file:
         try:
             version = np.lib.format.read_magic(file)
@@ -126,7 +135,7 @@ def _read_npy(path: str | os.PathLike[str], dim: int | None, mmap: bool) -> np.n
         except (ValueError, EOFError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{path}: damaged .npy header ({reason}); write it again") from error
-        data_start = file.tell()
+        offset = file.tell()
     if len(shape) != 2 or dtype.kind != "f" or fortran_order:
         order = "column" if fortran_order else "row"
         raise ValueError(
@@ -135,38 +144,25 @@ def _read_npy(path: str | os.PathLike[str], dim: int | None, mmap: bool) -> np.n
         )
     if dim is not None and shape[1] != dim:
         raise ValueError(f"{path}: embeddings must have {dim} dimensions; found {shape[1]}")
-    expected = shape[0] * shape[1] * dtype.itemsize
-    found = os.path.getsize(path) - data_start
+    expected = math.prod(shape) * dtype.itemsize
+    found = os.path.getsize(path) - offset
     if found != expected:
         raise ValueError(
             f"{path}: the header says {shape[0]} rows of {shape[1]} {dtype}, {expected} bytes; "
             f"found {found}; the file is truncated or damaged, write it again"
         )
-    embeddings = _map_or_read(path, dtype, data_start, shape, mmap)
-    return embeddings.astype(np.float32, copy=False)
+    return dtype, offset, shape
 
 
-def _read_laser(path: str | os.PathLike[str], dim: int | None, mmap: bool) -> np.ndarray:
-    size = os.path.getsize(path)
+def _laser_layout(
+    path: str | os.PathLike[str], dim: int | None
+) -> tuple[np.dtype, int, tuple[int, ...]]:
     if dim is None:
         raise ValueError(f"{path}: no .npy header; pass dim to read it as a LASER file")
-    if size % (dim * _DTYPE.itemsize):
+    rows, rest = divmod(os.path.getsize(path), dim * _DTYPE.itemsize)
+    if rest:
         raise ValueError(
-            f"{path}: {size} bytes is not a whole number of rows of {dim} float32; "
-            "dim is wrong or the file is truncated"
+            f"{path}: {os.path.getsize(path)} bytes is not a whole number of rows of {dim} "
+            "float32; dim is wrong or the file is truncated"
         )
-    return _map_or_read(path, _DTYPE, 0, (size // (dim * _DTYPE.itemsize), dim), mmap)
-
-
-def _map_or_read(
-    path: str | os.PathLike[str],
-    dtype: np.dtype,
-    offset: int,
-    shape: tuple[int, int],
-    mmap: bool,
-) -> np.ndarray:
-    if not shape[0] * shape[1]:  # an empty file cannot be mapped
-        return np.zeros(shape, dtype)
-    if mmap:
-        return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
-    return np.fromfile(path, dtype=dtype, offset=offset).reshape(shape)
+    return _DTYPE, 0, (rows, dim)

@@ -32,10 +32,7 @@ def fingerprint(value: object) -> str:
 
 
 class FileHashes:
-    """SHA-256 of files, remembered by size and modification time.
-
-    Args:
-        path: JSON file with the hashes of earlier runs.
+    """SHA-256 of files, remembered in a JSON file by size and modification time.
 
     Attributes:
         used: path -> hash, of the files asked for.

@@ -6,6 +6,7 @@ reading fast, and only a block that fails is looked at line by line.
 
 import bz2
 import gzip
+import itertools
 import lzma
 import re
 import zlib
@@ -139,12 +140,10 @@ def _read_chunk(stream: BinaryIO, path: str) -> bytes:
     """Reads once; what the decompressors raise becomes one kind of error that names the file."""
     try:
         return stream.read(_CHUNK_BYTES)
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # a real I/O error; damaged data has none
+            raise
         raise _damaged(path, error) from error
-    except OSError as error:
-        if error.errno is None:  # How bz2 reports damaged data; a real I/O error has a number.
-            raise _damaged(path, error) from error
-        raise
 
 
 def _read_zstd_chunks(path: str) -> Iterator[bytes]:
@@ -185,24 +184,18 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def iterate_lines(path: str | Path, name: str | None = None) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file without their ends.
-
-    Args:
-        path: a file, see `read_chunks`.
-        name: of the file, for errors; None for its path.
+    """Yields the lines of a UTF-8 file, see `read_chunks`, without their ends.
 
     Raises:
-        ValueError: if a line is not UTF-8, holds a NUL byte or is too long; names it.
+        ValueError: if a line is not UTF-8, holds a NUL byte or is too long; names it, in the file
+            called `name` or by its path.
         OSError: if the file cannot be read.
     """
-    name = name or shown(path)
-    number = 0
-    for block in read_line_blocks(str(path)):
-        for line in block:
-            number += 1
-            if isinstance(line, BrokenLine):
-                raise ValueError(f"{name}:{number}: {_RULES[line.problem]}")
-            yield line
+    lines = itertools.chain.from_iterable(read_line_blocks(str(path)))
+    for number, line in enumerate(lines, 1):
+        if isinstance(line, BrokenLine):
+            raise ValueError(f"{name or shown(path)}:{number}: {_RULES[line.problem]}")
+        yield line
 
 
 def shown(path: str | Path) -> str:

@@ -33,14 +33,15 @@ class Progress:
 
         self._what, self._total, self._unit = what, total, unit
         has_bar = sys.stderr.isatty() if show is None else show
+        # Every update is shown: they are throttled here.
         self._bar = tqdm(
             total=total,
             desc=what,
             unit=unit,
-            disable=not has_bar,
             leave=False,
-            mininterval=0,  # every update is shown: they are throttled here
+            mininterval=0,
             miniters=1,
+            disable=not has_bar,
         )
         self._logs = show is None and not has_bar
         self._interval_s = _LOG_INTERVAL_S if self._logs else _BAR_INTERVAL_S
@@ -91,14 +92,9 @@ def track(
     unit: str = "step",
     size: Callable[[Any], int] = lambda item: 1,
 ) -> Iterator[Any]:
-    """Yields items and shows how many have been used.
+    """Yields items and shows how many have been used, as `Progress`.
 
-    Args:
-        items: the items.
-        what: see `Progress`.
-        total: see `Progress`.
-        unit: see `Progress`.
-        size: units of an item, such as `len` for chunks.
+    The size of an item in units is 1 unless given, such as `len` for chunks.
     """
     with Progress(what, total, unit) as progress:
         for item in items:

@@ -2,14 +2,15 @@
 
 An object store has no rename, no append and no memory maps, which workdirs, token shards and
 outputs rely on. So what lies at a URL is copied here before it is used, and copied back when it is
-done. Only orbax writes to a store itself, its checkpoints.
+done. Only orbax writes to a store itself, its checkpoints. Every function here raises OSError with
+the URL if the store fails, and ValueError for an unsupported protocol.
 """
 
 import contextlib
 import logging
 import re
 from collections.abc import Collection, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xling_jax.files.hashes import fingerprint
@@ -42,8 +43,6 @@ def fetch(url: str, cache: Path, without: Collection[str] = ()) -> Path:
 
     Raises:
         FileNotFoundError: if there is nothing at the URL.
-        OSError: naming the URL, if the store cannot be read.
-        ValueError: if its protocol is not supported.
     """
     url = url.rstrip("/")
     magic = _PATTERN.search(url)
@@ -67,69 +66,58 @@ def fetch(url: str, cache: Path, without: Collection[str] = ()) -> Path:
 
 
 def get(url: str, path: Path) -> None:
-    """Copies a file, or the files below a directory, if there are any. Errors as `put`."""
+    """Copies a file, or the files below a directory, if there are any."""
     _get(url, path, _list(url, url))
 
 
 def put(path: Path, url: str, without: Collection[str] = ()) -> None:
-    """Copies a file, or the files below a directory, to a URL.
-
-    Args:
-        path: of the file or directory.
-        url: of the copy.
-        without: names in the directory that are not copied.
-
-    Raises:
-        OSError: naming the URL, if the store cannot be written.
-        ValueError: if its protocol is not supported.
-    """
-    below = {str(file): file.relative_to(path) for file in path.rglob("*") if file.is_file()}
-    below = {file: name for file, name in below.items() if name.parts[0] not in without}
-    with _store(url) as (files, root):
-        if path.is_file():
-            files.put_file(str(path), root)
+    """Copies a file, or the files below a directory but for some names in it, to a URL."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    names = {file: file.relative_to(path) for file in files}
+    with _store(url) as (store, root):
         for is_last in (False, True):
-            chosen = [file for file, name in below.items() if (name.name in _SEALS) == is_last]
+            chosen = {
+                str(file): str(PurePosixPath(root, name.as_posix()))
+                for file, name in names.items()
+                if (file.name in _SEALS) == is_last and not {*name.parts[:1]} & {*without}
+            }
             if chosen:
-                files.put(chosen, [f"{root}/{below[file].as_posix()}" for file in chosen])
+                store.put(list(chosen), list(chosen.values()))
 
 
 def remove(url: str) -> None:
-    """Removes a file, what is below a directory, or what matches a pattern. Errors as `put`."""
-    with _store(url) as (files, root), contextlib.suppress(FileNotFoundError):
-        if found := files.glob(root) if _PATTERN.search(url) else files.find(root):
-            files.rm(found)
+    """Removes a file, what is below a directory, or what matches a pattern."""
+    with _store(url) as (store, root), contextlib.suppress(FileNotFoundError):
+        if found := store.glob(root) if _PATTERN.search(url) else store.find(root):
+            store.rm(found)
 
 
 def read(url: str) -> bytes | None:
-    """Content of a file; None if there is none. Errors as `put`."""
-    with _store(url) as (files, root):
+    """Content of a file; None if there is none."""
+    with _store(url) as (store, root):
         try:
-            return files.cat_file(root)
+            return store.cat_file(root)
         except FileNotFoundError:
             return None
 
 
 def exists(url: str) -> bool:
-    """Whether there is a file, directory or bucket at a URL. Errors as `put`."""
-    with _store(url) as (files, root):
-        return files.exists(root)
+    """Whether there is a file, directory or bucket at a URL."""
+    with _store(url) as (store, root):
+        return store.exists(root)
 
 
 def _list(url: str, top: str) -> dict[str, dict]:
-    """Names below `top` and descriptions of the file, of those below it, or of those that match.
-
-    Hidden files are left out.
-    """
-    with _store(url) as (files, root):
-        start = len(files._strip_protocol(top))
+    """Names below `top` and descriptions of the files of a URL, without hidden ones."""
+    with _store(url) as (store, root):
+        start = len(store._strip_protocol(top))
         try:
             if _PATTERN.search(url):
-                found = files.glob(root, detail=True)
-            elif files.isfile(root):
-                found = {root: files.info(root)}
+                found = store.glob(root, detail=True)
+            elif store.isfile(root):
+                found = {root: store.info(root)}
             else:
-                found = files.find(root, detail=True)
+                found = store.find(root, detail=True)
         except FileNotFoundError:
             return {}
     names = {path[start:].strip("/"): info for path, info in found.items()}
@@ -143,9 +131,9 @@ def _list(url: str, top: str) -> dict[str, dict]:
 def _get(top: str, directory: Path, names: Collection[str]) -> None:
     for name in names:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
-    with _store(top) as (files, root):
-        remote = [f"{root}/{name}".rstrip("/") for name in names]
-        files.get(remote, [str(directory / name) for name in names])
+    with _store(top) as (store, root):
+        remote = [str(PurePosixPath(root, name)) for name in names]
+        store.get(remote, [str(directory / name) for name in names])
 
 
 @contextlib.contextmanager
@@ -163,12 +151,12 @@ def _store(url: str) -> Iterator[tuple[Any, str]]:
     for name in (protocol, "gcs"):
         fsspec.config.conf.setdefault(name, {}).setdefault("use_listings_cache", False)
     try:
-        files, root = fsspec.core.url_to_fs(url)
+        store, root = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
         hint = "pip install 'xling_jax[gcs]'" if protocol in ("gs", "gcs") else str(error)
         raise ValueError(f"{url}: {protocol}:// is not supported here; {hint}") from error
     try:
-        yield files, root
+        yield store, root
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         raise OSError(f"{url}: {type(error).__name__}: {text}") from error

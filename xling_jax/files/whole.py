@@ -81,10 +81,8 @@ def read_json(path: Path) -> dict | None:
 def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a directory to fill that takes its name only when the block ends without an error.
 
-    Several processes may write the same directory: the last one to finish stays.
-
-    Args:
-        path: the directory; replaced if it exists. Its parents are made.
+    An existing one is replaced, and parents are made. Several processes may write the same
+    directory: the last one to finish stays.
 
     Yields:
         A hidden neighbor of `path`, which is synced to disk before it is renamed.
@@ -127,10 +125,7 @@ def rename_directory(source: Path, target: Path) -> None:
 
 
 def remove_temporary(directory: Path) -> None:
-    """Removes what killed processes left of whole files and directories in a directory.
-
-    No process may be writing there.
-    """
+    """Removes what killed processes left of whole files and directories; none may be writing."""
     for path in directory.glob(".*.tmp"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

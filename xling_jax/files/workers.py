@@ -34,15 +34,12 @@ def num_cores() -> int:
 def map_in_order(
     function: Callable[[Any], Any], items: Iterable[Any], num_workers: int
 ) -> Iterator[Any]:
-    """Yields `function(item)` for each item, in order.
+    """Yields `function(item)` for each item, in order, whatever the number of processes.
 
     Args:
         function: picklable; an instance with `__call__` may carry state.
         items: read lazily, a few ahead.
         num_workers: number of processes; with 1, or a single item, all is done in this one.
-
-    Yields:
-        The results, which do not depend on the number of processes.
 
     Raises:
         ChildProcessError: if a process died, usually for lack of memory.
@@ -57,8 +54,14 @@ def map_in_order(
     with concurrent.futures.ProcessPoolExecutor(
         num_workers, multiprocessing.get_context("spawn"), _start_worker, (function,)
     ) as pool:
+        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
         try:
-            yield from _collect(pool, items, num_workers * (1 + _ITEMS_AHEAD))
+            for item in items:
+                waiting.append(pool.submit(_call, item))
+                if len(waiting) >= num_workers * (1 + _ITEMS_AHEAD):
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
         except BrokenProcessPool as error:
             raise ChildProcessError(
                 "a worker process died (out of memory, killed, or started by a script that calls "
@@ -67,16 +70,6 @@ def map_in_order(
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _collect(pool: concurrent.futures.Executor, items: Iterator[Any], limit: int) -> Iterator[Any]:
-    waiting: collections.deque[concurrent.futures.Future] = collections.deque()
-    for item in items:
-        waiting.append(pool.submit(_call, item))
-        if len(waiting) >= limit:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
 
 
 def _start_worker(function: Callable[[Any], Any]) -> None:

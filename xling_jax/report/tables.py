@@ -1,5 +1,8 @@
 """The tables of a report: what the runs are, and their scores beside published ones."""
 
+import csv
+import functools
+import importlib.resources
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,7 +11,6 @@ import numpy as np
 
 from xling_jax.eval.tasks import TASKS
 from xling_jax.report.charts import short
-from xling_jax.report.published import PUBLISHED
 from xling_jax.report.runs import Run
 
 
@@ -45,6 +47,23 @@ def run_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
     return rows
 
 
+@functools.cache
+def published_rows() -> dict[str, list[Row]]:
+    """Scores that papers and repositories print, by task; each row names its table.
+
+    Most were measured on data of their own: rows are comparable with others of the same data, and
+    for the rest give the size of things. Epochs of Li and Mak (2020) are those chosen on dev;
+    LASER's with 93 languages are means of the printed matrix.
+    """
+    rows: dict[str, list[Row]] = {}
+    file = importlib.resources.files("xling_jax.report").joinpath("published.csv")
+    for cells in csv.DictReader(file.read_text("utf-8").splitlines()):
+        task, *named = (cells.pop(name) for name in ("task", "system", "data", "source"))
+        scores = {heading: float(cell) for heading, cell in cells.items() if cell}
+        rows.setdefault(task, []).append(Row(named[0], named[1], scores, named[2]))
+    return rows
+
+
 def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """A table for each task: the scores of the runs, then published ones, by data set."""
     tables = []
@@ -53,9 +72,7 @@ def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
         ours = [row for run in runs for row in _measured(run, name)]
         if not ours:
             continue
-        published = [
-            Row(row.system, row.data, row.scores, row.source) for row in PUBLISHED.get(name, ())
-        ]
+        published = published_rows().get(name, [])
         known = {heading for row in (*ours, *published) for heading in row.scores}
         columns = [heading for heading in task.columns.values() if heading in known]
         errors = {task.columns[metric] for metric in task.lower_is_better}
@@ -84,8 +101,7 @@ def _by_data(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 
 def _with_best(rows: Sequence[Row], errors: set[str]) -> list[Row]:
-    """The same with the best score of each column noted, where there are several."""
-    best = {}
+    best: dict[str, float] = {}
     for heading in {heading for row in rows for heading in row.scores}:
         values = [row.scores[heading] for row in rows if heading in row.scores]
         if len(values) > 1:
@@ -121,7 +137,7 @@ def _measured(run: Run, task: str) -> list[Row]:
 
 def _logged(run: Run) -> dict[str, dict[str, tuple[list[int], list[float]]]]:
     """Data set -> metric -> curve, of the data sets measured while training."""
-    found: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
+    found: dict[str, dict] = {}
     for name, curve in run.curves.items():
         data, _, metric = name.rpartition("/")
         if data != "train":
@@ -141,12 +157,9 @@ def _task_of(metrics: Mapping[str, Any]) -> str | None:
 
 def _encoder(config: Mapping[str, Any]) -> str:
     encoder = config.get("encoder") or {}
-    if not encoder:
-        return ""
     words = [str(encoder.get("family", ""))]
     if "layers" in encoder:
-        count = encoder["layers"]
-        words.append(f"{count} layer{'' if count == 1 else 's'}")
+        words.append(f"{encoder['layers']} layer{'' if encoder['layers'] == 1 else 's'}")
     if "width" in encoder:
         words.append(f"width {encoder['width']}")
     return ", ".join(words)

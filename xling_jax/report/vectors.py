@@ -2,9 +2,11 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from xling_jax.eval.classification_data import (
     list_languages,
     load_classification_data,
 )
-from xling_jax.eval.retrieval_data import ParallelText, RetrievalData, load_retrieval_data
+from xling_jax.eval.retrieval_data import RetrievalData, load_retrieval_data
 from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.report.pictures import PROJECTIONS, project
 
@@ -37,7 +39,7 @@ class Projection:
 
     Attributes:
         name: of the data.
-        points: "pca" and "tsne" to [n, 2].
+        points: "pca" and "tsne" -> [n, 2].
         texts: n texts.
         languages: the language of each, n.
         labels: the class of each, n; None where the data has none.
@@ -47,41 +49,25 @@ class Projection:
     points: dict[str, np.ndarray]
     texts: list[str]
     languages: list[str]
-    labels: list[str] | None
+    labels: list[str] | None = None
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A text that could be the answer to a query.
-
-    Attributes:
-        text: the candidate.
-        rank: 1 for the nearest.
-        cosine: with the query.
-    """
+class Candidate(NamedTuple):
+    """A possible answer to a query, its rank from 1 for the nearest, and its cosine."""
 
     text: str
     rank: int
     cosine: float
 
 
-@dataclass(frozen=True)
-class RetrievalError:
-    """A query whose translation is not its nearest neighbor.
-
-    Attributes:
-        source: language of the query.
-        target: language of the candidates.
-        query: the text.
-        right: its translation.
-        retrieved: the nearest candidates, best first.
-    """
+class RetrievalError(NamedTuple):
+    """A query whose translation (`right`) is not its nearest neighbor; `retrieved` best first."""
 
     source: str
     target: str
     query: str
     right: Candidate
-    retrieved: tuple[Candidate, ...]
+    retrieved: list[Candidate]
 
     @property
     def direction(self) -> str:
@@ -89,19 +75,11 @@ class RetrievalError:
         return f"{self.source} → {self.target}"
 
 
-@dataclass(frozen=True)
-class ErrorList:
-    """Retrieval errors of one data set.
-
-    Attributes:
-        data: its name.
-        errors: worst first.
-        num_errors: how many there are in all.
-        num_queries: of how many queries.
-    """
+class ErrorList(NamedTuple):
+    """Retrieval errors of the data set `data`, worst first, and how many there are in all."""
 
     data: str
-    errors: Sequence[RetrievalError]
+    errors: list[RetrievalError]
     num_errors: int
     num_queries: int
 
@@ -113,13 +91,7 @@ class ErrorList:
 
 @dataclass
 class VectorSection:
-    """What the vectors of one run show.
-
-    Attributes:
-        run: its name.
-        projections: texts in the plane.
-        errors: one list for each retrieval data set.
-    """
+    """What the vectors of one run show: texts in the plane, and errors by retrieval data set."""
 
     run: str
     projections: list[Projection] = field(default_factory=list)
@@ -144,13 +116,7 @@ def load_data(
 def vector_section(
     run: str, encode: Encode, data: Sequence[ClassificationData | RetrievalData]
 ) -> VectorSection:
-    """Embeds data sets and finds what is to be shown of them.
-
-    Args:
-        run: its name.
-        encode: texts to [n, dim] embeddings.
-        data: as `load_data` returns it.
-    """
+    """Embeds data sets, as `load_data` returns them, and finds what to show of them."""
     section = VectorSection(run)
     for one in data:
         _logger.info("%s: embedding %s", run, one.name)
@@ -164,21 +130,18 @@ def vector_section(
 
 
 def project_retrieval(encode: Encode, data: RetrievalData) -> Projection | None:
-    """Projects rows that all of the first languages have.
-
-    Returns:
-        The projection; None if there are too few rows, or many files.
-    """
+    """Projects rows that all of the first languages have; None if too few, or of many files."""
     if len(data.parts) > 1:
         return None
     columns = dict(itertools.islice(data.parts[0].texts.items(), MAX_LANGUAGES))
     full = [row for row, cells in enumerate(zip(*columns.values())) if all(cells)]
-    rows = _spread(full, MAX_POINTS // len(columns))
-    if len(rows) < 2:
+    count = min(MAX_POINTS // len(columns), len(full))
+    if count < 2:
         return None
+    rows = [full[len(full) * place // count] for place in range(count)]  # all over the file
     texts = [column[row] for column in columns.values() for row in rows]
     languages = [code for code in columns for _ in rows]
-    return _project(encode, data.name, texts, languages, None)
+    return Projection(data.name, _project(encode, texts), texts, languages)
 
 
 def project_classification(encode: Encode, data: ClassificationData) -> Projection | None:
@@ -193,11 +156,16 @@ def project_classification(encode: Encode, data: ClassificationData) -> Projecti
             labels.append(part.labels[row])
     if len(texts) < 2:
         return None
-    counts = {label: labels.count(label) for label in sorted(set(labels))}
+    counts = Counter(sorted(labels)).most_common()
     if len(counts) > MAX_LABELS:
-        kept = sorted(counts, key=counts.get, reverse=True)[: MAX_LABELS - 1]
+        kept = dict(counts[: MAX_LABELS - 1])
         labels = [label if label in kept else OTHER_LABEL for label in labels]
-    return _project(encode, data.name, texts, languages, labels)
+    return Projection(data.name, _project(encode, texts), texts, languages, labels)
+
+
+def _project(encode: Encode, texts: list[str]) -> dict[str, np.ndarray]:
+    vectors, ids = encode_unique(encode, [texts])
+    return {method: project(vectors[ids(texts)], method) for method in PROJECTIONS}
 
 
 def worst_errors(
@@ -212,80 +180,46 @@ def worst_errors(
         data: parallel text; only the first rows of long files are used.
         per_direction: errors kept of each direction.
         limit: errors kept in all, those with the lowest rank of the translation.
-
-    Raises:
-        ValueError: if `encode` returns another number of rows.
     """
     errors: list[RetrievalError] = []
     num_errors = num_queries = 0
     for part in data.parts:
-        vectors, ids = encode_unique(encode, [_first(column) for column in part.texts.values()])
+        columns = {code: column[:MAX_QUERIES] for code, column in part.texts.items()}
+        vectors, ids = encode_unique(encode, [*columns.values()])
         vectors = knn.normalize(vectors)
-        for source, target in itertools.permutations(part.texts, 2):
-            found, wrong, count = _errors(part, source, target, vectors, ids, per_direction)
-            errors += found
-            num_errors += wrong
-            num_queries += count
+        for source, target in itertools.permutations(columns, 2):
+            pairs = [pair for pair in zip(columns[source], columns[target]) if all(pair)]
+            if not pairs:
+                continue
+            queries, answers = zip(*pairs)
+            row_of = {text: row for row, text in enumerate(dict.fromkeys(answers))}
+            candidates, right = list(row_of), np.array([row_of[text] for text in answers])
+            source_vectors, target_vectors = vectors[ids(queries)], vectors[ids(candidates)]
+            ranks = _ranks(source_vectors, target_vectors, right)
+            wrong = np.flatnonzero(ranks > 1)
+            num_errors += len(wrong)
+            num_queries += len(queries)
+            for row in wrong[np.argsort(-ranks[wrong], kind="stable")][:per_direction]:
+                cosines = target_vectors @ source_vectors[row]
+                retrieved = [
+                    Candidate(candidates[place], rank, float(cosines[place]))
+                    for rank, place in enumerate(
+                        np.argsort(-cosines, kind="stable")[:NUM_RETRIEVED], start=1
+                    )
+                ]
+                answer = Candidate(answers[row], int(ranks[row]), float(cosines[right[row]]))
+                errors.append(RetrievalError(source, target, queries[row], answer, retrieved))
     errors.sort(key=lambda error: -error.right.rank)
     return ErrorList(data.name, errors[:limit], num_errors, num_queries)
 
 
-def _errors(
-    part: ParallelText,
-    source: str,
-    target: str,
-    vectors: np.ndarray,
-    ids: Callable,
-    per_direction: int,
-) -> tuple[list[RetrievalError], int, int]:
-    columns = _first(part.texts[source]), _first(part.texts[target])
-    pairs = [(query, right) for query, right in zip(*columns) if query and right]
-    if not pairs:
-        return [], 0, 0
-    queries, answers = (list(column) for column in zip(*pairs))
-    candidates = list(dict.fromkeys(answers))
-    row_of = {text: row for row, text in enumerate(candidates)}
-    right = np.array([row_of[text] for text in answers])
-    target_vectors, source_vectors = vectors[ids(candidates)], vectors[ids(queries)]
-    ranks = np.empty(len(queries), np.int64)
-    for start in range(0, len(queries), _BLOCK_QUERIES):
+def _ranks(source: np.ndarray, target: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """From 1, the rank [n] of each query's right target by cosine; ties by row."""
+    ranks = np.empty(len(source), np.int64)
+    for start in range(0, len(source), _BLOCK_QUERIES):
         block = slice(start, start + _BLOCK_QUERIES)
-        cosines = source_vectors[block] @ target_vectors.T
+        cosines = source[block] @ target.T
         own = np.take_along_axis(cosines, right[block, None], axis=1)
-        before = np.arange(len(candidates)) < right[block, None]
+        before = np.arange(len(target)) < right[block, None]
         ranks[block] = 1 + ((cosines > own) | ((cosines == own) & before)).sum(axis=1)
-    wrong = np.flatnonzero(ranks > 1)
-    errors = []
-    for row in wrong[np.argsort(-ranks[wrong], kind="stable")][:per_direction]:
-        cosines = (target_vectors @ source_vectors[row]).tolist()
-        nearest = np.argsort(-np.array(cosines), kind="stable")[:NUM_RETRIEVED].tolist()
-        answer = Candidate(answers[row], int(ranks[row]), cosines[right[row]])
-        retrieved = [
-            Candidate(candidates[place], rank, cosines[place])
-            for rank, place in enumerate(nearest, start=1)
-        ]
-        errors.append(RetrievalError(source, target, queries[row], answer, tuple(retrieved)))
-    return errors, len(wrong), len(queries)
-
-
-def _project(
-    encode: Encode,
-    name: str,
-    texts: list[str],
-    languages: list[str],
-    labels: list[str] | None,
-) -> Projection:
-    vectors, ids = encode_unique(encode, [texts])
-    vectors = vectors[ids(texts)]
-    points = {method: project(vectors, method) for method in PROJECTIONS}
-    return Projection(name, points, texts, languages, labels)
-
-
-def _spread(rows: Sequence[int], count: int) -> list[int]:
-    """At most `count` of the rows, from all over the file."""
-    count = min(count, len(rows))
-    return [rows[len(rows) * place // count] for place in range(count)]
-
-
-def _first(column: Sequence[str]) -> list[str]:
-    return list(column[:MAX_QUERIES])
+    return ranks

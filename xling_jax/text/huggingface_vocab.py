@@ -57,6 +57,7 @@ class HuggingFaceVocab(Vocabulary):
     """
 
     FILES = (TOKENIZER_FILE, VOCABULARY_FILE, MERGES_FILE)
+    TEXT = HuggingFaceText
 
     def __init__(self, files: Mapping[str, bytes], text: HuggingFaceText):
         self.files = dict(sorted(files.items()))
@@ -82,18 +83,6 @@ class HuggingFaceVocab(Vocabulary):
                     f"{name} must be an id of the vocabulary, below {self.size}; "
                     f"found {getattr(self, name)}"
                 )
-
-    @classmethod
-    def from_files(
-        cls, files: Mapping[str, bytes], settings: Mapping[str, Any]
-    ) -> HuggingFaceVocab:
-        """See `Vocabulary.from_files`."""
-        return cls(files, HuggingFaceText(**settings))
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """See `Vocabulary.settings`."""
-        return dataclasses.asdict(self.text)
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         """See `Vocabulary.split`; the tokenizers choose their own threads."""

@@ -50,17 +50,12 @@ zh zho,chi,cmn Chinese|zu zul Zulu
 _CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z0-9]{2,8})*")
 
 
-def _read_table() -> dict[str, str]:
-    """Maps three-letter codes and lower-cased English names to ISO 639-1 codes."""
-    aliases = {}
-    for entry in _ISO_639.strip().replace("\n", "|").split("|"):
-        code, three_letter, name = entry.split(" ")
-        aliases.update(dict.fromkeys(three_letter.split(","), code))
-        aliases[name.lower()] = code
-    return aliases
-
-
-_ALIASES = _read_table()
+# Three-letter code or lower-cased English name -> ISO 639-1 code.
+_ALIASES = {
+    alias: code
+    for code, others, name in map(str.split, _ISO_639.strip().replace("\n", "|").split("|"))
+    for alias in (*others.split(","), name.lower())
+}
 
 
 def is_code(code: str) -> bool:
@@ -69,26 +64,16 @@ def is_code(code: str) -> bool:
 
 
 def to_iso639_1(code: str) -> str:
-    """Returns the ISO 639-1 code of a language code or English name.
+    """The ISO 639-1 code of "deu", "ger", "de-AT", "deu_Latn", "German".
 
-    Args:
-        code: such as "deu", "ger", "de-AT", "deu_Latn", "German".
-
-    Returns:
-        The two-letter code ("de"); for a language without one, the given code without subtags.
+    For a language without one, the given code without subtags.
     """
     base = re.split("[-_]", code.strip().lower(), maxsplit=1)[0]
     return _ALIASES.get(base, base)
 
 
 def check_languages(codes: Sequence[str]) -> tuple[str, ...]:
-    """Checks a list of languages.
-
-    Args:
-        codes: distinct language codes.
-
-    Returns:
-        The same codes, as a tuple.
+    """Returns distinct language codes as a tuple.
 
     Raises:
         ValueError: if a code is malformed or occurs twice, or two codes mean the same language.
@@ -115,33 +100,20 @@ def check_languages(codes: Sequence[str]) -> tuple[str, ...]:
 def check_known(code: str, known: Sequence[str], where: str) -> str:
     """Returns `code` if it is one of the `known` languages.
 
-    Args:
-        code: the requested language.
-        known: the available languages.
-        where: source of the request, for the error ("--languages", "data.pairs").
-
-    Returns:
-        The code, unchanged.
-
     Raises:
-        ValueError: if it is not known; lists the known codes and similar ones.
+        ValueError: if it is not; names `where` it was asked for ("--languages", "data.pairs"), the
+            known codes and similar ones.
     """
-    if code in known:
-        return code
-    raise ValueError(
-        f"{where}: unknown language {code!r}; known: {', '.join(known) or 'none'}."
-        f"{_suggestion(code, known)}"
-    )
+    if code not in known:
+        raise ValueError(
+            f"{where}: unknown language {code!r}; known: {', '.join(known) or 'none'}."
+            f"{_suggestion(code, known)}"
+        )
+    return code
 
 
 def parse_pair(pair: str) -> tuple[str, str]:
     """Splits a directed pair "source-target" into its two languages.
-
-    Args:
-        pair: such as "de-en".
-
-    Returns:
-        (source, target).
 
     Raises:
         ValueError: if it is not two different language codes joined by one "-".

@@ -7,10 +7,8 @@ those of the splitter; missing words are `<unk>`.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from xling_jax.text.fastbpe import FastBPE
 from xling_jax.text.laser_text import LaserText
@@ -42,6 +40,7 @@ class LaserVocab(Vocabulary):
     """
 
     FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE, CODES_FILE, VOCABULARY_FILE)
+    TEXT = LaserText
     bos_id, pad_id, eos_id, unk_id = SPECIAL_IDS.values()
 
     def __init__(self, files: Mapping[str, bytes], text: LaserText):
@@ -60,16 +59,6 @@ class LaserVocab(Vocabulary):
             self._processor = load_sentencepiece(files[SENTENCEPIECE_FILE], SENTENCEPIECE_FILE)
         else:
             self._bpe = FastBPE(decode_file(files, CODES_FILE), decode_file(files, VOCABULARY_FILE))
-
-    @classmethod
-    def from_files(cls, files: Mapping[str, bytes], settings: Mapping[str, Any]) -> LaserVocab:
-        """See `Vocabulary.from_files`."""
-        return cls(files, LaserText(**settings))
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """See `Vocabulary.settings`."""
-        return dataclasses.asdict(self.text)
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         """See `Vocabulary.split`."""

@@ -11,7 +11,7 @@ from itertools import accumulate
 from xling_jax.registry import check_choice
 
 # "rule": punctuation; "sentencex": punctuation, abbreviations and quotes of a language; "laser":
-# each "." that stands alone in tokenised text, as LASER splits MLDoc.
+# each "." that stands alone in tokenized text, as LASER splits MLDoc.
 SPLITTERS = ("rule", "sentencex", "laser")
 SPLITTERS_HELP = (
     "finds sentences in 'text': by punctuation (rule), by the rules of the language in 'lang' "

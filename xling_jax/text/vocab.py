@@ -64,15 +64,8 @@ def remove_invisible(text: str) -> str:
 def normalize_text(text: str, lowercase: bool = True) -> str:
     """Normalizes text before it is hashed, tokenized or embedded.
 
-    Removes invisible characters, lower-cases, applies Unicode NFC, and collapses white space,
-    including line breaks and tabs, to single spaces. Idempotent.
-
-    Args:
-        text: any string.
-        lowercase: lower-case the text, as the published models do.
-
-    Returns:
-        The normalized text, possibly empty.
+    Removes invisible characters, lower-cases (as the published models do), applies Unicode NFC, and
+    collapses white space, including line breaks and tabs, to single spaces. Idempotent.
     """
     text = remove_invisible(text)
     if lowercase:
@@ -124,13 +117,9 @@ class Vocab(Vocabulary):
         where = SENTENCEPIECE_FILE if given else os.fspath(model)
         processor = self._processor = load_sentencepiece(self.model_bytes, where)
         self.size = processor.get_piece_size()
-        self.bos_id, self.pad_id, self.eos_id, self.unk_id = (
-            None if number < 0 else number  # SentencePiece returns -1 for a missing piece
-            for number in (
-                *(processor.bos_id(), processor.pad_id()),
-                *(processor.eos_id(), processor.unk_id()),
-            )
-        )
+        for name in ("bos_id", "pad_id", "eos_id", "unk_id"):
+            number = getattr(processor, name)()
+            setattr(self, name, None if number < 0 else number)  # -1 for a missing piece
         mask = processor.piece_to_id("<MASK>")
         self.mask_id = mask if processor.is_control(mask) else None
 
@@ -218,12 +207,25 @@ def train_vocab(
         OSError: if `path` cannot be written.
     """
     check_choice("vocab.model_type", model_type, MODEL_TYPES)
-    normalized = _SentenceSource(sentences, lowercase)
+    # SentencePiece turns an exception in its input into a RuntimeError with a C++ file name.
+    count, failure = 0, None
+
+    def normalized() -> Iterator[str]:
+        nonlocal count, failure
+        try:
+            for sentence in sentences:
+                if text := normalize_text(sentence, lowercase):
+                    count += 1
+                    yield text
+        except Exception as error:
+            failure = error
+            raise
+
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed & 0xFFFFFFFF)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(normalized),
+            sentence_iterator=normalized(),
             model_writer=model,
             vocab_size=size,
             model_type=model_type,
@@ -235,9 +237,9 @@ def train_vocab(
             **_special_arguments(layout),
         )
     except (RuntimeError, ValueError) as error:
-        if normalized.error is not None:
-            raise normalized.error from None
-        raise ValueError(_explain(str(error), size, normalized.count)) from error
+        if failure is not None:
+            raise failure from None
+        raise ValueError(_explain(str(error), size, count)) from error
     vocab = Vocab(model.getvalue(), lowercase=lowercase)
     if path is not None:
         vocab.save(path)
@@ -245,25 +247,17 @@ def train_vocab(
 
 
 def check_layout(vocab: Vocab, layout: str, where: str) -> None:
-    """Checks that a vocabulary has a layout's special tokens at their ids.
+    """Raises ValueError unless a vocabulary has a layout's special tokens at their ids.
 
     Args:
         vocab: often supplied by the user.
         layout: key of `SPECIALS`.
         where: name of the vocabulary, for the message.
-
-    Raises:
-        ValueError: if a special token is missing or has another id.
     """
     check_choice("layout", layout, SPECIALS)
     wanted = SPECIALS[layout]
-    ids = {
-        "<s>": vocab.bos_id,
-        "<pad>": vocab.pad_id,
-        "</s>": vocab.eos_id,
-        "<unk>": vocab.unk_id,
-        "<MASK>": vocab.mask_id,
-    }
+    ids = {"<s>": vocab.bos_id, "<pad>": vocab.pad_id, "</s>": vocab.eos_id}
+    ids |= {"<unk>": vocab.unk_id, "<MASK>": vocab.mask_id}
     found = tuple(ids[piece] for piece in wanted)
     if found != tuple(range(len(wanted))):
         ids = ", ".join(f"{p}={'none' if i is None else i}" for p, i in zip(wanted, found))
@@ -285,29 +279,6 @@ def _special_arguments(layout: str) -> dict[str, Any]:
         # Control symbols take the first free ids and are never produced from text.
         "control_symbols": ["<MASK>"] if "<MASK>" in ids else [],
     }
-
-
-class _SentenceSource:
-    """Yields normalized nonempty sentences; keeps their number and the error that ended them.
-
-    SentencePiece turns an exception in its input into a RuntimeError with a C++ file name.
-    """
-
-    def __init__(self, sentences: Iterable[str], lowercase: bool):
-        self._sentences, self._lowercase = sentences, lowercase
-        self.count = 0
-        self.error: Exception | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            for sentence in self._sentences:
-                text = normalize_text(sentence, self._lowercase)
-                if text:
-                    self.count += 1
-                    yield text
-        except Exception as error:
-            self.error = error
-            raise
 
 
 def _explain(message: str, size: int, num_sentences: int) -> str:

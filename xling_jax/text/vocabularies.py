@@ -6,13 +6,14 @@ A new kind is a file with a subclass of `Vocabulary` and one line in `VOCABULARI
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Vocabulary(abc.ABC):
 
     Attributes:
         FILES: names of the files that it may consist of.
+        TEXT: dataclass of its settings.
+        text: its settings, what is done with text before it is split.
         files: content of its files by name; equal files and settings give equal ids.
         size: number of ids, special tokens included.
         bos_id, eos_id, pad_id: ids of special tokens, None if there are none.
@@ -41,6 +44,8 @@ class Vocabulary(abc.ABC):
     """
 
     FILES: ClassVar[tuple[str, ...]]
+    TEXT: ClassVar[type]
+    text: Any
     files: dict[str, bytes]
     size: int
     bos_id: int | None
@@ -49,18 +54,18 @@ class Vocabulary(abc.ABC):
     lowercase: bool | None
 
     @classmethod
-    @abc.abstractmethod
-    def from_files(cls, files: Mapping[str, bytes], settings: Mapping[str, Any]) -> Vocabulary:
+    def from_files(cls, files: Mapping[str, bytes], settings: Mapping[str, Any]) -> Self:
         """Makes a vocabulary from `files` and from `settings` as recorded.
 
         Raises:
             ValueError, TypeError: if a file is missing or broken, or a setting is unknown.
         """
+        return cls(files, cls.TEXT(**settings))
 
     @property
-    @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
         """The preprocessing as JSON values, recorded in config.json."""
+        return dataclasses.asdict(self.text)
 
     @abc.abstractmethod
     def split(self, texts: Sequence[str], num_threads: int) -> Sequence[Sequence[int]]:
@@ -116,11 +121,7 @@ def record(vocab: Vocabulary) -> dict[str, Any]:
 
 
 def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> Vocabulary:
-    """Reads the vocabulary of a model directory.
-
-    Args:
-        directory: with its files.
-        recorded: the `preprocessing` of config.json.
+    """Reads the vocabulary of a model directory, by the `preprocessing` of its config.json.
 
     Raises:
         ValueError: if the tokenizer or one of its settings is unknown, or a file is missing or
@@ -144,22 +145,14 @@ def write_vocab(vocab: Vocabulary, directory: Path) -> None:
 
 
 def require_file(files: Mapping[str, bytes], name: str) -> bytes:
-    """Returns the content of a file.
-
-    Raises:
-        ValueError: if it is missing.
-    """
+    """Returns the content of a file; raises ValueError if it is missing."""
     if name not in files:
         raise ValueError(f"{name} is missing; it is part of the vocabulary")
     return files[name]
 
 
 def decode_file(files: Mapping[str, bytes], name: str) -> str:
-    """Returns the text of a file.
-
-    Raises:
-        ValueError: if it is missing or not UTF-8.
-    """
+    """Returns the text of a file; raises ValueError if it is missing or not UTF-8."""
     try:
         return require_file(files, name).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -167,11 +160,7 @@ def decode_file(files: Mapping[str, bytes], name: str) -> str:
 
 
 def read_dictionary(files: Mapping[str, bytes], name: str) -> dict[str, int]:
-    """Returns a JSON file that maps pieces to ids.
-
-    Raises:
-        ValueError: if it is missing or anything else.
-    """
+    """Returns a JSON file that maps pieces to ids; raises ValueError if it is anything else."""
     content = require_file(files, name)
     try:
         dictionary = json.loads(content)

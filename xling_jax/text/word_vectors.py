@@ -7,7 +7,6 @@ languages.
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,14 +19,6 @@ _logger = logging.getLogger(__name__)
 _WORD_START = "▁"  # how SentencePiece marks the white space before a word
 _MAX_LANGUAGES_NAMED = 20  # of those in the file, in messages
 _LARGEST = float(np.finfo(np.float32).max)  # infinity and NaN are not at most this
-
-
-class _Vector(NamedTuple):
-    """A line of the file: its place, its word, and its numbers, not yet parsed."""
-
-    where: str
-    word: str
-    numbers: str
 
 
 def read_word_vectors(
@@ -65,9 +56,11 @@ def read_word_vectors(
     seen = np.zeros((len(pieces), len(columns)), bool)
     marks: dict[str, None] = {}  # languages of the file, in order
     num_vectors = 0
-    for vector in _read_vectors(path, width):
+    for where, marked, numbers in _read_vectors(path, width):
         num_vectors += 1
-        language, word = _split_word(vector.word)
+        language, colon, word = marked.partition(":")
+        if not (colon and word and languages_lib.is_code(language)):
+            language, word = None, marked  # also a word with a colon
         if language is not None and len(marks) < _MAX_LANGUAGES_NAMED:
             marks[language] = None
         column = columns.get(language)
@@ -76,7 +69,7 @@ def read_word_vectors(
         row = ids.get(normalize_text(word, lowercase))
         if row is not None and not seen[row, column]:
             seen[row, column] = True
-            sums[row] += _parse_numbers(vector, width)
+            sums[row] += _parse_numbers(where, marked, numbers)
     if not num_vectors:
         raise ValueError(f"{path}: no vectors found; is it the right file?")
     counts = seen.sum(axis=1)
@@ -114,16 +107,8 @@ def _is_word(piece: str) -> bool:
     return len(piece) > 1 and piece[0] == _WORD_START
 
 
-def _split_word(marked: str) -> tuple[str | None, str]:
-    """Splits `en:dog`; an unmarked word, or another one with a colon, has no language."""
-    language, colon, word = marked.partition(":")
-    if colon and word and languages_lib.is_code(language):
-        return language, word
-    return None, marked
-
-
-def _read_vectors(path: str, width: int) -> Iterator[_Vector]:
-    """Yields the vectors of a file; each has `width` fields after its word."""
+def _read_vectors(path: str, width: int) -> Iterator[tuple[str, str, str]]:
+    """Yields place, word and numbers of each line; there are `width` numbers, not yet parsed."""
     for number, line in enumerate(iterate_lines(path), 1):
         where = f"{path}:{number}"
         # Not split(): words may contain white space that is not ASCII.
@@ -140,7 +125,7 @@ def _read_vectors(path: str, width: int) -> Iterator[_Vector]:
         if found > width and not _is_number(line.rsplit(" ", width)[0].rsplit(" ", 1)[-1]):
             continue  # a phrase, not a word; public files have a few
         _check_width(found, width, where)
-        yield _Vector(where, word, numbers)
+        yield where, word, numbers
 
 
 def _check_width(found: int, width: int, where: str) -> None:
@@ -151,24 +136,16 @@ def _check_width(found: int, width: int, where: str) -> None:
         )
 
 
-def _parse_numbers(vector: _Vector, width: int) -> np.ndarray:
-    """Parses the numbers of a line, [width] float32.
-
-    Raises:
-        ValueError: if a field is not a number; names the line and the field.
-    """
-    fields = vector.numbers.split(" ")
-    try:
-        values = np.array([float(field) for field in fields])
-    except ValueError:
-        values = np.array(np.nan)
-    if not (np.abs(values) <= _LARGEST).all():
-        wrong = next(field for field in fields if not _is_number(field))
-        raise ValueError(
-            f"{vector.where}: the {width} values of {vector.word!r} must be numbers; "
-            f"found {wrong!r}; fix or remove the line"
-        )
-    return values.astype(np.float32)
+def _parse_numbers(where: str, word: str, numbers: str) -> np.ndarray:
+    """Parses the numbers of a line into float32; an error names the line and the field."""
+    fields = numbers.split(" ")
+    for field in fields:
+        if not _is_number(field):
+            raise ValueError(
+                f"{where}: the {len(fields)} values of {word!r} must be numbers; found {field!r}; "
+                "fix or remove the line"
+            )
+    return np.array(list(map(float, fields))).astype(np.float32)
 
 
 def _is_number(field: str) -> bool:

@@ -9,9 +9,6 @@ from typing import Any, NamedTuple
 class Row(NamedTuple):
     """Texts that are translations of one another, and where they are from.
 
-    A named tuple, because a corpus has millions of rows and a frozen dataclass takes three times as
-    long to make.
-
     Attributes:
         texts: language -> text, of the languages asked for; a language without text is absent.
         file: the file (of the first language where each has its own), or the name of the dataset.
@@ -50,7 +47,7 @@ class Reader:
 
         Raises:
             ValueError: if the corpus breaks a rule of its kind, in the call or while reading; names
-                the file and, where there is one, the line.
+                the file and the line.
             OSError: if a file is missing or cannot be read.
         """
         raise NotImplementedError

@@ -5,7 +5,7 @@ installed, or from an installed package. The catalogues of a program in several 
 joined, so that a message gives one row with every language that translates it.
 """
 
-import dataclasses
+import contextlib
 import gettext
 import importlib.metadata
 import importlib.util
@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 import polib
@@ -42,8 +43,7 @@ _BROKEN_BYTE = re.compile("[\udc80-\udcff]")
 _MANY = 5
 
 
-@dataclasses.dataclass(frozen=True)
-class _Catalogue:
+class _Catalogue(NamedTuple):
     """A catalogue file and how to get its bytes."""
 
     name: str
@@ -51,8 +51,7 @@ class _Catalogue:
     read: Callable[[], bytes]
 
 
-@dataclasses.dataclass
-class _Entry:
+class _Entry(NamedTuple):
     """A translated entry of one catalogue: the singular or the plural of a message."""
 
     source: str
@@ -77,8 +76,7 @@ class GettextReader(Reader):
         super().__init__(spec, where)
         self._path, _, query = where.partition("?")
         options = _OPTIONS | dict(parse_qsl(query, keep_blank_values=True))
-        unknown = sorted(set(options) - set(_OPTIONS))
-        if unknown:
+        if unknown := sorted(options.keys() - _OPTIONS):
             raise ValueError(
                 f"{spec}: unknown option {unknown[0]}; options are {', '.join(_OPTIONS)}"
             )
@@ -105,7 +103,7 @@ class GettextReader(Reader):
 
     def messages(self, languages: Sequence[str]) -> Iterator[tuple[str, Row]]:
         """As `read`, each row with the path of its catalogues, `*` standing for the language."""
-        groups = _group(list(self._find()), languages)
+        groups = _group(self._find(), languages)
         found = {language for group in groups.values() for language in group} | {self._source}
         found &= set(languages)
         if len(found) < 2:
@@ -130,8 +128,8 @@ class GettextReader(Reader):
             return self.where
         return move(self._path) + self.where[len(self._path) :]
 
-    def _find(self) -> Iterator[_Catalogue]:
-        """Yields every catalogue under the path, whatever its language, sorted by path."""
+    def _find(self) -> list[_Catalogue]:
+        """Every catalogue under the path, whatever its language, sorted by path."""
         where = self._path
         if where.startswith("package:"):
             paths = _installed_catalogues(where.removeprefix("package:"))
@@ -147,23 +145,18 @@ class GettextReader(Reader):
             paths = [(where, "/".join(Path(where).absolute().parts[-3:]))]
         else:
             raise FileNotFoundError(f"{self.spec}: no such file or directory")
-        found = [
-            catalogue
-            for file, inner_path in paths
-            for catalogue in (
-                _members(file) if file.lower().endswith(_ARCHIVES) else [_plain(file, inner_path)]
-            )
-        ]
+        found = []
+        for file, inner_path in paths:
+            if file.lower().endswith(_ARCHIVES):
+                found += _members(file)
+            else:
+                found.append(_Catalogue(file, inner_path, Path(file).read_bytes))
         if not found:
             raise FileNotFoundError(
                 f"{self.spec}: no .po or .mo file here; give a directory, a wheel or package:NAME "
                 "with catalogues"
             )
-        yield from found
-
-
-def _plain(file: str, inner_path: str) -> _Catalogue:
-    return _Catalogue(file, inner_path, lambda: Path(file).read_bytes())
+        return found
 
 
 def _members(archive: str) -> Iterator[_Catalogue]:
@@ -191,11 +184,9 @@ def _members(archive: str) -> Iterator[_Catalogue]:
 
 def _installed_catalogues(name: str) -> list[tuple[str, str]]:
     """Finds the catalogues of an installed distribution, or of an importable top-level package."""
-    try:
-        files = importlib.metadata.files(name) or []
-        known = True
-    except importlib.metadata.PackageNotFoundError:
-        files, known = [], False
+    files, known = [], False
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        files, known = importlib.metadata.files(name) or [], True
     found = [
         (str(file.locate()), file.as_posix())
         for file in files
@@ -254,8 +245,7 @@ def _tags(path: PurePosixPath, catalogue: _Catalogue) -> Iterator[str]:
         if ending[1] == path.stem:
             return
     yield from (part for part in reversed(parts[:-1]) if re.fullmatch(_TAG, part))
-    header = _HEADER_LANGUAGE.search(catalogue.read())
-    if header:
+    if header := _HEADER_LANGUAGE.search(catalogue.read()):
         yield header[1].decode("ascii")
 
 
@@ -281,13 +271,11 @@ def _join(
     """Yields the messages of one program's catalogues, by (context, id, plural or not)."""
     entries = {language: _entries(catalogue) for language, catalogue in group.items()}
     # The source catalogue last: it often holds ids that nobody has translated yet.
-    order = sorted((language for language in group), key=lambda language: language == source)
+    order = sorted(group, key=lambda language: language == source)
     keys = dict.fromkeys(key for language in order for key in entries[language])
     dropped = 0
     for key in keys:
-        versions = {
-            language: entries[language][key] for language in order if key in entries[language]
-        }
+        versions = {code: entries[code][key] for code in order if key in entries[code]}
         texts = {language: entry.text for language, entry in versions.items()}
         if source in languages and source not in texts:
             first = next(iter(versions.values()))
@@ -296,8 +284,9 @@ def _join(
                 texts[source] = default or first.source
         origin = next(iter(versions))
         file, line = group[origin].name, versions[origin].line
-        problem = _problem(texts)
-        if problem:
+        joined = "".join(texts.values())
+        if _BROKEN_BYTE.search(joined) or "\0" in joined:
+            problem = BROKEN_UTF8 if _BROKEN_BYTE.search(joined) else NUL_BYTE
             yield Row({}, file, line, problem)
             continue
         texts = clean_message(texts, placeholder=placeholder)
@@ -305,17 +294,7 @@ def _join(
             yield Row({lang: texts[lang] for lang in languages if lang in texts}, file, line)
         else:
             dropped += 1
-    _logger.debug(
-        "%s: %d messages in %s; %d without text in two languages",
-        name, len(keys) - dropped, ", ".join(order), dropped,
-    )  # fmt: skip
-
-
-def _problem(texts: dict[str, str]) -> str | None:
-    joined = "".join(texts.values())
-    if _BROKEN_BYTE.search(joined):
-        return BROKEN_UTF8
-    return NUL_BYTE if "\0" in joined else None
+    _logger.debug("%s: %d of %d messages in two languages", name, len(keys) - dropped, len(keys))
 
 
 def _entries(catalogue: _Catalogue) -> dict[tuple, _Entry]:
@@ -382,7 +361,6 @@ def _plural_forms(rule: str, name: str) -> tuple[int, int]:
 
 def _zope_default(comment: str) -> str | None:
     """Returns the source text that Zope and Plone keep in a comment next to a symbolic id."""
-    found = re.search(r'Default: "(.*)"', comment, re.DOTALL)
-    if not found:
-        return None
-    return re.sub(r'\s*"?\n"?', " ", found[1]).replace('\\"', '"').replace("\\n", " ")
+    if found := re.search(r'Default: "(.*)"', comment, re.DOTALL):
+        return re.sub(r'\s*"?\n"?', " ", found[1]).replace('\\"', '"').replace("\\n", " ")
+    return None

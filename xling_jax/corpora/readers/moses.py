@@ -39,18 +39,16 @@ class MosesReader(Reader):
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
         """Lists the files of the languages; by default those of all languages there are."""
-        return sorted(self._find(languages or self._pair or self._languages()).values())
+        if not (languages or self._pair):
+            paths = glob.glob(f"{glob.escape(self._prefix)}.*")
+            codes = {path[len(self._prefix) + 1 :].split(".")[0] for path in paths}
+            languages = sorted(filter(languages_lib.is_code, codes))
+        return sorted(self._find(languages or self._pair).values())
 
     def moved(self, move: Callable[[str], str]) -> str:
         """As `Reader.moved`; the pattern matches the files of all languages."""
         prefix = move(f"{self._prefix}.*").removesuffix(".*")
         return prefix + self.where[len(self._prefix) :]
-
-    def _languages(self) -> list[str]:
-        """Codes that follow the prefix in file names."""
-        paths = glob.glob(f"{glob.escape(self._prefix)}.*")
-        codes = {path[len(self._prefix) + 1 :].split(".")[0] for path in paths}
-        return sorted(filter(languages_lib.is_code, codes))
 
     def _find(self, languages: Sequence[str]) -> dict[str, str]:
         """Language -> path, at least two."""
@@ -61,7 +59,6 @@ class MosesReader(Reader):
                 languages_lib.check_known(code, languages, self.spec)
             languages = self._pair
             prefixes += [f"{self._prefix}.{source}-{target}", f"{self._prefix}.{target}-{source}"]
-        found: dict[str, str] = {}
         for prefix in prefixes:
             files = {language: _find_file(f"{prefix}.{language}") for language in languages}
             found = {language: path for language, path in files.items() if path}

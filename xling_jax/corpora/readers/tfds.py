@@ -5,14 +5,13 @@ already in the data directory as tfrecord is read as it is, which needs TensorFl
 """
 
 import difflib
-import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.corpora import tfds_builders
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE
+from xling_jax.registry import did_you_mean
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -86,9 +85,8 @@ def _make_builder(
             f"tfds:{name}: needs TensorFlow Datasets; pip install 'xling_jax[train]'"
         ) from error
     dataset, _, config = name.partition("/")
-    module = tfds_builders.MODULES.get(dataset)
-    if module:
-        importlib.import_module(f"{tfds_builders.__name__}.{module}")
+    from xling_jax.corpora import tfds_builders
+
     full_name = f"{name}:{version}" if version else name
     try:
         configs = tfds.builder_cls(dataset).builder_configs
@@ -107,11 +105,10 @@ def _make_builder(
             builder = tfds.builder(full_name, data_dir=data_dir, file_format="array_record")
     except tfds.core.DatasetNotFoundError as error:
         # Without community datasets, whose list TFDS fetches from the network.
-        known = [*tfds.list_builders(with_community_datasets=False), *tfds_builders.MODULES]
-        near = difflib.get_close_matches(dataset, known)
+        known = tfds.list_builders(with_community_datasets=False)
         raise ValueError(
-            f"tfds:{full_name}: unknown dataset; similar names: {', '.join(near) or 'none'}; "
-            f"defined here: {', '.join(tfds_builders.MODULES)}"
+            f"tfds:{full_name}: unknown dataset; {did_you_mean(dataset, known)} defined here are "
+            f"{', '.join(builder.name for builder in tfds_builders.BUILDERS)}"
         ) from error
     except (ValueError, AssertionError) as error:
         raise ValueError(f"tfds:{full_name}: {_one_line(error)}") from error

@@ -7,7 +7,7 @@ costs one unit and not the file.
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from xml.parsers import expat
 
 from xling_jax.corpora.readers.base import Reader, Row
@@ -48,13 +48,12 @@ class TmxReader(Reader):
 
 
 def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
-    collector = _UnitCollector(path, languages)
     parser = expat.ParserCreate()
     parser.buffer_text = True
+    collector = _UnitCollector(path, languages, lambda: parser.CurrentLineNumber)
     parser.StartElementHandler = collector.start
     parser.EndElementHandler = collector.end
     parser.CharacterDataHandler = collector.text
-    collector.line = lambda: parser.CurrentLineNumber
     try:
         for text in _read_text(path):
             parser.Parse(text, False)
@@ -75,21 +74,18 @@ def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
 class _UnitCollector:
     """Expat handlers that gather the rows of one file."""
 
-    def __init__(self, path: str, languages: Sequence[str]):
-        self.path = path
+    def __init__(self, path: str, languages: Sequence[str], line: Callable[[], int]):
+        self.path, self.line = path, line
         self.has_pair = False
         self.tags: dict[str, str | None] = {}  # as in the file -> the language meant
-        self.line = lambda: 0
         self._exact = {code.lower().replace("_", "-"): code for code in languages}
         self._alias = {languages_lib.to_iso639_1(c): c for c in languages if "_" not in c}
         self._rows: list[Row] = []
         self._texts: dict[str, str] = {}
-        self._unit_line = 0
+        self._unit_line = self._segment_length = self._code_depth = 0
         self._problem: str | None = None
         self._language: str | None = None
         self._segment: list[str] | None = None
-        self._segment_length = 0
-        self._code_depth = 0
 
     def take_rows(self) -> list[Row]:
         rows, self._rows = self._rows, []
@@ -139,11 +135,8 @@ class _UnitCollector:
     def _match(self, tag: str) -> str | None:
         tag = tag.lower().replace("_", "-")
         base = tag.split("-")[0]
-        return (
-            self._exact.get(tag)
-            or self._exact.get(base)
-            or self._alias.get(languages_lib.to_iso639_1(base))
-        )
+        alias = self._alias.get(languages_lib.to_iso639_1(base))
+        return self._exact.get(tag) or self._exact.get(base) or alias
 
 
 def _read_text(path: str) -> Iterator[str]:

@@ -1,0 +1,108 @@
+"""Draws the rooms of the package, their lines and who imports whom; versions side by side.
+
+`python docs/draw_architecture.py CHECKOUT CHECKOUT --titles 0.1 0.2 --output PICTURE`
+"""
+
+import argparse
+import ast
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+
+def rooms(package: Path) -> dict[str, int]:
+    """Folder of the package -> lines of Python."""
+    lines = {}
+    for folder in sorted(p for p in package.iterdir() if (p / "__init__.py").is_file()):
+        files = folder.rglob("*.py")
+        lines[folder.name] = sum(len(file.read_text("utf-8").splitlines()) for file in files)
+    return lines
+
+
+def arrows(package: Path, names: set[str]) -> set[tuple[str, str]]:
+    """(importing room, imported room)."""
+    found = set()
+    for room in names:
+        for file in (package / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                if isinstance(node, ast.ImportFrom):
+                    modules += [f"{node.module}.{alias.name}" for alias in node.names]
+                elif isinstance(node, ast.Import):
+                    modules = [alias.name for alias in node.names]
+                for module in modules:
+                    parts = module.split(".")
+                    if parts[0] == "xling_jax" and len(parts) > 1 and parts[1] in names - {room}:
+                        found.add((room, parts[1]))
+    return found
+
+
+def levels(names: set[str], edges: set[tuple[str, str]]) -> dict[str, int]:
+    """Room -> height above what imports nothing; rooms of a cycle are level."""
+    level = dict.fromkeys(names, 0)
+    for _ in names:
+        for importer, imported in sorted(edges):
+            if (imported, importer) not in edges:
+                level[importer] = max(level[importer], level[imported] + 1)
+    return level
+
+
+def draw(axes: plt.Axes, package: Path, title: str) -> None:
+    """One version."""
+    lines = rooms(package)
+    edges = arrows(package, set(lines))
+    level = levels(set(lines), edges)
+    place = {}
+    for height in range(max(level.values()) + 1):
+        row = sorted(name for name in lines if level[name] == height)
+        for number, name in enumerate(row):
+            place[name] = ((number + 0.5) / len(row) * 10, height)
+    direct = {
+        (a, b)
+        for a, b in edges
+        if not any((a, c) in edges and (c, b) in edges for c in lines if c not in (a, b))
+    }
+    for a, b in sorted(edges):
+        both = (b, a) in edges
+        axes.annotate(
+            "",
+            xy=(place[b][0], place[b][1] + 0.16),
+            xytext=(place[a][0], place[a][1] - 0.16),
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": "firebrick" if both else "0.25" if (a, b) in direct else "0.8",
+                "lw": 1.6 if both else 1.0 if (a, b) in direct else 0.6,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            },
+            zorder=2 if (a, b) in direct else 1,
+        )
+    for name, (x, y) in place.items():
+        text = f"{name}\n{lines[name]:,}"
+        box = {"boxstyle": "round,pad=0.35", "fc": "aliceblue", "ec": "steelblue"}
+        axes.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box, zorder=3)
+    total = sum(len(f.read_text("utf-8").splitlines()) for f in package.rglob("*.py"))
+    axes.set_title(
+        f"{title}: {total:,} lines, {len(lines)} rooms, {len(edges)} arrows", fontsize=11
+    )
+    axes.set_xlim(-0.4, 10.4)
+    axes.set_ylim(-0.5, max(level.values()) + 0.5)
+    axes.axis("off")
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkouts", nargs="+", type=Path)
+    parser.add_argument("--titles", nargs="+", required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    figure, axes = plt.subplots(1, len(args.checkouts), figsize=(7.5 * len(args.checkouts), 7))
+    for part, checkout, title in zip(axes, args.checkouts, args.titles, strict=True):
+        draw(part, checkout / "xling_jax", title)
+    figure.tight_layout()
+    figure.savefig(args.output, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

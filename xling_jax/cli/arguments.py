@@ -1,0 +1,144 @@
+"""Arguments that several commands take, and the checks that come before any work."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ml_collections import ConfigDict
+
+from xling_jax import config as config_lib
+from xling_jax.cli.options import flag, require_file
+from xling_jax.files.cache import cache_directory
+from xling_jax.options import OptionError
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
+MODEL_HELP = "model directory, workdir, or name of a shipped encoder"
+SIDES = ("source", "target")
+
+
+def add_config_and_workdir(parser: argparse.ArgumentParser) -> None:
+    """Adds `--config` and `--workdir`."""
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="NAME[:ARG]",
+        help="name of a packaged config, or a config file, such as ct_laser:small; "
+        "--config.SECTION.KEY=VALUE changes any key",
+    )
+    parser.add_argument(
+        "--workdir", required=True, help="directory of the run; an existing run is continued"
+    )
+
+
+def add_output(parser: argparse.ArgumentParser, help: str, metavar: str = "OUTPUT") -> None:
+    """Adds `--output` and `--overwrite`."""
+    parser.add_argument("--output", required=True, metavar=metavar, help=help)
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
+
+
+def add_sides(
+    parser: argparse.ArgumentParser, text: str, vectors: str, *, required: bool = False
+) -> None:
+    """Adds `--model`, the two sides and their vectors; the texts are lines of help."""
+    parser.add_argument("--model", help=MODEL_HELP)
+    for side in SIDES:
+        parser.add_argument(f"--{side}", required=required, metavar="FILE", help=text)
+        parser.add_argument(f"--{side}-embeddings", metavar="E.npy", help=vectors)
+    parser.add_argument("--dim", type=int, help="dimension of LASER's .bin vectors")
+
+
+def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Checks the arguments of `add_sides`.
+
+    Args:
+        args: parsed.
+        inputs: names of further input arguments.
+        outputs: paths to write.
+
+    Raises:
+        OptionError: naming the argument.
+    """
+    for name in (*SIDES, "source_embeddings", "target_embeddings", *inputs):
+        path = getattr(args, name)
+        if path and path != "-" and require_file(path, flag(name)).is_dir():
+            raise OptionError(f"{flag(name)} {path}: is a directory")
+    if args.source == args.target == "-":
+        raise OptionError("--source - and --target -: only one of them can be stdin")
+    ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
+    if not args.model and not all(ready):
+        raise OptionError("--model is required, or --source-embeddings and --target-embeddings")
+    if args.model and all(ready):
+        raise OptionError("--model: both sides have vectors, so there is nothing to embed")
+    if args.dim is not None and (args.dim < 1 or not any(ready)):
+        raise OptionError(f"--dim {args.dim}: must be positive, and requires --SIDE-embeddings")
+    for path in outputs:
+        refuse_existing(path, args.overwrite)
+        if path != "-" and not Path(path).parent.is_dir():
+            raise OptionError(f"{path}: no such directory; create it first")
+
+
+def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:
+    """Raises `OptionError` if an output exists and may not be replaced."""
+    if str(path) != "-" and Path(path).exists() and not overwrite:
+        raise OptionError(f"{path}: exists; choose another --output or add --overwrite")
+
+
+def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = True) -> ConfigDict:
+    """A config with command-line overrides, see `xling_jax.config.load_config`.
+
+    Args:
+        path: of the file, or name of a packaged config.
+        overrides: `--config.a.b=value`.
+        training: whether to complete it as a training config; others are taken as they are.
+
+    Raises:
+        OptionError: for a missing file, an unknown key or a value of the wrong type.
+    """
+    try:
+        return config_lib.load_config(path, overrides, None if training else lambda config: None)
+    except config_lib.ConfigError as error:
+        raise OptionError(str(error)) from error
+
+
+def optional_config(args: argparse.Namespace) -> ConfigDict | None:
+    """The config of a command that takes option values from one; None if none is given."""
+    overrides = getattr(args, "config_overrides", ())
+    if path := getattr(args, "config", None):
+        return load_config(path, overrides, training=False)
+    if overrides:
+        raise OptionError(f"{overrides[0]}: requires --config FILE")
+    return None
+
+
+def load_encoder(path: str | os.PathLike) -> "Encoder":
+    """The encoder of `--model`, its compiled programs kept for the next start."""
+    import xling_jax
+
+    keep_compiled_programs()
+    return xling_jax.load(path)
+
+
+def keep_compiled_programs() -> None:
+    """Makes JAX keep compiled programs in the user's cache directory, for the next start.
+
+    Does nothing if that cannot be written, or if JAX_COMPILATION_CACHE_DIR or this process has
+    already chosen a directory.
+    """
+    import jax
+
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:
+        return
+    directory = cache_directory(os.environ)
+    try:
+        if directory:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return
+    if directory and os.access(directory, os.W_OK):
+        jax.config.update("jax_compilation_cache_dir", str(directory))
+        # Encoders compile a program for each length; JAX keeps only those that took a second.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
