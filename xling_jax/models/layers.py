@@ -22,9 +22,8 @@ def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     Fuses into the multiplication that applies the mask, so it is almost free on a CPU, where random
     numbers otherwise take a quarter of a training step. Not a vetted generator.
 
-    Args:
-        key: a PRNG key from `fold_in` or `split`, whose words are already random.
-        shape: of the uint32 result; fewer than 2**32 elements.
+    The key comes from `fold_in` or `split`, so its words are already random. The shape is that of
+    the uint32 result, fewer than 2**32 elements.
     """
     seeds = jax.random.key_data(key)
     index = jnp.zeros(shape, jnp.uint32)
