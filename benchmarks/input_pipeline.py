@@ -44,9 +44,8 @@ def open_pairs(directory: str, config, pairs: list[str]):
     data = DataSettings(**config.data.to_dict() | {"pairs": pairs})
     return TranslationBatches(
         directory,
-        data.directions(),
+        data,
         languages=sorted({code for pair in pairs for code in pair.split("-")}),
-        buckets=data.buckets(),
         prefix=[0],
         suffix=[2],
         pad_id=PAD,

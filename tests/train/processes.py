@@ -139,6 +139,7 @@ def _train(workdir, corpus, settings, stopped, at_step, number):
     import jax
     import jax.numpy as jnp
 
+    from xling_jax.train.build import VocabFacts
     from xling_jax.train.loop import Corpus, train
 
     @jax.jit
@@ -148,7 +149,7 @@ def _train(workdir, corpus, settings, stopped, at_step, number):
     return train(
         tiny_config(settings),
         workdir,
-        Corpus(corpus, "data", "vocab", VOCAB_SIZE, {"bos": 0, "pad": 1, "eos": 2}),
+        Corpus(corpus, "data", VocabFacts(VOCAB_SIZE, "vocab", {"bos": 0, "pad": 1, "eos": 2})),
         evaluators=[lambda params, step: {"dev/score": float(sum_of_all(params))}],
         should_stop=lambda: bool(stopped),
         on_step=lambda step, total: at_step(number, step) if at_step else None,

@@ -29,17 +29,9 @@ def directory(tmp_path_factory):
 def batches(directory, **changes):
     data = {"pairs": PAIRS, "bucket_lengths": (8, 16, 24), "max_tokens": 192, "batch_multiple": 4}
     known = {field.name for field in dataclasses.fields(DataSettings)}
-    data |= {name: changes.pop(name) for name in known & changes.keys() - {"truncate"}}
-    data = DataSettings(**data)
-    settings = {
-        "languages": LANGUAGES,
-        "buckets": data.buckets(),
-        "prefix": (BOS,),
-        "suffix": (EOS,),
-        "pad_id": PAD,
-        "seed": 3,
-    }
-    return TranslationBatches(directory, data.directions(), **settings | changes)
+    data |= {name: changes.pop(name) for name in known & changes.keys()}
+    settings = {"languages": LANGUAGES, "prefix": (BOS,), "suffix": (EOS,), "pad_id": PAD}
+    return TranslationBatches(directory, DataSettings(**data), seed=3, **settings, **changes)
 
 
 def equal(one, other):

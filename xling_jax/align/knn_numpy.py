@@ -74,6 +74,24 @@ def _search(
         backward = _empty_best(m, min(k, n)) if both_ways else None
         running: collections.deque[tuple[slice, list[Future[Best]]]] = collections.deque()
 
+        def search_chunk(block: np.ndarray, rows: slice, chunk: slice, buffer: np.ndarray) -> Best:
+            """Finds the best keys of a chunk for a block of queries, and updates `backward`."""
+            best = _empty_best(len(block), forward[0].shape[1])
+            for columns in _cut(chunk, columns_per_tile):
+                shape = (len(block), columns.stop - columns.start)
+                tile = buffer[: shape[0] * shape[1]].reshape(shape)
+                key_block = finite_block(keys, columns, "keys")
+                with np.errstate(over="ignore", invalid="ignore"):  # _merge finds them
+                    np.matmul(block, key_block.T, out=tile)
+                if score_tile is not None:
+                    tile = score_tile(tile, rows, columns)
+                if backward is not None:
+                    # Before the other merge, which changes the tile.
+                    parts = backward[0][columns], backward[1][columns]
+                    _merge_columns(tile, rows.start, parts)
+                _merge(tile, columns.start, best)
+            return best
+
         def collect() -> None:
             rows, parts = running.popleft()
             for part in parts:
@@ -86,10 +104,9 @@ def _search(
             # `backward` at the same time.
             lanes = [stack.enter_context(ThreadPoolExecutor(1)) for _ in chunks]
             for rows in _cut(slice(0, n), rows_per_tile):
-                shared = (finite_block(queries, rows, "queries"), rows, keys, columns_per_tile)
-                shared += (forward[0].shape[1], score_tile, backward)
+                block = finite_block(queries, rows, "queries")
                 parts = [
-                    lane.submit(_search_chunk, *shared, chunk, buffer)
+                    lane.submit(search_chunk, block, rows, chunk, buffer)
                     for lane, chunk, buffer in zip(lanes, chunks, buffers)
                 ]
                 running.append((rows, parts))
@@ -98,34 +115,6 @@ def _search(
             while running:
                 collect()
     return forward, backward
-
-
-def _search_chunk(
-    query_block: np.ndarray,
-    rows: slice,
-    keys: AnyRows,
-    columns_per_tile: int,
-    k: int,
-    score_tile: ScoreTile | None,
-    backward: Best | None,
-    chunk: slice,
-    buffer: np.ndarray,
-) -> Best:
-    """Finds the best keys of a chunk for a block of queries, and updates `backward`."""
-    best = _empty_best(len(query_block), k)
-    for columns in _cut(chunk, columns_per_tile):
-        shape = (len(query_block), columns.stop - columns.start)
-        tile = buffer[: shape[0] * shape[1]].reshape(shape)
-        key_block = finite_block(keys, columns, "keys")
-        with np.errstate(over="ignore", invalid="ignore"):  # _merge finds them
-            np.matmul(query_block, key_block.T, out=tile)
-        if score_tile is not None:
-            tile = score_tile(tile, rows, columns)
-        if backward is not None:
-            # Before the other merge, which changes the tile.
-            _merge_columns(tile, rows.start, (backward[0][columns], backward[1][columns]))
-        _merge(tile, columns.start, best)
-    return best
 
 
 def _tile_shape(n: int, m: int, dim: int, k: int, memory_mb: float) -> tuple[int, int]:

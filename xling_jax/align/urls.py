@@ -55,8 +55,8 @@ def match_urls(
     https URLs with "http://" prepended; here https counts as http.
 
     Args:
-        source_urls: the URL of each of n documents; None or "" if it has none.
-        target_urls: likewise for m documents.
+        source_urls: the URL of each document; None or "" if it has none.
+        target_urls: likewise.
         source_language: ISO 639-1 code, such as "fr".
         target_language: likewise.
 

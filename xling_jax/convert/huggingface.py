@@ -52,21 +52,21 @@ def convert_huggingface(
             the last.
         pool_specials: whether the mean (or max) counts the special tokens around the text.
         compute_dtype: `float32` or `bfloat16`; the parameters stay float32.
-        prefix: put in front of every text, such as e5's "query: ". None takes the default prompt
-            of sentence-transformers, mostly none.
-        language: whose Moses rules split the text, for XLM alone.
-        first_token: special token in front of the text; None is the tokenizer's own.
+        prefix: before every text, such as e5's "query: ". None takes the default prompt of
+            sentence-transformers, mostly none.
+        language: whose Moses rules split the text, for XLM only.
+        first_token: special token before the text; None is the tokenizer's own.
         languages: codes of the training languages, for information.
         max_length_tokens: longer texts are cut; None is the model's limit.
         overwrite: replace a model directory that is there.
 
     Returns:
-        What was recorded of the conversion.
+        The record of the conversion.
 
     Raises:
         ImportError: without a library that a file needs.
         OSError: if a file cannot be read or written.
-        ValueError: if a file is missing or not what it should be, or an argument is out of range.
+        ValueError: if a file is missing or broken, or an argument is out of range.
     """
     source = Path(source)
     modules = read_modules(source) if pooling is None and layer is None else None

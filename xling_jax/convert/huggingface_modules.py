@@ -14,9 +14,6 @@ from xling_jax.convert.huggingface_config import (
     read_size,
 )
 
-MODULES_FILE = "modules.json"
-PROMPTS_FILE = "config_sentence_transformers.json"
-
 _KINDS = ("bert", "roberta", "distilbert", "xlm-roberta")
 _POOLINGS = {"cls": "first", "mean": "mean", "max": "max"}
 
@@ -35,21 +32,13 @@ _TORCH_ACTIVATIONS = {
 
 
 class Projection(NamedTuple):
-    """A dense layer behind the pooling.
+    """A dense layer after the pooling."""
 
-    Attributes:
-        directory: where its tensors are.
-        tensor: their name, without `.weight` and `.bias`.
-        inputs, width: sizes.
-        activation: key of `models.bert.ACTIVATIONS`.
-        use_bias: whether there is a bias.
-    """
-
-    directory: Path
-    tensor: str
+    directory: Path  # with its tensors
+    tensor: str  # their name, without `.weight` and `.bias`
     inputs: int
     width: int
-    activation: str
+    activation: str  # key of `models.bert.ACTIVATIONS`
     use_bias: bool
 
 
@@ -82,7 +71,7 @@ def read_modules(directory: Path) -> Modules | None:
         ValueError: if a file is broken, or the modules are not a transformer, a pooling, any
             number of dense layers and at most one normalization, in that order.
     """
-    path = directory / MODULES_FILE
+    path = directory / "modules.json"
     if not path.is_file():
         return None
     rows = read_json(path)
@@ -116,7 +105,7 @@ def read_modules(directory: Path) -> Modules | None:
 
 def _default_prompt(directory: Path) -> str:
     """The text that sentence-transformers puts before sentences by default."""
-    path = directory / PROMPTS_FILE
+    path = directory / "config_sentence_transformers.json"
     settings = read_settings(path) if path.is_file() else {}
     name = settings.get("default_prompt_name")
     if name is None:

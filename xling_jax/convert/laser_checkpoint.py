@@ -32,9 +32,9 @@ _MIN_KNOWN_SHARE = 0.5
 
 
 class LaserCheckpoint(NamedTuple):
-    """What a checkpoint holds, in our terms."""
+    """Arguments and parameters of a `models.laser.LaserEncoder`, and {piece: id}."""
 
-    encoder_args: dict[str, Any]  # of `models.laser.LaserEncoder`
+    encoder_args: dict[str, Any]
     params: dict[str, Any]
     dictionary: dict[str, int]
 
@@ -63,12 +63,12 @@ def convert_laser(
         overwrite: replace a model directory that is there.
 
     Returns:
-        What was recorded of the conversion.
+        The record of the conversion.
 
     Raises:
         ImportError: without PyTorch.
         OSError: if a file cannot be read.
-        ValueError: if a file is not what it should be, or they do not belong together.
+        ValueError: if files are broken or do not belong together.
     """
     checkpoint = Path(checkpoint)
     read = read_laser_checkpoint(checkpoint)

@@ -59,12 +59,8 @@ def plan_batches(
     """Groups sentences into batches, longest first.
 
     The longest remaining sentence determines the length of a batch. Its size is the largest that
-    sentences of that length fill by more than half; shorter sentences take the free rows, at no
-    cost.
-
-    Args:
-        lengths: [n] int, tokens of each sentence, at most `shapes.max_length_tokens`.
-        shapes: the possible shapes.
+    sentences of that length fill by more than half; shorter ones take the free rows at no cost.
+    `lengths` are [n] int, the tokens of each sentence, at most `shapes.max_length_tokens`.
 
     Yields:
         (indices of the sentences [at most rows], (rows, length)); every index once.

@@ -85,11 +85,7 @@ class Encoder:
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Encoder:
-        """Loads a model directory; its batches are split over all local devices.
-
-        Raises:
-            ValueError: if the directory is not an intact model directory.
-        """
+        """Loads a model directory onto all local devices; raises ValueError if it is not intact."""
         from xling_jax.encode.device_batches import DeviceBatches
 
         spec = model_directory.load_model(path)

@@ -14,21 +14,13 @@ _WINDOW_CHARACTERS = 8_000_000
 
 @dataclasses.dataclass
 class EncodeStats:
-    """Counts of the input, summed over calls.
-
-    Attributes:
-        num_sentences: sentences encoded.
-        num_empty: sentences without tokens, whose vector is that of the special tokens.
-        num_truncated: sentences cut to `max_length_tokens`.
-        num_tokens: tokens encoded, special tokens included.
-        num_padded_tokens: tokens encoded, padding included, too.
-    """
+    """Counts of the input, summed over calls."""
 
     num_sentences: int = 0
-    num_empty: int = 0
-    num_truncated: int = 0
-    num_tokens: int = 0
-    num_padded_tokens: int = 0
+    num_empty: int = 0  # without tokens; their vector is that of the special tokens
+    num_truncated: int = 0  # cut to `max_length_tokens`
+    num_tokens: int = 0  # special tokens included
+    num_padded_tokens: int = 0  # padding included as well
 
     def add(self, counts: "EncodeStats") -> None:
         """Adds the counts of more input."""

@@ -36,11 +36,7 @@ def output_softmax(
 ) -> Softmax:
     """The softmax of hidden · tableᵀ + bias over the first `vocab_size` rows of the table.
 
-    Args:
-        hidden: [..., width].
-        table: [rows, width], in the dtype of hidden.
-        bias: [rows] float32 or None.
-        vocab_size: V; rows beyond it are padding.
+    Hidden is [..., width], the table [rows, width] in its dtype, the bias [rows] float32 or None.
     """
     logits = jax.lax.dot_general(
         hidden, table, (((hidden.ndim - 1,), (1,)), ((), ())), preferred_element_type=jnp.float32

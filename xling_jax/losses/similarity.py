@@ -14,14 +14,7 @@ def check_pairs(source: jax.Array, target: jax.Array) -> None:
 
 
 def squared_distance(source: jax.Array, target: jax.Array) -> jax.Array:
-    """L_sim = ‖h(s) − h(t)‖² of each pair.
-
-    Args:
-        source: [batch, dim], sentence vectors.
-        target: [batch, dim], vectors of their translations.
-
-    Returns:
-        [batch] float32.
+    """L_sim = ‖h(s) − h(t)‖² of each pair, [batch] float32, from vectors [batch, dim].
 
     Raises:
         ValueError: if the shapes differ.

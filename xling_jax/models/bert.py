@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.models.layers import POOLINGS, layer_norm, pool
+from xling_jax.models.layers import POOLINGS, check_length, layer_norm, pool
 from xling_jax.registry import check_choice
 
 
@@ -164,15 +164,10 @@ class BertEncoder(nn.Module):
 
     def _embed(self, tokens: jax.Array) -> jax.Array:
         """LN(E[token] + position), [batch, length, width] in `dtype`."""
-        length = tokens.shape[1]
-        if length > self.max_length_tokens:
-            raise ValueError(
-                f"tokens have length {length}; encoder.max_length_tokens="
-                f"{self.max_length_tokens} is the longest"
-            )
+        check_length(tokens, self.max_length_tokens)
         init = nn.initializers.normal(0.02)
         table = self.param("embedding", init, (self.vocab_size, self.width))
         shape = (self.max_length_tokens, self.width)
         positions = self.param("position_embedding", init, shape)
-        states = (jnp.take(table, tokens, axis=0) + positions[:length]).astype(self.dtype)
+        states = (jnp.take(table, tokens, axis=0) + positions[: tokens.shape[1]]).astype(self.dtype)
         return layer_norm(self.layer_norm_epsilon, self.dtype, "embedding_norm")(states)

@@ -15,6 +15,7 @@ from xling_jax.models.layers import (
     Initializer,
     TokenEncoder,
     TransformerLayer,
+    check_length,
     layer_norm,
     padded_vocab_size,
     weighted_bag,
@@ -123,12 +124,8 @@ class DualEncoder(TokenEncoder):
         return self.pooled(states, mask).astype(jnp.float32)
 
     def _transform(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
-        length = states.shape[1]
-        if length > self.max_length_tokens:
-            raise ValueError(
-                f"tokens have length {length}; encoder.max_length_tokens="
-                f"{self.max_length_tokens} is the longest"
-            )
+        check_length(mask, self.max_length_tokens)
+        length = mask.shape[1]
         # Row 0 is the published code's position of padding.
         states += jnp.where(mask[..., None], self.position_embedding[1 : length + 1], 0)
         states = states.astype(self.dtype)

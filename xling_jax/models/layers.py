@@ -22,9 +22,8 @@ def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     Fuses into the multiplication that applies the mask, so it is almost free on a CPU, where random
     numbers otherwise take a quarter of a training step. Not a vetted generator.
 
-    Args:
-        key: a PRNG key from `fold_in` or `split`, whose words are already random.
-        shape: of the uint32 result; fewer than 2**32 elements.
+    The key comes from `fold_in` or `split`, so its words are already random. The shape is that of
+    the uint32 result, fewer than 2**32 elements.
     """
     seeds = jax.random.key_data(key)
     index = jnp.zeros(shape, jnp.uint32)
@@ -128,6 +127,15 @@ def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
     frequencies = np.exp(np.arange(half) * -(np.log(10000.0) / (half - 1)))
     angles = (first + np.arange(length))[:, None] * frequencies
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def check_length(tokens: jax.Array, longest: int) -> None:
+    """Raises ValueError if [batch, length] tokens are longer than a table of positions."""
+    if tokens.shape[1] > longest:
+        raise ValueError(
+            f"tokens have length {tokens.shape[1]}; encoder.max_length_tokens={longest} is the "
+            "longest"
+        )
 
 
 def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
@@ -320,35 +328,20 @@ class TransformerLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        states: jax.Array,
-        mask: jax.Array,
-        deterministic: bool,
-        memory: jax.Array | None = None,
+        self, states: jax.Array, mask: jax.Array, deterministic: bool, memory=None
     ) -> jax.Array:
-        """Applies the layer.
+        """Maps [batch, length, width] to the same, or to [batch, 1, width] if `first_only`.
 
-        Args:
-            states: [batch, length, width].
-            mask: bool, broadcastable to [batch, length, length], as for `Attention`.
-            deterministic: disables dropout.
-            memory: [batch, memory_width] of a decoder.
-
-        Returns:
-            [batch, length, width], or [batch, 1, width] if `first_only`.
+        The mask is that of `Attention`; the memory of a decoder is [batch, memory_width].
         """
         drop = Dropout(self.dropout, self.generator)
         norm = lambda block: layer_norm(self.epsilon, self.dtype, f"{block}_norm")
         shared = {name: getattr(self, name) for name in ("generator", "kernel_init", "dtype")}
         shared["output_init"] = self.output_init
-        attention = Attention(
-            self.width, self.heads, self.attention_dropout, name="attention", **shared
-        )
-        ffn = FeedForward(
-            *(self.width, self.ffn_width, self.activation_dropout, self.activation),
-            name="ffn",
-            **shared,
-        )
+        sizes = (self.width, self.heads, self.attention_dropout)
+        attention = Attention(*sizes, name="attention", **shared)
+        sizes = (self.width, self.ffn_width, self.activation_dropout, self.activation)
+        ffn = FeedForward(*sizes, name="ffn", **shared)
         pre, attention_norm, ffn_norm = self.norm == "pre", norm("attention"), norm("ffn")
 
         keys = attention_norm(states) if pre else states

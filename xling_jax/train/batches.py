@@ -115,14 +115,12 @@ class TranslationBatches:
 
     Args:
         directory: the prepared corpus' token shards, `W/data`.
-        directions: from `training_directions`.
+        data: which pairs, and how they become batches.
         languages: of the config; a language's id is its position.
-        buckets: from `batching.make_buckets`.
         prefix: ids before every sentence (`<s>` for T-LASER).
         suffix: ids after it (`</s>`).
         pad_id: id of padding.
         seed: of the plan.
-        sampling_exponent, truncate: see `DataSettings`.
         process_index: which slice of each batch's rows to read.
         process_count: number of slices.
 
@@ -133,20 +131,17 @@ class TranslationBatches:
     def __init__(
         self,
         directory: str | Path,
-        directions: Sequence[Direction],
+        data: DataSettings,
         *,
         languages: Sequence[str],
-        buckets: Sequence[Bucket],
         prefix: Sequence[int],
         suffix: Sequence[int],
         pad_id: int,
         seed: int,
-        sampling_exponent: float = 0.0,
-        truncate: bool = False,
         process_index: int = 0,
         process_count: int = 1,
     ):
-        self.directions = tuple(directions)
+        self.directions, buckets = data.directions(), data.buckets()
         self._language_id = {language: number for number, language in enumerate(languages)}
         self._prefix, self._suffix, self._pad_id = tuple(prefix), tuple(suffix), pad_id
         self._process = (process_index, process_count)
@@ -163,8 +158,8 @@ class TranslationBatches:
         for d, corpus in zip(self.directions, self._corpora):
             longer = np.maximum(corpus.lengths[d.source], corpus.lengths[d.target])
             longer = longer + self._specials
-            lengths[str(d)] = np.minimum(longer, buckets[-1].length) if truncate else longer
-        self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=sampling_exponent)
+            lengths[str(d)] = np.minimum(longer, buckets[-1].length) if data.truncate else longer
+        self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=data.sampling_exponent)
 
     def _tokens(self, corpus: PairTokens, language: str, rows: np.ndarray, width: int):
         """[rows, width] int32: prefix, tokens, suffix, padding; only padding for row -1."""

@@ -47,12 +47,7 @@ def make_buckets(
 ) -> tuple[Bucket, ...]:
     """Gives every length the largest batch within `max_tokens` padded tokens, or `batch_size`.
 
-    Args:
-        bucket_lengths: padded lengths in tokens, special tokens included, ascending.
-        max_tokens: longer side times rows of one micro-batch, padding included; 0 with
-            `batch_size`.
-        batch_multiple: divides every batch size.
-        batch_size: rows at every length; 0 with `max_tokens`.
+    Arguments as in `batches.DataSettings`; one of `max_tokens` and `batch_size` is 0.
 
     Raises:
         ValueError: if lengths are not ascending or `batch_multiple` rows do not fit.

@@ -3,7 +3,6 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from typing import NamedTuple
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "collective-permute")
@@ -57,11 +56,7 @@ def array_bytes(shape: str) -> int:
 
 
 def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
-    """All collectives that a device executes, in no particular order.
-
-    Args:
-        hlo: `compiled.as_text()`.
-        num_devices: of the program; the group of instructions that name none.
+    """All collectives that a device executes, in no particular order, from `compiled.as_text()`.
 
     Raises:
         ValueError: if the text has no entry computation.
@@ -108,10 +103,9 @@ def _computations(hlo: str) -> tuple[dict[str, list[tuple[str, str, str]]], str 
     return instructions, entry
 
 
-def _called(rest: str) -> Iterator[str]:
-    yield from _CALLED.findall(rest)
-    for names in _BRANCHES.findall(rest):
-        yield from re.findall(r"%?([\w.-]+)", names)
+def _called(rest: str) -> list[str]:
+    branches = " ".join(_BRANCHES.findall(rest))
+    return _CALLED.findall(rest) + re.findall(r"%?([\w.-]+)", branches)
 
 
 def _collective(kind, operation, shape, rest, num_devices, count, looped) -> Collective:

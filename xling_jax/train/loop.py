@@ -127,22 +127,16 @@ def train(
         if jax.process_index() == 0:
             saved = {"version": xling_jax.__version__, **config.to_dict()}
             write_json(Path(workdir) / "config.json", saved)
-        logger.info(
-            "%d parameters, %d devices, computing in %s",
-            count_parameters(shapes.params),
-            mesh.size,
-            jnp.dtype(compute_dtype(config.compute_dtype)).name,
-        )
+        dtype = jnp.dtype(compute_dtype(config.compute_dtype)).name
+        facts = (count_parameters(shapes.params), mesh.size, dtype)
+        logger.info("%d parameters, %d devices, computing in %s", *facts)
         logger.info("batches: %s", plan_summary(batches))
 
         # 3. The loop.
         steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
-        writer = MetricsWriter(
-            workdir,
-            start,
-            enabled=jax.process_index() == 0,
-            evaluation_due=bool(progress.get("evaluation_due")),
-        )
+        due = bool(progress.get("evaluation_due"))
+        first = jax.process_index() == 0
+        writer = MetricsWriter(workdir, start, enabled=first, evaluation_due=due)
         run = _Run(
             mesh=mesh,
             built=built,
@@ -185,15 +179,12 @@ def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     special_ids = corpus.vocab.special_ids
     return TranslationBatches(
         corpus.directory,
-        data.directions(),
+        data,
         languages=config.languages,
-        buckets=data.buckets(),
         prefix=[special_ids[name] for name in prefix],
         suffix=[special_ids[name] for name in suffix],
         pad_id=special_ids["pad"],
         seed=config.seed,
-        sampling_exponent=data.sampling_exponent,
-        truncate=data.truncate,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
     )
