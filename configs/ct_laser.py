@@ -20,9 +20,9 @@ listed; the constraint then adds almost no time.
 """
 
 from ml_collections import ConfigDict
-from xling_jax.configs import recipes
 
 from xling_jax.config import parse_argument
+from xling_jax.configs import recipes
 
 
 def get_config(arg: str = ""):

@@ -22,9 +22,9 @@ code, use `--config.decoder.input_feeding=False --config.decoder.output_width=51
 """
 
 from ml_collections import ConfigDict
-from xling_jax.configs import recipes
 
 from xling_jax.config import parse_argument
+from xling_jax.configs import recipes
 
 
 def get_config(arg: str = ""):

@@ -16,9 +16,9 @@ A T-LASER encoder with mean pooling and LASER's decoder:
 """
 
 from ml_collections import ConfigDict
-from xling_jax.configs import recipes
 
 from xling_jax.config import parse_argument
+from xling_jax.configs import recipes
 
 
 def get_config(arg: str = ""):

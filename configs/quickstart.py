@@ -14,9 +14,9 @@ Sizes        :small (default), :smoke.
 """
 
 from ml_collections import ConfigDict
-from xling_jax.configs import recipes
 
 from xling_jax.config import parse_argument
+from xling_jax.configs import recipes
 
 LANGUAGES = ("en", "de", "fr", "es", "it")
 

@@ -24,9 +24,9 @@ Other poolings of the paper: `--config.encoder.pooling=max` or `self_attention`.
 """
 
 from ml_collections import ConfigDict
-from xling_jax.configs import recipes
 
 from xling_jax.config import parse_argument
+from xling_jax.configs import recipes
 
 LANGUAGES = ("de", "en", "es", "fr", "it", "pt")
 

@@ -22,9 +22,9 @@ Sizes        :paper (default, an hour on two CPU cores), :smoke.
 """
 
 from ml_collections import ConfigDict
-from xling_jax.configs import recipes
 
 from xling_jax.config import parse_argument
+from xling_jax.configs import recipes
 
 
 def get_config(arg: str = ""):

@@ -16,9 +16,9 @@ Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two 
 """
 
 from ml_collections import ConfigDict
-from xling_jax.configs import recipes
 
 from xling_jax.config import parse_argument
+from xling_jax.configs import recipes
 
 
 def get_config(arg: str = ""):
