@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
 from xling_jax.cli.options import flag, require_file
-from xling_jax.files.embeddings import read_embeddings
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from xling_jax.encode.encoder import Encoder
 
 MODEL_HELP = "model directory, workdir, or name of a shipped encoder"
@@ -85,8 +85,10 @@ def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequen
 
 def read_vectors(
     path: str, num_rows: int, what: str, args: argparse.Namespace, encoder: "Encoder | None"
-) -> np.ndarray:
+) -> "np.ndarray":
     """Reads the vectors of a side, [num_rows, dim]; `what` is what they are of, for the error."""
+    from xling_jax.files.embeddings import read_embeddings
+
     vectors = read_embeddings(path, dim=args.dim or (encoder.dim if encoder else None))
     if len(vectors) != num_rows:
         raise ValueError(
