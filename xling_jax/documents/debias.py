@@ -96,7 +96,8 @@ def language_components(statistics: GramStatistics, rank: int, center: bool = Fa
         kind = "centered " if center else ""
         raise ValueError(
             f"rank={rank} must be at least 1 and below {full_rank}, the rank of the {kind}vectors "
-            f"({statistics.count} of dim {len(vectors)}); use a smaller rank or more sentences"
+            f"({statistics.count} sentences of dim {len(vectors)}): removing that many leaves "
+            "nothing; use a smaller rank, more sentences, or no debiasing"
         )
     return np.ascontiguousarray(vectors[:, :rank])
 
