@@ -30,9 +30,15 @@ from xling_jax.cli.arguments import (
 )
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.documents.alignment import DocumentAligner, match_urls
-from xling_jax.documents.records import Documents, choose_language, collect_documents, read_gold
+from xling_jax.documents.records import (
+    Documents,
+    choose_language,
+    collect_documents,
+    read_documents,
+    read_gold,
+)
 from xling_jax.encode.documents import MODES, MODES_HELP
-from xling_jax.encode.mapped import encode_collection
+from xling_jax.encode.mapped import encode_documents_mapped
 from xling_jax.files.lines import shown
 from xling_jax.files.progress import Progress
 from xling_jax.files.whole import naming_errors
@@ -175,7 +181,14 @@ def _embed(
             what = f"nonblank sentences of {side.name}"
             vectors.append(read_vectors(ready, sum(side.lengths), what, args, encoder))
         else:
-            where = (path, side, options.document_mode, options.splitter, directory)
-            vectors.append(encode_collection(encoder, *where))
+            read = read_documents(path, splitter=options.splitter)
+            documents = filter(None, (d.sentences for d in read if d.language == side.language))
+            where = (directory, side.name)
+            vectors_of, lengths = encode_documents_mapped(
+                encoder, documents, sum(side.lengths), options.document_mode, *where
+            )
+            filled = iter(lengths)
+            side.lengths = [next(filled) if length else 0 for length in side.lengths]
+            vectors.append(vectors_of)
     check_same_size(vectors)
     return vectors

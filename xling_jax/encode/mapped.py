@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xling_jax.documents.records import Documents, read_documents
 from xling_jax.files.progress import track
 from xling_jax.files.whole import naming_errors
 
@@ -49,32 +48,26 @@ def encode_mapped(
         return np.memmap(file, dtype="<f4", mode="r", shape=(rows, encoder.dim))
 
 
-def encode_collection(
-    encoder: Encoder, path: str, side: Documents, mode: str, splitter: str, directory: Path
-) -> np.ndarray:
-    """Encodes the documents of one side of a file, reading it again; see also `encode_mapped`.
+def encode_documents_mapped(
+    encoder: Encoder, documents: Iterable[Sequence[str]], total: int, mode: str, *where: Any
+) -> tuple[np.ndarray, list[int]]:
+    """Encodes documents with text, each as one or more inputs, into an unnamed file.
 
     Args:
-        encoder: encodes the texts.
-        path: the file that `side` was read from.
-        side: its documents; `lengths` becomes the number of texts encoded for each.
+        encoder: encodes the inputs.
+        documents: the sentences of each.
+        total: upper limit of the number of inputs, for the progress.
         mode: what is encoded at once, see `documents.MODES`.
-        splitter: see `read_documents`.
-        directory: see `encode_mapped`.
+        *where: directory and name, see `encode_mapped`.
 
     Returns:
-        [texts, dim] float32; none for a document without text.
+        [inputs, dim] float32, and the number of inputs of each document.
     """
     lengths: list[int] = []
 
     def texts() -> Iterator[str]:
-        read = read_documents(path, splitter=splitter)
-        documents = filter(None, (d.sentences for d in read if d.language == side.language))
         for inputs in encoder.document_inputs(documents, mode):
             lengths.append(len(inputs))
             yield from inputs
 
-    vectors = encode_mapped(encoder, texts(), sum(side.lengths), directory, side.name)
-    filled = iter(lengths)
-    side.lengths = [next(filled) if length else 0 for length in side.lengths]
-    return vectors
+    return encode_mapped(encoder, texts(), total, *where), lengths

@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib import font_manager, patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from sklearn.preprocessing import normalize
 
-from xling_jax.align import knn
 from xling_jax.eval.results import Heatmap, Projection
 from xling_jax.registry import check_choice
 
@@ -104,7 +104,7 @@ def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
     Returns:
         [n, 2] float64 coordinates, the same for the same input.
     """
-    unit = knn.normalize(vectors).astype(np.float64)
+    unit = normalize(vectors).astype(np.float64)
     if len(unit) < 2:
         raise ValueError(f"a projection needs at least two vectors; got {len(unit)}")
     check_choice("method", method, PROJECTIONS)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.preprocessing import normalize
 
-from xling_jax.align import knn
 from xling_jax.eval.classification_data import (
     ClassificationData,
     list_languages,
@@ -176,7 +176,7 @@ def worst_errors(
     for part in data.parts:
         columns = {code: column[:MAX_QUERIES] for code, column in part.texts.items()}
         vectors, ids = encode_unique(encode, [*columns.values()])
-        vectors = knn.normalize(vectors)
+        vectors = normalize(vectors)
         for source, target in itertools.permutations(columns, 2):
             pairs = [pair for pair in zip(columns[source], columns[target]) if all(pair)]
             if not pairs:
