@@ -9,6 +9,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
+# Rooms that every other one may use; their arrows are not drawn.
+FOUNDATION = {"files", "text"}
+
 
 def rooms(package: Path) -> dict[str, int]:
     """Folder of the package -> lines of Python."""
@@ -32,8 +35,8 @@ def arrows(package: Path, names: set[str]) -> set[tuple[str, str]]:
                     modules = [alias.name for alias in node.names]
                 for module in modules:
                     parts = module.split(".")
-                    if parts[0] == "xling_jax" and len(parts) > 1 and parts[1] in names - {room}:
-                        found.add((room, parts[1]))
+                    if parts[0] == "xling_jax" and len(parts) > 1:
+                        found |= {(room, name) for name in names - {room} if name == parts[1]}
     return found
 
 
@@ -50,13 +53,15 @@ def levels(names: set[str], edges: set[tuple[str, str]]) -> dict[str, int]:
 def draw(axes: plt.Axes, package: Path, title: str) -> None:
     """One version."""
     lines = rooms(package)
-    edges = arrows(package, set(lines))
-    level = levels(set(lines), edges)
+    base = FOUNDATION & set(lines)
+    edges = {(a, b) for a, b in arrows(package, set(lines)) if b not in base}
+    level = levels(set(lines), edges) | dict.fromkeys(base, -1)
     place = {}
-    for height in range(max(level.values()) + 1):
+    for height in range(min(level.values()), max(level.values()) + 1):
         row = sorted(name for name in lines if level[name] == height)
         for number, name in enumerate(row):
-            place[name] = ((number + 0.5) / len(row) * 10, height)
+            # Rows are shifted against each other: arrows would go through boxes.
+            place[name] = (10 * (number + 0.5 + 0.2 * (height % 3 - 1)) / len(row), height)
     direct = {
         (a, b)
         for a, b in edges
@@ -79,14 +84,18 @@ def draw(axes: plt.Axes, package: Path, title: str) -> None:
         )
     for name, (x, y) in place.items():
         text = f"{name}\n{lines[name]:,}"
-        box = {"boxstyle": "round,pad=0.35", "fc": "aliceblue", "ec": "steelblue"}
+        color = "0.92" if name in base else "aliceblue"
+        box = {"boxstyle": "round,pad=0.35", "fc": color, "ec": "steelblue"}
         axes.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box, zorder=3)
     total = sum(len(f.read_text("utf-8").splitlines()) for f in package.rglob("*.py"))
     axes.set_title(
         f"{title}: {total:,} lines, {len(lines)} rooms, {len(edges)} arrows", fontsize=11
     )
     axes.set_xlim(-0.4, 10.4)
-    axes.set_ylim(-0.5, max(level.values()) + 0.5)
+    if base:
+        axes.axhline(-0.5, color="0.7", lw=0.8, ls="--")
+        axes.text(10.4, -0.6, "every room may use", ha="right", va="top", fontsize=8, color="0.4")
+    axes.set_ylim(min(level.values()) - 0.5, max(level.values()) + 0.5)
     axes.axis("off")
 
 
