@@ -33,9 +33,17 @@ class Registry:
             ValueError: for an unknown name; lists the known ones.
         """
         check_choice(self.kind, name, self._entries)
-        module, _, attribute = self._entries[name][0].partition(":")
-        found = importlib.import_module(module)
-        return getattr(found, attribute) if attribute else found
+        where = self._entries[name][0]
+        module, _, attribute = where.partition(":")
+        try:
+            found = importlib.import_module(module)
+            return getattr(found, attribute) if attribute else found
+        except (AttributeError, ModuleNotFoundError) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name != module:
+                raise
+            raise ImportError(
+                f"{self.kind} {name!r}: its table names {where}, which does not exist: {error}"
+            ) from error
 
     def help(self, name: str) -> str:
         """The line of help of a name; imports nothing."""

@@ -23,6 +23,12 @@ def test_unknown_kind_is_an_error_that_lists_the_kinds(spec):
         read_corpus(spec, ("de", "en"))
 
 
+@pytest.mark.parametrize("spec", ["tvs:corpora/*.tsv.gz", "moses2:a.tmx"])
+def test_a_misspelt_kind_is_named_though_the_suffix_is_known(spec):
+    with pytest.raises(ValueError, match="its kind='.*did you mean (tsv|moses)"):
+        open_corpus(spec)
+
+
 def test_missing_file_is_an_error_with_the_pattern(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no/\*\.tsv: no such file"):
         read_corpus(f"tsv:{tmp_path}/no/*.tsv", ("de", "en"))

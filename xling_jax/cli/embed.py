@@ -43,7 +43,11 @@ $XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax; the directory can be removed at
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, help=MODEL_HELP)
-    add("--input", required=True, help="text, a sentence a line; may be .gz .xz .zst; - for stdin")
+    add(
+        "--input",
+        required=True,
+        help="text, one sentence per line; may be .gz .xz .zst; - for stdin",
+    )
     add_output(parser, "embedding file; - for stdout")
     add("--format", choices=FORMATS, default="npy", help="laser: float32 without a header (npy)")
     add(

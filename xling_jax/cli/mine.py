@@ -1,4 +1,4 @@
-"""Mines translations from two texts by the margin of their cosine, as LASER, or scores pairs."""
+"""Mines translations from two texts by LASER's margin criterion, or scores given pairs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ order of the file, and pairs with a blank or broken side score -inf.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    margin: str = option("ratio", "of a cosine over those of its neighborhoods", tuple(MARGINS))
+    margin: str = option(
+        "ratio", "how a cosine is compared with those of its neighborhoods", tuple(MARGINS)
+    )
     k: int = option(mining.MARGIN_NEIGHBORS, "size of the neighborhoods", positive=True)
     retrieval: str = option(
         "max",

@@ -1,4 +1,4 @@
-"""Reads the parallel corpora that a config names and makes token shards for training of them.
+"""Turns the parallel corpora that a config names into token shards for training.
 
 Cleans the text, trains or loads the SentencePiece model, and prints what was dropped and why.
 """

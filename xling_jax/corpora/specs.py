@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
+from xling_jax.registry import check_choice
 from xling_jax.text.languages import check_languages
 
 
@@ -26,6 +27,14 @@ def open_corpus(spec: str) -> Reader:
         ValueError: if it is neither.
     """
     kind, _, where = spec.partition(":")
+    if (
+        kind not in READERS
+        and where
+        and not where.startswith("//")
+        and kind.isidentifier()
+        and not os.path.exists(spec)
+    ):
+        check_choice(f"corpus {spec!r}: its kind", kind, READERS)
     if kind not in READERS or not where:
         name = spec
         for suffix in COMPRESSED_SUFFIXES:

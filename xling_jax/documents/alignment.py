@@ -88,12 +88,12 @@ class DocumentAligner(AlignmentOptions):
 
     weighting: str = option(
         "kde",
-        "kde: sentences weigh less where vectors are dense; none: mean of the sentences",
+        "kde: down-weight common sentences, by density; none: mean of the sentences",
         WEIGHTINGS,
     )
     similarity: str = option("margin", "scores pairs of documents", matching.SIMILARITIES)
     raw_products: bool = option(
-        False, "margin of vectors at their own length, as equation 4 is written, not of cosines"
+        False, "compute margins from inner products, as equation 4 is written, not from cosines"
     )
 
     def __post_init__(self):

@@ -103,7 +103,20 @@ def build(
     optimizer = make_optimizer(schedule=make_schedule(**schedule), **config.optimizer)
     objective = build_objective(config, vocab or VocabFacts(config.vocab.size), num_devices)
     init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
+    _check_dim(objective.setting.model, shapes.params)
     return Build(data, settings, schedule, objective, optimizer, init, shapes)
+
+
+def _check_dim(model: CrossLingualModel, params: Any) -> None:
+    tokens = jax.ShapeDtypeStruct((2, 8), jnp.int32)
+    encode = lambda params, tokens: model.apply({"params": params}, tokens, method="encode")
+    vectors = jax.eval_shape(encode, params, tokens)
+    if vectors.shape != (2, model.encoder.dim) or vectors.dtype != jnp.float32:
+        raise ValueError(
+            f"{type(model.encoder).__name__} must return float32 [batch, dim] with its "
+            f"dim={model.encoder.dim}; found {vectors.dtype} [batch, "
+            f"{', '.join(map(str, vectors.shape[1:]))}]"
+        )
 
 
 def check_config(config: ConfigDict) -> None:

@@ -11,6 +11,7 @@ from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
 
 from xling_jax import options
+from xling_jax.models.dual import TokenDistributionHead
 from xling_jax.models.layers import padded_vocab_size
 from xling_jax.models.registry import DECODERS, ENCODERS
 from xling_jax.train import flops
@@ -79,11 +80,10 @@ def published_count(config: ConfigDict) -> int:
     """Parameter count in the papers' convention, with two LSTM biases and unused projections."""
     copy = ConfigDict(config.to_dict())
     for side, table in (("encoder", ENCODERS), ("decoder", DECODERS), ("head", None)):
-        if side not in copy:
-            continue
-        copy[side].vocab_multiple = 1
-        if table and "published_parameters" in options.defaults(table[copy[side].family]):
-            copy[side].published_parameters = True
+        if side in copy:
+            known = options.defaults(table[copy[side].family] if table else TokenDistributionHead)
+            published = {"vocab_multiple": 1, "published_parameters": True}
+            copy[side].update({name: v for name, v in published.items() if name in known})
     return count_parameters(build(copy).shapes.params)
 
 
