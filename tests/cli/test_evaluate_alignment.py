@@ -125,10 +125,10 @@ def test_evaluation_of_ready_vectors_and_of_packs(files, same_ids, encoder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--cells", "best"), "--cells: must be one of all, biased-mean-cosine"),
+        (("--cells", "best"), "--cells='best' must be one of all, biased-mean-cosine"),
         (("--cells", "debiased-mean-margin", "--debias", "0"), "is not measured with debias=0"),
         (("--gold", "none.tsv"), "--gold none.tsv: no such file"),
-        (("--k", "0"), "--k: must be positive; got '0'"),
+        (("--k", "0"), "--k=0 must be positive"),
     ],
 )
 def test_wrong_use_of_evaluation_is_refused(files, same_ids, fails, options, message):

@@ -95,7 +95,7 @@ def continued(store, local, programs, tmp_path_factory) -> Path:
     shutil.rmtree(tmp_path / "first")
     store.files.rm("bucket/text/corpus.tsv.gz")
     errors = finish(store.start(*KILLED, cache=tmp_path / "second", **programs))
-    assert f"continuing from checkpoint {saved}" in errors
+    assert f"resuming from checkpoint {saved}" in errors
     return download(store, "runs/killed", tmp_path / "found")
 
 
@@ -229,7 +229,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
             store.write(f"{newest}/state/{name}", content[: len(content) // 2])
     errors = finish(store.start(*KILLED, cache=tmp_path, **programs))
     assert f"checkpoint {STEPS} in gs://bucket/runs/killed/checkpoints is unreadable" in errors
-    assert f"continuing from checkpoint {STEPS - 3}" in errors
+    assert f"resuming from checkpoint {STEPS - 3}" in errors
     kept = {name.split("/")[0] for name in store.names("runs/killed/checkpoints")}
     assert kept == {f"{STEPS - 3:08d}", f"{STEPS:08d}", f"broken-{STEPS:08d}"}
     encoder = "encoder/encoder.safetensors"

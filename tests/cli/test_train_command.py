@@ -81,7 +81,7 @@ def test_stopped_and_killed_the_same_command_gives_the_same_encoder(corpus, fini
             assert "the same command continues" in errors and complaints(errors) == []
     process = start(corpus, workdir, settings)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0 and "continuing from checkpoint" in errors, errors
+    assert process.returncode == 0 and "resuming from checkpoint" in errors, errors
     encoder = "encoder/encoder.safetensors"
     assert (workdir / encoder).read_bytes() == (finished / encoder).read_bytes()
     assert metrics_without_timing(workdir) == metrics_without_timing(finished)
@@ -117,6 +117,6 @@ def test_a_full_disk_is_one_line_and_with_room_the_same_command_continues(
         subprocess.run(["umount", str(disk)], check=True)
     process = start(corpus, tmp_path / "roomy", *settings)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0 and "continuing from checkpoint" in errors, errors
+    assert process.returncode == 0 and "resuming from checkpoint" in errors, errors
     encoder = "encoder/encoder.safetensors"
     assert (tmp_path / "roomy" / encoder).read_bytes() == (finished / encoder).read_bytes()

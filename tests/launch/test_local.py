@@ -196,8 +196,8 @@ def test_training_with_a_process_killed_and_continued(tmp_path):
     finally:
         process.terminate()
     assert process.returncode == 0, shown
-    assert "process 0 of 2, 1 of 2 devices" in shown and "continuing from checkpoint" in shown
+    assert "process 0 of 2, 1 of 2 devices" in shown and "resuming from checkpoint" in shown
     steps = [json.loads(line)["step"] for line in (workdir / "metrics.jsonl").open()]
     assert steps[-1] == 20 and steps == sorted(set(steps))
-    assert "continuing from checkpoint" in (workdir / "logs/process-1.log").read_text()
+    assert "resuming from checkpoint" in (workdir / "logs/process-1.log").read_text()
     assert xling_jax.load(workdir).encode(["abcd"]).shape == (1, 16)

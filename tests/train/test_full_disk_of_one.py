@@ -60,5 +60,5 @@ def test_a_full_disk_of_one_ends_both_and_the_last_checkpoint_continues(
     assert whole(tmp_path)[-1] in (2, 4)  # the second may be under way
     pair = processes.start_several(2, *arguments, **options)
     assert finish_all(pair) == [0, 0], processes.log_texts(tmp_path)
-    assert "continuing from checkpoint" in processes.log_text(tmp_path)
+    assert "resuming from checkpoint" in processes.log_text(tmp_path)
     processes.check_same_training(tmp_path, undisturbed)

@@ -47,7 +47,7 @@ def test_one_killed_while_saving_ends_both_and_one_or_four_continue(
         arguments = (continued, corpus, SETTINGS)
         several = processes.start_several(count, *arguments, num_devices=8 // count, **options)
         assert finish_all(several) == [0] * count, processes.log_texts(continued)
-        assert "continuing from checkpoint" in processes.log_text(continued, count - 1)
+        assert "resuming from checkpoint" in processes.log_text(continued, count - 1)
         processes.check_same_training(continued, undisturbed)
 
 

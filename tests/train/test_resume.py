@@ -162,5 +162,5 @@ def test_eight_devices_go_on_with_the_batches_and_losses_of_one(run, half, unint
     shutil.copytree(half, workdir)
     assert processes.finish(run(workdir, num_devices=8, **{"mesh.fsdp": 2})) == 0
     log = processes.log_text(workdir)
-    assert f"continuing from checkpoint {TOTAL // 2}" in log and "8 devices" in log
+    assert f"resuming from checkpoint {TOTAL // 2}" in log and "8 devices" in log
     processes.check_metrics_close(workdir, uninterrupted)
