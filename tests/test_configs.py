@@ -190,7 +190,7 @@ def test_the_paper_sizes_are_the_published_ones():
 @pytest.mark.parametrize(
     "argument, encoder, decoder, reason",
     [
-        ("laser", {"pooling": "first"}, {}, "pooling='first' of an LSTM"),
+        ("laser", {"pooling": "first"}, {}, "pooling='first' sees little"),
         ("laser", {"unidirectional_layers": 2}, {}, "between 0 and the 1 layers"),
         ("laser", {"width": 1023}, {}, "width=1023 must be even"),
         ("laser", {"lstm_implementation": "cudnn"}, {}, "needs an NVIDIA GPU"),
@@ -231,7 +231,7 @@ def test_word_vectors_replace_the_rows_they_have():
         assert (table[:40][found] == 7).all()
         np.testing.assert_array_equal(table[:40][~found], before[:40][~found])
         np.testing.assert_array_equal(table[40:], before[40:])
-    with pytest.raises(ValueError, match="no token table is 5 wide"):
+    with pytest.raises(ValueError, match="no token table has their width, 5"):
         put_word_vectors(params, vectors[:, :5], found)
 
 
@@ -246,7 +246,7 @@ def test_an_encoder_begins_with_the_arrays_that_fit():
     np.testing.assert_array_equal(changed["encoder"]["embedding"], trained["embedding"])
     changed["encoder"]["embedding"] = encoder["embedding"]
     jax.tree.map(np.testing.assert_array_equal, changed, params)
-    with pytest.raises(ValueError, match="no array of its encoder has the name and shape"):
+    with pytest.raises(ValueError, match="its encoder has no array in common with this one"):
         put_encoder(params, {"embedding": np.ones((40, 3))})
 
 

@@ -167,4 +167,4 @@ def test_pipes_are_refused(option, other, model, tmp_path):
     assert processes.finish(started, 60) == [2, 2], processes.said(tmp_path / "logs")
     for number in range(2):
         said = (tmp_path / f"logs/{number}.txt").read_text()
-        assert f"{option} -: with several processes must be a file" in said
+        assert f"{option} -: several processes need a file" in said

@@ -125,8 +125,8 @@ def test_what_ends_one_ends_both_and_leaves_no_output(model, texts, tmp_path):
 @pytest.mark.parametrize(
     "option, complaint",
     [
-        (("--backend", "numpy"), "several processes search together with jax"),
-        (("--output", "-"), "--output -: with several processes must be a file"),
+        (("--backend", "numpy"), "several processes search with jax"),
+        (("--output", "-"), "--output -: several processes need a file"),
     ],
 )
 def test_what_several_processes_cannot_do_is_refused(option, complaint, model, texts, tmp_path):

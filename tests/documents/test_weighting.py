@@ -89,7 +89,7 @@ def test_mapped_equals_in_memory(tmp_path):
         ([0.0, 3.0], None, "integers"),
         ([], None, "integers of shape"),
         ([[0, 3]], None, "integers of shape"),
-        ([0, 3], [1, 1], "one per sentence"),
+        ([0, 3], [1, 1], r"weights must have shape \(3,\); got \(2,\)"),
     ],
 )
 def test_bad_offsets_and_weights_are_refused(offsets, weights, message):
