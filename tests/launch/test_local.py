@@ -130,10 +130,11 @@ def test_ctrl_c_saves_and_a_second_one_kills(presses, status, programs, tmp_path
     if pid == 0:
         words = [LOCAL, "2", "train", "--workdir", str(tmp_path)]
         os.execve(LOCAL, words, environment(programs, variables))
-    log = tmp_path / "logs/process-1.log"
-    assert wait_for(lambda: log.exists() and "is process" in log.read_text(), 10)
+    logs = [tmp_path / f"logs/process-{number}.log" for number in range(2)]
+    says = lambda word: all(log.exists() and word in log.read_text() for log in logs)
+    assert wait_for(lambda: says("is process"), 10)
     os.write(terminal, b"\x03")
-    assert wait_for(lambda: {"saves": "saving", "ignores": "ignoring"}[behavior] in log.read_text())
+    assert wait_for(lambda: says({"saves": "saving", "ignores": "ignoring"}[behavior]))
     if presses == 2:
         os.write(terminal, b"\x03")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
