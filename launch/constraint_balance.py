@@ -1,0 +1,161 @@
+"""How translation and the distance constraint pull at the encoder in the course of a run.
+
+    python launch/constraint_balance.py runs/t_laser runs/ct_laser
+
+For every stored checkpoint of each workdir (keep them with `--config.train.keep_last=12`), on the
+same micro-batches of training text, without dropout:
+
+    n / p        mean distance of a random pair over that of a translation pair. Shrinking all
+                 distances alike lowers the constraint while n / p < (1 + 2 w) / 2 w, which is 2 at
+                 the published w = λ / β = 1/2.
+    inside       share of negatives within the margin
+    |source|     mean norm of the sentence vectors of each side, and v, the norm of their mean
+    cos pair     mean cosine of translations, and of random pairs
+    translation  norm of the gradient of ½ · translation in the encoder's parameters, per token
+    positive     of β Σ p / v, relative to that of translation
+    negative     of β w / N Σ (…), likewise
+    distance     of β · Dist, their sum, likewise
+    angle        cosine between the gradients of translation and β · Dist
+
+A run without the constraint is measured with the published one, as if it were added there.
+"""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from xling_jax.losses.distance import distance_constraint, paired_distances, pairwise_distances
+from xling_jax.text.vocab import Vocab
+from xling_jax.train.batches import read_batches
+from xling_jax.train.build import VocabFacts, build
+from xling_jax.train.checkpoint import Checkpoints
+from xling_jax.train.loop import Corpus, open_batches
+from xling_jax.train.mesh import make_mesh
+from xling_jax.train.state import sharded_shapes
+
+PUBLISHED = {"weight": 0.25, "negative_weight": 0.5, "margin": 0.5, "num_negatives": 20}
+COLUMNS = ("step", "n / p", "inside", "|source|", "|target|", "v", "cos pair", "cos random")
+COLUMNS += ("translation", "positive", "negative", "distance", "angle")
+
+
+def opened(workdir: Path) -> tuple[ConfigDict, Corpus]:
+    """The config of a run, with a translation and a distance term, and its data."""
+    settings = json.loads((workdir / "config.json").read_text())
+    settings.pop("version")
+    config = ConfigDict(settings)
+    with config.unlocked():
+        config.objective.translation.weight = 0.5
+        if "distance" not in config.objective:
+            config.objective.distance = PUBLISHED
+    vocab = Vocab(workdir / "vocab/sentencepiece.model", lowercase=config.vocab.lowercase)
+    ids = {"bos": vocab.bos_id, "eos": vocab.eos_id, "pad": vocab.pad_id, "mask": vocab.mask_id}
+    return config, Corpus(str(workdir / "data"), "", VocabFacts(vocab.size, "", ids))
+
+
+def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
+    """One row of `COLUMNS` per stored checkpoint."""
+    config, corpus = opened(workdir)
+    built, mesh = build(config, corpus.vocab), make_mesh()
+    terms, options = built.objective.terms, built.objective.terms["distance"].passed
+    beta = terms["distance"].weight
+    micro_batches = list(read_batches(open_batches(config, corpus), 0, num_batches))
+
+    def gradient_of(weights: dict[str, float], negative_weight: float):
+        def loss(params: Any, batch: Any, key: jax.Array) -> jax.Array:
+            chosen = {}
+            for name, weight in weights.items():
+                term = dataclasses.replace(terms[name], weight=weight)
+                if name == "distance":
+                    given = {**term.passed, "negative_weight": negative_weight}
+                    term = dataclasses.replace(term, passed=given)
+                chosen[name] = term
+            objective = dataclasses.replace(built.objective, terms=chosen)
+            return objective(params, batch, key, False)[0]
+
+        return jax.jit(lambda params, batch, key: jax.grad(loss)(params, batch, key)["encoder"])
+
+    weight = options["negative_weight"]
+    gradients = {
+        "translation": gradient_of({"translation": 0.5}, weight),
+        "positive": gradient_of({"distance": beta}, 0.0),
+        "distance": gradient_of({"distance": beta}, weight),
+    }
+
+    @jax.jit
+    def geometry(params: Any, batch: Any, key: jax.Array) -> dict[str, jax.Array]:
+        model, pad = built.objective.setting.model, corpus.vocab.special_ids["pad"]
+        source, target = batch["source_tokens"], batch["target_tokens"]
+        mask = (source != pad).any(1) & (target != pad).any(1)
+        encode = lambda tokens: model.apply({"params": params}, tokens, True, method="encode")
+        a, b = encode(source), encode(target)
+        _, metrics = distance_constraint(a, b, mask, key, **options)
+        count, rows = mask.sum(), mask.astype(jnp.float32)
+        off = rows[:, None] * rows[None] * (1 - jnp.eye(len(mask)))
+        unit = lambda x: x / jnp.linalg.norm(x, axis=1, keepdims=True)
+        cosine = unit(a) @ unit(b).T
+        mean = lambda values: (values * rows).sum() / count
+        return {
+            "n": (pairwise_distances(a, b, "l2") * off).sum() / off.sum(),
+            "p": mean(paired_distances(a, b, "l2")),
+            "inside": metrics["margin_violations"] / count,
+            "v": metrics["scale"] / count,
+            "|source|": mean(jnp.linalg.norm(a, axis=1)),
+            "|target|": mean(jnp.linalg.norm(b, axis=1)),
+            "cos pair": mean(jnp.diag(cosine)),
+            "cos random": (cosine * off).sum() / off.sum(),
+            "tokens": (target != pad).sum(),
+        }
+
+    targets = sharded_shapes(mesh, built.shapes)
+    checkpoints = Checkpoints(workdir / "checkpoints", {})
+    steps = sorted(int(p.name) for p in (workdir / "checkpoints").iterdir() if p.name.isdigit())
+    rows = []
+    for step in steps:
+        params = checkpoints.restore_params(step, targets)
+        sums = {name: jax.tree.map(jnp.zeros_like, params["encoder"]) for name in gradients}
+        found: dict[str, float] = {}
+        for number, batch in enumerate(micro_batches):
+            batch = {name: jnp.asarray(value) for name, value in batch.items()}
+            key = jax.random.key(number)
+            for name, value in geometry(params, batch, key).items():
+                found[name] = found.get(name, 0.0) + float(value) / num_batches
+            for name, function in gradients.items():
+                sums[name] = jax.tree.map(jnp.add, sums[name], function(params, batch, key))
+        flat = {n: np.asarray(jax.flatten_util.ravel_pytree(g)[0]) for n, g in sums.items()}
+        flat["negative"] = flat["distance"] - flat["positive"]
+        size = {name: float(np.linalg.norm(g)) for name, g in flat.items()}
+        angle = flat["translation"] @ flat["distance"] / (size["translation"] * size["distance"])
+        row = {"step": step, "n / p": found["n"] / found["p"], "angle": float(angle)} | found
+        row["translation"] = size["translation"] / (found["tokens"] * num_batches)
+        for name in ("positive", "negative", "distance"):
+            row[name] = size[name] / size["translation"]
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    """Prints a Markdown table for each workdir."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("workdirs", nargs="+", type=Path)
+    parser.add_argument("--batches", type=int, default=16, help="micro-batches (default 16)")
+    args = parser.parse_args()
+    for workdir in args.workdirs:
+        print(f"\n{workdir.name}\n\n| {' | '.join(COLUMNS)} |")
+        print("| " + " | ".join(["---:"] * len(COLUMNS)) + " |")
+        for row in measure(workdir, args.batches):
+            cells = [f"{row[name]:.3g}" if name != "step" else f"{row[name]}" for name in COLUMNS]
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
