@@ -314,7 +314,34 @@ def test_compute_dtype_is_float32_on_cpu_unless_named():
 def test_wrong_arguments_and_overrides_are_one_line(argument, override, message):
     with pytest.raises(ConfigError, match=message) as error:
         check_config(load_config(argument, [override] if override else []))
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
+
+
+def test_a_mistyped_argument_is_told_as_the_config_told_it():
+    with pytest.raises(ConfigError) as error:
+        load_config("laser.py:layer=6")
+    assert str(error.value) == (
+        "--config laser.py:layer=6: config argument='layer' must be one of size, layers; "
+        "did you mean layers?"
+    )
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("def get_config(arg=''):\n    return {}['a']\n", "line 2: KeyError: a"),
+        ("import nonsuch\n", "line 1: ModuleNotFoundError: No module named 'nonsuch'"),
+        ("def get_config(:\n", "line 1: "),
+        ("def get_config(arg=''):\n    return 3\n", "must return a ConfigDict; found int"),
+        ("x = 1\n", r"must define get_config\(arg\)"),
+    ],
+)
+def test_an_error_in_a_config_file_is_one_line_that_names_it(tmp_path, text, message):
+    path = tmp_path / "own.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=f"--config {path}: .*{message}") as error:
+        load_config(str(path))
+    assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
 
 
 @pytest.mark.parametrize(
