@@ -201,12 +201,10 @@ class _Preparation:
             files = self._hashed_files(spec)
             corpus = [spec.partition(":")[0], spec.partition("?")[2], files] if files else [spec]
             directories[spec] = self._data / "text" / fingerprint({**common, "corpus": corpus})
+        missing = [s for s, path in directories.items() if read_json(path / "text.json") is None]
+        specs.check_downloaded([self._local[spec] for spec in missing])
         # All are opened first: a wrong header in the last should not come to light after hours.
-        missing = {
-            spec: specs.read_corpus(self._local[spec], self._codes)
-            for spec, directory in directories.items()
-            if read_json(directory / "text.json") is None
-        }
+        missing = {spec: specs.read_corpus(self._local[spec], self._codes) for spec in missing}
         if missing:
             hashes = held_out.held_out_hashes(excluded)
             cleaner = ChunkCleaner(RowCleaner(self.settings.cleaning, self._pair_codes, hashes))
