@@ -38,6 +38,7 @@ def get_config(arg: str = ""):
     config = ConfigDict()
     config.languages = ("de", "en", "es", "fr", "it")
     config.data = {"pairs": recipes.EUROPARL_PAIRS}
+    config.data.corpora = recipes.europarl(recipes.EUROPARL_PAIRS)
     config.cleaning = {"max_words": 100, "max_length_ratio": 1.5}
 
     config.encoder = {"family": "tlaser", "width": width, "layers": layers, "heads": heads}
@@ -62,4 +63,6 @@ def get_config(arg: str = ""):
     config.schedule = {"name": "warmup_inverse_sqrt_schedule", "init_value": 1e-7}
     config.schedule.update(peak_value=5e-4, warmup_steps=4000)
     recipes.translation_run(config, size)
+    if size == "paper":
+        config.train.max_length_tokens = 750  # of a document of MLDoc
     return config

@@ -34,7 +34,7 @@ def get_config(arg: str = ""):
 
     config = ConfigDict()
     config.languages = ("en", "es")
-    config.data = {"pairs": ("en-es", "es-en")}
+    config.data = {"pairs": ("en-es", "es-en"), "corpora": recipes.europarl(("en-es",))}
     config.cleaning = {"max_words": 100, "max_length_ratio": 1.5}
 
     config.encoder = {"family": "tlaser", "width": width, "layers": layers, "heads": heads}
@@ -60,4 +60,5 @@ def get_config(arg: str = ""):
     recipes.translation_run(config, size)
     if size == "paper":
         config.train.total_epochs = 10.0
+        config.train.max_length_tokens = 750  # of a document of MLDoc
     return config

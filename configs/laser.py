@@ -40,6 +40,7 @@ def get_config(arg: str = ""):
     config = ConfigDict()
     config.languages = ("de", "en", "es", "fr", "it")
     config.data = {"pairs": recipes.EUROPARL_PAIRS}
+    config.data.corpora = recipes.europarl(recipes.EUROPARL_PAIRS)
     config.cleaning = {"max_words": 100, "max_length_ratio": 1.5}
 
     config.encoder = {"family": "laser", "embedding_width": width // 2, "width": width}

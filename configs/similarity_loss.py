@@ -47,6 +47,7 @@ def get_config(arg: str = ""):
     to_hubs = [(code, hub) for hub in ("en", "es") for code in LANGUAGES if code != hub]
     directions = [*to_hubs, *((target, source) for source, target in to_hubs)]
     config.data = {"pairs": tuple(dict.fromkeys(f"{a}-{b}" for a, b in directions))}
+    config.data.corpora = recipes.europarl(config.data.pairs)
     config.data.both_directions = True
     config.cleaning = {"max_words": 100, "max_length_ratio": 1.5}
 

@@ -43,7 +43,8 @@ def parse_argument(
 ) -> types.SimpleNamespace:
     """Reads what stands behind the colon of `--config FILE:ARG`.
 
-    ARG is a comma-separated list of `name=value` and at most one size: `layers=6,small`.
+    ARG is a comma-separated list of `name=value` and at most one size: `layers=6,small`. Training
+    configs also take `devices=N`, which `load_config` applies to what they return.
 
     Args:
         arg: the text; None or empty for the defaults.
@@ -63,7 +64,7 @@ def parse_argument(
         name, has_value, value = part.partition("=")
         if not has_value:
             name, value = "size", part
-        check_choice("config argument", name, known)
+        check_choice("config argument", name, (*known, "devices"))
         try:
             values[name] = type(values[name])(value)
         except ValueError:
@@ -102,6 +103,7 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
 
     Args:
         path: a Python file with `get_config(arg)`, or the name of a packaged config, `NAME:ARG`.
+            `devices=N` in ARG adapts a training config to N devices, see `train.devices`.
         overrides: `--config.a.b=value`; of several for one key the last counts.
         training: whether to fill in the defaults of a training config; configs of other commands
             are taken as they are.
@@ -110,9 +112,14 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
         ConfigError: for a missing file, an error in it, a wrong argument, an unknown key or a value
             of the wrong type.
     """
+    from xling_jax.train.devices import spread_over_devices
+
     # Given twice, a tuple would be joined to the one before.
     overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())
     finish = _complete_training if training else lambda config: None
+    path, devices = _split_devices(path)
+    if devices and not training:
+        raise ConfigError(f"--config {path}: devices={devices} is for configs that train")
     config = _run_config_file(path)
     try:
         overrides = _make_room(config, overrides)
@@ -122,11 +129,25 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
         config = _apply(config, overrides)
         with config.unlocked():
             finish(config)
+            if devices:
+                spread_over_devices(config, devices)
         return config.lock()
     except ConfigError:
         raise
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"--config {path}: {_one_line(error)}") from error
+
+
+def _split_devices(path: str) -> tuple[str, int]:
+    """`FILE:devices=8,small` -> (`FILE:small`, 8); 0 if the argument does not name any."""
+    name, colon, arg = path.partition(":")
+    parts = arg.split(",")
+    given = [part for part in parts if part.startswith("devices=")]
+    counts = [part.removeprefix("devices=") for part in given]
+    if len(counts) > 1 or not all(count.isdecimal() and int(count) > 0 for count in counts):
+        raise ConfigError(f"--config {path}: devices= must be given once, as a positive number")
+    rest = ",".join(part for part in parts if part not in given)
+    return f"{name}{colon if rest or not given else ''}{rest}", int(counts[0]) if counts else 0
 
 
 def _run_config_file(path: str) -> ConfigDict:

@@ -71,9 +71,8 @@ def check_downloaded(corpora: Sequence[str]) -> None:
     if commands:
         words = "; ".join(f"wget -P {where} {' '.join(urls)}" for where, urls in commands.items())
         raise FileNotFoundError(
-            f"data.corpora: {sum(map(len, commands.values()))} files must be downloaded first: "
-            f"{words} (TFDS_DATA_DIR is another place); or name your own text with "
-            "--config.data.corpora"
+            f"data.corpora: files are missing; download them with {words} (TFDS_DATA_DIR is "
+            "another place), or name your own text with --config.data.corpora"
         )
 
 

@@ -99,7 +99,7 @@ def test_what_is_not_downloaded_is_told_in_one_line_for_all_corpora(tmp_path, no
     with pytest.raises(FileNotFoundError) as error:
         check_downloaded([f"tfds:{name}?data_dir={tmp_path}" for name in names])
     assert (
-        "data.corpora: 3 files must be downloaded first: "
+        "data.corpora: files are missing; download them with "
         f"wget -P {tmp_path}/downloads/manual/europarl_v7 "
         "https://www.statmt.org/europarl/v7/es-en.tgz https://www.statmt.org/europarl/v7/fr-en.tgz;"
         f" wget -P {tmp_path}/downloads/manual/para_crawl_v5 https://s3.amazonaws.com/"
