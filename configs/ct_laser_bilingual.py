@@ -5,14 +5,15 @@ Reproduces   Table 6, 10th epoch, MLDoc accuracy: cT-LASER en-es 68.0, es-en 67.
              with two languages, translation alone gives little reason to share a space. Expect
              results within 3 points. (The paper labels its second column "de"; the rows are en and
              es.)
-Data         Europarl v7 es-en.
+Data         Europarl v7 es-en; as for ct_laser.py.
 Hardware     One GPU with 24 GB, about 2 hours per epoch (estimated from the paper's words per
              second).
 Argument     `objective=ct_laser` (default) or `t_laser`.
 Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
-    xling train --config ct_laser_bilingual --workdir runs/en_es \
-        --config.data.corpora="('moses:corpora/europarl-v7.es-en',)"
+    wget -P ~/tensorflow_datasets/downloads/manual/europarl_v7 \
+        https://www.statmt.org/europarl/v7/es-en.tgz
+    xling train --config ct_laser_bilingual --workdir runs/en_es
 """
 
 from ml_collections import ConfigDict

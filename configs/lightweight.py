@@ -10,14 +10,15 @@ Reproduces   With UGT alone (`:objective=ugt`): Table 3, MLDoc accuracy en→fr 
              88.8). The paper's tables mix the two models. `:objective=` also takes mlm, smlm, xtr,
              mlm+xtr (Table 6) and ugt+align (Table 7), `:layers=` any depth (Table 5). Expect
              results within 2 points.
-Data         ParaCrawl v5, en-fr (37.8 million pairs; de 29.6, es 32.8, it 17.3), 12 epochs (30 for
-             it).
+Data         ParaCrawl v5, en-fr: of 51.3 million pairs 37.8 without foreign letters (de 29.6, es
+             32.8, it 17.3), 12 epochs (30 for it). docs/preparing.md has what differs.
 Hardware     One Titan X Pascal, under 10 days; 24 minutes for 10,000 updates on a V100 (paper).
 Argument     `pair=A-B`, `objective=…`, `layers=N`.
 Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
-    xling train --config lightweight:pair=en-fr --workdir runs/lightweight \
-        --config.data.corpora="('tfds:para_crawl/enfr',)"
+    wget -P ~/tensorflow_datasets/downloads/manual/para_crawl_v5 \
+        https://s3.amazonaws.com/web-language-models/paracrawl/release5/en-fr.bicleaner07.txt.gz
+    xling train --config lightweight:pair=en-fr --workdir runs/lightweight
 """
 
 from ml_collections import ConfigDict

@@ -12,6 +12,7 @@ from tests.train.synthetic import VOCAB_SIZE, write_corpus
 from xling_jax.cli import align
 from xling_jax.cli.arguments import load_config as load_any_config
 from xling_jax.config import ConfigError, find_config, load_config, parse_argument
+from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.documents import lawdr
 from xling_jax.encode.documents import MODES
 from xling_jax.text import splitting
@@ -24,6 +25,7 @@ from xling_jax.train.build import (
     compute_dtype,
     init_params,
 )
+from xling_jax.train.dry_run import published_count
 from xling_jax.train.durations import Epoch, resolve_schedule, run_length
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_schedule
@@ -185,6 +187,49 @@ def test_the_paper_sizes_are_the_published_ones():
     assert (config.objective.distance.margin, config.objective.distance.num_negatives) == (0.5, 20)
     assert len(config.data.pairs) == 8
     assert config.data.max_tokens * config.data.accumulation_steps == 131_072
+
+
+@pytest.mark.parametrize(
+    "argument, count, ours",
+    [
+        ("laser", 208_466_928, 208_585_152),
+        ("laser:layers=6", 239_965_168, 240_031_168),
+        ("t_laser", 246_043_808, 244_092_064),
+        ("lightweight", 30_223_184, 30_247_808),
+    ],
+)
+def test_the_parameters_of_the_papers_are_counted_beside_ours(argument, count, ours):
+    config = load_config(argument)
+    assert published_count(config) == count
+    assert count_parameters(build(config).shapes.params) == ours
+
+
+def test_corpora_filters_and_text_of_the_paper_sizes_are_the_published_ones():
+    config = load_config("ct_laser")
+    assert config.data.corpora == (
+        *("tfds:europarl_v7/de-en", "tfds:europarl_v7/de-es", "tfds:europarl_v7/en-es"),
+        *("tfds:europarl_v7/en-fr", "tfds:europarl_v7/es-fr", "tfds:europarl_v7/en-it"),
+        "tfds:europarl_v7/es-it",
+    )
+    assert config.cleaning.to_dict() == dataclasses.asdict(CleaningRules()) | {
+        "drop_duplicates": False,
+        "drop_identical": False,
+        "require_letters": False,
+        "min_script_share": 0.0,
+        "max_chars": 10_000,
+    }
+    assert (config.vocab.moses, config.vocab.lowercase) == (True, True)
+    assert config.train.max_length_tokens == 750
+    six = load_config("similarity_loss").data
+    assert len(six.corpora) == 9 and len(six.pairs) == 18
+    assert load_config("lightweight:pair=en-it").data.corpora == ("tfds:para_crawl_v5/en-it",)
+
+
+@pytest.mark.parametrize("name", ["t_laser", "laser", "claser", "similarity_loss", "lightweight"])
+def test_other_sizes_clean_text_as_always(name):
+    config = load_config(f"{name}:small")
+    assert config.cleaning.drop_duplicates and config.cleaning.require_letters
+    assert not config.vocab.moses and not config.train.max_length_tokens
 
 
 @pytest.mark.parametrize(

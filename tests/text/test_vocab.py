@@ -142,8 +142,8 @@ def test_moses_splits_punctuation_from_words_and_normalizes_it():
 
 def test_words_of_moses_are_pieces_of_a_word_vocabulary():
     sentences = ["The dog barks.", "The dog, the cat.", "A cat!"] * 20
-    plain = train_vocab(sentences, size=9, layout="laser", model_type="word")
-    moses = train_vocab(sentences, size=11, layout="laser", model_type="word", moses=True)
+    plain = train_vocab(sentences, size=11, layout="laser", model_type="word")
+    moses = train_vocab(sentences, size=12, layout="laser", model_type="word", moses=True)
     assert "▁dog" in moses.pieces() and "▁dog," not in moses.pieces()
     assert "▁dog," in plain.pieces()
     ids = moses.encode(["the cat barks!"])[0]
