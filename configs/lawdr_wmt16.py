@@ -14,7 +14,8 @@ weights (`--weighting none`), 88.4 / 94.0 by cosine (`--similarity cosine`). LAS
 84.7 on the first 512 tokens of a document, 20.2 / 69.5 on all.
 
 Hardware: none given; inference on 1.2 million pages, so a GPU.
-Data: the pages as JSON lines with their website in `domain`; gold pairs as TSV.
+Data: http://data.statmt.org/wmt16/document-alignment-task/lett.test.tgz, and its gold pairs from
+https://www.statmt.org/wmt16/bilingual-task.html; docs/how-to/align.md turns them into JSON lines.
 Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
     xling convert --from huggingface xlm-mlm-100-1280 --pooling mean --output models/xlm

@@ -13,8 +13,8 @@ xlm with mean pooling reaches 16.1 without debiasing (`--debias 0`), 90.7 withou
 cosine. LASER reaches 68.0 on the first 512 tokens of a document, 3.0 on all.
 
 Hardware: none given; inference on 86,853 documents, so a GPU.
-Data: one file of JSON lines in ar cs de en es fr hi id it ja kk nl pt ru zh; translations share an
-`id`.
+Data: http://data.statmt.org/news-commentary/v14/documents.tgz in ar cs de en es fr hi id it ja kk
+nl pt ru zh; docs/how-to/align.md turns it into JSON lines in which translations share an `id`.
 Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
     xling convert --from huggingface xlm-mlm-100-1280 --pooling mean --output models/xlm

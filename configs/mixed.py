@@ -9,7 +9,7 @@ Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two 
 A T-LASER encoder with mean pooling and LASER's decoder:
 
     xling train --config mixed:encoder=tlaser,decoder=laser,small --workdir runs/mixed \
-        --config.encoder.pooling=mean --config.data.corpora="('moses:corpora/europarl-v7.de-en', …)"
+        --config.encoder.pooling=mean --config.data.corpora="('tsv:corpora/*.tsv.gz',)"
 
 `--config.objective.similarity.weight=1.0`, `--config.objective.distance.weight=0.25` and
 `--config.data.both_directions=True` work with all of them.
@@ -36,6 +36,7 @@ def get_config(arg: str = ""):
     config = ConfigDict()
     config.languages = ("de", "en", "es", "fr", "it")
     config.data = {"pairs": recipes.EUROPARL_PAIRS}
+    config.data.corpora = recipes.europarl(recipes.EUROPARL_PAIRS)
     config.cleaning = {"max_words": 100, "max_length_ratio": 1.5}
 
     for side, family in (("encoder", argument.encoder), ("decoder", argument.decoder)):

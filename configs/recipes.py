@@ -1,5 +1,7 @@
 """Pieces shared by several configs, each short enough to read alongside them."""
 
+from collections.abc import Sequence
+
 from ml_collections import ConfigDict
 
 SIZES = ("paper", "base", "small", "smoke")
@@ -11,6 +13,16 @@ EUROPARL_PAIRS = ("de-en", "de-es", "en-es", "es-en", "fr-en", "fr-es", "it-en",
 TEN_PAIRS = ("de-en", "de-es", "de-fr", "de-it", "en-es", "en-fr", "en-it", "es-fr", "es-it")
 TEN_PAIRS += ("fr-it",)
 
+# The published corpora were filtered by length and length ratio only, and kept duplicates.
+UNFILTERED = {"drop_duplicates": False, "drop_identical": False, "require_letters": False}
+UNFILTERED |= {"min_script_share": 0.0, "max_chars": 10_000}
+
+
+def europarl(pairs: Sequence[str]) -> tuple[str, ...]:
+    """Europarl v7 as a corpus for each of the pairs, whatever their direction."""
+    ordered = ("-".join(sorted(pair.split("-"))) for pair in pairs)
+    return tuple(f"tfds:europarl_v7/{pair}" for pair in dict.fromkeys(ordered))
+
 
 def relative(spread: float, width: int) -> float:
     """Scales a published initial spread, for width 1024, to another width.
@@ -21,14 +33,17 @@ def relative(spread: float, width: int) -> float:
 
 
 def translation_run(config: ConfigDict, size: str) -> None:
-    """Vocabulary, batches, learning rate and duration of LASER and T-LASER at a size.
+    """Vocabulary, filters, batches, rate and duration of LASER and T-LASER at a size.
 
-    Paper: 50,000 BPE operations, 128,000 tokens per update in 32 micro-batches of one pair each,
-    20 epochs of Europarl v7, of which the papers report epochs 10 to 20.
+    Paper: text split by Moses, 50,000 BPE operations, 128,000 tokens per update in 32 micro-batches
+    of one pair each, 20 epochs of Europarl v7, of which the papers report epochs 10 to 20.
     """
     config.vocab = {"size": 50_000, "model_type": "bpe"}
     config.data.max_tokens, config.data.accumulation_steps = 4096, 32
     config.train = {"total_epochs": 20.0}
+    if size == "paper":
+        config.vocab.moses = True
+        config.cleaning.update(UNFILTERED)
     if size == "base":  # a day on one GPU
         config.vocab.size = 32_000
         config.data.max_tokens, config.data.accumulation_steps = 16_384, 4

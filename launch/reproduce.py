@@ -1,235 +1,58 @@
 """Trains and evaluates all configs of a paper's table; run it as `launch/reproduce.sh`.
 
     launch/reproduce.sh mao-6 --data DIR --workdir runs/mao
-    launch/reproduce.sh li-mak-4 --data DIR --workdir runs/li_mak --scale paper \
-        --corpora 'moses:europarl/europarl-v7.de-en' 'moses:europarl/europarl-v7.es-en'
+    launch/reproduce.sh li-mak-4 --data DIR --workdir runs/claims --scale claims --seeds 2
+    launch/reproduce.sh li-mak-4 --workdir runs/li_mak --scale paper --mldoc MLDOC
+
+Scales, from minutes to weeks:
+
+    small    minutes per row on two CPU cores, settings in docs/experiments.md; text in DIR
+    claims   20 million padded tokens a side for T-LASER and cT-LASER, 5 million for the others, an
+             hour or two per row on two CPU cores, published weights of the losses; text in DIR
+    base     the configs' `:base`, a day per row on one GPU
+    paper    the configs as they are, with the papers' corpora
 
 DIR holds the training text `parallel/*.tsv.gz`, `retrieval/*.dev.tsv.gz` and
-`classification/sib200`, which replaces MLDoc. `--scale small` takes minutes per row on two CPU
-cores, with the settings described in docs/experiments.md; `paper` uses the configs unchanged and
-the text of `--corpora`. All rows of a table use the same text, vocabulary and seed. Rows shared by
-several tables are trained once. Run it again in the same workdir to do what is missing.
+`classification/sib200`, which stands in for MLDoc. All rows of a table use the same text,
+vocabulary and seeds. Rows shared by several tables are trained once. Run it again in the same
+workdir to do what is missing. Nothing is downloaded: what is missing is said, with where to get it.
 """
 
 import argparse
 import json
-import re
+import math
 import shlex
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from reproduce_tables import CLAIMS_CORPORA, CLAIMS_DEV, ELSEWHERE, SCALES, TABLES, Row, Table
 
-
-@dataclass(frozen=True)
-class Row:
-    """One system of a table.
-
-    Attributes:
-        name: as in the paper.
-        config: file in configs/, with its argument.
-        published: the paper's numbers, in the order of the table's columns.
-        settings: config keys this row changes at any scale.
-        small: config keys it changes at the small scale.
-    """
-
-    name: str
-    config: str
-    published: tuple[float, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
-    small: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def directory(self) -> str:
-        """Name of its workdir; identical training runs share one."""
-        parts = [self.config, *(f"{key.split('.')[-1]}_{v}" for key, v in self.settings.items())]
-        return re.sub(r"[^A-Za-z0-9+_]+", "-", "-".join(parts)).strip("-")
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a paper.
-
-    Attributes:
-        title: includes the number.
-        rows: its systems.
-        published: names of the paper's columns.
-        languages: the languages evaluated.
-        small: settings of all rows at the small scale.
-        corpora: training text at the small scale, names in `parallel/`.
-        dev: retrieval sets at the small scale.
-    """
-
-    title: str
-    rows: tuple[Row, ...]
-    published: tuple[str, ...]
-    languages: str
-    small: dict[str, Any]
-    corpora: tuple[str, ...]
-    dev: tuple[str, ...]
-
-
-# 200,000 pairs per row, whatever the batch size.
-_MAO_PAIRS = 200_000
-
-
-def _mao(batch: int) -> dict[str, Any]:
-    steps = _MAO_PAIRS // batch
-    return {
-        "train.total_steps": steps,
-        "train.evaluate_every_steps": steps,
-        "train.checkpoint_every_steps": steps,
-        "schedule.warmup_steps": 200 * 128 // batch,
-        "schedule.drop_steps": steps * 3 // 4,
-    }
-
-
-_MAO_SMALL = {
-    "data.bucket_lengths": (8, 12, 16, 24),
-    "vocab.size": 8000,
-    "encoder.width": 128,
-    "encoder.heads": 2,
-    "encoder.ffn_width": 256,
-    # With the published N(0, 1), a short run is spent shrinking the initial logits.
-    "encoder.init_stddev": 0.05,
-    "head.init_stddev": 0.05,
-    "train.log_every_steps": 100,
-    # The best of 2e-3, 4e-3 and 8e-3 for XTR after 64,000 pairs.
-    "schedule.peak_value": 4e-3,
-    **_mao(128),
-}
-_MAO_CORPORA = ("tatoeba.en-fr", "multi30k.en-de-fr", "news.en-de-fr-es", "news.en-fr")
-_MAO_COLUMNS = ("XSR en→fr", "XSR fr→en", "MLDoc en→fr", "MLDoc fr→en")
-
-
-def _mao_table(title: str, rows: dict[str, tuple[str, tuple[float, ...]]], **batches: int) -> Table:
-    """Rows: name -> (argument of configs/lightweight.py, published)."""
-    return Table(
-        f"Mao et al. (2021), {title}",
-        tuple(
-            Row(
-                name,
-                f"lightweight.py:{argument}",
-                published,
-                {"data.batch_size": batches.get(name.split()[0], 128)},
-                _mao(batches.get(name.split()[0], 128)),
-            )
-            for name, (argument, published) in rows.items()
-        ),
-        _MAO_COLUMNS,
-        "en,fr",
-        _MAO_SMALL,
-        _MAO_CORPORA,
-        ("pud", "multi30k"),
-    )
-
-
-_LI_MAK_SMALL = {
-    "data.pairs": ("de-en", "de-es", "en-es", "es-en", "fr-en", "fr-es", "it-en", "it-es"),
-    "data.bucket_lengths": (8, 12, 16, 22, 30, 40, 56, 80),
-    "data.max_tokens": 1024,
-    "vocab.size": 8000,
-    "cleaning.length_ratio_slack": 3,
-    "train.total_steps": 1000,
-    "train.evaluate_every_steps": 1000,
-    "train.checkpoint_every_steps": 500,
-}
-_LSTM = {"schedule.value": 2e-3}
-# With the published weights, short runs collapse; see docs/experiments.md.
-_CONSTRAINT = {"objective.distance.weight": 1.0, "objective.distance.negative_weight": 8.0}
-_YU = {
-    "data.both_directions": True,
-    "data.max_tokens": 640,
-    "encoder.embedding_width": 128,
-    "decoder.embedding_width": 128,
-} | _LSTM
-_MIXED_CORPORA = ("europarl.*", "multi30k.*", "news.*", "tatoeba.de-*", "tatoeba.en-[defi]*")
-_MIXED_CORPORA += ("tatoeba.es-*", "tatoeba.fr-*")
-_DEV = ("europarl", "pud", "multi30k")
-_FIVE = "en,de,fr,es,it"
-
-TABLES = {
-    "mao-5": _mao_table(
-        "Table 5, depth",
-        {
-            "1 layer": ("objective=all,layers=1", (89.4, 90.0, 81.7, 79.4)),
-            "2 layers": ("objective=all", (90.2, 90.8, 85.1, 82.4)),
-            "3 layers": ("objective=all,layers=3", (90.9, 91.5, 84.2, 81.9)),
-        },
-    ),
-    "mao-6": _mao_table(
-        "Table 6, generative tasks",
-        {
-            "MLM": ("objective=mlm", (19.6, 25.4, 78.5, 77.6)),
-            "SMLM": ("objective=smlm", (85.0, 85.3, 75.0, 78.7)),
-            "XTR": ("objective=xtr", (89.5, 90.8, 84.2, 81.2)),
-            "MLM + XTR": ("objective=mlm+xtr", (84.1, 85.0, 82.2, 78.2)),
-            "UGT": ("objective=ugt", (89.8, 90.6, 85.1, 82.4)),
-        },
-    ),
-    "mao-7": _mao_table(
-        "Table 7, contrastive tasks",
-        {
-            "UGT": ("objective=ugt", (89.8, 90.6, 85.1, 82.4)),
-            "UGT + ALIGN": ("objective=ugt+align", (89.9, 90.4, 84.1, 81.9)),
-            "UGT + ALIGN + SIM": ("objective=all", (90.2, 90.8, 82.3, 80.3)),
-        },
-    ),
-    "mao-9": _mao_table(
-        "Table 9, batch size in pairs",
-        {
-            "64 pairs": ("objective=all", (89.6, 90.3, 82.9, 82.6)),
-            "128 pairs": ("objective=all", (90.2, 90.8, 84.1, 81.9)),
-            "256 pairs": ("objective=all", (90.2, 90.7, 82.9, 81.1)),
-        },
-        **{"64": 64, "256": 256},
-    ),
-    "li-mak-4": Table(
-        "Li and Mak (2020), Table 4",
-        (
-            Row("LASER_1", "laser.py:layers=1", (88.5, 70.5), small=_LSTM),
-            Row("LASER_6", "laser.py:layers=6", (87.8, 70.1), small=_LSTM),
-            Row("cLASER_6", "claser.py", (87.8, 72.6), small=_LSTM | _CONSTRAINT),
-            Row("T-LASER", "t_laser.py", (88.6, 73.5)),
-            Row("cT-LASER", "ct_laser.py", (89.2, 75.2), small=_CONSTRAINT),
-        ),
-        ("MLDoc same", "MLDoc cross"),
-        _FIVE,
-        _LI_MAK_SMALL,
-        _MIXED_CORPORA,
-        _DEV,
-    ),
-    "yu-2": Table(
-        "Yu, Li and Oguz (2018), Tables 2 and 4",
-        (
-            Row("without the loss", "similarity_loss.py:loss=none", (88.9, 72.7), small=_YU),
-            Row(
-                "similarity loss",
-                "similarity_loss.py",
-                (91.6, 74.6),
-                small=_YU | {"objective.similarity.weight": 0.1},
-            ),
-        ),
-        ("Europarl P@1", "MLDoc all"),
-        _FIVE,
-        _LI_MAK_SMALL,
-        _MIXED_CORPORA,
-        _DEV,
-    ),
-}
+NO_MLDOC = (
+    "MLDoc is not measured: it needs Reuters RCV1 and RCV2, which NIST licenses "
+    "(https://trec.nist.gov/data/reuters/reuters.html), and the lists of "
+    "https://github.com/facebookresearch/MLDoc; build it with `python -m xling_jax.eval.mldoc "
+    "--rcv RCV1 RCV2 --indices MLDoc/mldoc-indices --output MLDOC` and add --mldoc MLDOC"
+)
+NO_ACCELERATOR = (
+    "JAX finds no GPU or TPU on this machine, and rows of this scale would take weeks; run the "
+    "same command where there is one, or add --cpu"
+)
 
 
 @dataclass(frozen=True)
 class Runner:
     """Trains and evaluates rows; only prints the commands if `dry_run`."""
 
-    data: Path
+    data: Path | None
     workdir: Path
     scale: str
     corpora: tuple[str, ...]
+    mldoc: Path | None
+    cpu: bool
     dry_run: bool
 
     def xling(self, *arguments: object, done: Path) -> None:
@@ -240,78 +63,153 @@ class Runner:
         elif not done.exists():
             # Stdout is reserved for the table.
             command = [sys.executable, "-m", "xling_jax.cli.main", *words]
-            subprocess.run(command, check=True, stdout=sys.stderr)
+            status = subprocess.run(command, stdout=sys.stderr).returncode
+            if status:  # it has said why
+                raise SystemExit(status)
 
-    def measure(self, table: Table, row: Row) -> Path:
+    def measure(self, table: Table, row: Row, seed: int) -> Path:
         """Trains and evaluates a row; returns its workdir."""
-        workdir = self.workdir / row.directory
-        names = table.dev if self.scale == "small" else ("*",)
-        found = sorted(
-            path for n in names for path in (self.data / "retrieval").glob(f"{n}.dev.tsv.gz")
-        )
-        dev = tuple(map(str, found))
-        settings = {
-            "data.corpora": self.corpora
-            or tuple(f"tsv:{self.data}/parallel/{name}.tsv.gz" for name in table.corpora)
-        }
-        settings |= {"data.exclude": dev} | row.settings
-        if self.scale == "small":
-            settings |= table.small | row.small
+        workdir = self.workdir / (row.directory + (f"-seed-{seed}" if seed else ""))
         config = f"{Path(__file__).parents[1]}/configs/{row.config}"
         if self.scale != "paper":
-            config += f"{',' if ':' in row.config else ':'}{self.scale}"
+            size = "small" if self.scale == "claims" else self.scale
+            config += f"{',' if ':' in row.config else ':'}{size}"
+        settings = self.settings(table, row) | ({"seed": seed} if seed else {})
         options = ["--config", config]
         options += [f"--config.{key}={value!r}" for key, value in settings.items()]
+        if self.scale in ("base", "paper"):
+            manifest = workdir / "data/manifest.json"
+            self.xling("prepare", *options, "--workdir", workdir, done=manifest)
+            if not (self.cpu or self.dry_run or (workdir / "encoder").exists()):
+                _require_accelerator()
+        elif not self.dry_run:
+            self._share_text(workdir)
         self.xling("train", *options, "--workdir", workdir, done=workdir / "encoder")
-        for task, data in (
-            ("retrieval", dev),
-            ("classification", [self.data / "classification/sib200"]),
-        ):
+        # The papers choose among the checkpoints of epochs 10 to 20 on MLDoc's dev set. The encoder
+        # that is evaluated here is the one that training exports, see `train.export`.
+        for task, words in self.evaluations(table, row):
             output = workdir / "results" / task
             self.xling(
-                *("evaluate", task, "--model", workdir, "--data", *data),
+                *("evaluate", task.partition("-")[0], "--model", workdir, *words),
                 *("--languages", table.languages, "--no-pictures", "--output", output),
                 done=output / "results.json",
             )
         return workdir
 
+    def settings(self, table: Table, row: Row) -> dict[str, object]:
+        """The config keys to change."""
+        names = CLAIMS_CORPORA if self.scale == "claims" else table.corpora
+        found: dict[str, object] = {}
+        if self.data and not self.corpora and self.scale in ("small", "claims"):
+            found["data.corpora"] = tuple(f"tsv:{self.data}/parallel/{n}.tsv.gz" for n in names)
+        if self.corpora:
+            found["data.corpora"] = self.corpora
+        if self.scale == "claims":
+            found["data.exclude"] = (f"{self.data}/retrieval/*.dev.tsv.gz",)
+            found["evaluation.retrieval"] = self.dev(CLAIMS_DEV)
+        elif self.data:
+            found["data.exclude"] = self.dev(table.dev)
+        return found | table.at(self.scale) | row.at(self.scale)
+
+    def dev(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The retrieval sets of some names, all of them at larger scales."""
+        names = names if self.scale in ("small", "claims") else ("*",)
+        top = self.data / "retrieval"
+        return tuple(sorted(str(path) for n in names for path in top.glob(f"{n}.dev.tsv.gz")))
+
+    def evaluations(self, table: Table, row: Row) -> list[tuple[str, list[str]]]:
+        """Name and arguments of each evaluation; the name begins with the task."""
+        found = []
+        if self.data:
+            found.append(("retrieval", ["--data", *self.dev(table.dev)]))
+            sib200 = self.data / "classification/sib200"
+            found.append(("classification", ["--data", str(sib200)]))
+        if self.mldoc:
+            words = ["--data", str(self.mldoc), *table.mldoc]
+            words += row.mldoc if self.scale == "paper" else ()
+            found.append(("classification-mldoc", words))
+        return found
+
+    def _share_text(self, workdir: Path) -> None:
+        """Begins with the text and vocabulary of another row; what does not fit is made again."""
+        others = [path.parents[1] for path in sorted(self.workdir.glob("*/data/manifest.json"))]
+        if others and not workdir.exists():
+            partial = workdir.with_name(f".{workdir.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            for name in ("data", "vocab"):
+                shutil.copytree(others[0] / name, partial / name)
+            partial.rename(workdir)
+
+
+def _require_accelerator() -> None:
+    code = "import jax, sys; sys.exit(jax.default_backend() == 'cpu')"
+    if subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode:
+        raise SystemExit(f"launch/reproduce.sh: {NO_ACCELERATOR}")
+
 
 def measured(workdir: Path, languages: str) -> dict[str, float]:
-    """Our columns, in percent: P@1, averaged over the sets, and accuracy."""
-    read = lambda task: json.loads((workdir / f"results/{task}/results.json").read_text())
-    sets = read("retrieval")["matrices"].values()
-    topics = read("classification")["matrices"]["sib200"]["accuracy"]
+    """Our columns, in percent: P@1, averaged over the sets, and accuracies."""
     codes = languages.split(",")
-    if len(codes) == 2:
-        cells = [(codes[0], codes[1]), (codes[1], codes[0])]
-        found = {
-            f"P@1 {a}→{b}": np.mean([matrix["p_at_1"][a][b] for matrix in sets]) for a, b in cells
-        }
-        found |= {f"sib200 {a}→{b}": topics[a][b] for a, b in cells}
-    else:
-        found = {
-            f"{name} P@1": np.mean(
-                [value for row in matrix["p_at_1"].values() for value in row.values()]
-            )
-            for name, matrix in read("retrieval")["matrices"].items()
-        }
-        same = [topics[code][code] for code in codes]
-        cross = [topics[a][b] for a in codes for b in codes if a != b]
-        found |= {"sib200 same": np.mean(same), "sib200 cross": np.mean(cross)}
+    pairs = [(a, b) for a in codes for b in codes if a != b]
+    found: dict[str, float] = {}
+    if sets := _matrices(workdir, "retrieval"):
+        if len(codes) == 2:
+            found |= {
+                f"P@1 {a}→{b}": np.mean([matrix["p_at_1"][a][b] for matrix in sets.values()])
+                for a, b in pairs
+            }
+        else:
+            found |= {
+                f"{name} P@1": np.mean(
+                    [value for row in matrix["p_at_1"].values() for value in row.values()]
+                )
+                for name, matrix in sets.items()
+            }
+    for task, name in (("classification", "sib200"), ("classification-mldoc", "MLDoc")):
+        for matrix in [m for m in _matrices(workdir, task).values() if "accuracy" in m][:1]:
+            scores = matrix["accuracy"]
+            same = np.mean([scores[code][code] for code in codes])
+            cross = np.mean([scores[a][b] for a, b in pairs])
+            if len(codes) == 2:
+                found |= {f"{name} {a}→{b}": scores[a][b] for a, b in pairs}
+            if len(codes) > 2 or name == "MLDoc":
+                found |= {f"{name} same": same, f"{name} cross": cross}
     return {name: 100 * float(value) for name, value in found.items()}
 
 
-def markdown(table: Table, rows: dict[str, dict[str, float]], scale: str) -> str:
-    """The table as Markdown: our numbers, then the published ones."""
-    columns = list(next(iter(rows.values())))
+def _matrices(workdir: Path, task: str) -> dict[str, dict]:
+    path = workdir / f"results/{task}/results.json"
+    return json.loads(path.read_text())["matrices"] if path.is_file() else {}
+
+
+def markdown(table: Table, rows: dict[str, list[dict[str, float]]], scale: str) -> str:
+    """The table as Markdown: our numbers (mean ± deviation over seeds), then the published ones."""
+    columns = list(next(iter(rows.values()))[0])
     header = ["", *columns, *(f"published {name}" for name in table.published)]
     lines = [f"{table.title}, {scale} scale", "", f"| {' | '.join(header)} |"]
     lines.append("| --- |" + " ---: |" * (len(header) - 1))
     for row in table.rows:
-        cells = [f"{rows[row.name][column]:.1f}" for column in columns]
-        cells += [f"{value:.1f}" for value in row.published]
+        cells = [_spread([seed[column] for seed in rows[row.name]]) for column in columns]
+        cells += ["–" if math.isnan(value) else f"{value:.1f}" for value in row.published]
         lines.append(f"| {' | '.join([row.name, *cells])} |")
     return "\n".join(lines)
+
+
+def _spread(values: list[float]) -> str:
+    """Mean, and with several seeds the sample standard deviation."""
+    deviation = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.1f}{deviation}"
+
+
+def _list_tables() -> None:
+    for name, table in TABLES.items():
+        scales = "" if table.scales == SCALES else f" (scales {', '.join(table.scales)})"
+        print(f"{name:11} {table.title}: {', '.join(row.name for row in table.rows)}{scales}")
+        if table.note:
+            print(f"{'':11} not here: {table.note}")
+    print("Not trained by this script:")
+    for title, where in ELSEWHERE.items():
+        print(f"{'':11} {title}: {where}")
 
 
 def main() -> None:
@@ -321,33 +219,60 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("table", nargs="?", choices=TABLES, help="which table")
-    parser.add_argument("--data", type=Path, help="directory with the text")
-    parser.add_argument("--workdir", type=Path, help="one directory per row, and the table")
-    parser.add_argument("--scale", choices=("small", "base", "paper"), default="small")
-    parser.add_argument(
-        "--corpora", nargs="+", default=(), metavar="CORPUS", help="text to train on instead"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print the commands only")
-    parser.add_argument("--list", action="store_true", help="list the tables and their rows")
+    add = parser.add_argument
+    add("table", nargs="?", choices=TABLES, metavar="TABLE", help="which table, see --list")
+    add("--data", type=Path, help="directory with the text; needed at small and claims")
+    add("--workdir", type=Path, help="one directory per row, and the table")
+    add("--scale", choices=SCALES, default="small")
+    add("--seeds", type=int, default=1, metavar="N", help="train each row with seeds 0 to N - 1")
+    add("--row", metavar="NAME", help="only this row")
+    add("--mldoc", type=Path, metavar="DIR", help="MLDoc, {train,dev,test}.LANG.tsv")
+    add("--corpora", nargs="+", default=(), metavar="CORPUS", help="text to train on instead")
+    add("--cpu", action="store_true", help="train at base or paper scale on a CPU, too")
+    add("--dry-run", action="store_true", help="print the commands only")
+    add("--list", action="store_true", help="list the tables and their rows")
     args = parser.parse_args()
     if args.list:
-        for name, table in TABLES.items():
-            print(f"{name:9} {table.title}: {', '.join(row.name for row in table.rows)}")
+        _list_tables()
         return
-    if args.table is None or args.data is None or args.workdir is None:
-        parser.error("TABLE, --data and --workdir are needed (--list lists the tables)")
-    if not (args.data / "retrieval").is_dir():
-        parser.error(f"--data {args.data}: must hold parallel/, retrieval/ and classification/")
+    if args.table is None or args.workdir is None:
+        parser.error("TABLE and --workdir are needed (--list lists the tables)")
     table = TABLES[args.table]
-    runner = Runner(args.data, args.workdir, args.scale, tuple(args.corpora), args.dry_run)
-    workdirs = {row.name: runner.measure(table, row) for row in table.rows}
-    if args.dry_run:
+    _check(parser, args, table)
+    if not args.mldoc and args.scale in ("base", "paper"):
+        print(f"launch/reproduce.sh: {NO_MLDOC}", file=sys.stderr)
+    text = (args.data, args.workdir, args.scale, tuple(args.corpora))
+    runner = Runner(*text, args.mldoc, args.cpu, args.dry_run)
+    chosen = [row for row in table.rows if args.row in (None, row.name)]
+    rows = {}
+    for row in chosen:
+        workdirs = [runner.measure(table, row, seed) for seed in range(args.seeds)]
+        if not args.dry_run:
+            rows[row.name] = [measured(workdir, table.languages) for workdir in workdirs]
+    if args.dry_run or not all(seed for row in rows.values() for seed in row):
         return
-    rows = {name: measured(workdir, table.languages) for name, workdir in workdirs.items()}
+    table = Table(**{**vars(table), "rows": tuple(chosen)})
     text = markdown(table, rows, args.scale)
     (args.workdir / f"{args.table}.md").write_text(text + "\n", encoding="utf-8")
     print(text)
+
+
+def _check(parser: argparse.ArgumentParser, args: argparse.Namespace, table: Table) -> None:
+    """Refuses what cannot work before anything is done."""
+    if args.scale not in table.scales:
+        parser.error(f"{args.table}: only at --scale {' or '.join(table.scales)}")
+    if args.seeds < 1:
+        parser.error(f"--seeds {args.seeds}: must be at least 1")
+    if args.row and args.row not in [row.name for row in table.rows]:
+        parser.error(f"--row {args.row!r}: {args.table} has {[row.name for row in table.rows]}")
+    if args.data is None and args.scale in ("small", "claims"):
+        parser.error(f"--data is needed at --scale {args.scale}")
+    if args.data and not (args.data / "retrieval").is_dir():
+        parser.error(f"--data {args.data}: must hold parallel/, retrieval/ and classification/")
+    for code in table.languages.split(",") if args.mldoc else ():
+        for split in ("train", "dev", "test"):
+            if not [*args.mldoc.glob(f"{split}.{code}.tsv*")]:
+                parser.error(f"--mldoc {args.mldoc}: no {split}.{code}.tsv; {NO_MLDOC}")
 
 
 if __name__ == "__main__":

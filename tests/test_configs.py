@@ -12,6 +12,7 @@ from tests.train.synthetic import VOCAB_SIZE, write_corpus
 from xling_jax.cli import align
 from xling_jax.cli.arguments import load_config as load_any_config
 from xling_jax.config import ConfigError, find_config, load_config, parse_argument
+from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.documents import lawdr
 from xling_jax.encode.documents import MODES
 from xling_jax.text import splitting
@@ -24,6 +25,7 @@ from xling_jax.train.build import (
     compute_dtype,
     init_params,
 )
+from xling_jax.train.dry_run import published_count
 from xling_jax.train.durations import Epoch, resolve_schedule, run_length
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_schedule
@@ -188,6 +190,49 @@ def test_the_paper_sizes_are_the_published_ones():
 
 
 @pytest.mark.parametrize(
+    "argument, count, ours",
+    [
+        ("laser", 208_466_928, 208_585_152),
+        ("laser:layers=6", 239_965_168, 240_031_168),
+        ("t_laser", 246_043_808, 244_092_064),
+        ("lightweight", 30_223_184, 30_247_808),
+    ],
+)
+def test_the_parameters_of_the_papers_are_counted_beside_ours(argument, count, ours):
+    config = load_config(argument)
+    assert published_count(config) == count
+    assert count_parameters(build(config).shapes.params) == ours
+
+
+def test_corpora_filters_and_text_of_the_paper_sizes_are_the_published_ones():
+    config = load_config("ct_laser")
+    assert config.data.corpora == (
+        *("tfds:europarl_v7/de-en", "tfds:europarl_v7/de-es", "tfds:europarl_v7/en-es"),
+        *("tfds:europarl_v7/en-fr", "tfds:europarl_v7/es-fr", "tfds:europarl_v7/en-it"),
+        "tfds:europarl_v7/es-it",
+    )
+    assert config.cleaning.to_dict() == dataclasses.asdict(CleaningRules()) | {
+        "drop_duplicates": False,
+        "drop_identical": False,
+        "require_letters": False,
+        "min_script_share": 0.0,
+        "max_chars": 10_000,
+    }
+    assert (config.vocab.moses, config.vocab.lowercase) == (True, True)
+    assert config.train.max_length_tokens == 750
+    six = load_config("similarity_loss").data
+    assert len(six.corpora) == 9 and len(six.pairs) == 18
+    assert load_config("lightweight:pair=en-it").data.corpora == ("tfds:para_crawl_v5/en-it",)
+
+
+@pytest.mark.parametrize("name", ["t_laser", "laser", "claser", "similarity_loss", "lightweight"])
+def test_other_sizes_clean_text_as_always(name):
+    config = load_config(f"{name}:small")
+    assert config.cleaning.drop_duplicates and config.cleaning.require_letters
+    assert not config.vocab.moses and not config.train.max_length_tokens
+
+
+@pytest.mark.parametrize(
     "argument, encoder, decoder, reason",
     [
         ("laser", {"pooling": "first"}, {}, "pooling='first' sees little"),
@@ -314,7 +359,34 @@ def test_compute_dtype_is_float32_on_cpu_unless_named():
 def test_wrong_arguments_and_overrides_are_one_line(argument, override, message):
     with pytest.raises(ConfigError, match=message) as error:
         check_config(load_config(argument, [override] if override else []))
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
+
+
+def test_a_mistyped_argument_is_told_as_the_config_told_it():
+    with pytest.raises(ConfigError) as error:
+        load_config("laser.py:layer=6")
+    assert str(error.value) == (
+        "--config laser.py:layer=6: config argument='layer' must be one of size, layers; "
+        "did you mean layers?"
+    )
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("def get_config(arg=''):\n    return {}['a']\n", "line 2: KeyError: a"),
+        ("import nonsuch\n", "line 1: ModuleNotFoundError: No module named 'nonsuch'"),
+        ("def get_config(:\n", "line 1: "),
+        ("def get_config(arg=''):\n    return 3\n", "must return a ConfigDict; found int"),
+        ("x = 1\n", r"must define get_config\(arg\)"),
+    ],
+)
+def test_an_error_in_a_config_file_is_one_line_that_names_it(tmp_path, text, message):
+    path = tmp_path / "own.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=f"--config {path}: .*{message}") as error:
+        load_config(str(path))
+    assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ and `languages`, `seed`, `compute_dtype`, `dropout_generator`.
 """
 
 import ast
+import runpy
+import traceback
 import types
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
@@ -41,7 +43,8 @@ def parse_argument(
 ) -> types.SimpleNamespace:
     """Reads what stands behind the colon of `--config FILE:ARG`.
 
-    ARG is a comma-separated list of `name=value` and at most one size: `layers=6,small`.
+    ARG is a comma-separated list of `name=value` and at most one size: `layers=6,small`. Training
+    configs also take `devices=N`, which `load_config` applies to what they return.
 
     Args:
         arg: the text; None or empty for the defaults.
@@ -61,7 +64,7 @@ def parse_argument(
         name, has_value, value = part.partition("=")
         if not has_value:
             name, value = "size", part
-        check_choice("config argument", name, known)
+        check_choice("config argument", name, (*known, "devices"))
         try:
             values[name] = type(values[name])(value)
         except ValueError:
@@ -95,57 +98,99 @@ def _packaged() -> Path:
         return Path(__file__).parents[1] / "configs"
 
 
-def load_config(
-    path: str,
-    overrides: Sequence[str] = (),
-    complete: Callable[[ConfigDict], None] | None = None,
-) -> ConfigDict:
+def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = True) -> ConfigDict:
     """A config from its file, completed, with command-line overrides.
 
     Args:
         path: a Python file with `get_config(arg)`, or the name of a packaged config, `NAME:ARG`.
+            `devices=N` in ARG adapts a training config to N devices, see `train.devices`.
         overrides: `--config.a.b=value`; of several for one key the last counts.
-        complete: fills in defaults; by default `complete`, for training. Another for configs of
-            other commands.
+        training: whether to fill in the defaults of a training config; configs of other commands
+            are taken as they are.
 
     Raises:
-        ConfigError: for a missing file, an unknown key or a value of the wrong type.
+        ConfigError: for a missing file, an error in it, a wrong argument, an unknown key or a value
+            of the wrong type.
     """
-    name, colon, arg = path.partition(":")
-    file = find_config(name)
+    from xling_jax.train.devices import spread_over_devices
+
     # Given twice, a tuple would be joined to the one before.
     overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())
-    finish = _complete_training if complete is None else complete
+    finish = _complete_training if training else lambda config: None
+    path, devices = _split_devices(path)
+    if devices and not training:
+        raise ConfigError(f"--config {path}: devices={devices} is for configs that train")
+    config = _run_config_file(path)
     try:
-        config = _parse_flags(
-            config_flags.DEFINE_config_file, f"{file}{colon}{arg}", [f"--config={file}{colon}{arg}"]
-        )
-        with config.unlocked():
-            overrides = _make_room(config, overrides)
-            finish(config)
-            for word in overrides:
-                _check_key(config, word.split("=", 1)[0])
-        config = _parse_flags(config_flags.DEFINE_config_dict, config.lock(), overrides)
+        overrides = _make_room(config, overrides)
+        finish(config)
+        for word in overrides:
+            _check_key(config, word.split("=", 1)[0])
+        config = _apply(config, overrides)
         with config.unlocked():
             finish(config)
+            if devices:
+                spread_over_devices(config, devices)
         return config.lock()
     except ConfigError:
         raise
-    except Exception as error:  # a config file is a program of the user's
-        # str() of a KeyError is the repr of its message.
-        text = " ".join(str(error.args[0] if error.args else error).split())
-        if isinstance(error, SyntaxError):
-            text = f"line {error.lineno}: {error.msg}"
-        known = isinstance(error, (flags.Error, AttributeError, KeyError, TypeError, ValueError))
-        text = text if known else f"{type(error).__name__}: {text}"
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"--config {path}: {_one_line(error)}") from error
+
+
+def _split_devices(path: str) -> tuple[str, int]:
+    """`FILE:devices=8,small` -> (`FILE:small`, 8); 0 if the argument does not name any."""
+    name, colon, arg = path.partition(":")
+    parts = arg.split(",")
+    given = [part for part in parts if part.startswith("devices=")]
+    counts = [part.removeprefix("devices=") for part in given]
+    if len(counts) > 1 or not all(count.isdecimal() and int(count) > 0 for count in counts):
+        raise ConfigError(f"--config {path}: devices= must be given once, as a positive number")
+    rest = ",".join(part for part in parts if part not in given)
+    return f"{name}{colon if rest or not given else ''}{rest}", int(counts[0]) if counts else 0
+
+
+def _run_config_file(path: str) -> ConfigDict:
+    """What `get_config` of `FILE:ARG` returns.
+
+    Raises:
+        ConfigError: for a missing file, or any error in it: a config is a program of the user's.
+    """
+    name, colon, arg = path.partition(":")
+    file = find_config(name)
+    try:
+        get_config = runpy.run_path(str(file)).get("get_config")
+        if get_config is None:
+            raise ValueError("must define get_config(arg); found none")
+        config = get_config(arg) if colon else get_config()
+        if not isinstance(config, ConfigDict):
+            raise ValueError(f"get_config must return a ConfigDict; found {type(config).__name__}")
+        return config
+    except SyntaxError as error:
+        raise ConfigError(f"--config {path}: line {error.lineno}: {error.msg}") from error
+    except ValueError as error:  # of `parse_argument`: the user's words, not the file's
+        raise ConfigError(f"--config {path}: {_one_line(error)}") from error
+    except Exception as error:
+        lines = [
+            f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)
+        ]
+        where = f"line {lines[-1]}: " if lines else ""
+        text = f"{where}{type(error).__name__}: {_one_line(error)}"
         raise ConfigError(f"--config {path}: {text}") from error
 
 
-def _parse_flags(define: Callable, config: str | ConfigDict, words: Sequence[str]) -> ConfigDict:
-    """A config as ml_collections reads it, with the words of a command line applied."""
-    words = ["xling", *words]
+def _one_line(error: Exception) -> str:
+    # str() of a KeyError is the repr of its message.
+    return " ".join(str(error.args[0] if error.args else error).split())
+
+
+def _apply(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
+    """A config with `--config.a.b=value` applied, values parsed and checked by ml_collections."""
+    words = ["xling", *overrides]
     values = flags.FlagValues()
-    define("config", config, lock_config=True, flag_values=values, sys_argv=words)
+    config_flags.DEFINE_config_dict(
+        "config", config.lock(), lock_config=True, flag_values=values, sys_argv=words
+    )
     values(words)
     return values.config
 

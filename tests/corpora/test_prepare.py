@@ -141,6 +141,20 @@ def test_duplicates_are_dropped_over_all_corpora_and_the_first_stays(corpus, tmp
     assert (count["kept"], count["duplicate"], count["rows"]) == (300, 300, 0)
 
 
+def test_duplicates_stay_if_asked_for_and_nothing_else_changes(corpus, tmp_path):
+    twice = write_corpus(tmp_path / "twice.tsv", 300)
+    kept = prepare(
+        workdir=tmp_path / "w", **settings(corpus, twice, cleaning={"drop_duplicates": False})
+    )
+    dropped = prepare(workdir=tmp_path / "w", **settings(corpus, twice))
+    assert kept.counts["pairs"]["de-en"]["rows"] == 600
+    assert dropped.counts["pairs"]["de-en"]["rows"] < 300 + 1
+    for prepared in (kept, dropped):
+        for counts in prepared.counts["corpora"].values():
+            assert counts["de-en"]["kept"] == counts["de-en"]["rows"] + counts["de-en"]["duplicate"]
+    assert kept.fingerprint != dropped.fingerprint
+
+
 def test_output_does_not_depend_on_the_number_of_processes(corpus, tmp_path):
     for num_workers in (1, 3):
         prepare(workdir=tmp_path / str(num_workers), **settings(corpus, num_workers=num_workers))

@@ -31,58 +31,196 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-def tables():
-    listed = reproduce("--list").stdout.splitlines()
-    return [line.split()[0] for line in listed]
+def tables(scale="small"):
+    """Names of the tables that a scale has."""
+    lines = [line for line in reproduce("--list").stdout.splitlines() if line[0].islower()]
+    return [
+        line.split()[0] for line in lines if "(scales " not in line or f"{scale}," in line + ","
+    ]
 
 
-def test_every_table_says_what_it_would_run(data, tmp_path):
+def commands(*words):
+    """The commands of a dry run, each a list of words."""
+    out = reproduce(*words, "--dry-run")
+    assert out.returncode == 0, out.stderr
+    return [shlex.split(line) for line in out.stdout.splitlines()]
+
+
+def overrides(command):
+    return [word for word in command if word.startswith("--config.")]
+
+
+@pytest.mark.parametrize("scale", ["small", "claims", "paper"])
+def test_every_table_says_what_it_would_run(data, tmp_path, scale):
     from xling_jax.cli.arguments import load_config
 
-    assert len(tables()) == 6
-    for table in tables():
-        out = reproduce(table, "--data", data, "--workdir", tmp_path / "w", "--dry-run")
-        assert out.returncode == 0, out.stderr
-        commands = [shlex.split(line) for line in out.stdout.splitlines()]
-        assert {command[1] for command in commands} == {"train", "evaluate"}
-        for command in commands[::3]:
-            # The configs exist and take every setting.
-            load_config(command[3], [word for word in command if word.startswith("--config.")])
+    assert len(tables()) == 14
+    for table in tables(scale):
+        words = (table, "--data", data, "--workdir", tmp_path / "w", "--scale", scale)
+        found = commands(*words)
+        assert {command[1] for command in found} - {"prepare"} == {"train", "evaluate"}
+        for command in found:
+            if command[1] == "train":  # the configs exist and take every setting
+                load_config(command[3], overrides(command))
     assert not (tmp_path / "w").exists()
 
 
+def test_the_list_names_what_is_not_trained_here():
+    out = reproduce("--list").stdout
+    assert "LASER_2018: its model was not published" in out
+    assert "Gong et al. (2021), Tables 1 to 8: no training" in out
+
+
 def test_the_paper_scale_leaves_the_configs_alone(data, tmp_path):
-    words = ("li-mak-4", "--data", data, "--workdir", tmp_path, "--dry-run")
-    out = reproduce(*words, "--scale", "paper", "--corpora", "moses:europarl.de-en")
-    train = shlex.split(out.stdout.splitlines()[0])
+    words = ("li-mak-4", "--data", data, "--workdir", tmp_path, "--scale", "paper")
+    prepare, train, *_ = commands(*words, "--corpora", "moses:europarl.de-en")
+    assert (prepare[1], train[1]) == ("prepare", "train")
     assert train[3].endswith("configs/laser.py:layers=1")
-    settings = [word for word in train if word.startswith("--config.")]
+    settings = overrides(train)
     assert settings[0] == "--config.data.corpora=('moses:europarl.de-en',)"
     assert len(settings) == 2 and settings[1].startswith("--config.data.exclude=")
 
 
-def test_finished_rows_are_not_run_again_and_the_table_has_both_sides(data, tmp_path):
-    dry = reproduce("mao-7", "--data", data, "--workdir", tmp_path, "--dry-run")
-    workdirs = [shlex.split(line)[-1] for line in dry.stdout.splitlines()[::3]]
-    for place, workdir in enumerate(map(Path, workdirs)):
-        (workdir / "encoder").mkdir(parents=True)
-        score = {"en": {"fr": 0.1 * place + 0.2}, "fr": {"en": 0.5}}
-        other = {"en": {"fr": 0.1 * place}, "fr": {"en": 0.25}}
-        results = {
-            "retrieval": {"pud_dev": {"p_at_1": score}, "multi30k_dev": {"p_at_1": other}},
-            "classification": {"sib200": {"accuracy": score}},
+def test_the_paper_scale_needs_no_text_of_ours(tmp_path):
+    out = reproduce("li-mak-4", "--workdir", tmp_path, "--scale", "paper", "--dry-run")
+    assert "--config." not in out.stdout and "retrieval" not in out.stdout
+    assert "NIST" in out.stderr and "facebookresearch/MLDoc" in out.stderr
+    assert out.stderr.count("\n") == 1
+
+
+def test_mldoc_is_measured_with_the_classifier_of_the_paper(tmp_path):
+    mldoc = tmp_path / "mldoc"
+    mldoc.mkdir()
+    words = ("li-mak-4", "--workdir", tmp_path / "w", "--scale", "paper", "--mldoc", mldoc)
+    out = reproduce(*words, "--dry-run")
+    assert out.returncode == 2 and "no train.en.tsv; MLDoc is not measured" in out.stderr
+    for code in ("en", "de", "fr", "es", "it"):
+        for split in ("train", "dev", "test"):
+            (mldoc / f"{split}.{code}.tsv").touch()
+    found = [" ".join(command) for command in commands(*words) if command[1] == "evaluate"]
+    assert len(found) == 5
+    assert all(f"--data {mldoc} --classifiers mlp" in command for command in found)
+    # T-LASER reads the first 750 tokens of a document, LASER all of it.
+    assert ["--max-tokens 750" in command for command in found] == [False] * 3 + [True] * 2
+
+
+# The runs of docs/experiments.md, as they were started.
+_SIDES = ("encoder", "decoder")
+_TRANSFORMER = {f"{s}.{k}": v for s in _SIDES for k, v in
+                {"width": 128, "ffn_width": 512, "heads": 2}.items()}  # fmt: skip
+_LSTM = {"encoder.width": 128, "encoder.embedding_width": 64, "decoder.embedding_width": 64}
+_LSTM |= {"decoder.width": 256, "schedule.value": 2e-3}
+_RUNS = {
+    ("li-mak-4", "T-LASER"): ("t_laser:small", 6800, 1360, _TRANSFORMER),
+    ("li-mak-4", "cT-LASER"): ("ct_laser:small", 6800, 1360, _TRANSFORMER),
+    ("li-mak-4", "LASER_1"): ("laser:layers=1,small", 1700, 850, _LSTM),
+    ("li-mak-4", "LASER_6"): ("laser:layers=6,small", 1700, 850, _LSTM),
+    ("li-mak-4", "cLASER_6"): ("claser:small", 1700, 850, _LSTM),
+    ("li-mak-6", "T-LASER"): ("t_laser:small", 1700, 425, _TRANSFORMER),
+    ("li-mak-6", "cT-LASER"): ("ct_laser:small", 1700, 425, _TRANSFORMER),
+}
+
+
+@pytest.mark.parametrize("table, row", _RUNS)
+def test_the_scale_of_the_claims_is_that_of_the_recorded_runs(data, tmp_path, table, row):
+    from xling_jax.config import load_config
+
+    config, steps, every, model = _RUNS[table, row]
+    pairs = ("de-en", "de-es", "en-es", "es-en", "fr-en", "fr-es", "it-en", "it-es")
+    names = ("europarl.*", "multi30k.*", "news.*", "tatoeba.de-*", "tatoeba.en-[defi]*")
+    names += ("tatoeba.es-*", "tatoeba.fr-*", "lohelp.en-de-fr-es-it*", "messages.en-de-fr-es-it")
+    names += ("games.en-de-fr-es-it", "manuals.en-de-fr-es-it")
+    expected = (
+        model
+        | {
+            "data.corpora": tuple(f"tsv:{data}/parallel/{name}.tsv.gz" for name in names),
+            "data.exclude": (f"{data}/retrieval/*.dev.tsv.gz",),
+            "evaluation.retrieval": tuple(
+                f"{data}/retrieval/{name}.dev.tsv.gz" for name in ("europarl", "pud")
+            ),
+            "data.pairs": ("en-es", "es-en") if table == "li-mak-6" else pairs,
+            "data.bucket_lengths": (8, 12, 16, 22, 30, 40, 56, 80, 104),
+            "data.max_tokens": 4096,
+            "cleaning.length_ratio_slack": 3,
+            "vocab.size": 4000,
+            "train.total_steps": steps,
+            "train.evaluate_every_steps": every,
+            "train.checkpoint_every_steps": every,
+            "train.keep_last": 12,
+            "train.log_every_steps": 50,
+            "seed": 1,
         }
-        for task, matrices in results.items():
-            (workdir / "results" / task).mkdir(parents=True)
-            path = workdir / "results" / task / "results.json"
-            path.write_text(json.dumps({"matrices": matrices}))
-    out = reproduce("mao-7", "--data", data, "--workdir", tmp_path)
+        | ({"languages": ("en", "es")} if table == "li-mak-6" else {})
+    )
+    words = (table, "--row", row, "--data", data, "--workdir", tmp_path, "--scale", "claims")
+    trained = [c for c in commands(*words, "--seeds", "2") if c[1] == "train"]
+    assert [c[-1].endswith("-seed-1") for c in trained] == [False, True]
+    found = load_config(trained[1][3], overrides(trained[1]))
+    recorded = load_config(config, [f"--config.{key}={value!r}" for key, value in expected.items()])
+    assert found.to_dict() == recorded.to_dict()
+
+
+def write_results(workdir, *, retrieval, topics):
+    """What a finished row leaves."""
+    (workdir / "encoder").mkdir(parents=True)
+    results = {
+        "retrieval": {name: {"p_at_1": scores} for name, scores in retrieval.items()},
+        "classification": {"sib200": {"accuracy": topics}},
+    }
+    for task, matrices in results.items():
+        (workdir / "results" / task).mkdir(parents=True)
+        path = workdir / "results" / task / "results.json"
+        path.write_text(json.dumps({"matrices": matrices}))
+
+
+def trained_workdirs(*words):
+    return [Path(c[-1]) for c in commands(*words) if c[1] == "train"]
+
+
+def both_ways(there, back):
+    scores = {"en": {"fr": there, "en": 0.9}, "fr": {"en": back, "fr": 0.7}}
+    return scores
+
+
+def test_finished_rows_are_not_run_again_and_the_table_has_both_sides(data, tmp_path):
+    words = ("mao-7", "--data", data, "--workdir", tmp_path)
+    for place, workdir in enumerate(trained_workdirs(*words)):
+        score = both_ways(0.1 * place + 0.2, 0.5)
+        other = both_ways(0.1 * place, 0.25)
+        write_results(workdir, retrieval={"pud_dev": score, "multi30k_dev": other}, topics=score)
+    out = reproduce(*words)
     assert out.returncode == 0, out.stderr
     assert "| UGT + ALIGN | 20.0 | 37.5 | 30.0 | 50.0 | 89.9 | 90.4 | 84.1 | 81.9 |" in out.stdout
     assert (tmp_path / "mao-7.md").read_text() == out.stdout
 
 
-def test_wrong_use_is_one_line_and_status_2(tmp_path):
-    out = reproduce("mao-6", "--data", tmp_path / "none", "--workdir", tmp_path)
-    assert out.returncode == 2
-    assert "must hold parallel/, retrieval/ and classification/" in out.stderr
+def test_several_seeds_give_mean_and_deviation(data, tmp_path):
+    words = ("mao-3-en-fr", "--row", "UGT (Table 3)", "--data", data, "--workdir", tmp_path)
+    words += ("--seeds", "3")
+    for seed, workdir in enumerate(trained_workdirs(*words)):
+        score = both_ways(0.2 + 0.1 * seed, 0.5)
+        write_results(workdir, retrieval={"pud_dev": score}, topics=score)
+    out = reproduce(*words).stdout
+    ours = "30.0 ± 10.0 | 50.0 ± 0.0 | 30.0 ± 10.0 | 50.0 ± 0.0"
+    assert f"| UGT (Table 3) | {ours} | – | – | 85.1 | 82.4 |" in out
+
+
+def test_wrong_use_is_one_line_and_status_2(data, tmp_path):
+    for words, message in (
+        (("mao-6", "--data", tmp_path / "none"), "must hold parallel/, retrieval/"),
+        (("mao-6",), "--data is needed at --scale small"),
+        (("mao-10", "--data", data), "only at --scale base or paper"),
+        (("mao-6", "--data", data, "--row", "XTL"), "mao-6 has"),
+    ):
+        out = reproduce(*words, "--workdir", tmp_path)
+        assert out.returncode == 2
+        assert message in out.stderr.splitlines()[-1]
+
+
+def test_a_missing_corpus_ends_in_one_line_that_says_where_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    out = reproduce("li-mak-6", "--workdir", tmp_path / "w", "--scale", "paper")
+    assert out.returncode == 1
+    notice, error = out.stderr.strip().splitlines()
+    assert "MLDoc is not measured" in notice
+    assert f"wget -P {tmp_path}/tfds/downloads/manual/europarl_v7 https://www.statmt.org" in error

@@ -5,7 +5,14 @@ import pickle
 import numpy as np
 import pytest
 
-from xling_jax.text.vocab import SPECIALS, Vocab, check_layout, normalize_text, train_vocab
+from xling_jax.text.vocab import (
+    SPECIALS,
+    Vocab,
+    check_layout,
+    normalize_text,
+    normalizer,
+    train_vocab,
+)
 
 _WORDS = [
     "river",
@@ -117,6 +124,30 @@ def test_save_load_and_pickle_keep_ids_and_fingerprint(vocab, tmp_path):
 
 def test_fingerprint_depends_on_preprocessing(vocab):
     assert Vocab(vocab.model_bytes, lowercase=False).fingerprint != vocab.fingerprint
+    moses = Vocab(vocab.model_bytes, moses=True)
+    assert moses.fingerprint != vocab.fingerprint
+    assert (vocab.settings, moses.settings) == (
+        {"lowercase": True},
+        {"lowercase": True, "moses": True},
+    )
+    assert pickle.loads(pickle.dumps(moses)).fingerprint == moses.fingerprint
+
+
+def test_moses_splits_punctuation_from_words_and_normalizes_it():
+    prepare = normalizer(moses=True)
+    assert prepare("„Ja“, sagte er – dann ging er\u200b.") == '" ja , " sagte er - dann ging er .'
+    assert prepare("Don't pay 2,000 €!") == "don 't pay 2,000 € !"  # not &apos;t
+    assert prepare("Mr. Smith's (old) house.") == "mr. smith 's ( old ) house ."
+
+
+def test_words_of_moses_are_pieces_of_a_word_vocabulary():
+    sentences = ["The dog barks.", "The dog, the cat.", "A cat!"] * 20
+    plain = train_vocab(sentences, size=11, layout="laser", model_type="word")
+    moses = train_vocab(sentences, size=12, layout="laser", model_type="word", moses=True)
+    assert "▁dog" in moses.pieces() and "▁dog," not in moses.pieces()
+    assert "▁dog," in plain.pieces()
+    ids = moses.encode(["the cat barks!"])[0]
+    assert moses.unk_id not in ids and len(ids) == 4
 
 
 @pytest.mark.parametrize("content", [b"", b"hello"])

@@ -125,7 +125,7 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
         OptionError: for a missing file, an unknown key or a value of the wrong type.
     """
     try:
-        return config_lib.load_config(path, overrides, None if training else lambda config: None)
+        return config_lib.load_config(path, overrides, training=training)
     except config_lib.ConfigError as error:
         raise OptionError(str(error)) from error
 

@@ -97,7 +97,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         cache = run.path.absolute() / "xla_cache"
         jax.config.update("jax_compilation_cache_dir", str(cache))
-    vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase)
+    vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase, moses=config.vocab.moses)
     started = time.time()
     with _noting_sigterm() as sigterm, Progress("train") as progress:
         result = train(
@@ -217,7 +217,14 @@ def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any], int]:
     training_only = ENCODERS[family].training_only
     # A table of positions has an end; 2,000 is that of the published T-LASER.
     limit = arguments.get("max_length_tokens", 2000) if arguments.get("layers") else 2000
-    return family, {k: v for k, v in arguments.items() if k not in training_only}, limit
+    given = config.train.max_length_tokens
+    if given > limit and arguments.get("max_length_tokens") and arguments["layers"]:
+        raise OptionError(
+            f"--config.train.max_length_tokens={given} must be at most {limit}, the positions of "
+            "the encoder"
+        )
+    arguments = {k: v for k, v in arguments.items() if k not in training_only}
+    return family, arguments, given or limit
 
 
 def _evaluators(config: ConfigDict, vocab: Vocab) -> Sequence[Evaluator]:

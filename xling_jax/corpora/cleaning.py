@@ -56,6 +56,8 @@ class CleaningRules:
         max_length_ratio: maximum words of the longer side per word of the shorter.
         length_ratio_slack: words that the longer side may have beyond that. The published filter
             has 0, which drops many short pairs ("Yes." and "That is right.").
+        drop_duplicates: keep only the first of equal pairs, over all corpora, whatever their case.
+            The published corpora keep all.
         drop_identical: drop pairs whose sides differ at most in case: untranslated text.
         require_letters: drop pairs with a side of digits and punctuation only.
         min_script_share: minimum share of a side's letters that belong to scripts of its language;
@@ -76,6 +78,7 @@ class CleaningRules:
     max_chars: int = 1000
     max_length_ratio: float = 1.5
     length_ratio_slack: int = 0
+    drop_duplicates: bool = True
     drop_identical: bool = True
     require_letters: bool = True
     min_script_share: float = 0.5

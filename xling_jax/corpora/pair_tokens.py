@@ -60,6 +60,11 @@ def first_occurrences(
     return np.split(keep, np.cumsum([len(column) for column in columns])[:-1])
 
 
+def all_rows(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """As `first_occurrences`, with every row marked."""
+    return [np.ones(len(column), bool) for column in columns]
+
+
 @dataclasses.dataclass(frozen=True)
 class PairPlan:
     """What the tokens of one pair are made from.

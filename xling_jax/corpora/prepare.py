@@ -159,6 +159,9 @@ class _Preparation:
         self._data, self._vocab_directory = self.workdir / "data", self.workdir / "vocab"
         self._pair_codes = [tuple(pair.split("-")) for pair in self.settings.pairs]
         self._codes = tuple(sorted({code for pair in self._pair_codes for code in pair}))
+        self._drops_duplicates = self.settings.cleaning.drop_duplicates
+        # Left out of fingerprints by default, so that older data keep theirs.
+        self._duplicates = {} if self._drops_duplicates else {"duplicates": "kept"}
         self._hashes = FileHashes(self._data / "input_hashes.json")
         # Named as in the config, read where they are on this machine.
         self._local = {spec: specs.moved_corpus(spec, self.local) for spec in self.settings.corpora}
@@ -174,7 +177,8 @@ class _Preparation:
                 )
         # The vocabulary's sample and the shards need the masks; often neither is to be made.
         hashes = lambda pair: [text.hashes(pair) for text in texts.values()]
-        masks = functools.cache(lambda pair: pair_tokens.first_occurrences(hashes(pair)))
+        keep = pair_tokens.first_occurrences if self._drops_duplicates else pair_tokens.all_rows
+        masks = functools.cache(lambda pair: keep(hashes(pair)))
         vocab = self._make_vocab(texts, masks)
         plans = [self._plan(pair, texts, masks, vocab) for pair in self.settings.pairs]
         writer = ShardWriter(vocab, self.settings.cleaning.max_tokens_per_sentence)
@@ -187,8 +191,8 @@ class _Preparation:
         """Cleans each corpus that is not cleaned yet; spec -> text."""
         excluded = held_out.held_out_files(map(self.local, self.settings.exclude))
         rules = dataclasses.asdict(self.settings.cleaning)
-        # Applied to tokens: the text does not depend on it.
-        del rules["max_tokens_per_sentence"]
+        # The text does not depend on these.
+        del rules["max_tokens_per_sentence"], rules["drop_duplicates"]
         common = {
             "format": [FORMAT_VERSION, pair_text.FORMAT_VERSION],
             "pairs": self.settings.pairs,
@@ -201,12 +205,10 @@ class _Preparation:
             files = self._hashed_files(spec)
             corpus = [spec.partition(":")[0], spec.partition("?")[2], files] if files else [spec]
             directories[spec] = self._data / "text" / fingerprint({**common, "corpus": corpus})
+        missing = [s for s, path in directories.items() if read_json(path / "text.json") is None]
+        specs.check_downloaded([self._local[spec] for spec in missing])
         # All are opened first: a wrong header in the last should not come to light after hours.
-        missing = {
-            spec: specs.read_corpus(self._local[spec], self._codes)
-            for spec, directory in directories.items()
-            if read_json(directory / "text.json") is None
-        }
+        missing = {spec: specs.read_corpus(self._local[spec], self._codes) for spec in missing}
         if missing:
             hashes = held_out.held_out_hashes(excluded)
             cleaner = ChunkCleaner(RowCleaner(self.settings.cleaning, self._pair_codes, hashes))
@@ -252,14 +254,19 @@ class _Preparation:
     def _make_vocab(self, texts: Mapping, masks: Callable[[str], list[np.ndarray]]) -> Vocab:
         """Loads the finished vocabulary, or trains or copies it."""
         settings = self.settings.vocab
-        identity = {"layout": self.settings.layout, "lowercase": settings.lowercase}
+        # Options added later count only if they are on, so that older vocabularies stay.
+        moses = {"moses": True} if settings.moses else {}
+        text = {"lowercase": settings.lowercase, **moses}
+        identity = {"layout": self.settings.layout, **text}
         given = None
         if settings.model:
-            given = Vocab(self.local(settings.model), lowercase=settings.lowercase)
+            given = Vocab(self.local(settings.model), **text)
             check_layout(given, self.settings.layout, settings.model)
             identity["model"] = given.fingerprint
         else:
             identity["settings"] = dataclasses.asdict(settings)
+            del identity["settings"]["moses"]
+            identity |= self._duplicates
             identity["text"] = [text.key for text in texts.values()]
             identity["seed"] = self.settings.seed
         stage = fingerprint({"format": FORMAT_VERSION, **identity})
@@ -268,7 +275,7 @@ class _Preparation:
         if record.get("stage") == stage:
             # A file that is missing or damaged is made again.
             with contextlib.suppress(ValueError, FileNotFoundError):
-                vocab = Vocab(path, lowercase=settings.lowercase)
+                vocab = Vocab(path, **text)
                 if vocab.fingerprint == record.get("fingerprint"):
                     return vocab
         if record:
@@ -280,7 +287,7 @@ class _Preparation:
             layout=self.settings.layout,
             model_type=settings.model_type,
             character_coverage=settings.character_coverage,
-            lowercase=settings.lowercase,
+            **text,
             seed=self.settings.seed,
         )
         vocab.save(path)
@@ -295,6 +302,7 @@ class _Preparation:
                 "text": [text.key for text in texts.values() if text.num_rows.get(pair)],
                 "vocab": vocab.fingerprint,
                 "max_tokens": self.settings.cleaning.max_tokens_per_sentence,
+                **self._duplicates,
             }
         )
         return PairPlan(pair, key, tuple(texts.items()), lambda: masks(pair))

@@ -25,6 +25,8 @@ class VocabSettings:
             published (all pair files joined), 0 for the same number from every pair, so that words
             of languages with little text are not split into letters.
         lowercase: whether text is lower-cased.
+        moses: whether Moses normalizes punctuation and splits words first, as for T-LASER;
+            see `text.vocab.normalizer`.
         character_coverage: share of the characters that get a piece.
     """
 
@@ -34,6 +36,7 @@ class VocabSettings:
     sample_sentences: int = 5_000_000
     sampling_exponent: float = 1.0
     lowercase: bool = True
+    moses: bool = False
     character_coverage: float = 0.9995
 
     def __post_init__(self):

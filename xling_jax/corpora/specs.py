@@ -57,6 +57,25 @@ def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
     return open_corpus(spec).read(languages)
 
 
+def check_downloaded(corpora: Sequence[str]) -> None:
+    """Raises if the user has to download something first, with the command that does.
+
+    Raises:
+        FileNotFoundError: naming all files of all corpora, where they are and where they belong.
+    """
+    commands: dict[str, list[str]] = {}
+    for spec in corpora:
+        for url, path in open_corpus(spec).to_download().items():
+            urls = commands.setdefault(str(path.parent), [])
+            urls += [url] if url not in urls else []
+    if commands:
+        words = "; ".join(f"wget -P {where} {' '.join(urls)}" for where, urls in commands.items())
+        raise FileNotFoundError(
+            f"data.corpora: files are missing; download them with {words} (TFDS_DATA_DIR is "
+            "another place), or name your own text with --config.data.corpora"
+        )
+
+
 def hashed_files(
     spec: str, languages: Sequence[str], hash_file: Callable[[str], str]
 ) -> list[tuple[str, str]]:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
+from xling_jax.corpora.pivot import join_on
 from xling_jax.corpora.readers.moses import read_moses
+from xling_jax.files.lines import read_line_blocks
 
 _OPUS_URL = "https://object.pouta.csc.fi/OPUS-{corpus}/{release}/moses/{pair}.txt.zip"
 _OPUS_CITATION = """
@@ -80,18 +82,37 @@ class ParallelCorpus(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         raise NotImplementedError
 
 
-class EuroparlV7(ParallelCorpus):
+class FetchedCorpus(ParallelCorpus, skip_registration=True):
+    """A corpus whose files the user downloads: nothing is fetched here.
+
+    They belong in DATA_DIR/downloads/manual/NAME, where TFDS keeps what it cannot download itself.
+    """
+
+    def urls(self) -> list[str]:
+        """Addresses of the files that the configuration is made from."""
+        raise NotImplementedError
+
+    def to_download(self) -> dict[str, Path]:
+        """The files that are not there yet: address -> where it belongs."""
+        return {url: path for url in self.urls() if not (path := self.fetched(url)).is_file()}
+
+    def fetched(self, url: str) -> Path:
+        """Where the file at an address belongs on this machine."""
+        top = Path(self.data_dir).parents[2]  # below are the name, the configuration, the version
+        return top / "downloads" / "manual" / self.name / url.rpartition("/")[2]
+
+
+class EuroparlV7(FetchedCorpus):
     """Europarl v7: proceedings of the European Parliament 1996-2011, all pairs of 21 languages.
 
-    Pairs with English are the release of the author (statmt.org); it has no others, so pairs
-    without English are the alignments that OPUS made of the same release.
+    The release (statmt.org) has pairs with English only. A pair without English is joined from two
+    of them, see `pivot.join_on`.
     """
 
     DESCRIPTION = "Sentence-aligned proceedings of the European Parliament, 1996-2011."
     HOMEPAGE = "https://www.statmt.org/europarl/"
     LICENSE = "The authors are not aware of any copyright restrictions of the material."
-    CITATION = (
-        """
+    CITATION = """
 @inproceedings{koehn-2005-europarl,
   title = {Europarl: A Parallel Corpus for Statistical Machine Translation},
   author = {Koehn, Philipp},
@@ -100,23 +121,76 @@ class EuroparlV7(ParallelCorpus):
   year = {2005},
   address = {Phuket, Thailand},
 }"""
-        + _OPUS_CITATION
-    )
-    VERSION = tfds.core.Version("7.0.0")
+    VERSION = tfds.core.Version("7.1.0")
+    RELEASE_NOTES = {"7.1.0": "Pairs without English are joined from the release's own pairs."}
     BUILDER_CONFIGS = pair_configs(
         "bg cs da de el en es et fi fr hu it lt lv nl pl pt ro sk sl sv", "Europarl v7"
     )
 
-    def find(self, dl_manager: tfds.download.DownloadManager) -> dict[str, dict[str, Path]]:
-        source, target = languages = self.builder_config.languages
-        if "en" in languages:
-            pair, prefix = f"{target if source == 'en' else source}-en", "europarl-v7"
-            url = f"https://www.statmt.org/europarl/v7/{pair}.tgz"
-        else:
-            pair, prefix = f"{source}-{target}", "Europarl"
-            url = _OPUS_URL.format(corpus="Europarl", release="v7", pair=pair)
-        directory = dl_manager.download_and_extract(url)
-        return {"train": {code: directory / f"{prefix}.{pair}.{code}" for code in languages}}
+    def urls(self) -> list[str]:
+        codes = [code for code in self.builder_config.languages if code != "en"]
+        return [f"https://www.statmt.org/europarl/v7/{code}-en.tgz" for code in codes]
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager):
+        others = [code for code in self.builder_config.languages if code != "en"]
+        directories = dl_manager.extract([self.fetched(url) for url in self.urls()])
+        paths = [
+            {code: directory / f"europarl-v7.{other}-en.{code}" for code in (other, "en")}
+            for other, directory in zip(others, directories, strict=True)
+        ]
+        if len(paths) == 1:
+            return {"train": self._generate_examples(paths[0])}
+        first, second = (
+            read_moses({code: str(path) for code, path in each.items()}) for each in paths
+        )
+        return {"train": join_on("en", first, second, tuple(others))}
+
+
+class ParaCrawlV5(FetchedCorpus):
+    """ParaCrawl release 5: web pages in English and 23 languages, filtered by Bicleaner at 0.7.
+
+    TFDS itself has release 4, under the name `para_crawl`.
+    """
+
+    DESCRIPTION = "Sentence pairs from web crawls (release 5, Bicleaner score of at least 0.7)."
+    HOMEPAGE = "https://paracrawl.eu/v5"
+    LICENSE = "CC0 for the packaging; the texts are those of their web pages."
+    CITATION = """
+@inproceedings{banon-etal-2020-paracrawl,
+  title = {{P}ara{C}rawl: Web-Scale Acquisition of Parallel Corpora},
+  author = {Ba{\\~n}{\\'o}n, Marta and others},
+  booktitle = {Proceedings of ACL 2020},
+  pages = {4555--4567},
+  year = {2020},
+  doi = {10.18653/v1/2020.acl-main.417},
+}
+"""
+    VERSION = tfds.core.Version("5.0.0")
+    BUILDER_CONFIGS = [
+        config
+        for config in pair_configs(
+            "bg cs da de el en es et fi fr ga hr hu it lt lv mt nl pl pt ro sk sl sv",
+            "ParaCrawl release 5",
+        )
+        if "en" in config.languages
+    ]
+
+    def urls(self) -> list[str]:
+        (other,) = (code for code in self.builder_config.languages if code != "en")
+        release = "https://s3.amazonaws.com/web-language-models/paracrawl/release5"
+        return [f"{release}/en-{other}.bicleaner07.txt.gz"]
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager):
+        return {"train": self._generate_examples(self.fetched(self.urls()[0]))}
+
+    def _generate_examples(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yields (line, texts) of the lines with English and the other language."""
+        (other,) = (code for code in self.builder_config.languages if code != "en")
+        lines = itertools.chain.from_iterable(read_line_blocks(str(path)))
+        for number, line in enumerate(lines, start=1):
+            cells = line.split("\t") if isinstance(line, str) else []
+            if len(cells) == 2 and all(map(str.strip, cells)):
+                yield number, {"en": cells[0], other: cells[1]}
 
 
 class Multi30k(ParallelCorpus):
@@ -246,6 +320,6 @@ class OpusOpenSubtitles(_OpusCorpus):
 
 
 BUILDERS = (
-    *(EuroparlV7, Multi30k),
+    *(EuroparlV7, ParaCrawlV5, Multi30k),
     *(OpusNewsCommentary, OpusGlobalVoices, OpusTatoeba, OpusOpenSubtitles),
 )

@@ -87,6 +87,18 @@ def published_count(config: ConfigDict) -> int:
     return count_parameters(build(copy).shapes.params)
 
 
+def _conventions(config: ConfigDict) -> str:
+    """What `published_count` counts and our models do not have, and what they have more."""
+    families = {config[side].family for side in ("encoder", "decoder") if side in config}
+    redundant = {
+        "laser": "two biases per LSTM gate",
+        "tlaser": "unused cross-attention projections",
+    }
+    notes = [text for family, text in redundant.items() if family in families]
+    rows = padded_vocab_size(config.vocab.size, 128)
+    return ", ".join([*notes, f"vocabulary {config.vocab.size:,} not padded to {rows:,}"])
+
+
 def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes of a micro-batch."""
     tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
@@ -111,11 +123,9 @@ def describe(config: ConfigDict) -> str:
 
     lines = [json.dumps(config.to_dict(), indent=2, ensure_ascii=False), ""]
     count = count_parameters(shapes.params)
-    rows = padded_vocab_size(config.vocab.size, 128)
     lines += [
         f"parameters        {count:,} (encoder {count_parameters(shapes.params['encoder']):,})",
-        f"  as published    {published_count(config):,} (two biases per LSTM gate, unused "
-        f"cross-attention projections, vocabulary {config.vocab.size:,} not padded to {rows:,})",
+        f"  as published    {published_count(config):,} ({_conventions(config)})",
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(str(direction) for direction in directions)}",

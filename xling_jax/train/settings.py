@@ -20,6 +20,9 @@ class TrainSettings:
         keep_best: number of best checkpoints to keep.
         best_metric: metric that ranks checkpoints, higher is better, e.g. `europarl_dev/p_at_1`.
         export: export the encoder of the `last` or `best` checkpoint.
+        max_length_tokens: longest input of the encoder in evaluations and after the export, special
+            tokens included; longer text is cut. 0 for the limit of its family, 2,000 or the table
+            of positions.
         model_init: model directory or workdir with the initial encoder of a new run.
         word_vectors: multiCCA or word2vec text file with initial embeddings of whole words.
 
@@ -35,6 +38,7 @@ class TrainSettings:
     keep_best: int = 1
     best_metric: str = ""
     export: str = "last"
+    max_length_tokens: int = 0
     model_init: str = ""
     word_vectors: str = ""
 
@@ -43,6 +47,11 @@ class TrainSettings:
         for name in (*intervals, "keep_last"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name}={getattr(self, name)} must be at least 1")
+        if self.max_length_tokens and self.max_length_tokens < 3:
+            raise ValueError(
+                f"train.max_length_tokens={self.max_length_tokens} must be at least 3, or 0 for "
+                "the limit of the encoder"
+            )
         check_choice("train.export", self.export, ("last", "best"))
         if self.export == "best" and not self.best_metric:
             raise ValueError("train.export='best' needs train.best_metric, e.g. 'dev/p_at_1'")

@@ -1,7 +1,10 @@
 """TFDS datasets: our builders on dummy data, and what of a dataset becomes a row."""
 
+import gzip
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 
 from xling_jax.corpora.readers import tfds as reader
 from xling_jax.corpora.readers.base import Row
-from xling_jax.corpora.specs import read_corpus
+from xling_jax.corpora.specs import check_downloaded, read_corpus
 
 tfds = pytest.importorskip("tensorflow_datasets")
 tfds_builders = pytest.importorskip("xling_jax.corpora.tfds_builders")
@@ -17,8 +20,6 @@ tfds_builders = pytest.importorskip("xling_jax.corpora.tfds_builders")
 _DUMMY_DATA = Path(__file__).parents[1] / "tfds_dummy_data"
 # What a builder asks for, by the beginning of its address, and the dummy files that stand for it.
 _ARCHIVES = {
-    "https://www.statmt.org/europarl/v7/": _DUMMY_DATA / "europarl_v7",
-    "https://object.pouta.csc.fi/OPUS-Europarl/v7/": _DUMMY_DATA / "europarl_v7",
     "https://object.pouta.csc.fi/OPUS-": _DUMMY_DATA / "opus",
 }
 
@@ -48,30 +49,79 @@ def _read(name, languages, tmp_path):
     return list(read_corpus(f"tfds:{name}?data_dir={tmp_path}", languages))
 
 
-def test_europarl_with_english_is_the_release_of_its_author(tmp_path, no_download):
+def fetch_europarl(directory, **pairs):
+    """Archives as statmt.org has them, where the user puts them: de_en=[(english, german), …]."""
+    target = directory / "downloads/manual/europarl_v7"
+    target.mkdir(parents=True, exist_ok=True)
+    for name, lines in pairs.items():
+        pair = name.replace("_", "-")
+        with tarfile.open(target / f"{pair}.tgz", "w:gz") as archive:
+            for code, texts in zip(("en", pair.split("-")[0]), zip(*lines)):
+                path = directory / f"europarl-v7.{pair}.{code}"
+                path.write_text("".join(f"{text}\n" for text in texts))
+                archive.add(path, path.name)
+
+
+@pytest.fixture
+def europarl(tmp_path):
+    closed = "The debate is closed."
+    german = [
+        ("Resumption of the session", "Wiederaufnahme der Sitzungsperiode"),
+        (closed, "Die Aussprache ist geschlossen."),
+    ]
+    fetch_europarl(tmp_path, de_en=german, fr_en=[(closed, "Le débat est clos."), ("", "(Rires)")])
+    return tmp_path
+
+
+def test_europarl_with_english_is_the_release_as_it_is(europarl, no_download):
     file = "tfds:europarl_v7/de-en"
-    assert _read("europarl_v7/de-en", ("en", "de", "fr"), tmp_path) == [
+    assert _read("europarl_v7/de-en", ("en", "de", "fr"), europarl) == [
         Row(
             {"en": "Resumption of the session", "de": "Wiederaufnahme der Sitzungsperiode"}, file, 1
         ),
         Row({"en": "The debate is closed.", "de": "Die Aussprache ist geschlossen."}, file, 2),
     ]
-    assert no_download == ["https://www.statmt.org/europarl/v7/de-en.tgz"]
+    assert not no_download
 
 
-def test_europarl_without_english_is_that_of_opus(tmp_path, no_download):
-    rows = _read("europarl_v7/de-fr", ("de", "fr"), tmp_path)
-    assert rows[0].texts == {
+def test_europarl_without_english_is_joined_through_it(europarl, no_download):
+    (row,) = _read("europarl_v7/de-fr", ("de", "en", "fr"), europarl)
+    assert row.texts == {
         "de": "Die Aussprache ist geschlossen.",
         "fr": "Le débat est clos.",
     }
-    assert no_download == ["https://object.pouta.csc.fi/OPUS-Europarl/v7/moses/de-fr.txt.zip"]
+    assert not no_download
 
 
-def test_prepared_dataset_is_not_prepared_again(tmp_path, no_download):
-    first = _read("europarl_v7/de-en", ("en", "de"), tmp_path)
-    assert _read("europarl_v7/de-en", ("en", "de"), tmp_path) == first
-    assert len(no_download) == 1
+def test_what_is_not_downloaded_is_told_in_one_line_for_all_corpora(tmp_path, no_download):
+    fetch_europarl(tmp_path, de_en=[("Yes.", "Ja.")])
+    names = ("europarl_v7/de-en", "europarl_v7/de-es", "europarl_v7/es-fr", "para_crawl_v5/en-fr")
+    with pytest.raises(FileNotFoundError) as error:
+        check_downloaded([f"tfds:{name}?data_dir={tmp_path}" for name in names])
+    assert (
+        "data.corpora: files are missing; download them with "
+        f"wget -P {tmp_path}/downloads/manual/europarl_v7 "
+        "https://www.statmt.org/europarl/v7/es-en.tgz https://www.statmt.org/europarl/v7/fr-en.tgz;"
+        f" wget -P {tmp_path}/downloads/manual/para_crawl_v5 https://s3.amazonaws.com/"
+        "web-language-models/paracrawl/release5/en-fr.bicleaner07.txt.gz ("
+    ) in str(error.value)
+    assert "\n" not in str(error.value) and not no_download
+    check_downloaded([f"tfds:europarl_v7/de-en?data_dir={tmp_path}", "tsv:nowhere.tsv"])
+
+
+def test_para_crawl_5_keeps_lines_of_two_texts(tmp_path, no_download):
+    path = tmp_path / "downloads/manual/para_crawl_v5/en-it.bicleaner07.txt.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress(b"Yes.\tS\xc3\xac.\nNo.\n\tCosa?\na\tb\tc\nNo.\tNo.\n"))
+    rows = _read("para_crawl_v5/en-it", ("en", "it"), tmp_path)
+    assert [row.texts for row in rows] == [{"en": "Yes.", "it": "Sì."}, {"en": "No.", "it": "No."}]
+
+
+def test_prepared_dataset_is_not_prepared_again(europarl, no_download):
+    first = _read("europarl_v7/de-en", ("en", "de"), europarl)
+    shutil.rmtree(europarl / "downloads")
+    check_downloaded([f"tfds:europarl_v7/de-en?data_dir={europarl}"])
+    assert _read("europarl_v7/de-en", ("en", "de"), europarl) == first
 
 
 def test_multi30k_has_four_languages_and_three_splits(tmp_path, no_download):
@@ -120,16 +170,16 @@ def test_wrong_name_is_an_error_of_one_line(name, message):
     assert "\n" not in str(error.value)
 
 
-def test_unknown_split_is_an_error_that_lists_the_splits(tmp_path, no_download):
+def test_unknown_split_is_an_error_that_lists_the_splits(europarl):
     with pytest.raises(ValueError, match="no split 'dev'; it has train"):
-        _read("europarl_v7/de-en:dev", ("de", "en"), tmp_path)
+        _read("europarl_v7/de-en:dev", ("de", "en"), europarl)
 
 
-def test_dataset_without_our_languages_is_an_error(tmp_path, no_download):
+def test_dataset_without_our_languages_is_an_error(europarl):
     with pytest.raises(
         ValueError, match="no example has text in it or pt; its features are de, en"
     ):
-        _read("europarl_v7/de-en", ("it", "pt"), tmp_path)
+        _read("europarl_v7/de-en", ("it", "pt"), europarl)
 
 
 def test_examples_of_every_translation_feature_become_rows():
@@ -152,11 +202,11 @@ def test_broken_example_is_a_row_with_a_problem(value, problem):
     assert row == Row({}, "tfds:x", 1, problem)
 
 
-def test_reading_needs_no_tensorflow(tmp_path, no_download):
-    _read("europarl_v7/de-en", ("de", "en"), tmp_path)
+def test_reading_needs_no_tensorflow(europarl):
+    _read("europarl_v7/de-en", ("de", "en"), europarl)
     code = (
         "import sys; from xling_jax.corpora.specs import read_corpus;"
-        f"rows = list(read_corpus('tfds:europarl_v7/de-en?data_dir={tmp_path}', ('de', 'en')));"
+        f"rows = list(read_corpus('tfds:europarl_v7/de-en?data_dir={europarl}', ('de', 'en')));"
         "assert len(rows) == 2 and 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -3,6 +3,7 @@
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -74,6 +75,10 @@ class Reader:
     def moved(self, move: Callable[[str], str]) -> str:
         """Returns WHERE with its path or pattern replaced by `move(path)`."""
         return move(self.where)
+
+    def to_download(self) -> dict[str, Path]:
+        """Lists files that the user has to download first: address -> where it belongs."""
+        return {}
 
     def prepare(self, beam_options: Any = None) -> None:
         """Downloads what several processes will read, if that has not been done.

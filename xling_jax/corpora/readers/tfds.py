@@ -1,5 +1,8 @@
 """Translation datasets of TensorFlow Datasets, prepared on first use.
 
+TFDS downloads most datasets by itself; the corpora of the shipped configs are downloaded by the
+user (`tfds_builders.FetchedCorpus`).
+
 Datasets prepared here are stored as array_record, which is read without TensorFlow. One that is
 already in the data directory as tfrecord is read as it is, which needs TensorFlow.
 """
@@ -7,6 +10,7 @@ already in the data directory as tfrecord is read as it is, which needs TensorFl
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.readers.base import Reader, Row
@@ -48,7 +52,7 @@ class TfdsReader(Reader):
         self._split, self._data_dir = match["split"] or "train", match["data_dir"]
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
-        """Reads a row from each example; prepares (downloads) the dataset first if necessary.
+        """Reads a row from each example; prepares the dataset first if necessary.
 
         Raises:
             ValueError: if there is no such dataset or split, or no example has text in one of the
@@ -66,6 +70,13 @@ class TfdsReader(Reader):
     def moved(self, move: Callable[[str], str]) -> str:
         """WHERE as it is: TFDS finds datasets by itself."""
         return self.where
+
+    def to_download(self) -> dict[str, Path]:
+        """See `Reader.to_download`. Raises as `read`."""
+        builder = _make_builder(self._name, self._version, self._data_dir)
+        if builder.is_prepared() or not hasattr(builder, "to_download"):
+            return {}
+        return builder.to_download()
 
     def prepare(self, beam_options: Any = None) -> None:
         """Prepares the dataset if necessary. Raises as `read`."""

@@ -1,0 +1,109 @@
+"""`--config NAME:devices=N`: a recipe on N devices, with as few changes to its updates as possible.
+
+A micro-batch is spread over all devices and its rows must be a multiple of their number, so a
+published micro-batch may be too small for many devices. Micro-batches then grow and an update takes
+fewer of them. Its tokens stay the published ones as long as one micro-batch is not more than a
+whole update. What cannot stay is logged: the pairs per update, and the sentences that negatives are
+drawn from, which are those of one micro-batch on all devices.
+"""
+
+import logging
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from xling_jax.train.batching import make_buckets
+
+_logger = logging.getLogger(__name__)
+
+_CONTRASTS = ("distance", "alignment", "similarity_distribution")
+_USUAL_LENGTH = 32  # tokens of a usual sentence, to compare numbers of pairs
+
+
+class Update(NamedTuple):
+    """How an update is made.
+
+    Attributes:
+        micro_batches: their number.
+        tokens: of a side of a micro-batch, padding included; 0 if it has a fixed number of pairs.
+        pairs: of a micro-batch of sentences of a usual length.
+        filled: share of `tokens` that rows use, mean over all lengths; their number is rounded.
+    """
+
+    micro_batches: int
+    tokens: int
+    pairs: int
+    filled: float
+
+
+def spread_over_devices(config: ConfigDict, devices: int) -> None:
+    """Changes `data` and `mesh` of a completed config, and logs what changes by it.
+
+    Args:
+        config: its `data` says what an update is, on any number of devices.
+        devices: the number of devices, all of `mesh.data` x `mesh.fsdp`.
+
+    Raises:
+        ValueError: if `mesh.fsdp` does not divide the devices.
+    """
+    data, fsdp = config.data, config.mesh.fsdp
+    if devices % fsdp:
+        raise ValueError(f"devices={devices} must be a multiple of mesh.fsdp={fsdp}")
+    before = _update(data)
+    if data.batch_size:
+        data.batch_multiple = devices
+        data.batch_size = -(-data.batch_size // devices) * devices
+    else:
+        data.batch_multiple = math.lcm(data.batch_multiple, devices)
+        # Whole micro-batches are joined, so that their tokens in an update stay the same.
+        needed = -(-data.batch_multiple * _longest(data) // data.max_tokens)
+        steps = data.accumulation_steps
+        joined = next((n for n in range(needed, steps + 1) if steps % n == 0), needed)
+        data.max_tokens *= joined
+        data.accumulation_steps = max(1, steps // joined)
+    config.mesh.data = devices // fsdp
+    for line in _changes(before, _update(data), devices, [*config.objective]):
+        _logger.info("devices=%d: %s", devices, line)
+
+
+def _longest(data: Any) -> int:
+    return data.bucket_lengths[-1] if data.bucket_lengths else data.longest_bucket
+
+
+def _update(data: Any) -> Update:
+    lengths = range(3, _longest(data) + 1)
+    buckets = make_buckets(lengths, data.max_tokens, data.batch_multiple, data.batch_size)
+    usual = next((b for b in buckets if b.length == _USUAL_LENGTH), buckets[-1])
+    filled = statistics.fmean(b.length * b.batch_size for b in buckets) / (data.max_tokens or 1)
+    filled = filled if data.max_tokens else 1.0
+    return Update(data.accumulation_steps, data.max_tokens, usual.batch_size, filled)
+
+
+def _changes(before: Update, after: Update, devices: int, terms: Sequence[str]) -> list[str]:
+    """What to tell: a line each for the shape of an update, its pairs, and the negatives."""
+    lines = []
+    if after[:2] != before[:2]:
+        lines.append(
+            f"{after.micro_batches} x {after.tokens:,} tokens a side per update, not "
+            f"{before.micro_batches} x {before.tokens:,}: a micro-batch is of one pair of "
+            f"languages, and {after.tokens // devices:,} tokens of it are on each device"
+        )
+    if abs(after.filled - before.filled) > 0.005:
+        lines.append(
+            f"rows are a multiple of {devices}, so {after.filled:.0%} of these tokens are used, "
+            f"not {before.filled:.0%}"
+        )
+    if (now := after.pairs * after.micro_batches) != (then := before.pairs * before.micro_batches):
+        lines.append(
+            f"{now:,} pairs per update, not {then:,} (sentences of {_USUAL_LENGTH} tokens)"
+        )
+    contrasts = [term for term in terms if term in _CONTRASTS]
+    if after.pairs != before.pairs and contrasts:
+        lines.append(
+            f"negatives of {', '.join(contrasts)} come from the {after.pairs:,} sentences of a "
+            f"micro-batch on all devices, not from {before.pairs:,} (of {_USUAL_LENGTH} tokens)"
+        )
+    return lines or ["updates are those of the config without devices="]
