@@ -84,10 +84,10 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     except ValueError as error:
         raise OptionError(str(error)) from error
     run = Workdir(workdir, processes)
+    config = _continued(config, run)
     original, config = config, local_config(config, "train", "evaluation")
     check_evaluation(config.evaluation, config.train.best_metric)
     _check_beginning(config)
-    _refuse_other_run(config, run)
     with distributed.dying_of_sigterm():
         prepared = prepare_data.prepare_workdir(config, run)
 
@@ -137,15 +137,23 @@ def _check_beginning(config: ConfigDict) -> None:
             raise OptionError(f"--config.train.model_init: {error}") from error
 
 
-def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
-    """Raises before anything of a run is replaced, if its checkpoints are of another config."""
+def _continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
+    """The config of a run that may have checkpoints: with the bucket lengths that it began with.
+
+    Raises before anything of a run is replaced, if its checkpoints are of another config.
+    """
     from xling_jax.train.checkpoint import has_checkpoints
     from xling_jax.train.identity import config_difference
 
     path = workdir.path / "config.json"
     if not path.is_file() or not has_checkpoints(workdir.checkpoints):
-        return
-    saved, current = json.loads(path.read_text()), config.to_dict()
+        return config
+    saved = json.loads(path.read_text())
+    if not config.data.bucket_lengths:
+        config = config.copy_and_resolve_references()
+        with config.unlocked():
+            config.data.bucket_lengths = tuple(saved["data"].get("bucket_lengths", ()))
+    current = config.to_dict()
     found = config_difference(saved, current)
     # Checkpoints have the vocabulary's fingerprint, but preparing would have replaced it by then.
     for name, value in saved["vocab"].items():
@@ -157,6 +165,7 @@ def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
             f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
             "--workdir or restore the setting"
         )
+    return config
 
 
 def _corpus(prepared: PreparedData, vocab: Vocab) -> Corpus:
