@@ -58,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from xling_jax.train.dry_run import describe
 
-        print(describe(config))
+        with _wrong_use():
+            check(config)
+            print(describe(config))
         return 0
     with distributed.joined(args) as processes:
         return train_from_config(config, args.workdir, processes)
@@ -77,12 +79,11 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     """
     import jax
 
-    from xling_jax.train.build import check_config
+    from xling_jax.train.build import check_devices
 
-    try:
-        check_config(config)
-    except ValueError as error:
-        raise OptionError(str(error)) from error
+    with _wrong_use():
+        check(config)
+        check_devices(config)
     run = Workdir(workdir, processes)
     config = _continued(config, run)
     original, config = config, local_config(config, "train", "evaluation")
@@ -122,6 +123,27 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         run.publish_encoder()
         logger.info("encoder of step %d in %s/encoder", result.exported_step, workdir)
     return 0
+
+
+def check(config: ConfigDict) -> None:
+    """Raises ValueError for a setting that is wrong whatever the data and devices."""
+    from xling_jax.corpora.settings import PrepareSettings
+    from xling_jax.train.build import check_config
+
+    check_config(config)
+    settings = prepare_data.prepare_settings(config)
+    if not settings["corpora"]:  # a dry run needs none, and preparing refuses it
+        settings["corpora"] = ("none",)
+    PrepareSettings(**settings)
+
+
+@contextlib.contextmanager
+def _wrong_use() -> Iterator[None]:
+    """Turns a ValueError within into an OptionError."""
+    try:
+        yield
+    except ValueError as error:
+        raise OptionError(str(error)) from error
 
 
 def _check_beginning(config: ConfigDict) -> None:

@@ -108,10 +108,12 @@ def alignment_loss(
         rows whose most similar candidate is their translation, averaged over both directions.
 
     Raises:
-        ValueError: for an unknown similarity or unequal shapes.
+        ValueError: for an unknown similarity, a scale of 0 or less, or unequal shapes.
     """
     check_pairs(source, target)
     check_choice("similarity", similarity, ("dot", "cosine"))
+    if scale <= 0:
+        raise ValueError(f"scale={scale} must be positive")
     mask = jnp.asarray(mask, bool)
     source, target = _valid_rows(source, mask), _valid_rows(target, mask)
     if similarity == "cosine":

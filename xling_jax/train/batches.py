@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.corpora.shards import PairTokens, pair_name
+from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 from xling_jax.text.languages import parse_pair
 from xling_jax.train.batching import (
@@ -106,6 +107,8 @@ class DataSettings:
         for name in ("accumulation_steps", "batch_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name}={getattr(self, name)} must be at least 1")
+        check_number(self.accumulation_steps, "data.accumulation_steps", 1, below=1e5)
+        check_number(self.sampling_exponent, "data.sampling_exponent", 0, below=10)
         if self.longest_bucket < 3:
             raise ValueError(f"data.longest_bucket={self.longest_bucket} must be at least 3")
         self.directions()

@@ -15,6 +15,7 @@ import numpy as np
 
 _DRAW_BLOCK = 4096  # pairs drawn at once; the block number is part of the stream's key
 _PAIR_STREAM, _ROW_STREAM, _ORDER_STREAM = 0, 1, 2
+_MOST_TOKENS = 1 << 28  # of a micro-batch; memory ends long before
 # The share of real tokens that a chosen list of bucket lengths reaches, with at most so many.
 EFFICIENCY, MOST_BUCKETS = 0.85, 32
 
@@ -62,6 +63,12 @@ def make_buckets(
     if bool(batch_size) == bool(max_tokens):
         raise ValueError(
             f"set exactly one of data.max_tokens={max_tokens} and data.batch_size={batch_size}"
+        )
+    if lengths[-1] * max(batch_size, batch_multiple) >= _MOST_TOKENS or max_tokens >= _MOST_TOKENS:
+        raise ValueError(
+            f"a micro-batch of max_tokens={max_tokens} or batch_size={batch_size}, a multiple of "
+            f"batch_multiple={batch_multiple}, with bucket_lengths up to {lengths[-1]} must have "
+            f"fewer than {_MOST_TOKENS:,} tokens; use less"
         )
     if batch_size:
         if batch_size < 0 or batch_size % batch_multiple:

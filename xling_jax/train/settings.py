@@ -43,6 +43,8 @@ class TrainSettings:
         for name in (*intervals, "keep_last"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name}={getattr(self, name)} must be at least 1")
+        if self.keep_best < 0:
+            raise ValueError(f"train.keep_best={self.keep_best} must be at least 0")
         check_choice("train.export", self.export, ("last", "best"))
         if self.export == "best" and not self.best_metric:
             raise ValueError("train.export='best' needs train.best_metric, e.g. 'dev/p_at_1'")
