@@ -148,6 +148,7 @@ IMPOSSIBLE = [
     ("ct_laser", "cleaning.min_script_share", (-1.0, 2.0)),
     ("ct_laser", "vocab.character_coverage", (0.0, "nan")),
     ("ct_laser", "vocab.model_type", ("bytes",)),
+    ("ct_laser", "vocab.size", (0, 10**9)),
     ("ct_laser", "encoder.width", (0, -32, 10**9)),
     ("ct_laser", "encoder.layers", (-1, 10**6)),
     ("ct_laser", "encoder.heads", (0,)),

@@ -85,7 +85,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         check(config)
         check_devices(config)
     run = Workdir(workdir, processes)
-    config = _continued(config, run)
+    config = continued(config, run)
     original, config = config, local_config(config, "train", "evaluation")
     check_evaluation(config.evaluation, config.train.best_metric)
     _check_beginning(config)
@@ -130,11 +130,11 @@ def check(config: ConfigDict) -> None:
     from xling_jax.corpora.settings import PrepareSettings
     from xling_jax.train.build import check_config
 
-    check_config(config)
     settings = prepare_data.prepare_settings(config)
     if not settings["corpora"]:  # a dry run needs none, and preparing refuses it
         settings["corpora"] = ("none",)
     PrepareSettings(**settings)
+    check_config(config)
 
 
 @contextlib.contextmanager
@@ -159,7 +159,7 @@ def _check_beginning(config: ConfigDict) -> None:
             raise OptionError(f"--config.train.model_init: {error}") from error
 
 
-def _continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
+def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
     """The config of a run that may have checkpoints: with the bucket lengths that it began with.
 
     Raises before anything of a run is replaced, if its checkpoints are of another config.

@@ -36,6 +36,8 @@ class TokenDistribution(Term):
         where = "objective.token_distribution.tasks"
         for task, weight in self.tasks.items():
             check_choice(where, task, TASKS)
+            if not isinstance(weight, (int, float)):
+                raise ValueError(f"{where}.{task}={weight!r} must be a number")
             check_number(weight, f"{where}.{task}", at_least=0)
         object.__setattr__(self, "tasks", {t: w for t, w in self.tasks.items() if w})
         if not self.tasks:
