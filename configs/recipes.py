@@ -51,7 +51,6 @@ def translation_run(config: ConfigDict, size: str) -> None:
     elif size == "small":  # minutes on two CPU cores
         small_vocab(config)
         config.data.max_tokens, config.data.accumulation_steps = 2048, 1
-        config.data.bucket_lengths = (12, 20, 28, 36, 44, 52, 64, 80, 104)
         small_run(config)
     elif size == "smoke":  # seconds, for tests
         smoke_run(config)

@@ -341,7 +341,7 @@ def test_compute_dtype_is_float32_on_cpu_unless_named():
         ("ct_laser_bilingual:objective=de", None, "objective='de' must be one of ct_laser"),
         ("laser:depth=6", None, "'depth' must be one of size, layers"),
         ("laser:layers=six", None, "'layers=six' must be of type int"),
-        ("lightweight:objective=nmt", None, "objective='nmt' must be one of all, ugt"),
+        ("lightweight:objective=nmt", None, "objective='nmt' must be one of all, mlm"),
         ("similarity_loss:loss=l1", None, "loss='l1' must be one of similarity,"),
         ("static:phase=3", None, "phase=3 must be one of 1, 2"),
         ("quickstart:paper", None, "'paper' must be one of small, smoke"),

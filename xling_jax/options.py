@@ -6,6 +6,7 @@ read it from there.
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -106,7 +107,10 @@ def check(
     partial: bool = False,
     **supplied: Any,
 ) -> None:
-    """Raises ValueError for an unknown option, a missing one, or a value of the wrong type.
+    """Raises ValueError for an unknown option, a missing one, or a wrong value.
+
+    Wrong are values of another type and numbers that are not finite or exceed 32 bits. Narrower
+    ranges are checked by what takes the option.
 
     Args:
         target: a class or function.
@@ -124,11 +128,32 @@ def check(
                 f"{where}.{name} is not an option of {target.__name__}; {hint and hint + ' '}"
                 f"it takes {', '.join(known) or 'none'}"
             )
+        check_number(value, f"{where}.{name}")
         if name in parameters:
             _check_type(parameters[name].annotation, value, f"{where}.{name}")
     for name, default in known.items():
         if default is REQUIRED and name not in settings and not partial:
             raise ValueError(f"{where}.{name} is missing; {target.__name__} needs it")
+
+
+def check_number(
+    value: Any, where: str, at_least: float = -math.inf, below: float = math.inf
+) -> None:
+    """Raises ValueError for a number that is not finite, exceeds 32 bits or is out of a range.
+
+    Args:
+        value: of any type; others than numbers pass.
+        where: names the option.
+        at_least: lower bound.
+        below: upper bound, exclusive.
+    """
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return
+    if not math.isfinite(value) or (isinstance(value, int) and abs(value) >= 1 << 31):
+        raise ValueError(f"{where}={value} must be finite and below 2**31")
+    if not at_least <= value < below:
+        bound = f" and below {below:g}" if below < math.inf else ""
+        raise ValueError(f"{where}={value} must be at least {at_least:g}{bound}")
 
 
 def _check_type(annotation: Any, value: Any, where: str) -> None:

@@ -231,6 +231,27 @@ def test_one_document_on_each_side(files, encoder):
     assert [pair[1:] for pair in read(files / "out.tsv")] == [("en0", "de0")]
 
 
+@pytest.mark.parametrize(
+    "documents, sentences, options, reason",
+    [
+        (1, 1, (), "at least 50 sentences"),
+        (1, 3, ("--center", "--density-on", "debiased"), "at least 50 sentences"),
+        (1, 1, ("--debias", "64"), "rank=64 must be"),
+        (2, 3, ("--debias", "8"), "rank=8 must be"),
+    ],
+)
+def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(
+    documents, sentences, options, reason, files, encoder, caplog
+):
+    for code in FUNCTION_WORDS:
+        few = [d | {"sentences": d["sentences"][:sentences]} for d in side(code)[:documents]]
+        (files / f"{code}.jsonl").write_text(lines(few))
+    assert run(files, *options) == 0
+    assert len(read(files / "out.tsv")) == documents
+    (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert line.startswith("no debiasing: ") and reason in line
+
+
 def test_a_threshold(files, encoder):
     assert run(files, *RANK) == 0
     scores = [pair[0] for pair in read(files / "out.tsv")]

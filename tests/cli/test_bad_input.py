@@ -12,6 +12,8 @@ import pytest
 
 from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
 from xling_jax.cli.main import COMMANDS, main
+from xling_jax.cli.train import check
+from xling_jax.config import load_config
 
 GOOD = "Das ist ein Haus\tthis is a house"
 
@@ -112,6 +114,77 @@ def test_a_wrong_setting_is_wrong_use_before_anything_is_read(
     line = fails(arguments("train", corpus, tmp_path / "w", override), 2)
     assert re.search(message, line), line
     assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "objective.distance.num_negatives=0",
+        "optimizer.name=adamz",
+        "cleaning.max_words=0",
+        "vocab.size=0",
+        "data.batch_multiple=1000000000",
+        "data.longest_bucket=2",
+        "compute_dtype=float8",
+    ],
+)
+def test_a_dry_run_refuses_what_training_refuses_with_the_same_line(
+    override, corpus, fails, tmp_path
+):
+    argv = arguments("train", corpus, tmp_path / "w", f"--config.{override}")
+    assert fails(argv, 2) == fails([*argv, "--dry-run"], 2)
+    assert not (tmp_path / "w").exists()
+
+
+# Of every kind of setting values that cannot be: config, key, values.
+IMPOSSIBLE = [
+    ("ct_laser", "seed", (-1,)),
+    ("ct_laser", "data.accumulation_steps", (0, 10**9)),
+    ("ct_laser", "data.batch_multiple", (0, -8, 10**9)),
+    ("ct_laser", "data.max_tokens", (0, -1, 10**9)),
+    ("ct_laser", "data.sampling_exponent", (-1.0, "nan", 1e30)),
+    ("lightweight", "data.batch_size", (-16, 10**9)),
+    ("ct_laser", "cleaning.max_length_ratio", (0.0, "nan", "inf")),
+    ("ct_laser", "cleaning.min_script_share", (-1.0, 2.0)),
+    ("ct_laser", "vocab.character_coverage", (0.0, "nan")),
+    ("ct_laser", "vocab.model_type", ("bytes",)),
+    ("ct_laser", "vocab.size", (0, 10**9)),
+    ("ct_laser", "encoder.width", (0, -32, 10**9)),
+    ("ct_laser", "encoder.layers", (-1, 10**6)),
+    ("ct_laser", "encoder.heads", (0,)),
+    ("ct_laser", "encoder.dropout", (-0.1, 1.0, "nan")),
+    ("laser", "encoder.embedding_width", (0,)),
+    ("laser", "decoder.output_width", (-1,)),
+    ("lightweight", "encoder.max_length_tokens", (0,)),
+    ("ct_laser", "objective.encode_chunks", (0, 7)),
+    ("ct_laser", "objective.translation.weight", ("nan", -1.0)),
+    ("ct_laser", "objective.translation.label_smoothing", (1.0,)),
+    ("ct_laser", "objective.translation.max_logits", (0,)),
+    ("ct_laser", "objective.distance.num_negatives", (0, -1)),
+    ("ct_laser", "objective.distance.margin", ("inf",)),
+    ("ct_laser", "objective.distance.negatives", ("hard",)),
+    ("lightweight", "objective.alignment.scale", (0.0,)),
+    ("lightweight", "objective.similarity_distribution.reduction", ("max",)),
+    ("lightweight", "objective.token_distribution.tasks.mlm", (-1.0, "nan")),
+    ("lightweight", "objective.token_distribution.overlap", ("drop",)),
+    ("ct_laser", "optimizer.b1", (1.0, -0.1)),
+    ("ct_laser", "optimizer.clip_global_norm", (-1.0, "nan")),
+    ("lightweight", "optimizer.l2_penalty", (-1.0,)),
+    ("ct_laser", "schedule.peak_value", (-1.0, "nan")),
+    ("ct_laser", "schedule.warmup_steps", (0, -5)),
+    ("ct_laser", "train.total_steps", (0, -1)),
+    ("ct_laser", "train.checkpoint_every_steps", (0,)),
+    ("ct_laser", "train.keep_last", (0,)),
+    ("ct_laser", "train.keep_best", (-1,)),
+]
+
+
+@pytest.mark.parametrize("config, key, values", IMPOSSIBLE, ids=lambda part: str(part))
+def test_values_that_cannot_be_are_refused_in_one_line_that_names_them(config, key, values):
+    for value in values:
+        with pytest.raises(ValueError, match=rf"{key.split('.')[-1]}") as caught:
+            check(load_config(f"{config}:smoke", [f"--config.{key}={value}"]))
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

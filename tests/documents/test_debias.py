@@ -137,7 +137,7 @@ def languages(rng, shifts, n=600, dim=24, spread=0.3):
 
 
 def test_rank_is_the_smallest_after_which_languages_look_alike():
-    vectors = languages(np.random.default_rng(8), [1.0, 1.0])
+    vectors = languages(np.random.default_rng(8), [1.0, 1.0], n=1500)
     choice = choose_rank(vectors)
     assert choice.rank in (1, 2, 4)
     assert choice.max_accuracy == pytest.approx(0.55)
@@ -167,6 +167,28 @@ def test_unequal_languages_give_equally_many_sentences():
     assert choose_rank(vectors).accuracies[choose_rank(vectors).rank] < 0.55
 
 
+def test_languages_that_look_alike_from_the_start_keep_all_components():
+    random = np.random.default_rng(13)
+    vectors = {code: random.standard_normal((2000, 16)) for code in ("en", "de")}
+    choice = choose_rank(vectors)
+    assert choice.rank == 0 and list(choice.accuracies) == [0] and choice.accuracies[0] < 0.55
+
+
+def test_components_of_the_rank_rule_have_not_seen_the_test_part():
+    # The languages differ along a random direction; more components than 200 sentences determine.
+    # With those of all sentences, the test part loses the difference (51 % at rank 8).
+    random = np.random.default_rng(0)
+    direction = random.standard_normal(128)
+    direction *= 2 / np.linalg.norm(direction)
+    spread = np.linspace(2, 0.5, 128)
+    vectors = {
+        code: random.standard_normal((200, 128)) * spread + sign * direction
+        for code, sign in (("en", 1), ("de", -1))
+    }
+    with pytest.raises(ValueError, match=r"no rank .* 8: [67]\d\.\d%"):
+        choose_rank(vectors)
+
+
 def test_rank_rule_that_cannot_be_met_says_what_was_tried():
     vectors = languages(np.random.default_rng(12), [1.0, 1.0])
     with pytest.raises(ValueError, match=r"below 1\.0% \(0: .*2: .*by hand"):
@@ -177,7 +199,7 @@ def test_rank_rule_that_cannot_be_met_says_what_was_tried():
     ("vectors", "message"),
     [
         ({"en": np.ones((9, 3))}, "at least two languages"),
-        ({"en": np.eye(5), "de": np.eye(5)[:4]}, "de must have at least 5"),
+        ({"en": np.eye(50), "de": np.eye(50)[:49]}, "de must have at least 50 sentences"),
         ({"en": np.eye(5), "de": np.eye(6)}, "the same dim"),
     ],
 )

@@ -11,7 +11,10 @@ from tests.cli.corpora_for_cli import ROOT, write_tsv, xling
 pytestmark = pytest.mark.slow
 
 FAMILIES = {
-    "lightweight.py:pair=de-en,smoke": {"objective.encode_chunks": 4},
+    "lightweight.py:pair=de-en,objective=smlm+xtr+align+sim,smoke": {
+        "objective.encode_chunks": 4,
+        "objective.token_distribution.tasks.smlm": 0.5,
+    },
     "static.py:smoke": {"data.pairs": "('de-en',)", "train.total_steps": 60},
 }
 

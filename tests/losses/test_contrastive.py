@@ -28,10 +28,12 @@ ALIGNMENTS = {
     "ignore_everything": {"ignore": np.ones_like(EQUAL)},
 }
 SIMILARITIES = {
-    "published": {},
+    "published": {"reduction": "sum"},
+    "normalized": {},
     "off_diagonal": {"include_diagonal": False},
     "mean": {"reduction": "mean"},
-    "squared": {"form": "squared"},
+    "squared": {"form": "squared", "reduction": "sum"},
+    "squared_normalized": {"form": "squared"},
     "squared_off_diagonal_mean": {
         "form": "squared",
         "include_diagonal": False,
@@ -63,7 +65,7 @@ def align_by_hand(source, target, rows, similarity="dot", scale=1.0, margin=0.0,
 
 
 def similarity_by_hand(
-    source, target, rows, include_diagonal=True, reduction="sum", form="log_cos"
+    source, target, rows, include_diagonal=True, reduction="normalized", form="log_cos"
 ):
     """SIM pair by pair in float64."""
     pairs = {i: [j for j in rows if include_diagonal or i != j] for i in rows}
@@ -75,6 +77,8 @@ def similarity_by_hand(
         else:
             first, second = (np.exp(p) / np.exp(p).sum() for p in (left, right))
             values += [-np.log(np.cos(np.pi / 2 * (a - b))) for a, b in zip(first, second)]
+    if reduction == "normalized":
+        return sum(values) * (128 / len(rows)) ** (2 if form == "squared" else 1)
     return sum(values) / (max(len(values), 1) if reduction == "mean" else 1)
 
 
@@ -186,7 +190,8 @@ def test_fewer_than_two_valid_rows_cost_nothing(embeddings, count):
         assert abs(value) < 1e-6, name
         assert correct == count
         assert all(np.abs(gradient).max() < 1e-6 for gradient in gradients)
-    results["similarity"].pop("squared")  # compares the one row's norm
+    for name in ("squared", "squared_normalized"):  # compare the one row's norm
+        del results["similarity"][name]
     for (value, _), gradients in results["similarity"].values():
         assert value == 0
         assert not any(gradient.any() for gradient in gradients)
@@ -202,6 +207,32 @@ def test_a_batch_of_one_pair_has_nothing_to_learn(embeddings):
     assert value == 0 and not gradient.any()
 
 
+def test_a_normalized_batch_of_128_pairs_is_the_published_one_to_the_bit():
+    pair = np.random.default_rng(3).normal(size=(2, 128, DIM)).astype(np.float32)
+    results = [
+        jax.jit(jax.value_and_grad(functools.partial(similarity_distribution_loss, **options)))(
+            *pair, np.ones(128, bool)
+        )
+        for form in ("log_cos", "squared")
+        for options in ({"form": form}, {"form": form, "reduction": "sum"})
+    ]
+    for (value, gradient), (published, slope_published) in (results[:2], results[2:]):
+        assert value == published > 0
+        np.testing.assert_array_equal(gradient, slope_published)
+
+
+@pytest.mark.parametrize("form", ["log_cos", "squared"])
+def test_a_larger_batch_of_such_pairs_keeps_the_normalized_loss(form):
+    # Twelve pairs, or 24 whose second half mirrors the first, far away for the softmax.
+    draw = np.random.default_rng(4).normal(size=(2, 12, DIM)) + [[[6.0]], [[6.5]]]
+    twice = np.concatenate([draw, -draw], axis=1)
+    rows = lambda pair: (*jnp.asarray(pair, jnp.float32), np.ones(pair.shape[1]))
+    loss = functools.partial(similarity_distribution_loss, form=form)
+    np.testing.assert_allclose(loss(*rows(twice)), loss(*rows(draw)), rtol=1e-5)
+    growth = loss(*rows(twice), reduction="sum") / loss(*rows(draw), reduction="sum")
+    np.testing.assert_allclose(growth, 2 if form == "log_cos" else 4, rtol=1e-5)
+
+
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e3])
 def test_collapsed_and_extreme_embeddings_have_finite_gradients(embeddings, scale):
     source, target = (scale * array for array in embeddings)
@@ -213,7 +244,7 @@ def test_opposite_similarities_cost_no_more_than_a_bound_with_finite_gradient():
     # S1 is the identity, S2 sees the second sentence only: differences of exactly 1 and -1.
     source = jnp.array([[9.0, 0.0], [0.0, 9.0]])
     target = jnp.array([[1.0, 0.0], [90.0, 0.0]])
-    loss = lambda s, t: similarity_distribution_loss(s, t, np.ones(2, bool))
+    loss = lambda s, t: similarity_distribution_loss(s, t, np.ones(2, bool), reduction="sum")
     value, gradients = jax.value_and_grad(loss, argnums=(0, 1))(source, target)
     np.testing.assert_allclose(value, -2 * np.log(np.pi / 2 * 1e-5), rtol=0.01)
     assert all(np.isfinite(gradient).all() for gradient in gradients)

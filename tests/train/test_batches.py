@@ -139,6 +139,16 @@ def test_a_pair_named_twice_is_refused():
         training_directions(("aa-bb", "bb-aa", "aa-bb"), both_directions=False)
 
 
+def test_without_bucket_lengths_the_text_tells_which(directory):
+    settings = {"bucket_lengths": (), "longest_bucket": 16}
+    data, cut = batches(directory, **settings), batches(directory, **settings, truncate=True)
+    other = batches(directory, **settings, process_index=1, process_count=4)
+    assert other.plan.buckets == data.plan.buckets
+    assert set(data.plan.shapes) == {data.plan[index].bucket for index in range(200)}
+    assert data.plan.buckets[-1].length == cut.plan.buckets[-1].length == 16
+    assert sum(data.plan.num_skipped.values()) > sum(cut.plan.num_skipped.values()) == 0
+
+
 def test_longer_sentences_are_left_out_or_cut_to_the_longest_bucket(directory):
     changes = {"bucket_lengths": (6, 8), "max_tokens": 64}
     whole, cut = batches(directory, **changes), batches(directory, **changes, truncate=True)

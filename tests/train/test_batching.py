@@ -1,3 +1,4 @@
+import itertools
 import threading
 import time
 
@@ -5,7 +6,14 @@ import numpy as np
 import pytest
 
 from xling_jax.train import batching
-from xling_jax.train.batching import BatchPlan, Bucket, make_buckets
+from xling_jax.train.batching import (
+    BatchPlan,
+    Bucket,
+    LengthCounts,
+    choose_bucket_lengths,
+    make_buckets,
+    padding_efficiency,
+)
 
 BUCKETS = (Bucket(4, 6), Bucket(8, 3), Bucket(16, 2))
 
@@ -151,6 +159,63 @@ def test_bucket_lengths_must_ascend_from_three(lengths):
 def test_max_tokens_too_small_for_the_longest_bucket_names_what_would_do():
     with pytest.raises(ValueError, match="use at least 512"):
         make_buckets((8, 64), max_tokens=500, batch_multiple=8)
+
+
+def drawn_sides(rows, longest=60, mismatch=0.15, seed=0):
+    """[2, rows] lengths of sources and their translations, as of sentences."""
+    random = np.random.default_rng(seed)
+    source = random.gamma(3.0, longest / 10, rows)
+    sides = np.stack([source, source * random.lognormal(0, mismatch, rows)])
+    return np.clip(sides.round().astype(int), 1, longest)
+
+
+def count_lengths(sides):
+    return LengthCounts(np.bincount(sides.max(axis=0)), sides.sum() / 2)
+
+
+def test_expected_efficiency_is_that_of_the_batches_of_the_plan():
+    sides = {"ab": drawn_sides(997), "ac": drawn_sides(203, seed=1)}
+    buckets = make_buckets((8, 20, 60), max_tokens=480, batch_multiple=4)
+    longer = {pair: lengths.max(axis=0) for pair, lengths in sides.items()}
+    for exponent in (0.0, 1.0):
+        plan = BatchPlan(longer, buckets, seed=0, sampling_exponent=exponent)
+        real = padded = 0
+        for index in range(3000):
+            entry = plan[index]
+            real += sides[plan.pairs[entry.pair]][:, entry.rows[entry.rows >= 0]].sum()
+            padded += 2 * entry.bucket.length * entry.bucket.batch_size
+        counts = {pair: count_lengths(lengths) for pair, lengths in sides.items()}
+        expected = padding_efficiency(counts, buckets, exponent)
+        np.testing.assert_allclose(real / padded, expected, rtol=3e-3)
+
+
+def test_the_chosen_lengths_are_the_fewest_and_best_that_keep_padding_below_15_percent():
+    counts = {"ab": count_lengths(drawn_sides(20_000, longest=14, mismatch=0.02))}
+    buckets_of = lambda lengths: make_buckets(lengths, max_tokens=280, batch_multiple=1)
+    chosen = choose_bucket_lengths(counts, buckets_of, 0.0)
+    efficiency = lambda lengths: padding_efficiency(counts, buckets_of(lengths), 0.0)
+    lists = lambda n: [(*part, 14) for part in itertools.combinations(range(3, 14), n - 1)]
+    best = {n: max(map(efficiency, lists(n))) for n in range(1, len(chosen) + 1)}
+    assert efficiency(chosen) >= 0.85 > best[len(chosen) - 1]
+    # All lists tried; the difference is of rows that do not fill a batch.
+    np.testing.assert_allclose(efficiency(chosen), best[len(chosen)], rtol=1e-3)
+
+
+def test_text_whose_sides_differ_too_much_takes_lengths_until_more_change_little():
+    sides = drawn_sides(20_000)
+    sides[1] = np.maximum(sides[0] // 2, 1)  # three quarters are real at best
+    counts = {"ab": count_lengths(sides)}
+    buckets_of = lambda lengths: make_buckets(lengths, max_tokens=960, batch_multiple=4)
+    chosen = choose_bucket_lengths(counts, buckets_of, 0.0)
+    assert 4 < len(chosen) < 32 and chosen[-1] == sides.max()
+    best = padding_efficiency(counts, buckets_of(range(3, 61)), 0.0)
+    assert 0.95 * best < padding_efficiency(counts, buckets_of(chosen), 0.0) < best < 0.75
+
+
+def test_sentences_of_one_token_fit_the_shortest_bucket():
+    counts = {"ab": count_lengths(np.ones((2, 5), int))}
+    buckets_of = lambda lengths: make_buckets(lengths, max_tokens=0, batch_multiple=1, batch_size=2)
+    assert choose_bucket_lengths(counts, buckets_of, 1.0) == (3,)
 
 
 def test_a_pair_without_a_row_that_fits_is_named():

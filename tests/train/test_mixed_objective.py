@@ -1,6 +1,7 @@
 """The terms of the lightweight dual transformer, alone and mixed with those of other families."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -99,10 +100,33 @@ def test_the_published_sum_is_put_together_from_its_terms():
     np.testing.assert_allclose(sums["token_kl"], kl, rtol=1e-4)
     np.testing.assert_allclose(sums["alignment_loss"], alignment, rtol=1e-4)
     np.testing.assert_allclose(sums["similarity_distribution_loss"], similarity, rtol=1e-4)
-    # Divided by the pairs: means of the first two, the sum over the batch of the third.
+    # Divided by the pairs: means of the first two; of the third, 128 times the mean over rows.
     assert sums["normalizer"] == 7
     expected = kl / 7 + 2 * alignment / 7 + 2 * similarity
     np.testing.assert_allclose(total / sums["normalizer"], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("one, other", [("mlm", "ugt"), ("smlm", "xtr")])
+def test_loss_and_gradients_are_linear_in_the_weights_of_two_tasks(one, other):
+    setting, batch = make_setting(), make_batch()
+    params = make_params(setting)
+
+    @functools.cache
+    def value_and_gradients(*weights):
+        tasks = dict(zip((one, other), weights))
+        objective = make_objective(setting, {"token_distribution": {"tasks": tasks}})
+        loss = lambda p: objective(p, batch, jax.random.key(0), True)[0]
+        return jax.jit(jax.value_and_grad(loss))(params)
+
+    part = lambda *weights: jax.tree.map(
+        jnp.subtract, value_and_gradients(*weights), value_and_gradients(1.0, 1.0)
+    )
+    expected = jax.tree.map(lambda a, b: 0.3 * a + 2.5 * b, part(2.0, 1.0), part(1.0, 2.0))
+    found = value_and_gradients(0.3, 2.5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
+    )
+    assert part(2.0, 1.0)[0] > 1 and part(1.0, 2.0)[0] > 1  # neither task is left out
 
 
 def test_pieces_of_a_batch_give_the_loss_and_gradient_of_the_whole():

@@ -58,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from xling_jax.train.dry_run import describe
 
-        print(describe(config))
+        with _wrong_use():
+            check(config)
+            print(describe(config))
         return 0
     with distributed.joined(args) as processes:
         return train_from_config(config, args.workdir, processes)
@@ -77,17 +79,16 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     """
     import jax
 
-    from xling_jax.train.build import check_config
+    from xling_jax.train.build import check_devices
 
-    try:
-        check_config(config)
-    except ValueError as error:
-        raise OptionError(str(error)) from error
+    with _wrong_use():
+        check(config)
+        check_devices(config)
     run = Workdir(workdir, processes)
+    config = continued(config, run)
     original, config = config, local_config(config, "train", "evaluation")
     check_evaluation(config.evaluation, config.train.best_metric)
     _check_beginning(config)
-    _refuse_other_run(config, run)
     with distributed.dying_of_sigterm():
         prepared = prepare_data.prepare_workdir(config, run)
 
@@ -124,6 +125,27 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     return 0
 
 
+def check(config: ConfigDict) -> None:
+    """Raises ValueError for a setting that is wrong whatever the data and devices."""
+    from xling_jax.corpora.settings import PrepareSettings
+    from xling_jax.train.build import check_config
+
+    settings = prepare_data.prepare_settings(config)
+    if not settings["corpora"]:  # a dry run needs none, and preparing refuses it
+        settings["corpora"] = ("none",)
+    PrepareSettings(**settings)
+    check_config(config)
+
+
+@contextlib.contextmanager
+def _wrong_use() -> Iterator[None]:
+    """Turns a ValueError within into an OptionError."""
+    try:
+        yield
+    except ValueError as error:
+        raise OptionError(str(error)) from error
+
+
 def _check_beginning(config: ConfigDict) -> None:
     """Refuses word vectors or a model to begin with that are not there."""
     if config.train.word_vectors:
@@ -137,15 +159,23 @@ def _check_beginning(config: ConfigDict) -> None:
             raise OptionError(f"--config.train.model_init: {error}") from error
 
 
-def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
-    """Raises before anything of a run is replaced, if its checkpoints are of another config."""
+def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
+    """The config of a run that may have checkpoints: with the bucket lengths that it began with.
+
+    Raises before anything of a run is replaced, if its checkpoints are of another config.
+    """
     from xling_jax.train.checkpoint import has_checkpoints
     from xling_jax.train.identity import config_difference
 
     path = workdir.path / "config.json"
     if not path.is_file() or not has_checkpoints(workdir.checkpoints):
-        return
-    saved, current = json.loads(path.read_text()), config.to_dict()
+        return config
+    saved = json.loads(path.read_text())
+    if not config.data.bucket_lengths:
+        config = config.copy_and_resolve_references()
+        with config.unlocked():
+            config.data.bucket_lengths = tuple(saved["data"].get("bucket_lengths", ()))
+    current = config.to_dict()
     found = config_difference(saved, current)
     # Checkpoints have the vocabulary's fingerprint, but preparing would have replaced it by then.
     for name, value in saved["vocab"].items():
@@ -157,6 +187,7 @@ def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
             f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
             "--workdir or restore the setting"
         )
+    return config
 
 
 def _corpus(prepared: PreparedData, vocab: Vocab) -> Corpus:

@@ -40,9 +40,9 @@ class VocabSettings:
     character_coverage: float = 0.9995
 
     def __post_init__(self):
-        if self.size < 1 or self.sample_sentences < 2:
+        if not 1 <= self.size <= 10_000_000 or self.sample_sentences < 2:
             raise ValueError(
-                f"vocab.size={self.size} must be at least 1 and "
+                f"vocab.size={self.size} must be from 1 to 10,000,000 and "
                 f"vocab.sample_sentences={self.sample_sentences} at least 2"
             )
         if not 0 < self.character_coverage <= 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -42,8 +41,9 @@ class AlignmentOptions:
 
     debias: int | str = option(
         AUTO,
-        "components of each language to remove; 0 for none; auto: the fewest, of powers of two, "
-        "after which a linear classifier cannot identify the language",
+        "components of each language to remove; 0 for none; auto: the fewest, of 0 and powers of "
+        "two, after which a linear classifier cannot identify the language; none if a side has too "
+        "few sentences",
         type=read_rank,
         metavar="N",
     )
@@ -118,7 +118,7 @@ class DocumentAligner(AlignmentOptions):
             report: called with the number of source documents done and the total.
 
         Raises:
-            ValueError: if no rank removes the language (`debias.choose_rank`), or vectors are bad.
+            ValueError: if no rank hides the language (`debias.choose_rank`), or vectors are bad.
         """
         return matching.align_documents(
             *self.document_vectors(sides, vectors),
@@ -136,23 +136,39 @@ class DocumentAligner(AlignmentOptions):
     def document_vectors(
         self, sides: Sequence[Documents], vectors: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
-        """Makes the document vectors of each side, [docs, dim] float32; arguments as `align`."""
+        """Makes the document vectors of each side, [docs, dim] float32; arguments as `align`.
+
+        Sides with too little text are not debiased, with a warning.
+        """
         if not all(map(len, vectors)):
             # Nothing can be fitted to, or matched with, a side without sentences.
             return [
                 np.zeros((len(side), array.shape[1]), np.float32)
                 for side, array in zip(sides, vectors)
             ]
-        rank = self.debias or None
-        if self.debias == AUTO:
-            named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
-            rank = debias.choose_rank(named, seed=self.seed, center=self.center).rank
-            _logger.info("debiasing: %d components of each language", rank)
-        names = ("center", "weighting", "density_on", "seed")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        try:
+            return self._fitted_vectors(sides, vectors, self._rank(sides, vectors))
+        except debias.TooFewSentencesError as error:
+            _logger.warning("no debiasing: %s", error)
+            return self._fitted_vectors(sides, vectors, 0)
+
+    def _rank(self, sides: Sequence[Documents], vectors: Sequence[np.ndarray]) -> int:
+        """The components to remove, as given or by the rule."""
+        if self.debias != AUTO:
+            return self.debias
+        named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
+        rank = debias.choose_rank(named, seed=self.seed, center=self.center).rank
+        _logger.info("debiasing: %d components of each language", rank)
+        return rank
+
+    def _fitted_vectors(
+        self, sides: Sequence[Documents], vectors: Sequence[np.ndarray], rank: int
+    ) -> list[np.ndarray]:
+        settings = {name: getattr(self, name) for name in ("weighting", "density_on", "seed")}
+        settings |= {"rank": rank or None, "center": self.center and rank > 0}
         documents = []
         for side, array in zip(sides, vectors):
-            lawdr = Lawdr(rank=rank, **settings).fit(array)
+            lawdr = Lawdr(**settings).fit(array)
             documents.append(lawdr.transform(array, side.offsets))
             _logger.info("%s: document vectors done", side.name)
         return documents

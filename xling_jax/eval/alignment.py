@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.eval.unique import Encode
 from xling_jax.options import OptionError, option
+
+logger = logging.getLogger(__name__)
 
 # Document vectors from sentence vectors, and how pairs are scored: the eight cells of LAWDR's
 # tables, the plainest first.
@@ -283,7 +286,11 @@ def measure_alignment(
     if any(cell.startswith("debiased") for cell in cells):
         rank = options.debias
         if rank == AUTO:
-            rank = debias.choose_rank(vectors, **settings).rank
+            try:
+                rank = debias.choose_rank(vectors, **settings).rank
+            except debias.TooFewSentencesError as error:
+                logger.warning("no debiasing: %s", error)
+                rank = 0
     names = dict.fromkeys(cell.rpartition("-")[0] for cell in cells)
     settings |= {"rank": rank, "density_on": options.density_on}
     # Popped, as sentence vectors take the most memory and are no longer needed.
@@ -341,7 +348,7 @@ def represent_documents(
         vectors: [n, dim] vectors of all sentences of the language; may be memory-mapped.
         offsets: [docs + 1] int, see `weighting.document_vectors`.
         representations: of `REPRESENTATIONS`.
-        rank: components to remove in the debiased ones.
+        rank: components to remove in the debiased ones; with 0 they are those of the biased ones.
         center: remove the mean vector as well.
         density_on: "raw" vectors, or for the debiased ones "debiased".
         seed: of the density's cross-validation.
@@ -354,7 +361,7 @@ def represent_documents(
     """
     statistics = debias.gram_matrix(vectors)
     components = None
-    if any(name.startswith("debiased") for name in representations):
+    if rank and any(name.startswith("debiased") for name in representations):
         components = debias.language_components(statistics, rank, center)
 
     @functools.cache
@@ -377,7 +384,7 @@ def represent_documents(
         if pooling == "weighted":
             key = density_on if bias == "debiased" else "raw"
         found[name] = pooled(key)
-        if bias == "debiased":
+        if bias == "debiased" and components is not None:
             if center:
                 ones = np.ones((len(vectors), 1), np.float32)
                 total = weighting.document_vectors(ones, offsets, weights(key))

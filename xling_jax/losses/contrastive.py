@@ -16,6 +16,8 @@ from xling_jax.registry import check_choice
 _EXCLUDED = -1e30
 # Of two softmax values: at 1, log cos and its slope are infinite. Beyond it the gradient is 0.
 _LARGEST_DIFFERENCE = 1 - 1e-5
+# Pairs per batch in Mao et al. (2021), for which the weight of SIM was chosen.
+_PUBLISHED_BATCH = 128
 
 
 def _valid_rows(vectors: jax.Array, mask: jax.Array) -> jax.Array:
@@ -106,10 +108,12 @@ def alignment_loss(
         rows whose most similar candidate is their translation, averaged over both directions.
 
     Raises:
-        ValueError: for an unknown similarity or unequal shapes.
+        ValueError: for an unknown similarity, a scale of 0 or less, or unequal shapes.
     """
     check_pairs(source, target)
     check_choice("similarity", similarity, ("dot", "cosine"))
+    if scale <= 0:
+        raise ValueError(f"scale={scale} must be positive")
     mask = jnp.asarray(mask, bool)
     source, target = _valid_rows(source, mask), _valid_rows(target, mask)
     if similarity == "cosine":
@@ -143,7 +147,7 @@ def similarity_distribution_loss(
     mask: ArrayLike,
     *,
     include_diagonal: bool = True,
-    reduction: str = "sum",
+    reduction: str = "normalized",
     form: str = "log_cos",
 ) -> jax.Array:
     """Penalizes disagreement between the languages on which sentences of a batch are similar.
@@ -154,13 +158,21 @@ def similarity_distribution_loss(
     diagonal; it is usually by far the largest, which leaves little probability for other pairs and
     little gradient.
 
+    The published loss adds this sum over a batch of B sentences to means over the batch. A row
+    compares two distributions, Σ_j (S1_ij − S2_ij)² ≤ 2, so it has the same size for every B, and
+    a sentence has the same gradient from its row; from the means it has 1/B of one. Hence the
+    weight of the sum relative to the means grows as B. `normalized` multiplies the sum by 128 / B:
+    a mean over rows, and at the published B = 128 the published sum. The summands of `squared` are
+    not shares of a distribution: a row grows as B, and the factor is (128 / B)².
+
     Args:
         source: [batch, dim], sentence vectors U.
         target: [batch, dim], vectors V of their translations.
         mask: [batch] bool; False rows are ignored.
         include_diagonal: compare sentences with themselves, as the published code does; the paper's
             figure does not.
-        reduction: `sum` over pairs (published; grows with the batch) or `mean`.
+        reduction: `normalized`, so that a weight means the same for every B, the number of valid
+            rows; `sum` over pairs, as published; or `mean` over pairs.
         form: `log_cos`, or `squared`: Σ_ij (u_i · u_j − v_i · v_j)², before any softmax, the
             alternative in a footnote of the paper.
 
@@ -171,7 +183,7 @@ def similarity_distribution_loss(
         ValueError: for an unknown option or unequal shapes.
     """
     check_pairs(source, target)
-    check_choice("reduction", reduction, ("sum", "mean"))
+    check_choice("reduction", reduction, ("normalized", "sum", "mean"))
     check_choice("form", form, ("log_cos", "squared"))
     mask = jnp.asarray(mask, bool)
     source, target = _valid_rows(source, mask), _valid_rows(target, mask)
@@ -186,4 +198,9 @@ def similarity_distribution_loss(
         first, second = (jnp.where(compared, softmax(p), 0) for p in products)
         values = _log_cos(first - second)
     total = values.sum()
-    return total if reduction == "sum" else total / jnp.maximum(compared.sum(), 1)
+    if reduction == "sum":
+        return total
+    if reduction == "mean":
+        return total / jnp.maximum(compared.sum(), 1)
+    factor = _PUBLISHED_BATCH / jnp.maximum(mask.sum(), 1)
+    return total * (factor if form == "log_cos" else factor**2)

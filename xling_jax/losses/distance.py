@@ -162,9 +162,14 @@ def distance_constraint(
         (p_i / v), `margin_violations` (share of negatives inside the margin), `scale` (v).
 
     Raises:
-        ValueError: for an unknown option or unequal shapes.
+        ValueError: for an option that is unknown or out of range, or unequal shapes.
     """
     check_pairs(source, target)
+    if num_negatives < 1 or negative_weight < 0:
+        raise ValueError(
+            f"num_negatives={num_negatives} must be at least 1 and "
+            f"negative_weight={negative_weight} at least 0, which leaves negatives out"
+        )
     mask = jnp.asarray(mask, bool)
     weights = mask.astype(jnp.float32)
     positive = jnp.where(mask, paired_distances(source, target, distance), 0)

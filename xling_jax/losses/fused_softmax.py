@@ -150,6 +150,8 @@ def fused_loss(
         The sum of the loss, float32, differentiable in hidden, table and bias, and the sum of the
         metric, not differentiable.
     """
+    if max_logits < 1:
+        raise ValueError(f"max_logits={max_logits} must be at least 1")
     return _run(chunk_loss, max_logits, hidden, table, bias, targets, with_gradient=False)[0]
 
 

@@ -111,7 +111,10 @@ def build_model(
     def build(target: type[nn.Module], given: Mapping[str, Any], where: str) -> nn.Module:
         known = options.defaults(target)
         arguments = {name: value for name, value in supplied.items() if name in known}
-        arguments |= {name: value for name, value in given.items() if name != "family"}
+        own = {name: value for name, value in given.items() if name != "family"}
+        for name, value in own.items():
+            _check_number(name, value, known.get(name), f"{where}.{name}")
+        arguments |= own
         return options.build(target, arguments, where)
 
     parts = {"encoder": build(ENCODERS[encoder["family"]], encoder, "encoder")}
@@ -121,6 +124,18 @@ def build_model(
     if head is not None:
         parts["head"] = build(TokenDistributionHead, head, "head")
     return CrossLingualModel(**parts)
+
+
+def _check_number(name: str, value: Any, default: Any, where: str) -> None:
+    """Raises ValueError for a size, a probability or another number that no model can have."""
+    if name.endswith("dropout"):
+        options.check_number(value, where, at_least=0, below=1)
+    elif isinstance(default, int) and not isinstance(default, bool):
+        # A default of 0 disables something, and an encoder may do without layers.
+        least = 0 if default == 0 or name == "layers" else 1
+        options.check_number(value, where, least, below=1000 if name == "layers" else 1e6)
+    else:
+        options.check_number(value, where, at_least=0)
 
 
 def vocab_layout(family: str, *, translates: bool, masks: bool) -> str:

@@ -13,9 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.corpora.shards import PairTokens, pair_name
+from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 from xling_jax.text.languages import parse_pair
-from xling_jax.train.batching import BatchPlan, Bucket, make_buckets
+from xling_jax.train.batching import (
+    BatchPlan,
+    Bucket,
+    LengthCounts,
+    choose_bucket_lengths,
+    make_buckets,
+)
 from xling_jax.train.durations import Epoch
 
 Batch = dict[str, np.ndarray]
@@ -67,7 +74,9 @@ class DataSettings:
         sampling_exponent: pairs are drawn with probability proportional to rows ** exponent: 0 is
             uniform, as in LASER and T-LASER, 1 proportional, 1 / T a temperature T.
         both_directions: train a-b and b-a in the same batch if both are listed.
-        bucket_lengths: padded lengths, in tokens.
+        bucket_lengths: padded lengths, in tokens; empty to choose the fewest with which 85 % of the
+            tokens are real, see `batching.choose_bucket_lengths`. A run keeps those it began with.
+        longest_bucket: tokens of the longest bucket that may be chosen.
         max_tokens: of a micro-batch: longer side times rows, padding included; or
         batch_size: rows of a micro-batch at every length, for contrastive objectives.
         accumulation_steps: micro-batches, each of one pair, per update.
@@ -84,7 +93,8 @@ class DataSettings:
     exclude: tuple[str, ...] = ()
     sampling_exponent: float = 0.0
     both_directions: bool = False
-    bucket_lengths: tuple[int, ...] = (*range(8, 65, 3), *range(68, 129, 6))
+    bucket_lengths: tuple[int, ...] = ()
+    longest_bucket: int = 128
     max_tokens: int = 0
     batch_size: int = 0
     accumulation_steps: int = 1
@@ -97,13 +107,22 @@ class DataSettings:
         for name in ("accumulation_steps", "batch_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name}={getattr(self, name)} must be at least 1")
+        check_number(self.accumulation_steps, "data.accumulation_steps", 1, below=1e5)
+        check_number(self.sampling_exponent, "data.sampling_exponent", 0, below=10)
+        if self.longest_bucket < 3:
+            raise ValueError(f"data.longest_bucket={self.longest_bucket} must be at least 3")
         self.directions()
         self.buckets()
 
-    def buckets(self) -> tuple[Bucket, ...]:
-        """The shapes of micro-batches."""
+    @property
+    def limit(self) -> int:
+        """Tokens of the longest sentence."""
+        return self.bucket_lengths[-1] if self.bucket_lengths else self.longest_bucket
+
+    def buckets(self, lengths: Sequence[int] = ()) -> tuple[Bucket, ...]:
+        """The shapes of micro-batches of such lengths, by default `bucket_lengths` or the limit."""
         sizes = (self.max_tokens, self.batch_multiple, self.batch_size)
-        return make_buckets(self.bucket_lengths, *sizes)
+        return make_buckets(lengths or self.bucket_lengths or (self.limit,), *sizes)
 
     def directions(self) -> tuple[Direction, ...]:
         """The entries of the batch plan."""
@@ -141,24 +160,32 @@ class TranslationBatches:
         process_index: int = 0,
         process_count: int = 1,
     ):
-        self.directions, buckets = data.directions(), data.buckets()
+        self.directions = data.directions()
         self._language_id = {language: number for number, language in enumerate(languages)}
         self._prefix, self._suffix, self._pad_id = tuple(prefix), tuple(suffix), pad_id
         self._process = (process_index, process_count)
+        names = [pair_name(d.source, d.target) for d in self.directions]
+        corpora = {name: PairTokens(Path(directory) / name) for name in set(names)}
+        self._corpora = [corpora[name] for name in names]
+        self._specials = len(self._prefix) + len(self._suffix)
+        lengths, counts = {}, {}
+        for d, corpus in zip(self.directions, self._corpora):
+            sides = np.stack([corpus.lengths[d.source], corpus.lengths[d.target]]) + self._specials
+            if data.truncate:
+                sides = np.minimum(sides, data.limit)
+            lengths[str(d)] = longer = sides.max(axis=0)
+            fits = longer <= data.limit
+            if fits.any():  # otherwise the plan refuses the pair
+                counts[str(d)] = LengthCounts(np.bincount(longer[fits]), sides[:, fits].sum() / 2)
+        chosen = data.bucket_lengths
+        if counts and not chosen:
+            chosen = choose_bucket_lengths(counts, data.buckets, data.sampling_exponent)
+        buckets = data.buckets(chosen)
         if odd := [b.batch_size for b in buckets if b.batch_size % process_count]:
             raise ValueError(
                 f"process_count={process_count} must divide every batch size; found {odd[0]}; "
                 "make data.batch_multiple a multiple of it"
             )
-        names = [pair_name(d.source, d.target) for d in self.directions]
-        corpora = {name: PairTokens(Path(directory) / name) for name in set(names)}
-        self._corpora = [corpora[name] for name in names]
-        self._specials = len(self._prefix) + len(self._suffix)
-        lengths = {}
-        for d, corpus in zip(self.directions, self._corpora):
-            longer = np.maximum(corpus.lengths[d.source], corpus.lengths[d.target])
-            longer = longer + self._specials
-            lengths[str(d)] = np.minimum(longer, buckets[-1].length) if data.truncate else longer
         self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=data.sampling_exponent)
 
     def _tokens(self, corpus: PairTokens, language: str, rows: np.ndarray, width: int):
@@ -285,9 +312,10 @@ def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
 
 
 def plan_summary(batches: TranslationBatches, sample: int = 200) -> Mapping[str, object]:
-    """The plan in numbers for the log: batches per epoch, dropped rows, padding efficiency."""
+    """The plan in numbers for the log: shapes, batches per epoch, dropped rows, efficiency."""
     plan = batches.plan
     return {
+        "bucket_lengths": [bucket.length for bucket in plan.buckets],
         "batches_per_epoch": plan.batches_per_epoch,
         "too_long_for_buckets": plan.num_skipped,
         "padding_efficiency": round(batches.padding_efficiency(0, sample), 4),

@@ -8,13 +8,16 @@ T-LASER; its pair is drawn at random.
 
 import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 _DRAW_BLOCK = 4096  # pairs drawn at once; the block number is part of the stream's key
 _PAIR_STREAM, _ROW_STREAM, _ORDER_STREAM = 0, 1, 2
+_MOST_TOKENS = 1 << 28  # of a micro-batch; memory ends long before
+# The share of real tokens that a chosen list of bucket lengths reaches, with at most so many.
+EFFICIENCY, MOST_BUCKETS = 0.85, 32
 
 
 class Bucket(NamedTuple):
@@ -61,6 +64,12 @@ def make_buckets(
         raise ValueError(
             f"set exactly one of data.max_tokens={max_tokens} and data.batch_size={batch_size}"
         )
+    if lengths[-1] * max(batch_size, batch_multiple) >= _MOST_TOKENS or max_tokens >= _MOST_TOKENS:
+        raise ValueError(
+            f"a micro-batch of max_tokens={max_tokens} or batch_size={batch_size}, a multiple of "
+            f"batch_multiple={batch_multiple}, with bucket_lengths up to {lengths[-1]} must have "
+            f"fewer than {_MOST_TOKENS:,} tokens; use less"
+        )
     if batch_size:
         if batch_size < 0 or batch_size % batch_multiple:
             raise ValueError(
@@ -76,6 +85,108 @@ def make_buckets(
         Bucket(length, max_tokens // length // batch_multiple * batch_multiple)
         for length in lengths
     )
+
+
+class LengthCounts(NamedTuple):
+    """What padding depends on, of one pair.
+
+    Attributes:
+        rows: [longest + 1] int64, rows by length, that of the longer side.
+        tokens: real tokens of all rows, the mean of both sides.
+    """
+
+    rows: np.ndarray
+    tokens: float
+
+
+def choose_bucket_lengths(
+    counts: Mapping[str, LengthCounts],
+    buckets_of: Callable[[Sequence[int]], Sequence[Bucket]],
+    sampling_exponent: float,
+) -> tuple[int, ...]:
+    """The fewest bucket lengths with which 85 % of the tokens of the batches are real.
+
+    Every length costs a compilation, or two with accumulation. For each number of lengths, those
+    with the least padding are found by dynamic programming over the lengths that occur. Since the
+    sides of a pair differ in length, some text cannot reach 85 %; then 99 % of what 32 lengths
+    reach is enough.
+
+    Args:
+        counts: pair -> lengths of its rows; all rows are to fit.
+        buckets_of: bucket lengths -> buckets.
+        sampling_exponent: see `batches.DataSettings`.
+
+    Returns:
+        Ascending lengths, a function of the arguments; the last is that of the longest row.
+    """
+    by_length = {
+        pair: np.concatenate([[0, 0, 0, c.rows[:4].sum()], c.rows[4:]]).astype(np.int64)
+        for pair, c in counts.items()
+    }
+    width = max(map(len, by_length.values()))
+    shares = _shares([rows.sum() for rows in by_length.values()], sampling_exponent)
+    weights = np.zeros(width)
+    for share, pair, rows in zip(shares, counts, by_length.values()):
+        weights[: len(rows)] += share * rows / counts[pair].tokens
+    lists = _least_padding(weights, MOST_BUCKETS)
+    reached = [padding_efficiency(counts, buckets_of(part), sampling_exponent) for part in lists]
+    enough = min(EFFICIENCY, 0.99 * max(reached))
+    return next(part for part, efficiency in zip(lists, reached) if efficiency >= enough)
+
+
+def _least_padding(weights: np.ndarray, most: int) -> list[tuple[int, ...]]:
+    """For 1, 2 .. `most` buckets, the lengths that minimize Σ weights[l] · bucket of l."""
+    lengths = np.flatnonzero(weights)
+    total = np.concatenate([[0.0], np.cumsum(weights[lengths])])
+    # cost[j]: of the first j lengths in so many buckets, the last of them lengths[j - 1].
+    cost, last, lists = np.append(0.0, np.full(len(lengths), np.inf)), [], []
+    for _ in range(min(most, len(lengths))):
+        # [i, j]: a bucket for lengths i .. j - 1.
+        step = (total[None, 1:] - total[:-1, None]) * lengths
+        step = np.where(np.tri(len(lengths), k=-1, dtype=bool), np.inf, step)
+        candidates = cost[:-1, None] + step
+        last.append(np.argmin(candidates, axis=0))
+        cost = np.append(np.inf, candidates.min(axis=0))
+        end, chosen = len(lengths), []
+        for starts in reversed(last):
+            chosen.append(int(lengths[end - 1]))
+            end = int(starts[end - 1])
+        lists.append(tuple(reversed(chosen)))
+    return lists
+
+
+def padding_efficiency(
+    counts: Mapping[str, LengthCounts], buckets: Sequence[Bucket], sampling_exponent: float
+) -> float:
+    """Expected share of real tokens in the micro-batches of a `BatchPlan`; arguments as above."""
+    limits, sizes = np.array(buckets)[:, 0], np.prod(buckets, axis=1)
+    shares = _shares([c.rows.sum() for c in counts.values()], sampling_exponent)
+    real = padded = 0.0
+    for share, (rows, tokens) in zip(shares, counts.values()):
+        up_to = np.concatenate([[0], np.cumsum(rows)])[np.minimum(limits + 1, len(rows))]
+        table = _batch_table(np.diff(up_to, prepend=0), buckets)
+        real += share * tokens / len(table)
+        padded += share * sizes[table[:, 0]].mean()
+    return real / padded
+
+
+def _shares(num_rows: Sequence[int], sampling_exponent: float) -> np.ndarray:
+    """The probabilities of pairs in a draw."""
+    weights = np.array(num_rows, np.float64) ** sampling_exponent
+    return weights / weights.sum()
+
+
+def _batch_table(sizes: np.ndarray, buckets: Sequence[Bucket]) -> np.ndarray:
+    """[batches, 3] int64: bucket, start and end in an epoch's rows, of `sizes` rows by bucket."""
+    table, start, carried = [], 0, 0
+    last = int(np.flatnonzero(sizes)[-1])
+    for number, (size, bucket) in enumerate(zip(sizes, buckets)):
+        carried += int(size)
+        while carried >= bucket.batch_size or (number == last and carried):
+            count = min(carried, bucket.batch_size)
+            table.append((number, start, start + count))
+            start, carried = start + count, carried - count
+    return np.array(table, np.int64).reshape(-1, 3)
 
 
 def _random_raw(shape: int, *key: int) -> np.ndarray:
@@ -128,30 +239,22 @@ class BatchPlan:
             if not fitting:
                 raise ValueError(
                     f"pair {pair}: no sentence fits the longest bucket of {limits[-1]} tokens; "
-                    "add a longer one to data.bucket_lengths or remove the pair from data.pairs"
+                    "make it longer (the last of data.bucket_lengths, or data.longest_bucket) or "
+                    "remove the pair from data.pairs"
                 )
             self._bucket_of.append(bucket_of)
             self.num_skipped[pair] = len(bucket_of) - fitting
             self.num_rows[pair] = fitting
         weights = np.array(list(self.num_rows.values()), np.float64) ** sampling_exponent
         self._thresholds = np.cumsum(weights)[:-1] / weights.sum()
-        self._tables = [self._batch_table(bucket_of) for bucket_of in self._bucket_of]
+        number = len(self.buckets)
+        self._tables = [
+            _batch_table(np.bincount(bucket_of, minlength=number + 1)[:number], self.buckets)
+            for bucket_of in self._bucket_of
+        ]
         self._counts = [np.zeros(len(self.pairs), np.int64)]
         self._counting = threading.Lock()  # readers assemble batches in parallel
         self._epoch_rows = functools.lru_cache(maxsize=2 * len(self.pairs))(self._shuffled_rows)
-
-    def _batch_table(self, bucket_of: np.ndarray) -> np.ndarray:
-        """[batches, 3] int64: bucket, start and end in the epoch's order of rows."""
-        table, start, carried = [], 0, 0
-        sizes = np.bincount(bucket_of, minlength=len(self.buckets) + 1)[: len(self.buckets)]
-        last = int(np.flatnonzero(sizes)[-1])
-        for number, (size, bucket) in enumerate(zip(sizes, self.buckets)):
-            carried += int(size)
-            while carried >= bucket.batch_size or (number == last and carried):
-                count = min(carried, bucket.batch_size)
-                table.append((number, start, start + count))
-                start, carried = start + count, carried - count
-        return np.array(table, np.int64).reshape(-1, 3)
 
     def _shuffled_rows(self, pair: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows by bucket, shuffled within each, and the order of the batches."""
@@ -175,6 +278,12 @@ class BatchPlan:
         draws = self._draws(block)
         pair = int(draws[position])
         return pair, int(self._counts[block][pair] + (draws[:position] == pair).sum())
+
+    @property
+    def shapes(self) -> tuple[Bucket, ...]:
+        """The buckets that have micro-batches."""
+        used = np.unique(np.concatenate([table[:, 0] for table in self._tables]))
+        return tuple(self.buckets[number] for number in used)
 
     @property
     def batches_per_epoch(self) -> dict[str, int]:

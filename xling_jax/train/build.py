@@ -14,6 +14,7 @@ from xling_jax import options
 from xling_jax.models.registry import ENCODERS, CrossLingualModel, build_model
 from xling_jax.registry import check_choice
 from xling_jax.train.batches import DataSettings
+from xling_jax.train.batching import Bucket
 from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective, parse_objective
@@ -120,12 +121,40 @@ def _check_dim(model: CrossLingualModel, params: Any) -> None:
 
 
 def check_config(config: ConfigDict) -> None:
-    """Builds, without arrays, everything a config describes that needs no data.
+    """Builds and traces, without arrays, everything a config describes that needs no data.
 
     Raises:
-        ValueError: for the first setting that cannot be built or does not suit the devices.
+        ValueError: for the first setting that cannot be built, or with which no update can be
+            computed.
     """
-    check_batch_multiple(build(config).data.batch_multiple)
+    options.check_number(config.seed, "seed", at_least=0)
+    built = build(config)
+    both = any(direction.both for direction in built.data.directions())
+    objective, chunks = built.objective, built.objective.setting.encode_chunks
+    sides = 2 if both or "target" in objective.reads else 1
+    # The numbers of rows; where the text tells the bucket lengths, they are multiples of this one.
+    chosen = built.data.batch_size or built.data.batch_multiple
+    buckets = built.data.bucket_lengths and built.data.buckets()
+    if odd := [n for n in {b.batch_size for b in buckets} or {chosen} if n * sides % chunks]:
+        raise ValueError(
+            f"objective.encode_chunks={chunks} must divide the {odd[0] * sides} sentences encoded "
+            "at once"
+        )
+    loss = lambda params, batch: objective(params, batch, jax.random.key(0), True)
+    jax.eval_shape(loss, built.shapes.params, abstract_batch(built.data.buckets()[-1], both))
+
+
+def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes of a micro-batch."""
+    tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
+    language = jax.ShapeDtypeStruct((bucket.batch_size,), jnp.int32)
+    batch = {"source_tokens": tokens, "target_tokens": tokens, "target_language": language}
+    return batch | ({"source_language": language} if both else {})
+
+
+def check_devices(config: ConfigDict) -> None:
+    """Raises ValueError if a config does not suit the devices."""
+    check_batch_multiple(config.data.batch_multiple)
     make_mesh(**config.mesh)
 
 

@@ -15,8 +15,15 @@ from xling_jax.models.dual import TokenDistributionHead
 from xling_jax.models.layers import padded_vocab_size
 from xling_jax.models.registry import DECODERS, ENCODERS
 from xling_jax.train import flops
-from xling_jax.train.batching import Bucket
-from xling_jax.train.build import Build, build, check_batch_multiple, compute_dtype
+from xling_jax.train.batches import DataSettings
+from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
+from xling_jax.train.build import (
+    Build,
+    abstract_batch,
+    build,
+    check_batch_multiple,
+    compute_dtype,
+)
 from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
@@ -99,14 +106,6 @@ def _conventions(config: ConfigDict) -> str:
     return ", ".join([*notes, f"vocabulary {config.vocab.size:,} not padded to {rows:,}"])
 
 
-def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of a micro-batch."""
-    tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
-    language = jax.ShapeDtypeStruct((bucket.batch_size,), jnp.int32)
-    batch = {"source_tokens": tokens, "target_tokens": tokens, "target_language": language}
-    return batch | ({"source_language": language} if both else {})
-
-
 def describe(config: ConfigDict) -> str:
     """The resolved config, sizes, buckets, FLOPs, memory and collectives, as text.
 
@@ -119,7 +118,7 @@ def describe(config: ConfigDict) -> str:
     built = build(config, num_devices=mesh.size)
     data, shapes = built.data, built.shapes
     check_batch_multiple(data.batch_multiple)
-    buckets, directions = data.buckets(), data.directions()
+    buckets, directions = data.buckets(_shown_lengths(data)), data.directions()
 
     lines = [json.dumps(config.to_dict(), indent=2, ensure_ascii=False), ""]
     count = count_parameters(shapes.params)
@@ -134,6 +133,7 @@ def describe(config: ConfigDict) -> str:
     ]
     both = any(direction.both for direction in directions)
     lines += _flops(built, buckets, both)
+    lines.append(_programs(data))
     compiled = compile_update(config, mesh, built, buckets[-1], both)
     memory = update_memory(mesh, shapes, compiled, data.accumulation_steps > 1)
     lines += _memory(config, mesh, shapes, memory, buckets[-1])
@@ -153,8 +153,22 @@ def _pretend_devices(config: ConfigDict) -> bool:
     return True
 
 
+def _shown_lengths(data: DataSettings) -> tuple[int, ...]:
+    """The bucket lengths, or if the text is to tell, some up to the longest."""
+    powers = (2**power for power in range(3, data.limit.bit_length()))
+    return data.bucket_lengths or (*(p for p in powers if p < data.limit), data.limit)
+
+
 def _flops(built: Build, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
-    lines = ["", "bucket length   rows   tokens a side   TFLOP per micro-batch"]
+    lines = [""]
+    if not built.data.bucket_lengths:
+        lines = [
+            "",
+            "The bucket lengths will be chosen from the text: the fewest with which "
+            f"{EFFICIENCY:.0%} of the tokens are real,",
+            f"up to {built.data.longest_bucket} tokens. Some possible ones:",
+        ]
+    lines += ["bucket length   rows   tokens a side   TFLOP per micro-batch"]
     flops_of, counts = flops.FlopsByShape(built.objective, built.shapes.params), []
     for bucket in buckets:
         count = flops_of(abstract_batch(bucket, both))
@@ -164,6 +178,15 @@ def _flops(built: Build, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
             f"{bucket.length:13,} {bucket.batch_size:6,} {tokens:15,} {count / 1e12:23.3f}"
         )
     return [*lines, "", f"FLOPs per update  {min(counts):,.3f} to {max(counts):,.3f} TFLOP"]
+
+
+def _programs(data: DataSettings) -> str:
+    each = 2 if data.accumulation_steps > 1 else 1
+    if not data.bucket_lengths:
+        return (
+            f"programs          {each} per bucket length to compile, at most {MOST_BUCKETS * each}"
+        )
+    return f"programs          up to {len(data.bucket_lengths) * each} to compile"
 
 
 def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket, both: bool) -> Any:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,7 @@ def train(
     # 1. Devices, data, model.
     mesh = make_mesh(**config.mesh)
     batches = open_batches(config, corpus)
+    config = _with_bucket_lengths(config, batches)
     epoch = batches.epoch(config.data.accumulation_steps)
     built = build(config, corpus.vocab, num_devices=mesh.size, epoch=epoch)
     settings, shapes = built.settings, built.shapes
@@ -131,6 +133,7 @@ def train(
         facts = (count_parameters(shapes.params), mesh.size, dtype)
         logger.info("%d parameters, %d devices, computing in %s", *facts)
         logger.info("batches: %s", plan_summary(batches))
+        programs = _Programs(len(batches.plan.shapes), built.data.accumulation_steps > 1)
 
         # 3. The loop.
         steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
@@ -142,6 +145,7 @@ def train(
             built=built,
             batches=batches,
             steps=steps,
+            programs=programs,
             flops=flops.FlopsByShape(built.objective.without_remat(), shapes.params),
             checkpoints=checkpoints,
             writer=writer,
@@ -190,6 +194,46 @@ def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     )
 
 
+def _with_bucket_lengths(config: ConfigDict, batches: TranslationBatches) -> ConfigDict:
+    """The config with the bucket lengths in use, which a resumed run must share."""
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        config.data.bucket_lengths = tuple(bucket.length for bucket in batches.plan.buckets)
+    return config
+
+
+class _Programs:
+    """Counts the programs that a run compiles, one per shape of micro-batches, and says how long.
+
+    With accumulation there are two per shape: the first micro-batch of an update and the others.
+    """
+
+    def __init__(self, num_shapes: int, accumulates: bool):
+        self._expected = num_shapes * (2 if accumulates else 1)
+        self._seconds: list[float] = []
+        logger.info(
+            "%d programs to compile (%d shapes of micro-batches%s), each when first needed",
+            *(self._expected, num_shapes, ", with accumulation two of each" if accumulates else ""),
+        )
+
+    def call(self, function: Any, *arguments: Any) -> Any:
+        """Calls a jitted function; logs the compilation if there was one."""
+        before, start = function._cache_size(), time.monotonic()
+        result = function(*arguments)  # returns once compiled; runs in the background
+        if function._cache_size() > before:
+            self._seconds.append(time.monotonic() - start)
+            self._log()
+        return result
+
+    def _log(self) -> None:
+        done, left = len(self._seconds), max(self._expected - len(self._seconds), 0)
+        mean = sum(self._seconds) / done
+        line = "program %d of %d compiled in %.1f s; %d more would take %.0f s"
+        values = (done, self._expected, self._seconds[-1], left, left * mean)
+        # The first tells what to expect, the last what it came to.
+        logger.log(logging.INFO if done == 1 or not left else logging.DEBUG, line, *values)
+
+
 @dataclasses.dataclass
 class _Run:
     """The loop and what it uses; only `dev`, the latest dev metrics, changes."""
@@ -198,6 +242,7 @@ class _Run:
     built: Build
     batches: TranslationBatches
     steps: Steps
+    programs: _Programs
     flops: flops.FlopsByShape
     checkpoints: Checkpoints
     writer: MetricsWriter
@@ -270,11 +315,12 @@ class _Run:
     ) -> tuple[TrainState, Any]:
         """One update from its micro-batches."""
         index = lambda i: np.int32(first_index + i)
+        call = self.programs.call
         if len(micro_batches) == 1:
-            return self.steps.train(state, micro_batches[0], index(0))
-        accumulator = self.steps.first(state.params, micro_batches[0], index(0))
+            return call(self.steps.train, state, micro_batches[0], index(0))
+        accumulator = call(self.steps.first, state.params, micro_batches[0], index(0))
         for number, batch in enumerate(micro_batches[1:], 1):
-            accumulator = self.steps.more(accumulator, state.params, batch, index(number))
+            accumulator = call(self.steps.more, accumulator, state.params, batch, index(number))
         return self.steps.apply(state, accumulator)
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:

@@ -43,6 +43,7 @@ class ObjectiveSettings:
 
     def __post_init__(self):
         check_choice("objective.reduction", self.reduction, ("sum", "mean"))
+        options.check_number(self.encode_chunks, "objective.encode_chunks", at_least=1)
 
 
 def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveSettings, dict[str, Term]]:

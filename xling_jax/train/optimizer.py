@@ -1,6 +1,7 @@
 """Optimizers and schedules: those of optax by name, and two schedules it lacks."""
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,7 @@ def _check_warmup(steps: int) -> None:
         raise ValueError(f"schedule.warmup_steps={steps} must be at least 1")
 
 
+_DECAY_RATES = ("b1", "b2", "b3", "decay", "momentum")
 _OWN_SCHEDULES = {f.__name__: f for f in (warmup_drop_schedule, warmup_inverse_sqrt_schedule)}
 
 
@@ -79,6 +81,8 @@ def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
     Raises:
         ValueError: for an unknown name or argument.
     """
+    for key, value in arguments.items():
+        options.check_number(value, f"schedule.{key}", at_least=0)
     return options.build(find_schedule(name), arguments, "schedule")
 
 
@@ -113,9 +117,14 @@ def make_optimizer(
             accepted by all, so that a command line can replace an optimizer that decays.
 
     Raises:
-        ValueError: for an unknown name or argument.
+        ValueError: for an unknown name or argument, a negative number, or a decay rate (b1, b2, …)
+            of 1 or more.
     """
     function = find_optimizer(name)
+    numbers = {"clip_global_norm": clip_global_norm, "l2_penalty": l2_penalty, **arguments}
+    for key, value in numbers.items():
+        below = 1 if key in _DECAY_RATES else math.inf
+        options.check_number(value, f"optimizer.{key}", at_least=0, below=below)
     if arguments.get("weight_decay") == 0 and "weight_decay" not in options.defaults(function):
         del arguments["weight_decay"]
     optimizer = options.build(function, arguments, "optimizer", learning_rate=schedule)

@@ -52,6 +52,8 @@ class TrainSettings:
                 f"train.max_length_tokens={self.max_length_tokens} must be at least 3, or 0 for "
                 "the limit of the encoder"
             )
+        if self.keep_best < 0:
+            raise ValueError(f"train.keep_best={self.keep_best} must be at least 0")
         check_choice("train.export", self.export, ("last", "best"))
         if self.export == "best" and not self.best_metric:
             raise ValueError("train.export='best' needs train.best_metric, e.g. 'dev/p_at_1'")

@@ -11,6 +11,7 @@ from xling_jax.losses.token_distribution import (
     label_distributions,
     token_distribution_kl,
 )
+from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave, per_sentence
 
@@ -35,8 +36,9 @@ class TokenDistribution(Term):
         where = "objective.token_distribution.tasks"
         for task, weight in self.tasks.items():
             check_choice(where, task, TASKS)
-            if weight < 0:
-                raise ValueError(f"{where}.{task}={weight} must not be negative")
+            if not isinstance(weight, (int, float)):
+                raise ValueError(f"{where}.{task}={weight!r} must be a number")
+            check_number(weight, f"{where}.{task}", at_least=0)
         object.__setattr__(self, "tasks", {t: w for t, w in self.tasks.items() if w})
         if not self.tasks:
             raise ValueError(f"{where} needs a weight for one of {', '.join(TASKS)}")
