@@ -13,6 +13,7 @@ SETTINGS = {
     "train.checkpoint_every_steps": 3,
     "train.evaluate_every_steps": 3,
     "train.best_metric": "dev/score",
+    "train.best_goal": "max",
     # Large enough that fsdp has parameters to split.
     "encoder.width": 32,
     "decoder.width": 32,

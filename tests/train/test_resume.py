@@ -22,6 +22,7 @@ SETTINGS = {
     "train.evaluate_every_steps": 4,
     "train.log_every_steps": 3,  # most stops are within an interval of the log
     "train.best_metric": "dev/score",
+    "train.best_goal": "max",
     "train.export": "best",
 }
 

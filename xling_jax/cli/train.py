@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,20 @@ from xling_jax.cli import distributed, prepare_data
 from xling_jax.cli.arguments import add_config_and_workdir, load_config
 from xling_jax.cli.options import require_file
 from xling_jax.cli.remote import Workdir, local_config
-from xling_jax.eval.during_training import Evaluator, check_evaluation, make_evaluators
+from xling_jax.eval.during_training import (
+    check_evaluation,
+    check_metrics,
+    goal_of,
+    make_evaluators,
+    read_evaluation,
+)
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
     from xling_jax.corpora.prepare import PreparedData
+    from xling_jax.encode.encoder import Encoder
     from xling_jax.text.vocab import Vocab
     from xling_jax.train.loop import Corpus
 
@@ -48,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="print config, parameters, buckets, FLOPs and memory; touches no data",
+        help="print config, parameters, buckets, FLOPs and memory; touches no corpora",
     )
 
 
@@ -58,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from xling_jax.train.dry_run import describe
 
+        _check_metrics(config)
         print(describe(config))
         return 0
     with distributed.joined(args) as processes:
@@ -73,7 +81,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         processes: who trains together; None for this one alone.
 
     Returns:
-        0 when the last step is done, 143 when SIGTERM ended the run before.
+        0 when the last step is done or `train.stop_metric` ended the run, 143 when SIGTERM ended the run before.
     """
     import jax
 
@@ -85,11 +93,13 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         raise OptionError(str(error)) from error
     run = Workdir(workdir, processes)
     original, config = config, local_config(config, "train", "evaluation")
-    check_evaluation(config.evaluation, config.train.best_metric)
+    check_evaluation(config.evaluation, _evaluation_metrics(config))
+    measures = read_evaluation(config.evaluation, config.languages, _evaluation_metrics(config))
+    _check_goals(config)
     _check_beginning(config)
     _refuse_other_run(config, run)
     with distributed.dying_of_sigterm():
-        prepared = prepare_data.prepare_workdir(config, run)
+        prepared = prepare_data.prepare_workdir(original, run)
 
     from xling_jax.text.vocab import Vocab
     from xling_jax.train.loop import train
@@ -104,14 +114,15 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
             original,
             str(run.path),
             _corpus(prepared, vocab),
-            evaluators=_evaluators(config, vocab),
+            evaluators=make_evaluators(measures, _encoder(config, vocab)),
+            goal_of=functools.partial(goal_of, config.evaluation),
             begin_with=functools.partial(_begin_with, config, vocab),
             should_stop=sigterm,
             on_step=progress,
             checkpoint_directory=run.checkpoints,
             publish=run.publish,
         )
-    if result.step < result.total_steps:
+    if not result.finished:
         logger.info(
             "stopped at step %d of %d, checkpoint saved; the same command continues",
             *(result.step, result.total_steps),
@@ -122,6 +133,38 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         run.publish_encoder()
         logger.info("encoder of step %d in %s/encoder", result.exported_step, workdir)
     return 0
+
+
+def _evaluation_metrics(config: ConfigDict) -> dict[str, str]:
+    """The settings that name a metric of the `evaluation` section, and which."""
+    from xling_jax.train.validation import is_validation
+
+    metrics = {f"train.{name}": config.train[name] for name in ("best_metric", "stop_metric")}
+    return {name: value for name, value in metrics.items() if value and not is_validation(value)}
+
+
+def _check_goals(config: ConfigDict) -> None:
+    """Raises OptionError unless it is known which values of these metrics are better."""
+    from xling_jax.train.selection import find_goal
+
+    for setting, metric in _evaluation_metrics(config).items():
+        which = setting.removesuffix("_metric")
+        given = config.train[f"{which.removeprefix('train.')}_goal"]
+        try:
+            find_goal(which, metric, given, goal_of(config.evaluation, metric))
+        except ValueError as error:
+            raise OptionError(str(error)) from error
+
+
+def _check_metrics(config: ConfigDict) -> None:
+    """For a dry run: refuses metrics that nothing measures, as far as that is known here."""
+    metrics, paths = _evaluation_metrics(config), sum(map(tuple, config.evaluation.values()), ())
+    if not metrics:
+        return
+    check_metrics(config.evaluation, metrics)
+    if all(Path(path).exists() for path in paths):
+        read_evaluation(config.evaluation, config.languages, metrics)
+    _check_goals(config)
 
 
 def _check_beginning(config: ConfigDict) -> None:
@@ -220,15 +263,15 @@ def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any], int]:
     return family, {k: v for k, v in arguments.items() if k not in training_only}, limit
 
 
-def _evaluators(config: ConfigDict, vocab: Vocab) -> Sequence[Evaluator]:
-    """What `config.evaluation` names, as callables of (params, step)."""
+def _encoder(config: ConfigDict, vocab: Vocab) -> Encoder:
+    """The encoder to measure while training, without parameters."""
     from xling_jax.encode.device_batches import DeviceBatches
     from xling_jax.encode.encoder import Encoder
     from xling_jax.models.registry import build_encoder
 
     family, arguments, limit = _encoder_arguments(config)
     module = build_encoder(family, vocab_size=vocab.size, **arguments)
-    encoder = Encoder(
+    return Encoder(
         DeviceBatches(module, {}, vocab.pad_id),
         vocab,
         specials=module.specials,
@@ -237,7 +280,6 @@ def _evaluators(config: ConfigDict, vocab: Vocab) -> Sequence[Evaluator]:
         fingerprint="",
         dim=module.dim,
     )
-    return make_evaluators(config.evaluation, config.languages, encoder)
 
 
 def _export(config: ConfigDict, vocab: Vocab, result: Any, directory: Path, seconds: float) -> None:
@@ -256,6 +298,7 @@ def _export(config: ConfigDict, vocab: Vocab, result: Any, directory: Path, seco
         training={
             "steps": result.step,
             "exported_step": result.exported_step,
+            "ended_early": result.ended_early,
             "pairs": list(config.data.pairs),
             "objective": config.objective.to_dict(),
             "seconds_of_last_run": round(seconds),

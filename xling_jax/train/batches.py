@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from xling_jax.corpora.settings import check_validation
 from xling_jax.corpora.shards import PairTokens, pair_name
 from xling_jax.registry import check_choice
 from xling_jax.text.languages import parse_pair
-from xling_jax.train.batching import BatchPlan, Bucket, make_buckets
+from xling_jax.train.batching import BatchPlan, Bucket, MicroBatch, make_buckets
 from xling_jax.train.durations import Epoch
 
 Batch = dict[str, np.ndarray]
@@ -63,7 +64,12 @@ class DataSettings:
     Attributes:
         pairs: `source-target` codes, the directions to train.
         corpora: `KIND:WHERE` each, see `corpora.readers`.
-        exclude: evaluation files whose texts are left out of training.
+        exclude: files whose texts are left out of training.
+        hold_out_evaluation: leave out the texts of the files that the `evaluation` section and
+            `validation_corpora` name as well.
+        validation_pairs: of each language pair, sentence pairs to take out of the corpora for the
+            validation loss.
+        validation_corpora: `KIND:WHERE` each, text for the validation loss instead.
         sampling_exponent: pairs are drawn with probability proportional to rows ** exponent: 0 is
             uniform, as in LASER and T-LASER, 1 proportional, 1 / T a temperature T.
         both_directions: train a-b and b-a in the same batch if both are listed.
@@ -82,6 +88,9 @@ class DataSettings:
     pairs: tuple[str, ...]
     corpora: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    hold_out_evaluation: bool = True
+    validation_pairs: int = 0
+    validation_corpora: tuple[str, ...] = ()
     sampling_exponent: float = 0.0
     both_directions: bool = False
     bucket_lengths: tuple[int, ...] = (*range(8, 65, 3), *range(68, 129, 6))
@@ -97,6 +106,7 @@ class DataSettings:
         for name in ("accumulation_steps", "batch_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name}={getattr(self, name)} must be at least 1")
+        check_validation(self.validation_pairs, self.validation_corpora)
         self.directions()
         self.buckets()
 
@@ -104,6 +114,11 @@ class DataSettings:
         """The shapes of micro-batches."""
         sizes = (self.max_tokens, self.batch_multiple, self.batch_size)
         return make_buckets(self.bucket_lengths, *sizes)
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is text for the validation loss."""
+        return bool(self.validation_pairs or self.validation_corpora)
 
     def directions(self) -> tuple[Direction, ...]:
         """The entries of the batch plan."""
@@ -174,13 +189,16 @@ class TranslationBatches:
         return out
 
     def __getitem__(self, index: int) -> Batch:
-        """This process's rows of micro-batch `index`.
+        """This process's rows of micro-batch `index`, see `read`."""
+        return self.read(self.plan[index])
+
+    def read(self, entry: MicroBatch) -> Batch:
+        """This process's rows of an entry of the plan.
 
         Returns:
             source_tokens, target_tokens: [rows, length] int32, special tokens included.
             target_language: [rows] int32; also source_language if both directions are trained.
         """
-        entry = self.plan[index]
         process, count = self._process
         share = entry.bucket.batch_size // count
         rows = entry.rows[process * share : (process + 1) * share]

@@ -19,6 +19,7 @@ from xling_jax.train.batching import Bucket
 from xling_jax.train.build import Build, build, check_batch_multiple, compute_dtype
 from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
+from xling_jax.train.objective import abstract_batch
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 
@@ -85,14 +86,6 @@ def published_count(config: ConfigDict) -> int:
             published = {"vocab_multiple": 1, "published_parameters": True}
             copy[side].update({name: v for name, v in published.items() if name in known})
     return count_parameters(build(copy).shapes.params)
-
-
-def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of a micro-batch."""
-    tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
-    language = jax.ShapeDtypeStruct((bucket.batch_size,), jnp.int32)
-    batch = {"source_tokens": tokens, "target_tokens": tokens, "target_language": language}
-    return batch | ({"source_language": language} if both else {})
 
 
 def describe(config: ConfigDict) -> str:
