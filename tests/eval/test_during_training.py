@@ -11,7 +11,6 @@ from xling_jax.cli import main
 from xling_jax.config import ConfigError, load_config
 from xling_jax.eval.during_training import (
     check_evaluation,
-    goal_of,
     make_evaluators,
     read_evaluation,
 )

@@ -116,11 +116,7 @@ def prepare_workdir(
         OptionError: if the config is wrong, or there is nothing at a URL.
         ValueError, OSError: as `prepare`, or if copying fails, or another process ended.
     """
-    settings = prepare_settings(config)
-    try:
-        checked = PrepareSettings(**settings)
-    except ValueError as error:
-        raise OptionError(str(error)) from error
+    settings, checked = prepare_settings(config), checked_settings(config)
 
     def prepare_here() -> None:
         started = time.monotonic()
@@ -142,6 +138,14 @@ def prepare_workdir(
         workdir.ensure_prepared(checked, prepare_here, anew)
     workdir.processes.meet("data are prepared")
     return workdir.prepared(checked)
+
+
+def checked_settings(config: ConfigDict) -> PrepareSettings:
+    """What a config prepares, without touching data; raises OptionError if it is wrong."""
+    try:
+        return PrepareSettings(**prepare_settings(config))
+    except ValueError as error:
+        raise OptionError(str(error)) from error
 
 
 def prepare_settings(config: ConfigDict) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from ml_collections import ConfigDict
 from xling_jax.cli import distributed, prepare_data
 from xling_jax.cli.arguments import add_config_and_workdir, load_config
 from xling_jax.cli.options import require_file
-from xling_jax.cli.remote import Workdir, local_config
+from xling_jax.cli.remote import Workdir, local_config, local_name
+from xling_jax.corpora.prepare import held_out_difference
 from xling_jax.eval.during_training import (
     check_evaluation,
     check_metrics,
@@ -27,6 +28,7 @@ from xling_jax.eval.during_training import (
     make_evaluators,
     read_evaluation,
 )
+from xling_jax.files.hashes import hash_file
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
 from xling_jax.options import OptionError
@@ -81,7 +83,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         processes: who trains together; None for this one alone.
 
     Returns:
-        0 when the last step is done or `train.stop_metric` ended the run, 143 when SIGTERM ended the run before.
+        0 when the last step is done or `train.stop_metric` ended the run, 143 when SIGTERM did.
     """
     import jax
 
@@ -97,7 +99,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     measures = read_evaluation(config.evaluation, config.languages, _evaluation_metrics(config))
     _check_goals(config)
     _check_beginning(config)
-    _refuse_other_run(config, run)
+    _refuse_other_run(original, run)
     with distributed.dying_of_sigterm():
         prepared = prepare_data.prepare_workdir(original, run)
 
@@ -200,6 +202,12 @@ def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
             f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
             "--workdir or restore the setting"
         )
+    manifest = workdir.manifest()
+    if manifest is None:
+        return
+    settings = prepare_data.checked_settings(config)
+    if found := held_out_difference(manifest, settings, hash_file, local_name):
+        raise ValueError(f"{workdir.name}: {found}")
 
 
 def _corpus(prepared: PreparedData, vocab: Vocab) -> Corpus:

@@ -75,7 +75,7 @@ def check_metrics(
 
 
 def goal_of(evaluation: Mapping[str, Sequence[str]], metric: str) -> str | None:
-    """`max` or `min`, whichever the tasks declare better for a metric; None if they do not agree."""
+    """`max` or `min`, whichever is better for a metric; None if its tasks do not agree."""
     last = metric.rpartition("/")[2]
     tasks = _tasks_with(evaluation, last)
     goals = {"min" if last in TASKS[task].lower_is_better else "max" for task in tasks}
