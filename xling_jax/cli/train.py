@@ -34,10 +34,9 @@ from xling_jax.files.progress import Progress
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
-    from xling_jax.corpora.prepare import PreparedData
     from xling_jax.encode.encoder import Encoder
     from xling_jax.text.vocab import Vocab
-    from xling_jax.train.loop import Corpus
+    from xling_jax.train.build import VocabFacts
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +103,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         prepared = prepare_data.prepare_workdir(original, run)
 
     from xling_jax.text.vocab import Vocab
-    from xling_jax.train.loop import train
+    from xling_jax.train.loop import Corpus, train
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         cache = run.path.absolute() / "xla_cache"
@@ -115,7 +114,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         result = train(
             original,
             str(run.path),
-            _corpus(prepared, vocab),
+            Corpus(str(prepared.directory), prepared.fingerprint, vocab_facts(vocab)),
             evaluators=make_evaluators(measures, _encoder(config, vocab)),
             goal_of=functools.partial(goal_of, config.evaluation),
             begin_with=functools.partial(_begin_with, config, vocab),
@@ -131,7 +130,21 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         )
         return 143
     if jax.process_index() == 0:
-        _export(config, vocab, result, run.path / "encoder", time.time() - started)
+        ended = {"ended_early": result.ended_early} if result.ended_early else {}
+        export_encoder(
+            config,
+            vocab,
+            result.encoder_params,
+            run.path / "encoder",
+            training={
+                "steps": result.step,
+                "exported_step": result.exported_step,
+                "seconds_of_last_run": round(time.time() - started),
+                **ended,
+            },
+            results=result.metrics,
+            overwrite=True,
+        )
         run.publish_encoder()
         logger.info("encoder of step %d in %s/encoder", result.exported_step, workdir)
     return 0
@@ -210,18 +223,16 @@ def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
         raise ValueError(f"{workdir.name}: {found}")
 
 
-def _corpus(prepared: PreparedData, vocab: Vocab) -> Corpus:
-    """The prepared text as the training loop takes it."""
+def vocab_facts(vocab: Vocab) -> VocabFacts:
+    """What training needs to know about a vocabulary."""
     from xling_jax.train.build import VocabFacts
-    from xling_jax.train.loop import Corpus
 
     special_ids = {"bos": vocab.bos_id, "eos": vocab.eos_id, "pad": vocab.pad_id}
     special_ids["mask"] = vocab.mask_id
     never_masked = tuple(
         number for number, piece in enumerate(vocab.pieces()) if not any(map(str.isalnum, piece))
     )
-    facts = VocabFacts(vocab.size, vocab.fingerprint, special_ids, never_masked)
-    return Corpus(str(prepared.directory), prepared.fingerprint, facts)
+    return VocabFacts(vocab.size, vocab.fingerprint, special_ids, never_masked)
 
 
 def _begin_with(config: ConfigDict, vocab: Vocab, params: Any) -> Any:
@@ -290,8 +301,27 @@ def _encoder(config: ConfigDict, vocab: Vocab) -> Encoder:
     )
 
 
-def _export(config: ConfigDict, vocab: Vocab, result: Any, directory: Path, seconds: float) -> None:
-    """Writes the trained encoder as a model directory."""
+def export_encoder(
+    config: ConfigDict,
+    vocab: Vocab,
+    params: Any,
+    directory: str | os.PathLike,
+    *,
+    training: Mapping[str, Any],
+    results: Mapping[str, float],
+    overwrite: bool = False,
+) -> None:
+    """Writes a trained encoder as a model directory.
+
+    Args:
+        config: of its run.
+        vocab: of its run.
+        params: of the encoder, host arrays.
+        directory: where to write.
+        training: facts about the run, for the record.
+        results: dev metrics.
+        overwrite: replace an existing model directory.
+    """
     from xling_jax.encode.model_directory import save_model
 
     family, arguments, limit = _encoder_arguments(config)
@@ -299,20 +329,17 @@ def _export(config: ConfigDict, vocab: Vocab, result: Any, directory: Path, seco
         directory,
         family=family,
         encoder_args={"vocab_size": vocab.size, **arguments},
-        params=result.encoder_params,
+        params=params,
         vocab=vocab,
         languages=config.languages,
         max_length_tokens=limit,
         training={
-            "steps": result.step,
-            "exported_step": result.exported_step,
-            "ended_early": result.ended_early,
+            **training,
             "pairs": list(config.data.pairs),
             "objective": config.objective.to_dict(),
-            "seconds_of_last_run": round(seconds),
         },
-        results=result.metrics,
-        overwrite=True,
+        results=results,
+        overwrite=overwrite,
     )
 
 

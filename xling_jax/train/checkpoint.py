@@ -231,6 +231,33 @@ def has_checkpoints(directory: str | os.PathLike) -> bool:
     return any(_absolute(directory).glob("[0-9]*"))
 
 
+def kept_steps(directory: str | os.PathLike) -> list[int]:
+    """The steps of the complete checkpoints in a directory, ascending."""
+    return sorted(ocp.utils.checkpoint_steps(_absolute(directory)))
+
+
+def read_params(directory: str | os.PathLike, step: int, shapes: TrainState) -> Any:
+    """Parameters of one checkpoint; a run may be writing others.
+
+    Args:
+        directory: of the checkpoints.
+        step: one of `kept_steps`.
+        shapes: of the state, with shardings.
+
+    Raises:
+        ValueError: if it cannot be read, or is of another model.
+    """
+    path = _absolute(directory) / f"{step:08d}" / "state"
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            return checkpointer.restore(path, shapes).params
+    except Exception as error:  # orbax raises many kinds for damaged files
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise ValueError(
+            f"{path}: unreadable or of another model ({type(error).__name__}: {reason})"
+        ) from error
+
+
 def _absolute(directory: str | os.PathLike) -> epath.Path:
     """The absolute path, which orbax requires, or the URL."""
     path = os.fspath(directory)
