@@ -67,7 +67,10 @@ def run(args: argparse.Namespace) -> int:
         from xling_jax.train.dry_run import describe
 
         _check_metrics(config)
-        print(describe(config))
+        try:
+            print(describe(config))
+        except ValueError as error:
+            raise OptionError(str(error)) from error
         return 0
     with distributed.joined(args) as processes:
         return train_from_config(config, args.workdir, processes)

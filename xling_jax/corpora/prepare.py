@@ -149,6 +149,9 @@ def is_made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> bool
     fields = (f for f in dataclasses.fields(settings) if f.default is not dataclasses.MISSING)
     before = json.loads(json.dumps({field.name: field.default for field in fields}))
     made = before | manifest["settings"]
+    for name in ("cleaning", "vocab"):
+        made[name] = dataclasses.asdict(type(getattr(settings, name))()) | made[name]
+    made = json.loads(json.dumps(made))
     return made == wanted and manifest["format_version"] == FORMAT_VERSION
 
 
