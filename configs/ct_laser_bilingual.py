@@ -60,6 +60,6 @@ def get_config(arg: str = ""):
     config.schedule.update(peak_value=5e-4, warmup_steps=4000)
     recipes.translation_run(config, size)
     if size == "paper":
-        config.train.total_epochs = 10.0
+        config.train.total_epochs, config.train.keep_from_epochs = 10.0, 1.0
         config.train.max_length_tokens = 750  # of a document of MLDoc
     return config

@@ -71,5 +71,5 @@ def get_config(arg: str = ""):
     config.vocab.model_type = "word"
     if argument.size == "paper":
         config.vocab.size = 85_000
-        config.train.total_epochs = 10.0
+        config.train.total_epochs, config.train.keep_from_epochs = 10.0, 1.0
     return config

@@ -7,8 +7,8 @@ from xling_jax.models.registry import build_encoder
 from xling_jax.train import flops
 from xling_jax.train.batching import Bucket
 from xling_jax.train.build import VocabFacts, build_objective, init_params
-from xling_jax.train.dry_run import abstract_batch
 from xling_jax.train.flops import matmul_flops
+from xling_jax.train.objective import abstract_batch
 
 B, T, D, F, L, V = 32, 32, 1024, 4096, 6, 50_000
 KEY = jax.eval_shape(lambda: jax.random.key(0))

@@ -12,7 +12,8 @@ SETTINGS = {
     "train.total_steps": 6,
     "train.checkpoint_every_steps": 3,
     "train.evaluate_every_steps": 3,
-    "train.best_metric": "dev/score",
+    "train.best_metric": "validation/loss",
+    "data.validation_pairs": 37,
     # Large enough that fsdp has parameters to split.
     "encoder.width": 32,
     "decoder.width": 32,

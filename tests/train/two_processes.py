@@ -13,6 +13,7 @@ SETTINGS = {
     "train.checkpoint_every_steps": 2,
     "train.evaluate_every_steps": 4,
     "train.best_metric": "dev/score",
+    "train.best_goal": "max",
     "train.keep_last": 100,
     # So that both have parameters to write.
     "mesh.fsdp": 4,

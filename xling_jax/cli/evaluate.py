@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
+import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from xling_jax.cli.arguments import (
 )
 from xling_jax.cli.options import add_options, add_subcommands, options_from, require_file, words
 from xling_jax.eval.tasks import TASKS, Task
+from xling_jax.files.whole import write_json
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
@@ -29,8 +32,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXAMPLES = """example:
+_COMPARISON = "checkpoints.json"
+
+EXAMPLES = """examples:
   xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
+  xling evaluate classification --model runs/t_laser --checkpoint all --split dev --data mldoc/ \\
+      --train-languages en --output runs/t_laser/results/dev
 """
 
 
@@ -47,6 +54,17 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
     embeddings = "embeddings" in task.offers
     source = parser.add_mutually_exclusive_group(required=True) if embeddings else parser
     source.add_argument("--model", required=not embeddings, help=MODEL_HELP)
+    parser.add_argument(
+        "--checkpoint",
+        metavar="STEP,STEP|all",
+        help="with --model WORKDIR: measure its checkpoints instead of its exported encoder; of "
+        "several, each in DIR/STEP, with a comparison in DIR/checkpoints.json",
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help=f"compare checkpoints by this metric (default: {task.primary} of the first data set)",
+    )
     if embeddings:
         source.add_argument(
             "--embeddings",
@@ -83,12 +101,10 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from xling_jax.eval import results as results_lib
-
-    started = time.monotonic()
     task = options_from(args, TASKS[args.task], optional_config(args))
     output = Path(args.output)
-    refuse_existing(output / "results.json", args.overwrite)
+    steps = _checkpoints(args)
+    refuse_existing(output / ("results.json" if len(steps) < 2 else _COMPARISON), args.overwrite)
     for path in args.data:
         if Path(path).suffix or ":" not in path:
             require_file(path, "--data")
@@ -96,7 +112,79 @@ def run(args: argparse.Namespace) -> None:
     names = [one.name for one in data]
     if len(set(names)) < len(names):
         raise OptionError(f"--data: results need different names; {args.data} give {names}")
-    encoder = _load_encoder(args, task, data)
+    if not steps:
+        encoder = _load_encoder(args, task, data)
+        path = str(getattr(args, "embeddings", None) or args.model)
+        _measure(args, task, data, encoder, path, output)
+        return
+    scores = {}
+    for step in steps:
+        place = output if len(steps) == 1 else output / str(step)
+        path = str(Path(args.model, "checkpoints", f"{step:08d}"))
+        encoder = _load_checkpoint(args.model, step)
+        scores[step] = _measure(args, task, data, encoder, path, place)
+    if len(steps) > 1:
+        print(_compare(args, task, scores, output))
+
+
+def _checkpoints(args: argparse.Namespace) -> list[int]:
+    """The steps of `--checkpoint`; empty without it."""
+    if not args.checkpoint:
+        if args.metric:
+            raise OptionError("--metric compares checkpoints: it needs --checkpoint")
+        return []
+    if not args.model:
+        raise OptionError("--checkpoint needs --model WORKDIR")
+    from xling_jax.cli.export import choose_checkpoints
+
+    return choose_checkpoints(args.model, args.checkpoint)
+
+
+def _load_checkpoint(workdir: str, step: int) -> Encoder:
+    from xling_jax.cli.export import export_checkpoint
+
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch, "encoder")
+        export_checkpoint(workdir, step, directory)
+        return load_encoder(directory)
+
+
+def _compare(
+    args: argparse.Namespace, task: Task, scores: Mapping[int, Mapping[str, float]], output: Path
+) -> str:
+    """Writes `checkpoints.json`; returns a table of all checkpoints and the best one.
+
+    Of equal ones the first is best: it took less training.
+    """
+    known = next(iter(scores.values()))
+    primary = (name for name in known if name.rpartition("/")[2] == task.primary)
+    metric = args.metric or next(primary, "")
+    if metric not in known:
+        raise OptionError(f"--metric {metric}: is not measured; there is {', '.join(known)}")
+    lower = metric.rpartition("/")[2] in task.lower_is_better
+    rank = lambda step: -scores[step][metric] if lower else scores[step][metric]
+    best = max(sorted(scores), key=rank)
+    content = {"metric": metric, "goal": "min" if lower else "max", "best": best}
+    content["scores"] = {str(step): values[metric] for step, values in scores.items()}
+    write_json(output / _COMPARISON, content)
+    lines = [f"| checkpoint | {metric} |", "| ---: | ---: |"]
+    lines += [f"| {step} | {values[metric]:.4f} |" for step, values in scores.items()]
+    command = f"xling export --workdir {args.model} --checkpoint {best} --output DIR"
+    return "\n".join([*lines, "", f"Best: {best}. To export it: {command}"])
+
+
+def _measure(
+    args: argparse.Namespace,
+    task: Task,
+    data: list[Any],
+    encoder: Encoder | StoredEmbeddings,
+    path: str,
+    output: Path,
+) -> dict[str, float]:
+    """Measures an encoder, which `path` names, writes and prints results; returns the metrics."""
+    from xling_jax.eval import results as results_lib
+
+    started = time.monotonic()
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     for one in data:
@@ -110,10 +198,7 @@ def run(args: argparse.Namespace) -> None:
     content = {
         "format_version": 1,
         "task": args.task,
-        "model": {
-            "path": str(getattr(args, "embeddings", None) or args.model),
-            "fingerprint": encoder.fingerprint,
-        },
+        "model": {"path": path, "fingerprint": encoder.fingerprint},
         "data": [one.description for one in data],
         "settings": task.settings(encoder, outcomes),
         "versions": results_lib.versions(),
@@ -123,6 +208,7 @@ def run(args: argparse.Namespace) -> None:
     }
     print(results_lib.write_results(output, task.tables(data, outcomes), content))
     logger.info("results in %s", output)
+    return content["metrics"]
 
 
 def _load_encoder(

@@ -24,6 +24,7 @@ COMMANDS = Registry(
     evaluate=("xling_jax.cli.evaluate", "measure an encoder"),
     mine=("xling_jax.cli.mine", "find translations in two texts, or score given pairs"),
     align=("xling_jax.cli.align", "pair documents that are translations"),
+    export=("xling_jax.cli.export", "the encoder of one checkpoint as a model directory"),
     report=("xling_jax.cli.report", "one HTML page from runs and results"),
     convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
     quickstart=("xling_jax.cli.quickstart", "train and measure a small encoder on real text"),

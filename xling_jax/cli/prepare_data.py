@@ -116,11 +116,7 @@ def prepare_workdir(
         OptionError: if the config is wrong, or there is nothing at a URL.
         ValueError, OSError: as `prepare`, or if copying fails, or another process ended.
     """
-    settings = prepare_settings(config)
-    try:
-        checked = PrepareSettings(**settings)
-    except ValueError as error:
-        raise OptionError(str(error)) from error
+    settings, checked = prepare_settings(config), checked_settings(config)
 
     def prepare_here() -> None:
         started = time.monotonic()
@@ -144,6 +140,14 @@ def prepare_workdir(
     return workdir.prepared(checked)
 
 
+def checked_settings(config: ConfigDict) -> PrepareSettings:
+    """What a config prepares, without touching data; raises OptionError if it is wrong."""
+    try:
+        return PrepareSettings(**prepare_settings(config))
+    except ValueError as error:
+        raise OptionError(str(error)) from error
+
+
 def prepare_settings(config: ConfigDict) -> dict[str, Any]:
     """The arguments of `PrepareSettings` that a config gives."""
     from xling_jax.models.registry import vocab_layout
@@ -155,6 +159,10 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
         "languages": tuple(config.languages),
         "corpora": tuple(config.data.corpora),
         "exclude": tuple(config.data.get("exclude", ())),
+        "evaluation": held_out_of_training(config),
+        "validation_pairs": config.data.validation_pairs,
+        "validation_corpora": tuple(config.data.validation_corpora),
+        "hold_out_validation": config.data.hold_out_evaluation,
         "pairs": tuple(config.data.pairs),
         "cleaning": config.cleaning.to_dict(),
         "vocab": config.vocab.to_dict(),
@@ -165,12 +173,19 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
     }
 
 
+def held_out_of_training(config: ConfigDict) -> tuple[str, ...]:
+    """The paths in the `evaluation` section whose texts training may not repeat."""
+    if not config.data.hold_out_evaluation:
+        return ()
+    return tuple(sorted({path for paths in config.evaluation.values() for path in paths}))
+
+
 def format_counts(counts: Mapping[str, Any]) -> str:
     """`PreparedData.counts` as a table: by corpus and pair with what was dropped, then by pair."""
     lines = [f"{'pair':<8}{'read':>12}{'used':>12}  corpus, rows dropped"]
     for corpus, pairs in counts["corpora"].items():
         for pair, count in pairs.items():
-            reasons = (*REASONS, "duplicate", "too_many_tokens")
+            reasons = (*REASONS, "duplicate", "validation", "too_many_tokens")
             dropped = ", ".join(f"{count[r]:,} {r}" for r in reasons if count.get(r))
             label = corpus if not dropped else f"{corpus}: {dropped}"
             lines.append(f"{pair:<8}{count['read']:>12,}{count['rows']:>12,}  {label}")
@@ -179,4 +194,10 @@ def format_counts(counts: Mapping[str, Any]) -> str:
     for pair, count in counts["pairs"].items():
         tokens = ", ".join(f"{language} {n:,}" for language, n in count["tokens"].items())
         lines.append(f"{pair:<8}{'':>12}{count['rows']:>12,}  {tokens}")
+    if validation := counts.get("validation"):
+        held = ", ".join(f"{pair} {count['rows']:,}" for pair, count in validation.items())
+        lines += ["", f"pairs held out for the validation loss: {held}"]
+    for name, pairs in counts.get("held_out", {}).items():
+        dropped = ", ".join(f"{pair} {count:,}" for pair, count in pairs.items())
+        lines.append(f"rows dropped because they repeat text of {name}: {dropped}")
     return "\n".join(lines)

@@ -166,6 +166,10 @@ class Workdir:
                 urls.get(f"{self._url}/{name}", self.path / name)
         self._published_s = time.time()
 
+    def manifest(self) -> dict[str, Any] | None:
+        """The `manifest.json` of the prepared data, None if there are none."""
+        return self._manifest() if self.is_remote else read_json(self.path / self._MANIFEST)
+
     def ensure_prepared(
         self, settings: PrepareSettings, prepare: Callable[[], object], anew: bool = False
     ) -> None:

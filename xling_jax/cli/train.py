@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,24 @@ from ml_collections import ConfigDict
 from xling_jax.cli import distributed, prepare_data
 from xling_jax.cli.arguments import add_config_and_workdir, load_config
 from xling_jax.cli.options import require_file
-from xling_jax.cli.remote import Workdir, local_config
-from xling_jax.eval.during_training import Evaluator, check_evaluation, make_evaluators
+from xling_jax.cli.remote import Workdir, local_config, local_name
+from xling_jax.corpora.prepare import held_out_difference
+from xling_jax.eval.during_training import (
+    check_evaluation,
+    check_metrics,
+    goal_of,
+    make_evaluators,
+    read_evaluation,
+)
+from xling_jax.files.hashes import hash_file
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
-    from xling_jax.corpora.prepare import PreparedData
+    from xling_jax.encode.encoder import Encoder
     from xling_jax.text.vocab import Vocab
-    from xling_jax.train.loop import Corpus
+    from xling_jax.train.build import VocabFacts
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="print config, parameters, buckets, FLOPs and memory; touches no data",
+        help="print config, parameters, buckets, FLOPs and memory; touches no corpora",
     )
 
 
@@ -60,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
         with _wrong_use():
             check(config)
+            _check_metrics(config)
             print(describe(config))
         return 0
     with distributed.joined(args) as processes:
@@ -75,7 +84,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         processes: who trains together; None for this one alone.
 
     Returns:
-        0 when the last step is done, 143 when SIGTERM ended the run before.
+        0 when the last step is done or `train.stop_metric` ended the run, 143 when SIGTERM did.
     """
     import jax
 
@@ -87,13 +96,15 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     run = Workdir(workdir, processes)
     config = continued(config, run)
     original, config = config, local_config(config, "train", "evaluation")
-    check_evaluation(config.evaluation, config.train.best_metric)
+    check_evaluation(config.evaluation, _evaluation_metrics(config))
+    measures = read_evaluation(config.evaluation, config.languages, _evaluation_metrics(config))
+    _check_goals(config)
     _check_beginning(config)
     with distributed.dying_of_sigterm():
-        prepared = prepare_data.prepare_workdir(config, run)
+        prepared = prepare_data.prepare_workdir(original, run)
 
     from xling_jax.text.vocab import Vocab
-    from xling_jax.train.loop import train
+    from xling_jax.train.loop import Corpus, train
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         cache = run.path.absolute() / "xla_cache"
@@ -104,22 +115,37 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         result = train(
             original,
             str(run.path),
-            _corpus(prepared, vocab),
-            evaluators=_evaluators(config, vocab),
+            Corpus(str(prepared.directory), prepared.fingerprint, vocab_facts(vocab)),
+            evaluators=make_evaluators(measures, _encoder(config, vocab)),
+            goal_of=functools.partial(goal_of, config.evaluation),
             begin_with=functools.partial(_begin_with, config, vocab),
             should_stop=sigterm,
             on_step=progress,
             checkpoint_directory=run.checkpoints,
             publish=run.publish,
         )
-    if result.step < result.total_steps:
+    if not result.finished:
         logger.info(
             "stopped at step %d of %d, checkpoint saved; the same command continues",
             *(result.step, result.total_steps),
         )
         return 143
     if jax.process_index() == 0:
-        _export(config, vocab, result, run.path / "encoder", time.time() - started)
+        ended = {"ended_early": result.ended_early} if result.ended_early else {}
+        export_encoder(
+            config,
+            vocab,
+            result.encoder_params,
+            run.path / "encoder",
+            training={
+                "steps": result.step,
+                "exported_step": result.exported_step,
+                "seconds_of_last_run": round(time.time() - started),
+                **ended,
+            },
+            results=result.metrics,
+            overwrite=True,
+        )
         run.publish_encoder()
         logger.info("encoder of step %d in %s/encoder", result.exported_step, workdir)
     return 0
@@ -144,6 +170,38 @@ def _wrong_use() -> Iterator[None]:
         yield
     except ValueError as error:
         raise OptionError(str(error)) from error
+
+
+def _evaluation_metrics(config: ConfigDict) -> dict[str, str]:
+    """The settings that name a metric of the `evaluation` section, and which."""
+    from xling_jax.train.validation import is_validation
+
+    metrics = {f"train.{name}": config.train[name] for name in ("best_metric", "stop_metric")}
+    return {name: value for name, value in metrics.items() if value and not is_validation(value)}
+
+
+def _check_goals(config: ConfigDict) -> None:
+    """Raises OptionError unless it is known which values of these metrics are better."""
+    from xling_jax.train.selection import find_goal
+
+    for setting, metric in _evaluation_metrics(config).items():
+        which = setting.removesuffix("_metric")
+        given = config.train[f"{which.removeprefix('train.')}_goal"]
+        try:
+            find_goal(which, metric, given, goal_of(config.evaluation, metric))
+        except ValueError as error:
+            raise OptionError(str(error)) from error
+
+
+def _check_metrics(config: ConfigDict) -> None:
+    """For a dry run: refuses metrics that nothing measures, as far as that is known here."""
+    metrics, paths = _evaluation_metrics(config), sum(map(tuple, config.evaluation.values()), ())
+    if not metrics:
+        return
+    check_metrics(config.evaluation, metrics)
+    if all(Path(path).exists() for path in paths):
+        read_evaluation(config.evaluation, config.languages, metrics)
+    _check_goals(config)
 
 
 def _check_beginning(config: ConfigDict) -> None:
@@ -187,21 +245,23 @@ def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
             f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
             "--workdir or restore the setting"
         )
+    manifest = workdir.manifest()
+    settings = prepare_data.checked_settings(config)
+    if manifest and (found := held_out_difference(manifest, settings, hash_file, local_name)):
+        raise ValueError(f"{workdir.name}: {found}")
     return config
 
 
-def _corpus(prepared: PreparedData, vocab: Vocab) -> Corpus:
-    """The prepared text as the training loop takes it."""
+def vocab_facts(vocab: Vocab) -> VocabFacts:
+    """What training needs to know about a vocabulary."""
     from xling_jax.train.build import VocabFacts
-    from xling_jax.train.loop import Corpus
 
     special_ids = {"bos": vocab.bos_id, "eos": vocab.eos_id, "pad": vocab.pad_id}
     special_ids["mask"] = vocab.mask_id
     never_masked = tuple(
         number for number, piece in enumerate(vocab.pieces()) if not any(map(str.isalnum, piece))
     )
-    facts = VocabFacts(vocab.size, vocab.fingerprint, special_ids, never_masked)
-    return Corpus(str(prepared.directory), prepared.fingerprint, facts)
+    return VocabFacts(vocab.size, vocab.fingerprint, special_ids, never_masked)
 
 
 def _begin_with(config: ConfigDict, vocab: Vocab, params: Any) -> Any:
@@ -258,15 +318,15 @@ def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any], int]:
     return family, arguments, given or limit
 
 
-def _evaluators(config: ConfigDict, vocab: Vocab) -> Sequence[Evaluator]:
-    """What `config.evaluation` names, as callables of (params, step)."""
+def _encoder(config: ConfigDict, vocab: Vocab) -> Encoder:
+    """The encoder to measure while training, without parameters."""
     from xling_jax.encode.device_batches import DeviceBatches
     from xling_jax.encode.encoder import Encoder
     from xling_jax.models.registry import build_encoder
 
     family, arguments, limit = _encoder_arguments(config)
     module = build_encoder(family, vocab_size=vocab.size, **arguments)
-    encoder = Encoder(
+    return Encoder(
         DeviceBatches(module, {}, vocab.pad_id),
         vocab,
         specials=module.specials,
@@ -275,11 +335,29 @@ def _evaluators(config: ConfigDict, vocab: Vocab) -> Sequence[Evaluator]:
         fingerprint="",
         dim=module.dim,
     )
-    return make_evaluators(config.evaluation, config.languages, encoder)
 
 
-def _export(config: ConfigDict, vocab: Vocab, result: Any, directory: Path, seconds: float) -> None:
-    """Writes the trained encoder as a model directory."""
+def export_encoder(
+    config: ConfigDict,
+    vocab: Vocab,
+    params: Any,
+    directory: str | os.PathLike,
+    *,
+    training: Mapping[str, Any],
+    results: Mapping[str, float],
+    overwrite: bool = False,
+) -> None:
+    """Writes a trained encoder as a model directory.
+
+    Args:
+        config: of its run.
+        vocab: of its run.
+        params: of the encoder, host arrays.
+        directory: where to write.
+        training: facts about the run, for the record.
+        results: dev metrics.
+        overwrite: replace an existing model directory.
+    """
     from xling_jax.encode.model_directory import save_model
 
     family, arguments, limit = _encoder_arguments(config)
@@ -287,19 +365,17 @@ def _export(config: ConfigDict, vocab: Vocab, result: Any, directory: Path, seco
         directory,
         family=family,
         encoder_args={"vocab_size": vocab.size, **arguments},
-        params=result.encoder_params,
+        params=params,
         vocab=vocab,
         languages=config.languages,
         max_length_tokens=limit,
         training={
-            "steps": result.step,
-            "exported_step": result.exported_step,
+            **training,
             "pairs": list(config.data.pairs),
             "objective": config.objective.to_dict(),
-            "seconds_of_last_run": round(seconds),
         },
-        results=result.metrics,
-        overwrite=True,
+        results=results,
+        overwrite=overwrite,
     )
 
 

@@ -9,9 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from xling_jax.corpora import held_out
+from xling_jax.corpora.held_out import content_hash
 from xling_jax.files.lines import PROBLEMS
 from xling_jax.text import scripts
 from xling_jax.text.vocab import normalize_text, remove_invisible
@@ -148,12 +146,14 @@ class CleanText:
         num_words: see `count_words`.
         had_invisible: whether control or zero-width characters were removed.
         reason: why a pair with this side is dropped, or None.
+        held_out_by: what holds the row out of training, a value of `RowCleaner`'s `held_out`.
     """
 
     text: str
     num_words: int = 0
     had_invisible: bool = False
     reason: str | None = None
+    held_out_by: str = ""
 
 
 class RowCleaner:
@@ -162,17 +162,17 @@ class RowCleaner:
     Args:
         rules: the rules.
         pairs: pairs wanted, each two codes in alphabetical order.
-        held_out_hashes: `held_out.content_hash` of texts that no row may repeat in any language.
+        held_out: `content_hash` of each text that no row may repeat in any language -> the
+            fingerprint of the file that it is in.
     """
 
     def __init__(
         self,
         rules: CleaningRules,
         pairs: Sequence[tuple[str, str]],
-        held_out_hashes: np.ndarray | None = None,
+        held_out: Mapping[int, str] | None = None,
     ):
-        self._rules, self._pairs = rules, tuple(pairs)
-        self._held_out = frozenset([] if held_out_hashes is None else held_out_hashes.tolist())
+        self._rules, self._pairs, self._held_out = rules, tuple(pairs), dict(held_out or {})
         self._foreign = {}
         if rules.alphabet_only:
             self._foreign = {pair: rules.foreign_letter(*pair) for pair in self._pairs}
@@ -187,11 +187,12 @@ class RowCleaner:
             its sides in the order of the pair.
         """
         sides = {language: self._clean_text(language, text) for language, text in texts.items()}
-        if self._held_out and any(
-            held_out.content_hash(side.text) in self._held_out for side in sides.values()
-        ):
-            for side in sides.values():
-                side.reason = side.reason if side.reason == "empty" else "held_out"
+        if self._held_out:
+            found = [self._held_out.get(content_hash(side.text)) for side in sides.values()]
+            if by := next(filter(None, found), None):
+                for side in sides.values():
+                    side.reason = side.reason if side.reason == "empty" else "held_out"
+                    side.held_out_by = by
         return [
             (pair, self._pair_reason(pair, sides[pair[0]], sides[pair[1]]), *map(sides.get, pair))
             for pair in self._pairs

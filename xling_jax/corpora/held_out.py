@@ -4,21 +4,37 @@ Texts are compared by their letters and digits alone, case-folded: a copy is fou
 punctuation, spacing and case.
 """
 
+import dataclasses
 import glob
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-
-import numpy as np
 
 from xling_jax.files.lines import BrokenLine, read_line_blocks
 
 # Fields of evaluation files that hold no text.
 _NOT_TEXT = frozenset({"id", "ids", "sentence_id", "label", "lang", "language", "domain", "url"})
 _HEADER_CELL = re.compile(r"[A-Za-z]{2,12}([_-][A-Za-z0-9]{2,8})*")
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOutText:
+    """Text that training may not repeat.
+
+    Attributes:
+        name: the path of a file, or a corpus as the config names it.
+        key: fingerprint of its content.
+        excluded: whether `data.exclude` names it.
+        read: gives the hashes of its texts.
+    """
+
+    name: str
+    key: str
+    excluded: bool
+    read: Callable[[], set[int]]
 
 
 def content_hash(text: str) -> int:
@@ -29,8 +45,12 @@ def content_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "little")
 
 
-def held_out_files(specs: Iterable[str]) -> list[str]:
-    """The files of `data.exclude`, sorted: paths, globs, or directories with all files below them.
+def held_out_files(specs: Iterable[str], setting: str = "data.exclude") -> list[str]:
+    """The files of a setting, sorted: paths, globs, or directories with all files below them.
+
+    Args:
+        specs: values of the setting.
+        setting: its name, for errors.
 
     Raises:
         ValueError: if one matches nothing: its text would silently not be held out.
@@ -39,43 +59,51 @@ def held_out_files(specs: Iterable[str]) -> list[str]:
     for spec in specs:
         found = [
             os.path.join(directory, name)
-            for top in glob.glob(spec, recursive=True)
+            for top in ([spec] if os.path.exists(spec) else glob.glob(spec, recursive=True))
             for directory, _, names in (os.walk(top) if os.path.isdir(top) else [("", [], [top])])
             for name in names
         ]
         if not found:
             raise ValueError(
-                f"data.exclude: {spec}: no such file; its text could not be held out of training"
+                f"{setting}: {spec}: no such file; its text could not be held out of training"
             )
         files.update(found)
     return sorted(files)
 
 
-def held_out_hashes(files: Iterable[str]) -> np.ndarray:
-    """Reads evaluation files into the sorted hashes of their texts.
+def file_hashes(file: str, *, strict: bool = True) -> set[int]:
+    """Reads a file into the hashes of its texts, without that of an empty text.
 
     Args:
-        files: TSV (with or without a header of languages), JSON lines (documents with `text` or
+        file: TSV (with or without a header of languages), JSON lines (documents with `text` or
             `sentences`, or a field per language), or plain text with one sentence per line; may be
             compressed.
-
-    Returns:
-        [n] uint64, sorted, unique, without the hash of an empty text.
+        strict: whether a line that cannot be read is an error. Otherwise it is skipped: beside
+            the text of an evaluation lie pictures and archives.
 
     Raises:
         ValueError: if a line is not UTF-8, or should be JSON and is not; names the line.
     """
-    hashes = {content_hash(text) for file in files for text in _texts(file)}
-    hashes.discard(0)
-    return np.sort(np.fromiter(hashes, np.uint64, len(hashes)))
+    return _hashes(_texts(file, strict))
 
 
-def _texts(path: str) -> Iterator[str]:
+def row_hashes(rows: Iterable[Mapping[str, str]]) -> set[int]:
+    """The hashes of all texts of rows, language -> text."""
+    return _hashes(text for row in rows for text in row.values())
+
+
+def _hashes(texts: Iterable[str]) -> set[int]:
+    return {content_hash(text) for text in texts} - {0}
+
+
+def _texts(path: str, strict: bool) -> Iterator[str]:
     is_json = ".json" in "".join(Path(path).suffixes[-2:])
     skipped: set[int] = set()
     lines = (line for block in read_line_blocks(path) for line in block)
     for number, line in enumerate(lines, start=1):
         if isinstance(line, BrokenLine):
+            if not strict:
+                continue
             raise ValueError(
                 f"{path}:{number}: held-out text must be readable; found {line.problem}; fix the "
                 "line"
@@ -84,6 +112,8 @@ def _texts(path: str) -> Iterator[str]:
             try:
                 yield from _strings(json.loads(line) if line.strip() else None)
             except json.JSONDecodeError as error:
+                if not strict:
+                    continue
                 reason = f"each line must be a JSON value; {error}"
                 raise ValueError(f"{path}:{number}: {reason}") from error
             continue

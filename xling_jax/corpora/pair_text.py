@@ -35,6 +35,8 @@ _CHUNK_CHARS = 8_000_000
 _COMPRESSION_LEVEL = 1
 _MAX_LOGGED_PROBLEMS = 3
 _NONE = collections.Counter()
+# Begins the name of a count; the fingerprint of the file that holds the rows out follows.
+_HELD_OUT_BY = "held_out_by:"
 
 _logger = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class PairText:
     Attributes:
         key: its name, a fingerprint of what the text is made from.
         counts: pair -> reason (and "read", "kept", "invisible_characters") -> rows.
+        held_out_by: pair -> fingerprint of a file -> rows that repeat one of its texts.
         num_rows: pair -> rows.
     """
 
@@ -76,7 +79,12 @@ class PairText:
         content = read_json(directory / "text.json")
         if content is None:
             raise ValueError(f"{directory / 'text.json'}: missing or damaged; remove {directory}")
-        self.counts: dict[str, dict[str, int]] = content["counts"]
+        self.counts: dict[str, dict[str, int]] = {}
+        self.held_out_by: dict[str, dict[str, int]] = {}
+        for pair, counts in content["counts"].items():
+            by = {name for name in counts if name.startswith(_HELD_OUT_BY)}
+            self.counts[pair] = {n: count for n, count in counts.items() if n not in by}
+            self.held_out_by[pair] = {n.removeprefix(_HELD_OUT_BY): counts[n] for n in sorted(by)}
         self._members: dict[str, list[list[int]]] = content["members"]
         self.num_rows = {
             pair: sum(rows for _, rows in members) for pair, members in self._members.items()
@@ -156,6 +164,8 @@ class ChunkCleaner:
             for codes, reason, first, second in self._cleaner.clean(texts):
                 pair = "-".join(codes)
                 counts[pair][reason or "kept"] += 1
+                if reason == "held_out":
+                    counts[pair][_HELD_OUT_BY + first.held_out_by] += 1
                 if reason is None:
                     line = f"{first.text}\t{second.text}\n"
                     lines[pair].append(line)
@@ -223,7 +233,9 @@ class RowCounter:
                 total["read"] += file["rows"]
                 total.update(file["problems"])
         total["empty"] += total["read"] - sum(total[name] for name in ("kept", *REASONS))
-        return {name: total[name] for name in ("read", "kept", "invisible_characters", *REASONS)}
+        names = ("read", "kept", "invisible_characters", *REASONS)
+        names += tuple(name for name in total if name.startswith(_HELD_OUT_BY))
+        return {name: total[name] for name in names}
 
     def explain_nothing(self, totals: Mapping[str, Mapping[str, int]]) -> str:
         """Says why no row is left."""

@@ -74,12 +74,14 @@ class PairPlan:
         fingerprint: of everything the tokens depend on.
         corpora: name and text of each corpus, in the order of the config.
         keep: gives the rows of each corpus to keep, [rows] bool; called only when needed.
+        num_aside: gives the number of rows of each corpus that are neither kept nor duplicates.
     """
 
     pair: str
     fingerprint: str
     corpora: tuple[tuple[str, PairText], ...]
     keep: Callable[[], Sequence[np.ndarray]]
+    num_aside: Callable[[], Sequence[int]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,9 +234,12 @@ def _finish(directory: Path, plan: PairPlan, shards: Sequence[Shard]) -> None:
     partial = _partial(directory, plan)
     tokens = dict.fromkeys(plan.pair.split("-"), 0)
     corpora = {}
-    for (name, text), keep in zip(plan.corpora, plan.keep(), strict=True):
-        duplicates = text.num_rows.get(plan.pair, 0) - int(keep.sum())
+    num_aside = plan.num_aside() if plan.num_aside else [0] * len(plan.corpora)
+    for (name, text), keep, aside in zip(plan.corpora, plan.keep(), num_aside, strict=True):
+        duplicates = text.num_rows.get(plan.pair, 0) - int(keep.sum()) - aside
         corpora[name] = {"duplicate": duplicates, "too_many_tokens": 0, "rows": 0}
+        if plan.num_aside:
+            corpora[name]["validation"] = aside
     for shard in shards:
         counts: Mapping[str, Any] = shard.counts()
         for language, number in counts["tokens"].items():

@@ -3,13 +3,15 @@
     DIR/vocab/sentencepiece.model   the vocabulary
     DIR/vocab/vocab.json            what it was made from
     DIR/data/de-en/                 token shards of one pair (pair_tokens.py)
+    DIR/data/validation/de-en/      likewise, of pairs held out for the validation loss
     DIR/data/text/                  cleaned text of each corpus (pair_text.py)
     DIR/data/counts.json            rows by corpus, pair and reason
     DIR/data/manifest.json          fingerprints of inputs and stages, settings, versions
 
 In `counts.json`, for each corpus and pair, `read` is `kept` plus the reasons of `cleaning.REASONS`,
-and `kept` is `rows` (what can be trained on) plus `duplicate` plus `too_many_tokens`;
-`invisible_characters` counts kept rows that lost some.
+and `kept` is `rows` (what can be trained on) plus `duplicate` plus `too_many_tokens`, plus
+`validation` if rows are taken out for the validation loss; `invisible_characters` counts kept rows
+that lost some. `held_out` has the rows by the file that they repeat a text of, and by pair.
 
 A stage is done if its fingerprint is that of everything it depends on, the content of the input
 files included. Started again, `prepare` does what is missing: after an interruption the rest, after
@@ -32,9 +34,11 @@ import sentencepiece
 
 from xling_jax.corpora import held_out, pair_text, pair_tokens, specs
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
+from xling_jax.corpora.held_out import HeldOutText
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter
 from xling_jax.corpora.pair_tokens import PairPlan, Shard, ShardWriter
 from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.corpora.shards import VALIDATION
 from xling_jax.files.hashes import FileHashes, fingerprint
 from xling_jax.files.whole import lock_directory, read_json, remove_temporary, write_json
 from xling_jax.files.workers import map_in_order, num_cores
@@ -141,7 +145,83 @@ def load_prepared(
 def is_made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> bool:
     """Whether a `manifest.json` is of data prepared with these settings by this version."""
     wanted = json.loads(json.dumps(dataclasses.asdict(settings)))
-    return manifest["settings"] == wanted and manifest["format_version"] == FORMAT_VERSION
+    # Settings that a version did not have yet were as by default.
+    fields = (f for f in dataclasses.fields(settings) if f.default is not dataclasses.MISSING)
+    before = json.loads(json.dumps({field.name: field.default for field in fields}))
+    made = before | manifest["settings"]
+    for name in ("cleaning", "vocab"):
+        made[name] = dataclasses.asdict(type(getattr(settings, name))()) | made[name]
+    made = json.loads(json.dumps(made))
+    return made == wanted and manifest["format_version"] == FORMAT_VERSION
+
+
+def find_held_out(
+    settings: PrepareSettings, hash_file: Callable[[str], str], local: Callable[[str], str]
+) -> list[HeldOutText]:
+    """What no training row may repeat.
+
+    Args:
+        settings: of preparation.
+        hash_file: gives the fingerprint of a file.
+        local: as for `prepare`.
+
+    Raises:
+        ValueError: if a setting names what does not exist.
+    """
+    found, codes = [], sorted({code for pair in settings.pairs for code in pair.split("-")})
+    # Pictures and archives may lie beside the text of an evaluation.
+    for name, paths, strict in (
+        ("data.exclude", settings.exclude, True),
+        ("evaluation", settings.evaluation, False),
+    ):
+        for path in held_out.held_out_files(map(local, paths), name):
+            read = functools.partial(held_out.file_hashes, path, strict=strict)
+            found.append(HeldOutText(path, hash_file(path), strict, read))
+    for spec in settings.validation_corpora if settings.hold_out_validation else ():
+        corpus = specs.moved_corpus(spec, local)
+        key = fingerprint(specs.hashed_files(corpus, codes, hash_file) or [spec])
+        read = functools.partial(_corpus_hashes, corpus, codes)
+        found.append(HeldOutText(spec, key, False, read))
+    return found
+
+
+def _corpus_hashes(corpus: str, codes: Sequence[str]) -> set[int]:
+    return held_out.row_hashes(row.texts for row in specs.read_corpus(corpus, codes))
+
+
+def held_out_difference(
+    manifest: Mapping[str, Any],
+    settings: PrepareSettings,
+    hash_file: Callable[[str], str],
+    local: Callable[[str], str],
+) -> str | None:
+    """Why data were not prepared with the text held out that settings hold out; None if so.
+
+    Args:
+        manifest: content of `manifest.json`.
+        settings: of preparation, now.
+        hash_file: as for `find_held_out`.
+        local: as for `prepare`.
+    """
+    now = {text.key: text.name for text in find_held_out(settings, hash_file, local)}
+    is_old = "held_out" not in manifest
+    before = manifest.get("held_out", {})
+    # Until 0.2 only data.exclude held text out, and its files are among the inputs.
+    known = {*manifest["inputs"].values()} if is_old else before.keys()
+    missing = sorted(now[key] for key in now.keys() - known)
+    extra = sorted(before[key] for key in before.keys() - now.keys())
+    if not missing and not extra:
+        return None
+    parts = [f"{', '.join(missing)} is held out now and was not"] if missing else []
+    parts += [f"{', '.join(extra)} was held out and is not now"] if extra else []
+    kept = {*before.values()} or {*settings.exclude}
+    exclude = f' --config.data.exclude="{tuple(sorted(kept))}"' if kept else ""
+    when = "by version 0.2 or earlier " if is_old else ""
+    return (
+        f"its data were prepared {when}with other text held out of training: {'; '.join(parts)}; "
+        "choose another --workdir, or continue as it began with "
+        f"--config.data.hold_out_evaluation=False{exclude}"
+    )
 
 
 @dataclasses.dataclass
@@ -164,11 +244,17 @@ class _Preparation:
         self._duplicates = {} if self._drops_duplicates else {"duplicates": "kept"}
         self._hashes = FileHashes(self._data / "input_hashes.json")
         # Named as in the config, read where they are on this machine.
-        self._local = {spec: specs.moved_corpus(spec, self.local) for spec in self.settings.corpora}
+        named = (*self.settings.corpora, *self.settings.validation_corpora)
+        self._local = {spec: specs.moved_corpus(spec, self.local) for spec in named}
+        self._held_out = find_held_out(self.settings, self._hashes.get, self.local)
 
     def run(self) -> PreparedData:
         """Runs the stages that are missing and writes the manifest last."""
-        texts = self._clean_corpora()
+        texts = self._clean_corpora(self.settings.corpora, self._held_out)
+        for name, counts in self._num_held_out(texts).items():
+            dropped = ", ".join(f"{count} rows of {pair}" for pair, count in counts.items())
+            _logger.info("%s is held out of training: %s dropped", name, dropped)
+        validation = self._clean_corpora(self.settings.validation_corpora, [])
         for pair in self.settings.pairs:
             if not any(text.num_rows.get(pair) for text in texts.values()):
                 raise ValueError(
@@ -176,20 +262,78 @@ class _Preparation:
                     "take the pair out"
                 )
         # The vocabulary's sample and the shards need the masks; often neither is to be made.
-        hashes = lambda pair: [text.hashes(pair) for text in texts.values()]
-        keep = pair_tokens.first_occurrences if self._drops_duplicates else pair_tokens.all_rows
-        masks = functools.cache(lambda pair: keep(hashes(pair)))
+        parts = functools.cache(lambda pair: self._split(pair, texts))
+        masks = lambda pair: parts(pair)[0]
         vocab = self._make_vocab(texts, masks)
         plans = [self._plan(pair, texts, masks, vocab) for pair in self.settings.pairs]
-        writer = ShardWriter(vocab, self.settings.cleaning.max_tokens_per_sentence)
-        pair_tokens.write_pair_tokens(
-            self._data, plans, functools.partial(self._write_shards, writer)
+        held_out_plans = []
+        if self.settings.validation_pairs:
+            aside = lambda pair: [int(rows.sum()) for rows in parts(pair)[1]]
+            plans = [
+                dataclasses.replace(plan, num_aside=functools.partial(aside, plan.pair))
+                for plan in plans
+            ]
+            drawn = lambda pair: [a & b for a, b in zip(*parts(pair)[1:])]
+            held_out_plans = [self._plan(pair, texts, drawn, vocab) for pair in self.settings.pairs]
+        elif validation:
+            hashes = lambda pair: [text.hashes(pair) for text in validation.values()]
+            in_order = lambda pair: pair_tokens.first_occurrences(hashes(pair))
+            held_out_plans = [
+                self._plan(pair, validation, in_order, vocab)
+                for pair in self.settings.pairs
+                if any(text.num_rows.get(pair) for text in validation.values())
+            ]
+        write = functools.partial(
+            self._write_shards, ShardWriter(vocab, self.settings.cleaning.max_tokens_per_sentence)
         )
-        return self._conclude(texts, vocab, plans)
+        pair_tokens.write_pair_tokens(self._data, plans, write)
+        if held_out_plans:
+            pair_tokens.write_pair_tokens(self._data / VALIDATION, held_out_plans, write)
+        return self._conclude(texts, validation, vocab, plans, held_out_plans)
 
-    def _clean_corpora(self) -> dict[str, PairText]:
+    def _split(
+        self, pair: str, texts: Mapping[str, PairText]
+    ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+        """Rows of each corpus to train on, rows held out for validation, and first occurrences.
+
+        Held out are the pairs of texts with the smallest hashes, in all their copies: which they
+        are does not depend on the order of rows and corpora, and little on what is added.
+        """
+        columns = [text.hashes(pair) for text in texts.values()]
+        first = pair_tokens.first_occurrences(columns)
+        rows = first if self._drops_duplicates else pair_tokens.all_rows(columns)
+        count = self.settings.validation_pairs
+        if not count:
+            return rows, [np.zeros_like(mask) for mask in first], first
+        hashes = np.concatenate([column[mask] for column, mask in zip(columns, first)])
+        if len(hashes) <= count:
+            raise ValueError(
+                f"data.validation_pairs={count} would leave none of the {len(hashes)} different "
+                f"rows of {pair} for training; set it lower, or name other text in "
+                "data.validation_corpora"
+            )
+        limit = np.partition(hashes, count - 1)[count - 1]
+        held = [np.asarray(column) <= limit for column in columns]
+        return [mask & ~aside for mask, aside in zip(rows, held)], held, first
+
+    def _num_held_out(self, texts: Mapping[str, PairText]) -> dict[str, dict[str, int]]:
+        """Rows left out of training by the file that they repeat a text of, and by pair."""
+        names = {text.key: text.name for text in self._held_out}
+        found = {name: dict.fromkeys(self.settings.pairs, 0) for name in names.values()}
+        for text in texts.values():
+            for pair, counts in text.held_out_by.items():
+                for key, count in counts.items():
+                    found[names[key]][pair] += count
+        return found
+
+    def _clean_corpora(
+        self,
+        corpora: Sequence[str],
+        held_out_texts: Sequence[HeldOutText],
+    ) -> dict[str, PairText]:
         """Cleans each corpus that is not cleaned yet; spec -> text."""
-        excluded = held_out.held_out_files(map(self.local, self.settings.exclude))
+        excluded = [text.key for text in held_out_texts if text.excluded]
+        others = {text.key for text in held_out_texts} - {*excluded}
         rules = dataclasses.asdict(self.settings.cleaning)
         # The text does not depend on these.
         del rules["max_tokens_per_sentence"], rules["drop_duplicates"]
@@ -197,10 +341,10 @@ class _Preparation:
             "format": [FORMAT_VERSION, pair_text.FORMAT_VERSION],
             "pairs": self.settings.pairs,
             "cleaning": rules,
-            "exclude": sorted(self._hashes.get(path) for path in excluded),
+            "exclude": sorted([*excluded, *others]),
         }
         directories = {}
-        for spec in self.settings.corpora:
+        for spec in corpora:
             # What a corpus is: its kind, and the names and content of its files; or its name.
             files = self._hashed_files(spec)
             corpus = [spec.partition(":")[0], spec.partition("?")[2], files] if files else [spec]
@@ -210,7 +354,7 @@ class _Preparation:
         # All are opened first: a wrong header in the last should not come to light after hours.
         missing = {spec: specs.read_corpus(self._local[spec], self._codes) for spec in missing}
         if missing:
-            hashes = held_out.held_out_hashes(excluded)
+            hashes = {number: text.key for text in held_out_texts for number in text.read()}
             cleaner = ChunkCleaner(RowCleaner(self.settings.cleaning, self._pair_codes, hashes))
             for spec, counter, chunks in self._clean(missing, cleaner, directories):
                 pair_text.write_pair_text(chunks, directories[spec], counter)
@@ -269,6 +413,8 @@ class _Preparation:
             identity |= self._duplicates
             identity["text"] = [text.key for text in texts.values()]
             identity["seed"] = self.settings.seed
+            if self.settings.validation_pairs:
+                identity["validation_pairs"] = self.settings.validation_pairs
         stage = fingerprint({"format": FORMAT_VERSION, **identity})
         path = self._vocab_directory / "sentencepiece.model"
         record = read_json(self._vocab_directory / "vocab.json") or {}
@@ -304,10 +450,18 @@ class _Preparation:
                 "max_tokens": self.settings.cleaning.max_tokens_per_sentence,
                 **self._duplicates,
             }
+            | ({"validation_pairs": count} if (count := self.settings.validation_pairs) else {})
         )
         return PairPlan(pair, key, tuple(texts.items()), lambda: masks(pair))
 
-    def _conclude(self, texts: Mapping, vocab: Vocab, plans: Sequence[PairPlan]) -> PreparedData:
+    def _conclude(
+        self,
+        texts: Mapping,
+        validation: Mapping,
+        vocab: Vocab,
+        plans: Sequence[PairPlan],
+        held_out_plans: Sequence[PairPlan],
+    ) -> PreparedData:
         """Writes counts and manifest, and removes what no stage of this config uses."""
         summaries = {
             p.pair: pair_tokens.pair_summary(self._data / p.pair, p.fingerprint) for p in plans
@@ -320,6 +474,13 @@ class _Preparation:
             }
         for pair, summary in summaries.items():
             counts["pairs"][pair] = {"rows": summary["rows"], "tokens": summary["tokens"]}
+        for plan in held_out_plans:
+            directory = self._data / VALIDATION / plan.pair
+            summary = pair_tokens.pair_summary(directory, plan.fingerprint)
+            found = {"rows": summary["rows"], "tokens": summary["tokens"]}
+            counts.setdefault("validation", {})[plan.pair] = found
+        if found := self._num_held_out(texts):
+            counts["held_out"] = found
         manifest = {
             "format_version": FORMAT_VERSION,
             "fingerprint": fingerprint({p.pair: p.fingerprint for p in plans}),
@@ -328,18 +489,22 @@ class _Preparation:
             "vocab": {"fingerprint": vocab.fingerprint, "size": vocab.size},
             "corpora": {spec: text.key for spec, text in texts.items()},
             "inputs": self._hashes.used,
+            "held_out": {text.key: text.name for text in self._held_out},
             "settings": dataclasses.asdict(self.settings),
             "versions": {"numpy": np.__version__, "sentencepiece": sentencepiece.__version__},
         }
         write_json(self._data / "counts.json", counts)
         write_json(self._data / "manifest.json", manifest)
-        used = {text.key for text in texts.values()} | {*self.settings.pairs}
+        used = {self._data / "text" / text.key for text in (*texts.values(), *validation.values())}
+        used |= {self._data / plan.pair for plan in plans}
+        used |= {self._data / VALIDATION / plan.pair for plan in held_out_plans}
         made = [
             *(self._data / "text").iterdir(),
             *(p.parent for p in self._data.glob("*/pair.json")),
+            *(p.parent for p in self._data.glob(f"{VALIDATION}/*/pair.json")),
         ]
-        for path in (*self._data.glob(".*.partial"), *made):
-            if path.name not in used:
+        for path in (*self._data.rglob(".*.partial"), *made):
+            if path not in used:
                 shutil.rmtree(path, ignore_errors=True)
         return load_prepared(self.workdir)
 

@@ -52,6 +52,17 @@ class VocabSettings:
         check_choice("vocab.model_type", self.model_type, MODEL_TYPES)
 
 
+def check_validation(pairs: int, corpora: Sequence[str]) -> None:
+    """Raises ValueError unless the text for the validation loss comes from one place at most."""
+    if pairs < 0:
+        raise ValueError(f"data.validation_pairs={pairs} must not be negative (0 is none)")
+    if pairs and corpora:
+        raise ValueError(
+            f"data.validation_pairs={pairs} and data.validation_corpora={tuple(corpora)!r} are two "
+            "sources of the validation loss; set one of them"
+        )
+
+
 @dataclasses.dataclass(kw_only=True)
 class PrepareSettings:
     """What `prepare` makes tokens from and how, checked without touching data.
@@ -60,7 +71,11 @@ class PrepareSettings:
         languages: codes of the languages.
         corpora: each `KIND:WHERE`, see `specs.open_corpus`.
         pairs: pairs to train on, each `source-target`; kept unordered and sorted.
-        exclude: evaluation files whose texts no training row may repeat.
+        exclude: files whose texts no training row may repeat.
+        evaluation: likewise, those that the config measures while training.
+        validation_pairs: rows of each pair to take out of the corpora for the validation loss.
+        validation_corpora: corpora for the validation loss instead, each `KIND:WHERE`.
+        hold_out_validation: whether no training row may repeat a text of `validation_corpora`.
         cleaning: options of `CleaningRules`.
         vocab: options of `VocabSettings`.
         layout: special tokens of the vocabulary, a key of `vocab.SPECIALS`.
@@ -74,6 +89,10 @@ class PrepareSettings:
     corpora: Sequence[str]
     pairs: Sequence[str]
     exclude: Sequence[str] = ()
+    evaluation: Sequence[str] = ()
+    validation_pairs: int = 0
+    validation_corpora: Sequence[str] = ()
+    hold_out_validation: bool = True
     cleaning: Mapping = dataclasses.field(default_factory=dict)
     vocab: Mapping = dataclasses.field(default_factory=dict)
     layout: str = "laser"
@@ -90,10 +109,20 @@ class PrepareSettings:
             check_known(code, self.languages, "data.pairs")
         self.pairs = tuple(sorted({pair_name(*pair) for pair in codes}))
         self.corpora = tuple(self.corpora)
-        for spec in self.corpora:
-            if self.corpora.count(spec) > 1:
-                raise ValueError(f"data.corpora: {spec} is named twice; name it once")
-        self.exclude = (self.exclude,) if isinstance(self.exclude, str) else tuple(self.exclude)
+        for name in ("exclude", "validation_corpora", "evaluation"):
+            given = getattr(self, name)
+            setattr(self, name, (given,) if isinstance(given, str) else tuple(given))
+        check_validation(self.validation_pairs, self.validation_corpora)
+        for name in ("corpora", "validation_corpora"):
+            specs = getattr(self, name)
+            for spec in specs:
+                if specs.count(spec) > 1:
+                    raise ValueError(f"data.{name}: {spec} is named twice; name it once")
+        if both := set(self.corpora) & set(self.validation_corpora):
+            raise ValueError(
+                f"data.validation_corpora: {min(both)} is in data.corpora as well; name it once, "
+                "or set data.validation_pairs to take some of its rows"
+            )
         self.cleaning = options.build(CleaningRules, self.cleaning, "cleaning")
         self.cleaning.check_languages(sorted(set(itertools.chain(*codes))))
         self.vocab = options.build(VocabSettings, self.vocab, "vocab")

@@ -6,7 +6,8 @@ flat array of token ids and the offsets of its rows:
     DIR/de-en/00000/de.tokens.npy    [total_tokens] uint16 or int32, no special tokens
     DIR/de-en/00000/de.offsets.npy   [rows + 1] int64, row i is tokens[offsets[i]:offsets[i + 1]]
 
-Row i of one language translates row i of the other.
+Row i of one language translates row i of the other. Pairs held out for the validation loss are in
+`DIR/validation/de-en/`.
 """
 
 import os
@@ -16,6 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.files.whole import naming_errors, whole_directory
+
+VALIDATION = "validation"
 
 
 def pair_name(first: str, second: str) -> str:

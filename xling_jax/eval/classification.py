@@ -82,6 +82,11 @@ class Classification(Task):
     c_values: tuple[float, ...] | None = option(
         None, "inverse regularization strengths to choose from", positive=True, metavar="C,C"
     )
+    split: str | None = option(
+        None,
+        "split to test on (default: test, or dev where there is none); dev to compare checkpoints",
+        ("dev", "test"),
+    )
     documents: str = option(
         "sequence",
         "how a text becomes a vector: as one sequence, cut at the model's longest; or the mean or "
@@ -122,7 +127,13 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         for code in [*(languages or ()), *(self.train_languages or ())]:
             if code not in known:
                 raise OptionError(f"languages: no text in {code}; there is some in {known}")
-        return [load_classification_data(paths[0], languages)]
+        data = load_classification_data(paths[0], languages)
+        if self.split and self.split not in data.splits:
+            raise OptionError(f"split: {paths[0]} has no {self.split} files")
+        if self.split == "dev":  # else text of the test split would be embedded as well
+            splits = {name: part for name, part in data.splits.items() if name != "test"}
+            data = dataclasses.replace(data, splits=splits)
+        return [data]
 
     def vector_files(self, data: Sequence[ClassificationData]) -> dict[str, Sequence[str]]:
         """`train.en.tsv.gz` has `train.en`; a header is no row."""

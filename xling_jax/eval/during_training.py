@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.eval.tasks import TASKS
@@ -13,52 +14,118 @@ if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
 
 Evaluator = Callable[[Any, int], Mapping[str, float]]
+Measure = Callable[["Encoder"], Mapping[str, float]]
 
 
-def check_evaluation(evaluation: Mapping[str, Sequence[str]], best_metric: str = "") -> None:
+def check_evaluation(
+    evaluation: Mapping[str, Sequence[str]], metrics: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Refuses what can be refused before anything is read.
 
     Args:
         evaluation: task -> paths of its data.
-        best_metric: of `train.best_metric`.
+        metrics: settings that name a metric, such as `train.best_metric`, and which.
 
     Raises:
-        OptionError: if a path is missing, or nothing measures the best metric.
+        OptionError: if a path is missing, or no task measures a metric.
     """
     for task, paths in evaluation.items():
         for path in paths:
             if not Path(path).exists():
                 raise OptionError(f"evaluation.{task}: {path}: no such file or directory")
-    if best_metric and not any(evaluation.values()):
-        tasks = ", ".join(f"evaluation.{task}" for task in TASKS)
-        raise OptionError(f"train.best_metric={best_metric!r} needs data in one of {tasks}")
+    check_metrics(evaluation, metrics)
 
 
-def make_evaluators(
-    evaluation: Mapping[str, Sequence[str]], languages: Sequence[str], encoder: Encoder
-) -> list[Evaluator]:
+def check_metrics(
+    evaluation: Mapping[str, Sequence[str]],
+    metrics: Mapping[str, str],
+    names: Mapping[str, str] | None = None,
+) -> None:
+    """Refuses metrics that nothing measures.
+
+    Args:
+        evaluation: task -> paths of its data.
+        metrics: settings that name a metric, such as `train.best_metric`, and which.
+        names: of the data sets -> their tasks; None while they are not known.
+
+    Raises:
+        OptionError: naming the setting.
+    """
+    for setting, metric in metrics.items():
+        data, _, last = metric.rpartition("/")
+        if not any(evaluation.values()):
+            tasks = ", ".join(f"evaluation.{task}" for task in TASKS)
+            raise OptionError(f"{setting}={metric!r} needs data in one of {tasks}")
+        measuring = _tasks_with(evaluation, last)
+        if not measuring:
+            known = ", ".join(
+                f"{task} measures {', '.join(filter(TASKS[task]().is_logged, TASKS[task].columns))}"
+                for task, paths in evaluation.items()
+                if paths
+            )
+            raise OptionError(f"{setting}={metric!r}: no evaluation measures {last!r}; {known}")
+        # A task may measure several things on a data set; their names begin with that of the data.
+        if names is not None and not any(
+            task in measuring and data.startswith(name) for name, task in names.items()
+        ):
+            raise OptionError(
+                f"{setting}={metric!r}: no data set in evaluation is called {data!r}; there is "
+                + ", ".join(names)
+            )
+
+
+def goal_of(evaluation: Mapping[str, Sequence[str]], metric: str) -> str | None:
+    """`max` or `min`, whichever is better for a metric; None if its tasks do not agree."""
+    last = metric.rpartition("/")[2]
+    tasks = _tasks_with(evaluation, last)
+    goals = {"min" if last in TASKS[task].lower_is_better else "max" for task in tasks}
+    return goals.pop() if len(goals) == 1 else None
+
+
+def _tasks_with(evaluation: Mapping[str, Sequence[str]], metric: str) -> list[str]:
+    return [task for task, paths in evaluation.items() if paths and TASKS[task]().is_logged(metric)]
+
+
+def read_evaluation(
+    evaluation: Mapping[str, Sequence[str]],
+    languages: Sequence[str],
+    metrics: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Measure]:
     """Reads the data to measure while training.
 
     Args:
         evaluation: task -> paths of its data, as for `xling evaluate TASK`.
         languages: those of the config.
-        encoder: without parameters.
+        metrics: as for `check_evaluation`.
 
     Returns:
-        For each data set a callable of (encoder parameters, step) to its metrics.
+        Name of each data set -> function from an encoder to its metrics.
 
     Raises:
-        OptionError: if two data sets have the same name.
+        OptionError: if two data sets have the same name, or none has a metric.
         ValueError, OSError: if the data is broken or has none of the languages.
     """
-    named: dict[str, Evaluator] = {}
+    named: dict[str, Measure] = {}
+    task_of: dict[str, str] = {}
     for task, paths in evaluation.items():
         for path in paths:
-            for name, evaluate in TASKS[task]().while_training(path, languages).items():
+            for name, measure in TASKS[task]().while_training(path, languages).items():
                 if name in named:
                     twice = f"{path} and another data set would both be called {name}"
                     raise OptionError(f"evaluation.{task}: {twice} in the metrics; rename one")
-                named[name] = lambda params, step, evaluate=evaluate: evaluate(
-                    encoder.with_params(params)
-                )
-    return list(named.values())
+                named[name], task_of[name] = measure, task
+    check_metrics(evaluation, metrics, task_of)
+    return named
+
+
+def make_evaluators(measures: Mapping[str, Measure], encoder: Encoder) -> list[Evaluator]:
+    """For each data set a callable of (encoder parameters, step) to its metrics.
+
+    Args:
+        measures: from `read_evaluation`.
+        encoder: without parameters.
+    """
+    return [
+        lambda params, step, measure=measure: measure(encoder.with_params(params))
+        for measure in measures.values()
+    ]

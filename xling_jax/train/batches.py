@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xling_jax.corpora.settings import check_validation
 from xling_jax.corpora.shards import PairTokens, pair_name
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
@@ -20,6 +21,7 @@ from xling_jax.train.batching import (
     BatchPlan,
     Bucket,
     LengthCounts,
+    MicroBatch,
     choose_bucket_lengths,
     make_buckets,
 )
@@ -70,7 +72,12 @@ class DataSettings:
     Attributes:
         pairs: `source-target` codes, the directions to train.
         corpora: `KIND:WHERE` each, see `corpora.readers`.
-        exclude: evaluation files whose texts are left out of training.
+        exclude: files whose texts are left out of training.
+        hold_out_evaluation: leave out the texts of the files that the `evaluation` section and
+            `validation_corpora` name as well.
+        validation_pairs: of each language pair, sentence pairs to take out of the corpora for the
+            validation loss.
+        validation_corpora: `KIND:WHERE` each, text for the validation loss instead.
         sampling_exponent: pairs are drawn with probability proportional to rows ** exponent: 0 is
             uniform, as in LASER and T-LASER, 1 proportional, 1 / T a temperature T.
         both_directions: train a-b and b-a in the same batch if both are listed.
@@ -91,6 +98,9 @@ class DataSettings:
     pairs: tuple[str, ...]
     corpora: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    hold_out_evaluation: bool = True
+    validation_pairs: int = 0
+    validation_corpora: tuple[str, ...] = ()
     sampling_exponent: float = 0.0
     both_directions: bool = False
     bucket_lengths: tuple[int, ...] = ()
@@ -111,6 +121,7 @@ class DataSettings:
         check_number(self.sampling_exponent, "data.sampling_exponent", 0, below=10)
         if self.longest_bucket < 3:
             raise ValueError(f"data.longest_bucket={self.longest_bucket} must be at least 3")
+        check_validation(self.validation_pairs, self.validation_corpora)
         self.directions()
         self.buckets()
 
@@ -123,6 +134,11 @@ class DataSettings:
         """The shapes of micro-batches of such lengths, by default `bucket_lengths` or the limit."""
         sizes = (self.max_tokens, self.batch_multiple, self.batch_size)
         return make_buckets(lengths or self.bucket_lengths or (self.limit,), *sizes)
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is text for the validation loss."""
+        return bool(self.validation_pairs or self.validation_corpora)
 
     def directions(self) -> tuple[Direction, ...]:
         """The entries of the batch plan."""
@@ -201,13 +217,16 @@ class TranslationBatches:
         return out
 
     def __getitem__(self, index: int) -> Batch:
-        """This process's rows of micro-batch `index`.
+        """This process's rows of micro-batch `index`, see `read`."""
+        return self.read(self.plan[index])
+
+    def read(self, entry: MicroBatch) -> Batch:
+        """This process's rows of an entry of the plan.
 
         Returns:
             source_tokens, target_tokens: [rows, length] int32, special tokens included.
             target_language: [rows] int32; also source_language if both directions are trained.
         """
-        entry = self.plan[index]
         process, count = self._process
         share = entry.bucket.batch_size // count
         rows = entry.rows[process * share : (process + 1) * share]

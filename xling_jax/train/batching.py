@@ -8,7 +8,7 @@ T-LASER; its pair is drawn at random.
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -293,7 +293,14 @@ class BatchPlan:
     def __getitem__(self, index: int) -> MicroBatch:
         """Micro-batch `index`, any non-negative number."""
         pair, occurrence = self._draw(index)
-        epoch, position = divmod(occurrence, len(self._tables[pair]))
+        return self._batch(index, pair, *divmod(occurrence, len(self._tables[pair])))
+
+    def first_pass(self, pair: int) -> Iterator[MicroBatch]:
+        """Each row of a pair once, as in its first epoch; `index` counts from 0."""
+        for position in range(len(self._tables[pair])):
+            yield self._batch(position, pair, 0, position)
+
+    def _batch(self, index: int, pair: int, epoch: int, position: int) -> MicroBatch:
         rows, order = self._epoch_rows(pair, epoch)
         number, start, end = self._tables[pair][order[position]]
         bucket = self.buckets[number]

@@ -14,14 +14,15 @@ from xling_jax import options
 from xling_jax.models.registry import ENCODERS, CrossLingualModel, build_model
 from xling_jax.registry import check_choice
 from xling_jax.train.batches import DataSettings
-from xling_jax.train.batching import Bucket
 from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
 from xling_jax.train.mesh import make_mesh
-from xling_jax.train.objective import Objective, parse_objective
+from xling_jax.train.objective import Objective, abstract_batch, parse_objective
 from xling_jax.train.optimizer import make_optimizer, make_schedule
+from xling_jax.train.selection import find_goal
 from xling_jax.train.settings import TrainSettings
 from xling_jax.train.state import TrainState, abstract_state
 from xling_jax.train.terms.term import Setting, all_reads
+from xling_jax.train.validation import is_validation, known_goal, metric_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +106,27 @@ def build(
     objective = build_objective(config, vocab or VocabFacts(config.vocab.size), num_devices)
     init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
     _check_dim(objective.setting.model, shapes.params)
+    _check_validation_metrics(settings, data, objective, shapes.params)
     return Build(data, settings, schedule, objective, optimizer, init, shapes)
+
+
+def _check_validation_metrics(
+    settings: TrainSettings, data: DataSettings, objective: Objective, params: Any
+) -> None:
+    """Raises ValueError if the metric that selects or stops is one that is not measured."""
+    for which in ("best", "stop"):
+        setting, metric = f"train.{which}", getattr(settings, f"{which}_metric")
+        if not is_validation(metric):
+            continue
+        if not data.validates:
+            raise ValueError(
+                f"{setting}_metric={metric!r} needs held-out pairs: set data.validation_pairs or "
+                "data.validation_corpora"
+            )
+        check_choice(f"{setting}_metric", metric, metric_names(objective, params, data))
+        find_goal(
+            setting, metric, getattr(settings, f"{which}_goal"), known_goal(metric, objective)
+        )
 
 
 def _check_dim(model: CrossLingualModel, params: Any) -> None:
@@ -142,14 +163,6 @@ def check_config(config: ConfigDict) -> None:
         )
     loss = lambda params, batch: objective(params, batch, jax.random.key(0), True)
     jax.eval_shape(loss, built.shapes.params, abstract_batch(built.data.buckets()[-1], both))
-
-
-def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of a micro-batch."""
-    tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
-    language = jax.ShapeDtypeStruct((bucket.batch_size,), jnp.int32)
-    batch = {"source_tokens": tokens, "target_tokens": tokens, "target_language": language}
-    return batch | ({"source_language": language} if both else {})
 
 
 def check_devices(config: ConfigDict) -> None:

@@ -2,18 +2,25 @@
 
 import json
 import logging
+import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
-from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+from orbax.checkpoint.checkpoint_managers import (
+    AnyPreservationPolicy,
+    BestN,
+    CustomSteps,
+    LatestN,
+)
 
 from xling_jax.train.identity import difference
+from xling_jax.train.selection import score
 from xling_jax.train.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -31,7 +38,9 @@ class Checkpoints:
         identity: of the run, see `train.identity`; JSON-like.
         keep_last: number of newest checkpoints to keep.
         keep_best: number of best checkpoints to keep.
-        best_metric: name of the dev metric that ranks them, higher is better; "" for none.
+        best_metric: name of the dev metric that ranks them; "" for none.
+        best_goal: of that metric, `max` or `min`.
+        keep_steps: steps whose checkpoints are kept for good.
     """
 
     def __init__(
@@ -42,16 +51,18 @@ class Checkpoints:
         keep_last: int = 2,
         keep_best: int = 1,
         best_metric: str = "",
+        best_goal: str = "max",
+        keep_steps: Collection[int] = (),
     ):
         self._directory = _absolute(directory)
         self._identity = json.loads(json.dumps(identity))
-        policies, metric = [LatestN(keep_last)], None
+        policies, metric = [LatestN(keep_last), CustomSteps(sorted(keep_steps))], None
         if best_metric and keep_best:
-            metric = lambda metrics: metrics.get(best_metric, float("-inf"))
+            metric = lambda metrics: score(metrics.get(best_metric, math.nan), best_goal)
             policies.append(
                 BestN(get_metric_fn=metric, n=keep_best, keep_checkpoints_without_metrics=False)
             )
-        self._best_metric = best_metric
+        self._best_metric, self._best_goal = best_metric, best_goal
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
@@ -163,7 +174,8 @@ class Checkpoints:
         if not self._best_metric:
             return None
         metrics = {step: self._manager.metrics(step) or {} for step in self._manager.all_steps()}
-        scored = [(m[self._best_metric], s) for s, m in metrics.items() if self._best_metric in m]
+        name, goal = self._best_metric, self._best_goal
+        scored = [(score(m[name], goal), step) for step, m in metrics.items() if name in m]
         return max(scored)[1] if scored else None
 
     def restore_params(self, step: int, shapes: TrainState) -> Any:
@@ -217,6 +229,33 @@ class Checkpoints:
 def has_checkpoints(directory: str | os.PathLike) -> bool:
     """Whether there is a checkpoint, complete or being written."""
     return any(_absolute(directory).glob("[0-9]*"))
+
+
+def kept_steps(directory: str | os.PathLike) -> list[int]:
+    """The steps of the complete checkpoints in a directory, ascending."""
+    return sorted(ocp.utils.checkpoint_steps(_absolute(directory)))
+
+
+def read_params(directory: str | os.PathLike, step: int, shapes: TrainState) -> Any:
+    """Parameters of one checkpoint; a run may be writing others.
+
+    Args:
+        directory: of the checkpoints.
+        step: one of `kept_steps`.
+        shapes: of the state, with shardings.
+
+    Raises:
+        ValueError: if it cannot be read, or is of another model.
+    """
+    path = _absolute(directory) / f"{step:08d}" / "state"
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            return checkpointer.restore(path, shapes).params
+    except Exception as error:  # orbax raises many kinds for damaged files
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise ValueError(
+            f"{path}: unreadable or of another model ({type(error).__name__}: {reason})"
+        ) from error
 
 
 def _absolute(directory: str | os.PathLike) -> epath.Path:

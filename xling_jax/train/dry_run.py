@@ -19,13 +19,13 @@ from xling_jax.train.batches import DataSettings
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.build import (
     Build,
-    abstract_batch,
     build,
     check_batch_multiple,
     compute_dtype,
 )
 from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
+from xling_jax.train.objective import abstract_batch
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 

@@ -46,6 +46,8 @@ def resolve(
 ) -> dict[str, Any]:
     """Converts the durations of a section, named `where`, to steps.
 
+    An interval, `NAME_every_UNIT`, that is not 0 lasts at least one step.
+
     Raises:
         ValueError: for a duration that is given twice, or in percent of an unknown total.
     """
@@ -65,7 +67,9 @@ def resolve(
             "examples": epoch.steps / max(epoch.examples, 1),
             "percent": (total_steps or 0) / 100,
         }[unit]
-        resolved[f"{name}_steps"] = value if unit == "steps" else round(value * factor)
+        steps = value if unit == "steps" else round(value * factor)
+        is_interval = name.endswith("_every") and value > 0
+        resolved[f"{name}_steps"] = max(steps, 1) if is_interval else steps
     return resolved
 
 

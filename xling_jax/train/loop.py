@@ -16,8 +16,10 @@ from ml_collections import ConfigDict
 
 import xling_jax
 from xling_jax import options
+from xling_jax.corpora.shards import VALIDATION, pair_name
 from xling_jax.files.whole import write_json
 from xling_jax.models.registry import ENCODERS
+from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import DataSettings, TranslationBatches, plan_summary, read_batches
 from xling_jax.train.build import Build, VocabFacts, build, check_batch_multiple, compute_dtype
@@ -25,12 +27,16 @@ from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.identity import identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter
+from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import Steps, make_steps
+from xling_jax.train.validation import SEED, Validation, is_validation, known_goal
 
 logger = logging.getLogger(__name__)
 
 Evaluator = Callable[[Any, int], Mapping[str, float]]  # (encoder params, step) -> metrics
+# Metric -> `max` or `min`, whichever is better; None if it does not say.
+GoalOf = Callable[[str], str | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +60,8 @@ class Result:
 
     Attributes:
         step: updates done.
-        total_steps: updates requested; more than `step` if the run was stopped.
+        total_steps: updates requested; more than `step` if the run was stopped or ended early.
+        ended_early: why `train.stop_metric` ended the run; "" if it did not.
         encoder_params: nested dict of host arrays, of the last or best step.
         exported_step: that step.
         metrics: the latest dev metrics.
@@ -67,6 +74,12 @@ class Result:
     exported_step: int
     metrics: Mapping[str, float]
     compilations: int
+    ended_early: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to train."""
+        return self.step >= self.total_steps or bool(self.ended_early)
 
 
 def train(
@@ -75,6 +88,7 @@ def train(
     corpus: Corpus,
     *,
     evaluators: Sequence[Evaluator] = (),
+    goal_of: GoalOf = lambda metric: None,
     begin_with: Callable[[Any], Any] = lambda params: params,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, int], None] = lambda step, total: None,
@@ -89,6 +103,7 @@ def train(
         corpus: prepared data.
         evaluators: map (encoder parameters, step) to named dev metrics; called by all processes at
             the same time, with parameters on all their devices.
+        goal_of: whether a metric of theirs is better if it is higher (`max`) or lower (`min`).
         begin_with: maps the random parameters of a new run to its initial ones.
         should_stop: called after every update; True saves and returns.
         on_step: called with (updates done, total updates).
@@ -108,6 +123,12 @@ def train(
     epoch = batches.epoch(config.data.accumulation_steps)
     built = build(config, corpus.vocab, num_devices=mesh.size, epoch=epoch)
     settings, shapes = built.settings, built.shapes
+    goals = {name: _goal(built, name, goal_of) for name in ("best", "stop")}
+    validation = None
+    if built.data.validates:
+        held_out = open_validation(config, corpus)
+        logger.info("validation: %s", plan_summary(held_out))
+        validation = Validation(built.objective, held_out, mesh, shapes.params)
 
     # 2. The newest checkpoint, or arrays created on their devices.
     targets = sharded_shapes(mesh, shapes)
@@ -117,6 +138,8 @@ def train(
         keep_last=settings.keep_last,
         keep_best=settings.keep_best,
         best_metric=settings.best_metric,
+        best_goal=goals["best"],
+        keep_steps=settings.kept_steps,
     )
     with checkpoints:
         if checkpoints.latest_step() is None:
@@ -149,7 +172,16 @@ def train(
             flops=flops.FlopsByShape(built.objective.without_remat(), shapes.params),
             checkpoints=checkpoints,
             writer=writer,
+            validation=validation,
             evaluators=evaluators,
+            stopping=EarlyStopping(
+                settings.stop_metric,
+                goals["stop"],
+                settings.stop_patience_steps,
+                settings.stop_min_improvement,
+                settings.stop_min_steps,
+                progress.get("early_stopping"),
+            ),
             should_stop=should_stop,
             on_step=on_step,
             publish=publish,
@@ -169,26 +201,53 @@ def train(
 
         # 4. The encoder to export.
         total, exported, params = settings.total_steps, step, state.params
-        if step == total and settings.export == "best" and best not in (None, step):
+        finished = step == total or run.stopping.reason
+        if finished and settings.export == "best" and best not in (None, step):
             exported, params = best, checkpoints.restore_params(best, targets)
     compilations = sum(function._cache_size() for function in steps)
-    return Result(step, total, _to_host(params["encoder"]), exported, run.dev, compilations)
+    encoder, reason = _to_host(params["encoder"]), run.stopping.reason
+    return Result(step, total, encoder, exported, run.dev, compilations, reason)
+
+
+def _goal(built: Build, which: str, goal_of: GoalOf) -> str:
+    """The direction of the metric that selects (`best`) or ends a run (`stop`)."""
+    metric, given = (getattr(built.settings, f"{which}_{what}") for what in ("metric", "goal"))
+    if not metric:
+        return "max"
+    known = known_goal(metric, built.objective) if is_validation(metric) else goal_of(metric)
+    return find_goal(f"train.{which}", metric, given, known)
 
 
 def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     """The batches of a run: the rows of this process."""
     data = options.build(DataSettings, config.data, "data")
     check_batch_multiple(data.batch_multiple)
+    return _open(config, corpus, Path(corpus.directory), data, config.seed)
+
+
+def open_validation(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
+    """The held-out pairs, in batches as in training; some pairs of languages may have none."""
+    data = options.build(DataSettings, config.data, "data")
+    directory = Path(corpus.directory) / VALIDATION
+    pairs = [d for d in data.pairs if (directory / pair_name(*parse_pair(d))).is_dir()]
+    if not pairs:
+        raise ValueError(f"{directory}: no validation text; run xling prepare again")
+    return _open(config, corpus, directory, dataclasses.replace(data, pairs=tuple(pairs)), SEED)
+
+
+def _open(
+    config: ConfigDict, corpus: Corpus, directory: Path, data: DataSettings, seed: int
+) -> TranslationBatches:
     prefix, suffix = ENCODERS[config.encoder.family].specials
     special_ids = corpus.vocab.special_ids
     return TranslationBatches(
-        corpus.directory,
+        directory,
         data,
         languages=config.languages,
         prefix=[special_ids[name] for name in prefix],
         suffix=[special_ids[name] for name in suffix],
         pad_id=special_ids["pad"],
-        seed=config.seed,
+        seed=seed,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
     )
@@ -236,7 +295,7 @@ class _Programs:
 
 @dataclasses.dataclass
 class _Run:
-    """The loop and what it uses; only `dev`, the latest dev metrics, changes."""
+    """The loop and what it uses; `dev`, the latest dev metrics, and `stopping` change."""
 
     mesh: jax.sharding.Mesh
     built: Build
@@ -246,7 +305,9 @@ class _Run:
     flops: flops.FlopsByShape
     checkpoints: Checkpoints
     writer: MetricsWriter
+    validation: Validation | None
     evaluators: Sequence[Evaluator]
+    stopping: EarlyStopping
     should_stop: Callable[[], bool]
     on_step: Callable[[int, int], None]
     publish: Callable[[], None]
@@ -258,6 +319,7 @@ class _Run:
         """Runs updates start + 1 .. total; returns the state and the number of updates done."""
         settings, data = self.built.settings, self.built.data
         total, accumulation = settings.total_steps, data.accumulation_steps
+        kept = settings.kept_steps
         pairs = lambda step: self.batches.describe((step - 1) * accumulation, step * accumulation)
         interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
         peak = flops.peak_flops(jax.local_devices()[0])
@@ -266,6 +328,9 @@ class _Run:
         )
         if progress.get("evaluation_due"):
             self._evaluate(state, start)
+        if self.stopping.reason:
+            logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
+            return state, start
         for step in range(start + 1, total + 1):
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
             state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
@@ -292,7 +357,9 @@ class _Run:
                 if evaluated:
                     interval.drain()
                     self._evaluate(state, step)
-                if step == total or stopping or step % settings.checkpoint_every_steps == 0:
+                over = evaluated and bool(self.stopping.reason)
+                saving = step % settings.checkpoint_every_steps == 0 or step in kept
+                if step == total or stopping or over or saving:
                     interval.drain()
                     # A finite gradient can still give parameters that are not.
                     if not _all_finite(state.params):
@@ -303,10 +370,13 @@ class _Run:
                         "interval": interval.progress(),
                         "dev": self.dev,
                         "evaluation_due": due and not evaluated,
+                        "early_stopping": self.stopping.progress_to_save(),
                     }
                     self.publish()
                     self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
-            if stopping:
+            if over:
+                logger.info("ended at step %d of %d: %s", step, total, self.stopping.reason)
+            if stopping or over:
                 return state, step
         return state, max(start, total)
 
@@ -332,17 +402,18 @@ class _Run:
 
     def _evaluate(self, state: TrainState, step: int) -> None:
         """Evaluates on all devices; all processes take the metrics of the first."""
-        self.dev = {}
-        if not self.evaluators:
+        self.dev = self.validation(state.params) if self.validation else {}
+        if not self.evaluators and not self.validation:
             return
         for evaluator in self.evaluators:
             self.dev |= evaluator(state.params["encoder"], step)
         self.dev = _from_first_process(self.dev)
-        best = self.built.settings.best_metric
-        if best and best not in self.dev:
-            raise ValueError(
-                f"train.best_metric={best!r} is not measured; use one of {', '.join(self.dev)}"
-            )
+        for name in ("best_metric", "stop_metric"):
+            metric = getattr(self.built.settings, name)
+            if metric and metric not in self.dev:
+                known = ", ".join(self.dev)
+                raise ValueError(f"train.{name}={metric!r} is not measured; use one of {known}")
+        self.stopping.update(step, self.dev)
         self.writer.write(step, self.dev)
         self.publish()
         logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in self.dev.items()))

@@ -18,7 +18,7 @@ from tensorboardX.summary import scalar
 
 from xling_jax.files.whole import naming_errors, write_whole
 
-_NOT_AVERAGED = ("normalizer", "rows", "sentences", "tokens", "gradient_norm")
+NOT_AVERAGED = ("normalizer", "rows", "sentences", "tokens", "gradient_norm")
 
 
 def means(sums: Mapping[str, float]) -> dict[str, float]:
@@ -29,7 +29,7 @@ def means(sums: Mapping[str, float]) -> dict[str, float]:
     """
     averaged = {}
     for name, value in sums.items():
-        if name.endswith("_count") or name in _NOT_AVERAGED:
+        if name.endswith("_count") or name in NOT_AVERAGED:
             continue
         count = sums.get(f"{name}_count", sums["normalizer"])
         averaged[name] = float(value) / float(count) if count else float("nan")

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from xling_jax import options
 from xling_jax.losses.token_distribution import mask_one_token
 from xling_jax.registry import check_choice
+from xling_jax.train.batching import Bucket
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import (
     Inputs,
@@ -167,6 +168,14 @@ class Objective:
             "sentences": inputs.sentences,
             "tokens": (real(source) + real(target)).astype(jnp.float32),
         }
+
+
+def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes of a micro-batch."""
+    tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
+    language = jax.ShapeDtypeStruct((bucket.batch_size,), jnp.int32)
+    batch = {"source_tokens": tokens, "target_tokens": tokens, "target_language": language}
+    return batch | ({"source_language": language} if both else {})
 
 
 def _encode(

@@ -3,6 +3,7 @@
 import dataclasses
 
 from xling_jax.registry import check_choice
+from xling_jax.train.selection import GOALS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,17 @@ class TrainSettings:
         checkpoint_every_steps: updates between checkpoints; the last step is always saved.
         keep_last: number of newest checkpoints to keep.
         keep_best: number of best checkpoints to keep.
-        best_metric: metric that ranks checkpoints, higher is better, e.g. `europarl_dev/p_at_1`.
+        best_metric: metric that ranks checkpoints, e.g. `europarl_dev/p_at_1`, `validation/loss`.
+        best_goal: `max` or `min`; needed only for a metric that does not say which is better.
+        keep_every_steps: beside these, keep one checkpoint every so many updates; 0 for none. They
+            are saved whatever `checkpoint_every_steps` is.
+        keep_from_steps: the first one to keep, to the nearest multiple of `keep_every_steps`.
+        keep_to_steps: the last one to keep; 0 for the end of the run.
+        stop_metric: metric that ends the run when it no longer improves; "" to train to the end.
+        stop_goal: `max` or `min`, as `best_goal`.
+        stop_patience_steps: updates without an improvement after which an evaluation ends the run.
+        stop_min_improvement: by how much a value must beat the best one to count.
+        stop_min_steps: updates before which no evaluation ends the run.
         export: export the encoder of the `last` or `best` checkpoint.
         max_length_tokens: longest input of the encoder in evaluations and after the export, special
             tokens included; longer text is cut. 0 for the limit of its family, 2,000 or the table
@@ -27,7 +38,8 @@ class TrainSettings:
         word_vectors: multiCCA or word2vec text file with initial embeddings of whole words.
 
     Raises:
-        ValueError: for a count below 1, or `export="best"` without a metric.
+        ValueError: for a count below 1, `export="best"` without a metric, or settings that have no
+            effect because another is missing.
     """
 
     total_steps: int = 0
@@ -37,6 +49,15 @@ class TrainSettings:
     keep_last: int = 2
     keep_best: int = 1
     best_metric: str = ""
+    best_goal: str = ""
+    keep_every_steps: int = 0
+    keep_from_steps: int = 0
+    keep_to_steps: int = 0
+    stop_metric: str = ""
+    stop_goal: str = ""
+    stop_patience_steps: int = 0
+    stop_min_improvement: float = 0.0
+    stop_min_steps: int = 0
     export: str = "last"
     max_length_tokens: int = 0
     model_init: str = ""
@@ -57,3 +78,50 @@ class TrainSettings:
         check_choice("train.export", self.export, ("last", "best"))
         if self.export == "best" and not self.best_metric:
             raise ValueError("train.export='best' needs train.best_metric, e.g. 'dev/p_at_1'")
+        self._check_kept()
+        self._check_stopping()
+
+    def _check_kept(self) -> None:
+        first, every, last = self.keep_from_steps, self.keep_every_steps, self.keep_to_steps
+        if min(first, every, last) < 0 or (last and last < first):
+            raise ValueError(
+                f"train.keep_every_steps={every} keeps checkpoints from "
+                f"train.keep_from_steps={first} to train.keep_to_steps={last}; they must not be "
+                "negative and must be in order (0 is the end of the run)"
+            )
+        if not every and (first or last):
+            name = "keep_from_steps" if first else "keep_to_steps"
+            raise ValueError(f"train.{name} needs train.keep_every_steps, e.g. keep_every_epochs=1")
+
+    def _check_stopping(self) -> None:
+        for which in ("best", "stop"):
+            goal, metric = getattr(self, f"{which}_goal"), getattr(self, f"{which}_metric")
+            check_choice(f"train.{which}_goal", goal, ("", *GOALS))
+            if goal and not metric:
+                raise ValueError(f"train.{which}_goal={goal!r} needs train.{which}_metric")
+        values = {
+            name: getattr(self, name)
+            for name in ("stop_patience_steps", "stop_min_improvement", "stop_min_steps")
+        }
+        for name, value in values.items():
+            if value < 0:
+                raise ValueError(f"train.{name}={value} must not be negative")
+            if value and not self.stop_metric:
+                raise ValueError(f"train.{name}={value} needs train.stop_metric")
+        if self.stop_metric and not self.stop_patience_steps:
+            raise ValueError(
+                f"train.stop_metric={self.stop_metric!r} needs train.stop_patience_steps (or "
+                "_epochs, _examples, _percent), at least 1"
+            )
+
+    @property
+    def kept_steps(self) -> frozenset[int]:
+        """The steps whose checkpoints are kept for good."""
+        every, total = self.keep_every_steps, self.total_steps
+        if not every:
+            return frozenset()
+        # Durations in epochs come rounded: 10 epochs may be 10 times an epoch and a few steps.
+        first, last = (
+            round(s / every) for s in (self.keep_from_steps, self.keep_to_steps or total)
+        )
+        return frozenset(min(n * every, total) for n in range(max(first, 1), last + 1))

@@ -101,7 +101,7 @@ class Term:
         passes_to   functions of the loss; `supplied` names their keywords that are not options
         reads       what it needs: `target` (vectors of the translations), `decoder`, `head`,
                     `masked` (a masked token in each pair)
-        logged      the metric shown in log lines
+        logged      the metric shown in log lines, a loss: lower is better
         collapses   whether equal vectors for all sentences minimize it
 
     Attributes:

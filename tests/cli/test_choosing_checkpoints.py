@@ -1,0 +1,115 @@
+"""Held-out text, the validation loss and the choice among checkpoints, by commands."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import xling_jax
+from tests.cli.corpora_for_cli import arguments, write_tsv
+from xling_jax.cli.main import main
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A corpus, a dev file that repeats its last row, labelled words, and a finished run."""
+    place = tmp_path_factory.mktemp("place")
+    lines = write_tsv(place / "corpus.tsv").read_text().splitlines()
+    (place / "dev.tsv").write_text("\n".join([lines[0], *lines[-40:]]) + "\n")
+    (place / "words").mkdir()
+    for column, code in enumerate(lines[0].split("\t")):
+        for split, rows in (("train", lines[1:80]), ("dev", lines[80:120]), ("test", lines[120:])):
+            cells = [line.split("\t") for line in rows]
+            text = "".join(f"{len(row[1]) % 2}\t{row[column]}\n" for row in cells)
+            (place / "words" / f"{split}.{code}.tsv").write_text(text)
+    assert main(command(place)) == 0
+    return place
+
+
+def command(place: Path, *more: str) -> list[str]:
+    given = {
+        "evaluation.retrieval": f"({str(place / 'dev.tsv')!r},)",
+        "data.validation_pairs": 15,
+        "train.total_steps": 20,
+        "train.evaluate_every_steps": 2,
+        "train.keep_every_steps": 2,
+        "train.best_metric": "dev/error",
+        "train.stop_metric": "validation/loss",
+        "train.stop_patience_steps": 4,
+        "train.stop_min_improvement": 1e9,
+    }
+    overrides = [f"--config.{name}={value}" for name, value in given.items()]
+    return arguments("train", f"tsv:{place / 'corpus.tsv'}", place / "w", *overrides, *more)
+
+
+def test_a_run_that_ended_early_is_finished_and_trained_on_no_evaluation(place, caplog):
+    counts = json.loads((place / "w/data/counts.json").read_text())
+    assert counts["held_out"][str(place / "dev.tsv")]["de-en"] >= 40
+    assert counts["validation"]["de-en"]["rows"] == 15
+    before = (place / "w/metrics.jsonl").read_text()
+    steps = [json.loads(line)["step"] for line in before.splitlines()]
+    assert max(steps) == 6
+    encoder = json.loads((place / "w/encoder/config.json").read_text())
+    assert "validation/loss has not improved" in encoder["training"]["ended_early"]
+    with caplog.at_level("INFO"):
+        assert main(command(place)) == 0
+    assert "ended at step 6 of 20: validation/loss has not improved" in caplog.text
+    assert (place / "w/metrics.jsonl").read_text() == before
+
+
+def test_other_evaluation_files_are_refused_in_one_line_and_change_nothing(place, capsys):
+    (place / "other.tsv").write_text("de\ten\nwort\tword\n")
+    before = (place / "w/data/manifest.json").read_text()
+    more = f"--config.evaluation.retrieval=({str(place / 'other.tsv')!r},)"
+    capsys.readouterr()
+    assert main(command(place, more, "--config.train.best_metric=other/error")) == 1
+    (line,) = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("xling")]
+    assert "other.tsv is held out now and was not" in line
+    assert "--config.data.hold_out_evaluation=False" in line
+    assert (place / "w/data/manifest.json").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ("best_metric=dev/eror", "no evaluation measures 'eror'; retrieval measures"),
+        ("best_metric=dew/error", "no data set in evaluation is called 'dew'; there is dev"),
+        ("best_goal=max", "lower is better for dev/error"),
+        ("stop_metric=validation/los", "did you mean validation/loss"),
+        ("stop_metric=words/cross", "no evaluation measures 'cross'"),
+    ],
+)
+def test_a_dry_run_refuses_a_metric_that_nothing_measures(more, message, place, capsys):
+    assert main([*command(place, f"--config.train.{more}"), "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_best_of_the_kept_checkpoints_on_dev_text_is_one_command(place, capsys):
+    evaluate = ["evaluate", "classification", "--model", str(place / "w"), "--no-pictures"]
+    evaluate += ["--data", str(place / "words"), "--split", "dev", "--train-languages", "en"]
+    output = place / "w" / "results" / "dev"
+    assert main([*evaluate, "--checkpoint", "all", "--output", str(output)]) == 0
+    found = json.loads((output / "checkpoints.json").read_text())
+    results = {
+        step: json.loads((output / step / "results.json").read_text())["metrics"]
+        for step in found["scores"]
+    }
+    assert list(results) == ["2", "4", "6"]
+    assert found["scores"] == {step: values["words/cross"] for step, values in results.items()}
+    best = found["best"]
+    assert found["scores"][str(best)] == max(found["scores"].values())
+    assert f"--checkpoint {best} --output DIR" in capsys.readouterr().out
+
+    export = ["export", "--workdir", str(place / "w"), "--checkpoint"]
+    assert main([*export, "6", "--output", str(place / "last")]) == 0
+    last = xling_jax.load(str(place / "last"))
+    one = [*evaluate, "--checkpoint", "6", "--output", str(place / "one")]
+    assert main(one) == 0
+    measured = json.loads((place / "one" / "results.json").read_text())
+    assert measured["model"]["fingerprint"] == last.fingerprint
+    assert measured["metrics"] == results["6"]
+
+    assert main([*export, "5", "--output", str(place / "none")]) == 2
+    assert "has 2, 4, 6; name some of them" in capsys.readouterr().err

@@ -1,0 +1,137 @@
+"""Rows for the validation loss, or that repeat text of an evaluation, are never trained on."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.corpora.small_corpus import WORDS, settings, tree, write_corpus
+from xling_jax.corpora.prepare import held_out_difference, load_prepared, prepare
+from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.corpora.shards import VALIDATION, PairTokens
+from xling_jax.files.hashes import hash_file
+from xling_jax.text.vocab import Vocab
+
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
+
+@pytest.fixture
+def corpus(tmp_path) -> str:
+    return write_corpus(tmp_path / "corpus.tsv", 300)
+
+
+def rows_of(directory, pair: str, vocab: Vocab) -> list[tuple[str, str]]:
+    tokens = PairTokens(directory / pair)
+    sides = []
+    for code in tokens.languages:
+        rows, width = np.arange(len(tokens)), int(tokens.lengths[code].max())
+        ids = tokens.gather(code, rows, width, vocab.pad_id)
+        lengths = tokens.lengths[code]
+        sides.append([vocab.decode(row[:n]) for row, n in zip(ids, lengths)])
+    return list(zip(*sides, strict=True))
+
+
+def test_pairs_for_validation_are_taken_out_with_all_their_copies(corpus, tmp_path):
+    header, *lines = (tmp_path / "corpus.tsv").read_text().splitlines()
+    (tmp_path / "again.tsv").write_text("\n".join([header, *map(str.title, lines[::-1])]) + "\n")
+    copy = f"tsv:{tmp_path}/again.tsv"
+    found = {}
+    for name, specs in (("a", (corpus, copy)), ("b", (copy, corpus))):
+        made = prepare(workdir=tmp_path / name, **settings(*specs, validation_pairs=20))
+        vocab = Vocab(made.vocab_path)
+        for pair in made.pairs:
+            held = rows_of(made.directory / VALIDATION, pair, vocab)
+            trained = rows_of(made.directory, pair, vocab)
+            assert len(held) == len({*held}) == 20 and not {*held} & {*trained}
+            assert len(trained) == len({*lines}) - 20
+            assert found.setdefault(pair, {*held}) == {*held}, "depends on the order of corpora"
+        counts = made.counts["corpora"][corpus]["de-en"]
+        reasons = ("rows", "duplicate", "too_many_tokens", "validation")
+        assert counts["kept"] == sum(counts[reason] for reason in reasons)
+        assert made.counts["validation"]["de-en"]["rows"] == 20
+    again = prepare(workdir=tmp_path / "b", **settings(copy, corpus, validation_pairs=20))
+    assert again == made == load_prepared(tmp_path / "b")
+    # Without it, everything is as if it had never been.
+    prepare(workdir=tmp_path / "b", **settings(corpus))
+    prepare(workdir=tmp_path / "c", **settings(corpus))
+    names = ("data/de-en", "data/validation", "vocab")
+    assert all(tree(tmp_path / "b" / name) == tree(tmp_path / "c" / name) for name in names)
+
+
+def test_more_pairs_for_validation_than_there_are_is_an_error(corpus, tmp_path):
+    with pytest.raises(ValueError, match="validation_pairs=300 would leave none of the .* de-en"):
+        prepare(workdir=tmp_path / "w", **settings(corpus, validation_pairs=300))
+
+
+def test_files_for_validation_are_held_out_of_training_by_either_side(corpus, tmp_path):
+    lines = (tmp_path / "corpus.tsv").read_text().splitlines()
+    german = lines[1].split("\t")[0]
+    dev = tmp_path / "dev.tsv"
+    english = " ".join(["bread"] * len(german.split()))
+    dev.write_text(f"de\ten\n{german.title()}!\t{english}\n")
+    spec = f"tsv:{dev}"
+    made = prepare(workdir=tmp_path / "w", **settings(corpus, validation_corpora=(spec,)))
+    expected = sum(line.split("\t")[0] == german for line in lines)
+    assert made.counts["held_out"] == {spec: {"de-en": expected, "en-fr": expected}}
+    assert made.counts["corpora"][corpus]["de-en"]["held_out"] == expected > 0
+    assert [path.name for path in (made.directory / VALIDATION).iterdir()] == ["de-en"]
+    assert made.counts["validation"]["de-en"]["rows"] == 1
+    kept = prepare(
+        workdir=tmp_path / "w",
+        **settings(corpus, validation_corpora=(spec,), hold_out_validation=False),
+    )
+    assert (
+        kept.counts["corpora"][corpus]["de-en"]["held_out"] == 0 and "held_out" not in kept.counts
+    )
+
+
+def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path):
+    lines = (tmp_path / "corpus.tsv").read_text().splitlines()[1:]
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "test.fr.txt").write_text(lines[0].split("\t")[2] + "\n")
+    (tmp_path / "dev" / "picture.png").write_bytes(b"\x89PNG\xff\xfe\x00\n\n")
+    english = lines[1].split("\t")[1]
+    (tmp_path / "dev.tsv").write_text(f"1\t{english}\n")
+    evaluation = (f"{tmp_path}/dev", f"{tmp_path}/dev.tsv")
+    made = prepare(workdir=tmp_path / "w", **settings(corpus, evaluation=evaluation))
+    counts = {name.rpartition("/")[2]: pairs for name, pairs in made.counts["held_out"].items()}
+    assert counts == {
+        "test.fr.txt": {"de-en": 1, "en-fr": 1},
+        "picture.png": {"de-en": 0, "en-fr": 0},
+        "dev.tsv": {"de-en": 1, "en-fr": 1},
+    }
+    assert json.loads((tmp_path / "w/data/counts.json").read_text()) == made.counts
+    texts = {
+        text for row in rows_of(made.directory, "de-en", Vocab(made.vocab_path)) for text in row
+    }
+    assert english.lower() not in texts
+    # What data.exclude names already makes no difference: such a run of 0.2 goes on.
+    both = settings(corpus, exclude=evaluation[1:])
+    before = prepare(workdir=tmp_path / "x", **both)
+    after = prepare(workdir=tmp_path / "x", **both | {"evaluation": evaluation[1:]})
+    assert before.fingerprint == after.fingerprint
+
+
+def difference(workdir, corpus, old=False, **changes):
+    manifest = json.loads((workdir / "data/manifest.json").read_text())
+    if old:
+        del manifest["held_out"]
+    arguments = {k: v for k, v in settings(corpus, **changes).items() if k != "num_workers"}
+    return held_out_difference(manifest, PrepareSettings(**arguments), hash_file, str)
+
+
+def test_other_text_held_out_than_a_run_began_with_is_explained(corpus, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tsv").write_text(f"en\n{name} word of {WORDS['en'][0]}\n")
+    first, second = (f"{tmp_path}/{name}.tsv" for name in ("a", "b"))
+    prepare(workdir=tmp_path / "w", **settings(corpus, evaluation=(first,)))
+    assert difference(tmp_path / "w", corpus, evaluation=(first,)) is None
+    assert difference(tmp_path / "w", corpus, exclude=(first,)) is None
+    message = difference(tmp_path / "w", corpus, evaluation=(second,))
+    assert f"{second} is held out now and was not; {first} was held out and is not now" in message
+    assert f"hold_out_evaluation=False --config.data.exclude=\"('{first}',)\"" in message
+    # Version 0.2 held out what data.exclude named, and no evaluation.
+    prepare(workdir=tmp_path / "v", **settings(corpus, exclude=(first,)))
+    assert difference(tmp_path / "v", corpus, True, exclude=(first,), evaluation=(first,)) is None
+    message = difference(tmp_path / "v", corpus, True, exclude=(first,), evaluation=(second,))
+    assert "version 0.2" in message and f"{second} is held out now and was not" in message

@@ -1,0 +1,101 @@
+"""Which checkpoints are kept and chosen, and when a run ends."""
+
+import math
+
+import pytest
+
+from xling_jax.train.selection import EarlyStopping, find_goal, score
+from xling_jax.train.settings import TrainSettings
+
+
+def ends(values, **settings):
+    """Step at which values, measured every 10 steps, end a run; None if they do not."""
+    stopping = EarlyStopping("dev/x", **settings)
+    for number, value in enumerate(values, start=1):
+        # A checkpoint between any two evaluations changes nothing.
+        progress = stopping.progress_to_save()
+        stopping = EarlyStopping("dev/x", **settings, progress=progress)
+        stopping.update(10 * number, {"dev/x": value})
+        if stopping.reason:
+            return 10 * number
+    return None
+
+
+def test_a_run_ends_a_patience_after_its_last_improvement():
+    values = [5.0, 4.0, 4.5, 3.9, 4.0, 4.0, 4.0]
+    assert ends(values, goal="min", patience=30) == 70
+    assert ends(values, goal="min", patience=25) == 70
+    assert ends(values, goal="min", patience=20) == 60
+    assert ends(values, goal="min", patience=31) is None
+    assert ends(values, goal="max", patience=30) == 40
+    assert ends(values, goal="max", patience=30, min_steps=55) == 60
+
+
+def test_an_improvement_beats_the_best_by_more_than_the_minimum():
+    # 4.5 does not beat 5.0 by more than 0.5, nor 4.25; but 4.25 beats it by 0.75.
+    assert ends([5.0, 4.5, 4.25, 4.25], goal="min", patience=20, min_improvement=0.5) is None
+    assert ends([5.0, 4.5, 4.5], goal="min", patience=20, min_improvement=0.5) == 30
+
+
+def test_a_value_that_is_not_finite_never_improves():
+    assert ends([math.nan, 1.0, math.nan, math.inf, math.nan], goal="max", patience=30) == 50
+    assert ends([math.nan, math.nan], goal="min", patience=20) == 20
+    assert score(math.nan, "min") == score(math.inf, "max") == -math.inf
+
+
+def test_other_settings_let_an_ended_run_go_on():
+    stopping = EarlyStopping("dev/x", "max", patience=20)
+    for step in (10, 20, 30):
+        stopping.update(step, {"dev/x": 1.0})
+    progress = stopping.progress_to_save()
+    assert "has not improved on 1 of step 10 for 20 steps" in stopping.reason
+    assert EarlyStopping("dev/x", "max", patience=20, progress=progress).reason
+    assert not EarlyStopping("dev/x", "max", patience=30, progress=progress).reason
+    assert not EarlyStopping("dev/y", "max", patience=20, progress=progress).reason
+    assert not EarlyStopping("dev/x", "min", patience=20, progress=progress).reason
+
+
+def test_a_goal_is_declared_or_given_and_never_guessed():
+    assert find_goal("train.best", "validation/loss", "", "min") == "min"
+    assert find_goal("train.best", "dev/x", "max", None) == "max"
+    with pytest.raises(ValueError, match="train.best_goal='max': lower is better for validation"):
+        find_goal("train.best", "validation/loss", "max", "min")
+    with pytest.raises(ValueError, match="dev/x' does not say .* train.stop_goal to 'max' or"):
+        find_goal("train.stop", "dev/x", "", None)
+
+
+def kept(**settings):
+    return sorted(TrainSettings(**settings).kept_steps)
+
+
+def test_checkpoints_kept_for_good():
+    assert kept(total_steps=50) == []
+    assert kept(total_steps=50, keep_every_steps=20) == [20, 40]
+    assert kept(total_steps=50, keep_every_steps=10, keep_from_steps=20, keep_to_steps=40) == [
+        20,
+        30,
+        40,
+    ]
+    # Epochs of 33.4 steps, 10 to 20: every 33, from 334, of 668 in all.
+    epochs = kept(total_steps=668, keep_every_steps=33, keep_from_steps=334)
+    assert epochs == [33 * n for n in range(10, 21)]
+    # Epochs of 33.6 steps: the twentieth would end after the run.
+    epochs = kept(total_steps=672, keep_every_steps=34, keep_from_steps=336)
+    assert epochs == [*(34 * n for n in range(10, 20)), 672]
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"keep_from_steps": 5}, "keep_from_steps needs train.keep_every_steps"),
+        ({"keep_every_steps": 1, "keep_from_steps": 5, "keep_to_steps": 4}, "must be in order|in"),
+        ({"best_goal": "min"}, "train.best_goal='min' needs train.best_metric"),
+        ({"stop_metric": "dev/x"}, "needs train.stop_patience_steps"),
+        ({"stop_min_steps": 5}, "train.stop_min_steps=5 needs train.stop_metric"),
+        ({"stop_metric": "x", "stop_patience_steps": -1}, "must not be negative"),
+        ({"stop_metric": "x", "stop_goal": "mix"}, "train.stop_goal='mix' must be one of"),
+    ],
+)
+def test_settings_without_effect_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        TrainSettings(total_steps=10, **settings)

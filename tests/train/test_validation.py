@@ -1,0 +1,100 @@
+"""The validation loss: exact over all held-out pairs, the same at every evaluation."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from tests.train.synthetic import smoke_config, write_corpus
+from xling_jax.train.build import build, check_config
+from xling_jax.train.loop import open_validation
+from xling_jax.train.mesh import make_mesh
+from xling_jax.train.validation import Validation, metric_names
+
+
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory):
+    """Prepared data with 37 held-out pairs of two pairs of languages, none of the third."""
+    directory = tmp_path_factory.mktemp("data")
+    corpus = write_corpus(directory)
+    write_corpus(directory / "validation", rows=37, seed=1, languages=("aa", "bb"))
+    write_corpus(directory / "validation", rows=37, seed=2, languages=("aa", "cc"))
+    return corpus
+
+
+def make(corpus, **settings):
+    config = smoke_config(total_steps=1)
+    config.data.validation_pairs = 37
+    config.update_from_flattened_dict(settings)
+    built = build(config, corpus.vocab)
+    mesh = make_mesh(devices=jax.devices()[:1])
+    batches = open_validation(config, corpus)
+    validation = Validation(built.objective, batches, mesh, built.shapes.params)
+    return built, batches, validation, built.init().params
+
+
+def test_every_pair_counts_once_whatever_the_batches(held_out):
+    """Equals a sum over single pairs, each a batch of its own; dropout of 0.3 is off."""
+    built, batches, validation, params = make(held_out, **{"objective.distance.weight": 0.0})
+    assert built.objective.setting.model.encoder.dropout == 0.3
+    found = validation(params)
+    assert found == validation(params)
+
+    loss = jax.jit(lambda batch: built.objective(params, batch, jax.random.key(9), False)[1])
+    losses, tokens, pairs = {}, {}, {}
+    for number, direction in enumerate(batches.directions):
+        name = f"{direction.source}-{direction.target}"
+        losses[name], tokens[name], pairs[name] = 0.0, 0.0, 0
+        for entry in batches.plan.first_pass(number):
+            batch = batches.read(entry)
+            for row in np.flatnonzero(entry.rows >= 0):
+                sums = loss({key: value[row : row + 1] for key, value in batch.items()})
+                losses[name] += float(sums["translation_loss"])
+                tokens[name] += float(sums["normalizer"])
+                pairs[name] += 1
+    assert pairs == {"aa-bb": 37, "bb-aa": 37, "aa-cc": 37}
+    for name in pairs:
+        expected = losses[name] / tokens[name]
+        assert found[f"validation/{name}/translation_loss"] == pytest.approx(expected, rel=1e-5)
+        assert found[f"validation/{name}/loss"] == pytest.approx(expected, rel=1e-5)
+    total = sum(losses.values()) / sum(tokens.values())
+    assert found["validation/loss"] == pytest.approx(total, rel=1e-5)
+
+
+def test_it_does_not_depend_on_the_seed_and_its_names_are_known_beforehand(held_out):
+    built, batches, validation, params = make(held_out)  # negatives are drawn
+    found = validation(params)
+    assert found["validation/distance_loss"] > 0
+    directions = batches.directions
+    data = dataclasses.replace(built.data, validation_pairs=37)
+    names = metric_names(built.objective, built.shapes.params, data, directions)
+    assert sorted(names) == sorted(found)
+    _, _, other, _ = make(held_out, seed=5)
+    assert other(params) == found
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"data.validation_pairs": 0}, "needs held-out pairs: set data.validation_pairs or"),
+        ({"train.best_metric": "validation/los"}, "did you mean validation/loss"),
+        ({"train.best_metric": "validation/aa-zz/loss"}, "did you mean validation/aa-"),
+        ({"train.best_goal": "max"}, "lower is better for validation/loss"),
+        ({"train.best_metric": "validation/bb-aa/margin"}, "must be one of"),
+        (
+            {"train.best_metric": "validation/negative_log_likelihood"},
+            "does not say whether higher is better; set train.best_goal",
+        ),
+        (
+            {"train.stop_metric": "validation/x", "train.stop_patience_steps": 1},
+            "train.stop_metric",
+        ),
+    ],
+)
+def test_a_metric_that_is_not_measured_is_refused_before_training(settings, message):
+    config = smoke_config(total_steps=1, best_metric="validation/loss")
+    config.data.validation_pairs, config.data.batch_multiple = 5, 8
+    config.update_from_flattened_dict(settings)
+    with pytest.raises(ValueError, match=message):
+        check_config(config)

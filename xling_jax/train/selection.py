@@ -1,0 +1,105 @@
+"""Which metric chooses: the direction of a metric, and the end of a run that no longer improves."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+GOALS = ("max", "min")
+
+
+def find_goal(setting: str, metric: str, given: str, known: str | None) -> str:
+    """Whether a higher or a lower value of a metric is better, never by a guess.
+
+    Args:
+        setting: that names the metric, `train.best` or `train.stop`, for errors.
+        metric: its name.
+        given: `max`, `min` or "", as the config has it.
+        known: what is declared by those who measure it; None if they do not say.
+
+    Raises:
+        ValueError: if the two contradict each other, or neither says.
+    """
+    if given and known and given != known:
+        better = "higher" if known == "max" else "lower"
+        raise ValueError(
+            f"{setting}_goal={given!r}: {better} is better for {metric}; set it to {known!r} or "
+            "leave it out"
+        )
+    if not given and not known:
+        raise ValueError(
+            f"{setting}_metric={metric!r} does not say whether higher is better; set "
+            f"{setting}_goal to 'max' or 'min'"
+        )
+    return given or known
+
+
+def score(value: float, goal: str) -> float:
+    """A value such that higher is better; one that is not finite is worse than all others."""
+    if not math.isfinite(value):
+        return -math.inf
+    return value if goal == "max" else -value
+
+
+@dataclasses.dataclass
+class EarlyStopping:
+    """Ends a run when a metric no longer improves.
+
+    An evaluation at step n ends the run if the last improvement is at least `patience` updates ago
+    and n is at least `min_steps`. An improvement beats the best value so far by more than
+    `min_improvement`; a value that is not finite never does.
+
+    Args:
+        metric: its name; "" never ends a run.
+        goal: `max` or `min`.
+        patience: in updates.
+        min_improvement: in the unit of the metric.
+        min_steps: in updates.
+        progress: from `progress` of a checkpoint; of another metric or goal it is ignored.
+    """
+
+    metric: str
+    goal: str = "max"
+    patience: int = 0
+    min_improvement: float = 0.0
+    min_steps: int = 0
+    progress: dataclasses.InitVar[Mapping[str, Any] | None] = None
+
+    def __post_init__(self, progress: Mapping[str, Any] | None):
+        self._state = {"metric": self.metric, "goal": self.goal, "best": None, "step": 0}
+        self._state["ended"] = 0
+        if progress and all(progress[name] == self._state[name] for name in ("metric", "goal")):
+            self._state |= progress
+
+    def update(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Takes the metrics of an evaluation at a step."""
+        if not self.metric:
+            return
+        value, best = float(metrics[self.metric]), self._state["best"]
+        gain = score(value, self.goal) - (-math.inf if best is None else score(best, self.goal))
+        if gain > self.min_improvement:  # not so for nan, which -inf minus -inf is
+            self._state |= {"best": value, "step": step}
+        self._state["ended"] = step if self._is_over(step) else 0
+
+    def _is_over(self, step: int) -> bool:
+        return step >= self.min_steps and step - self._state["step"] >= self.patience
+
+    @property
+    def reason(self) -> str:
+        """Why the run is over, "" if it is not.
+
+        A run that ended goes on if it is started again with settings that would not have ended it.
+        """
+        ended = self._state["ended"]
+        if not self.metric or not ended or not self._is_over(ended):
+            return ""
+        if self._state["best"] is None:
+            return f"{self.metric} was never finite in {ended} steps"
+        return (
+            f"{self.metric} has not improved on {self._state['best']:.4g} of step "
+            f"{self._state['step']} for {ended - self._state['step']} steps"
+        )
+
+    def progress_to_save(self) -> dict[str, Any]:
+        """JSON-like state for the constructor."""
+        return dict(self._state)

@@ -1,0 +1,110 @@
+"""The validation loss: the objective on held-out pairs, in the same way at every evaluation.
+
+Without dropout, with fixed batches, masks and negatives, so that two evaluations, and two runs with
+the same batching settings, are comparable whatever their seeds. Every pair that fits a bucket
+counts exactly once. Values are summed over all batches, devices and processes, then divided once.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from xling_jax.train.batches import DataSettings, Direction, TranslationBatches
+from xling_jax.train.mesh import batch_sharding, replicated, state_sharding, to_global
+from xling_jax.train.metrics import NOT_AVERAGED, means
+from xling_jax.train.objective import Objective, abstract_batch
+
+NAME = "validation"
+# Of batches, masks and negatives, whatever the seed of the run.
+SEED = 0
+
+
+class Validation:
+    """Measures the objective on held-out pairs.
+
+    Args:
+        objective: of the run.
+        batches: of the held-out pairs, with the seed `SEED`.
+        mesh: of the run.
+        params: shapes of the model's parameters.
+    """
+
+    def __init__(self, objective: Objective, batches: TranslationBatches, mesh: Mesh, params: Any):
+        self._batches, self._mesh = batches, mesh
+        everywhere = replicated(mesh)
+
+        def sums(params: Any, batch: Mapping[str, jax.Array], number: jax.Array):
+            # As in `train.step`: devices exchange parameters, never activations.
+            params = jax.lax.with_sharding_constraint(params, everywhere)
+            key = jax.random.fold_in(jax.random.key(SEED), number)
+            return objective(params, batch, key, False)[1]
+
+        self._sums = jax.jit(
+            sums,
+            in_shardings=(state_sharding(mesh, params), batch_sharding(mesh), None),
+            out_shardings=everywhere,
+        )
+
+    def __call__(self, params: Any) -> dict[str, float]:
+        """`validation/METRIC` over all pairs of languages, `validation/A-B/METRIC` for each."""
+        total, measured = Counter(), {}
+        for number, direction in enumerate(self._batches.directions):
+            sums = self._sums_of(params, number)
+            total.update(sums)
+            measured |= {_name(m, direction): value for m, value in means(sums).items()}
+        return {_name(m): value for m, value in means(total).items()} | measured
+
+    def _sums_of(self, params: Any, direction: int) -> Counter[str]:
+        """Sums over all batches of one direction; the device runs one ahead of the host."""
+        total, waiting = Counter(), None
+        for entry in self._batches.plan.first_pass(direction):
+            batch = to_global(self._mesh, self._batches.read(entry))
+            waiting, done = self._sums(params, batch, np.int32(entry.index)), waiting
+            if done is not None:
+                total.update(_floats(done))
+        total.update(_floats(waiting))
+        return total
+
+
+def _floats(sums: Mapping[str, jax.Array]) -> dict[str, float]:
+    return {name: float(value) for name, value in jax.device_get(sums).items()}
+
+
+def _name(metric: str, direction: Direction | None = None) -> str:
+    parts = [f"{direction.source}-{direction.target}"] if direction else []
+    return "/".join([NAME, *parts, metric])
+
+
+def is_validation(metric: str) -> bool:
+    """Whether a metric is one of the validation loss."""
+    return metric.startswith(f"{NAME}/")
+
+
+def metric_names(
+    objective: Objective, params: Any, data: DataSettings, directions: Collection[Direction] = ()
+) -> list[str]:
+    """The metrics that `Validation` reports, from shapes alone.
+
+    Args:
+        objective: of the run.
+        params: shapes of the model's parameters.
+        data: of the run.
+        directions: those that have held-out pairs; by default all.
+    """
+    if not data.validates:
+        return []
+    batch = abstract_batch(data.buckets()[0], both=False)
+    key = jax.eval_shape(jax.random.key, 0)
+    sums = jax.eval_shape(lambda *arguments: objective(*arguments, False)[1], params, batch, key)
+    metrics = [n for n in sums if not n.endswith("_count") and n not in NOT_AVERAGED]
+    return [_name(m, d) for d in (None, *(directions or data.directions())) for m in metrics]
+
+
+def known_goal(metric: str, objective: Objective) -> str | None:
+    """`min` for the total and the terms' losses; None for other metrics."""
+    losses = {"loss", *(term.logged for term in objective.terms.values())}
+    return "min" if is_validation(metric) and metric.rpartition("/")[2] in losses else None
