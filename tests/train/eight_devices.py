@@ -78,7 +78,7 @@ def make_gradients(dropout: float, terms, family: str = "tlaser", encode_chunks:
 
     def gradients(mesh: Mesh, *batches: dict[str, np.ndarray]):
         steps = make_steps(loss_fn, optax.identity(), mesh, state, seed=3)
-        placed = jax.device_put(params, mesh_module.state_sharding(mesh, params))
+        placed = jax.device_put(state, mesh_module.state_sharding(mesh, state))
         first, *others = (to_global(mesh, batch) for batch in batches)
         accumulator = steps.first(placed, first, np.int32(0))
         for number, batch in enumerate(others, 1):

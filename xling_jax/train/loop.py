@@ -16,10 +16,11 @@ from ml_collections import ConfigDict
 import xling_jax
 from xling_jax import options
 from xling_jax.files.whole import write_json
+from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.registry import ENCODERS
 from xling_jax.train import flops
 from xling_jax.train.batches import DataSettings, TranslationBatches, plan_summary, read_batches
-from xling_jax.train.build import Build, VocabFacts, build, check_batch_multiple, compute_dtype
+from xling_jax.train.build import Build, VocabFacts, build, check_batch_multiple
 from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.identity import identity
 from xling_jax.train.mesh import make_mesh, to_global
@@ -106,12 +107,14 @@ def train(
     epoch = batches.epoch(config.data.accumulation_steps)
     built = build(config, corpus.vocab, num_devices=mesh.size, epoch=epoch)
     settings, shapes = built.settings, built.shapes
+    dtype = compute_dtype(config.compute_dtype).name
+    computed = {**config.to_dict(), "compute_dtype": dtype}
 
     # 2. The newest checkpoint, or arrays created on their devices.
     targets = sharded_shapes(mesh, shapes)
     checkpoints = Checkpoints(
         checkpoint_directory or Path(workdir, "checkpoints"),
-        identity(config.to_dict(), built.schedule, corpus.vocab.fingerprint, corpus.fingerprint),
+        identity(computed, built.schedule, corpus.vocab.fingerprint, corpus.fingerprint),
         keep_last=settings.keep_last,
         keep_best=settings.keep_best,
         best_metric=settings.best_metric,
@@ -127,7 +130,6 @@ def train(
         if jax.process_index() == 0:
             saved = {"version": xling_jax.__version__, **config.to_dict()}
             write_json(Path(workdir) / "config.json", saved)
-        dtype = jnp.dtype(compute_dtype(config.compute_dtype)).name
         facts = (count_parameters(shapes.params), mesh.size, dtype)
         logger.info("%d parameters, %d devices, computing in %s", *facts)
         logger.info("batches: %s", plan_summary(batches))
@@ -143,6 +145,7 @@ def train(
             batches=batches,
             steps=steps,
             flops=flops.FlopsByShape(built.objective.without_remat(), shapes.params),
+            peak=flops.peak_flops(jax.local_devices()[0], dtype),
             checkpoints=checkpoints,
             writer=writer,
             evaluators=evaluators,
@@ -199,6 +202,7 @@ class _Run:
     batches: TranslationBatches
     steps: Steps
     flops: flops.FlopsByShape
+    peak: float
     checkpoints: Checkpoints
     writer: MetricsWriter
     evaluators: Sequence[Evaluator]
@@ -215,7 +219,6 @@ class _Run:
         total, accumulation = settings.total_steps, data.accumulation_steps
         pairs = lambda step: self.batches.describe((step - 1) * accumulation, step * accumulation)
         interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
-        peak = flops.peak_flops(jax.local_devices()[0])
         source = read_batches(
             self.batches, start * accumulation, total * accumulation, reader=data.reader
         )
@@ -239,7 +242,7 @@ class _Run:
             )
             if step == total or step % settings.log_every_steps == 0:
                 interval.drain()
-                self._log(step, interval.metrics(self.mesh.size, peak))
+                self._log(step, interval.metrics(self.mesh.size, self.peak))
                 interval.restart()
             with interval.pause():
                 due = step == total or step % settings.evaluate_every_steps == 0
@@ -272,15 +275,17 @@ class _Run:
         index = lambda i: np.int32(first_index + i)
         if len(micro_batches) == 1:
             return self.steps.train(state, micro_batches[0], index(0))
-        accumulator = self.steps.first(state.params, micro_batches[0], index(0))
+        accumulator = self.steps.first(state, micro_batches[0], index(0))
         for number, batch in enumerate(micro_batches[1:], 1):
-            accumulator = self.steps.more(accumulator, state.params, batch, index(number))
+            accumulator = self.steps.more(accumulator, state, batch, index(number))
         return self.steps.apply(state, accumulator)
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)
         terms = [term.logged for term in self.built.objective.terms.values()]
         shown = ("loss", *terms, "tokens_per_second", "padding_efficiency", "mfu")
+        if "train/loss_scale" in values:
+            shown += ("loss_scale", "skipped_updates")
         line = " ".join(f"{name}={values[f'train/{name}']:.4g}" for name in shown)
         logger.info("step %d %s", step, line)
 
