@@ -131,7 +131,8 @@ class Interval:
         seconds = max(time.perf_counter() - self._started - self._paused, 1e-9)
         values = means(self._sums)
         good = self._updates - self._sums["skipped_updates"]
-        values["gradient_norm"] = self._sums["gradient_norm"] / good if good else float("nan")
+        if good:
+            values["gradient_norm"] = self._sums["gradient_norm"] / good
         if "loss_scale" in self._sums:
             values |= {name: self._sums[name] for name in ("loss_scale", "skipped_updates")}
         for name, total in self._totals().items():
