@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.arguments import (
     MODEL_HELP,
+    add_dtype,
     add_output,
     load_encoder,
     optional_config,
@@ -47,6 +48,7 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
     embeddings = "embeddings" in task.offers
     source = parser.add_mutually_exclusive_group(required=True) if embeddings else parser
     source.add_argument("--model", required=not embeddings, help=MODEL_HELP)
+    add_dtype(parser)
     if embeddings:
         source.add_argument(
             "--embeddings",
@@ -107,13 +109,16 @@ def run(args: argparse.Namespace) -> None:
 
         for picture in task.pictures(encoder, data, outcomes):
             draw(picture, output)
+    model = {
+        "path": str(getattr(args, "embeddings", None) or args.model),
+        "fingerprint": encoder.fingerprint,
+    }
+    if args.model:
+        model["dtype"] = encoder.dtype
     content = {
         "format_version": 1,
         "task": args.task,
-        "model": {
-            "path": str(getattr(args, "embeddings", None) or args.model),
-            "fingerprint": encoder.fingerprint,
-        },
+        "model": model,
         "data": [one.description for one in data],
         "settings": task.settings(encoder, outcomes),
         "versions": results_lib.versions(),
@@ -133,7 +138,9 @@ def _load_encoder(
     if dim is not None and (embeddings is None or dim < 1):
         raise OptionError(f"--dim {dim}: must be positive, and goes with --embeddings only")
     if embeddings is None:
-        return load_encoder(args.model)
+        return load_encoder(args.model, args.dtype)
+    if args.dtype:
+        raise OptionError(f"--dtype {args.dtype}: requires --model")
     from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
     if not require_file(embeddings, "--embeddings").is_dir():

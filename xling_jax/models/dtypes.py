@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-import jax
 import numpy as np
-from jax.typing import DTypeLike
 
 from xling_jax.registry import check_choice
 
@@ -43,6 +41,8 @@ def compute_dtype(
     Raises:
         ValueError: for an unknown name.
     """
+    import jax  # commands list the names before they start it
+
     check_choice(where, name, ("auto", *DTYPES))
     if name == "auto":
         found = map(device_dtype, jax.devices() if devices is None else devices)
@@ -50,7 +50,6 @@ def compute_dtype(
     return jax.numpy.dtype(name)
 
 
-def sum_dtype(dtype: DTypeLike) -> np.dtype:
+def sum_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype for sums over tokens: float16 ends at 65,504, so theirs are float32."""
-    dtype = jax.numpy.dtype(dtype)
     return np.dtype(np.float32) if dtype == np.float16 else dtype
