@@ -4,7 +4,6 @@ import ast
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -22,7 +21,6 @@ from xling_jax.train.build import (
     build,
     build_objective,
     check_config,
-    compute_dtype,
     init_params,
 )
 from xling_jax.train.dry_run import published_count
@@ -325,13 +323,6 @@ def test_bilingual_trains_two_languages_in_both_directions():
     config = load_config("ct_laser_bilingual")
     assert config.data.pairs == ("en-es", "es-en")
     assert config.languages == ("en", "es")
-
-
-def test_compute_dtype_is_float32_on_cpu_unless_named():
-    assert compute_dtype("auto") == jnp.float32
-    assert compute_dtype("bfloat16") == jnp.bfloat16
-    with pytest.raises(ValueError, match="compute_dtype='float8'"):
-        compute_dtype("float8")
 
 
 @pytest.mark.parametrize(

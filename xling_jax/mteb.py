@@ -37,6 +37,7 @@ class MtebEncoder:
         revision: of the model, in the names of MTEB's result files; the fingerprint when None.
         device: ignored, there for MTEB; the encoder runs on all local devices.
         batch_size: see `Encoder.encode`; smaller needs less memory.
+        dtype: see `xling_jax.load`; an `Encoder` keeps its own.
         name: of the model, in the names of MTEB's result files, as "organization/model".
     """
 
@@ -47,13 +48,14 @@ class MtebEncoder:
         *,
         device: str | None = None,
         batch_size: int | None = None,
+        dtype: str | None = None,
         name: str | None = None,
         **kwargs: Any,
     ):
         del device, kwargs
         if isinstance(model_name, (str, os.PathLike)):
             directory = find_model_directory(model_name)
-            self.encoder = Encoder.from_directory(directory)
+            self.encoder = Encoder.from_directory(directory, dtype)
             # A workdir is called by its own name, not by that of the `encoder/` in it.
             named = directory.parent if directory.name == "encoder" else directory
             name = name or f"xling_jax/{named.resolve().name}"

@@ -39,6 +39,7 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         normalize: scale every vector to length 1.
         documents: each text is a document; its vector is the mean of its sentences' vectors.
         batch_size: see `Encoder.encode`.
+        dtype: see `xling_jax.load`; an `Encoder` keeps its own.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         normalize: bool = False,
         documents: bool = False,
         batch_size: int | None = None,
+        dtype: str | None = None,
     ):
         self.model = model
         self.normalize = normalize
         self.documents = documents
         self.batch_size = batch_size
+        self.dtype = dtype
 
     def fit(self, X: Sequence[str], y: Any = None) -> SentenceEmbedder:
         """Checks that the texts are texts and that the model loads; raises as `transform`."""
@@ -81,7 +84,7 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         directory = find_model_directory(self.model)
         # A model that is trained again must not be answered from memory.
         changed = max((file.stat().st_mtime_ns for file in directory.iterdir()), default=0)
-        return _load(os.path.abspath(directory), changed)
+        return _load(os.path.abspath(directory), changed, self.dtype)
 
     @property
     def _n_features_out(self) -> int:
@@ -128,7 +131,7 @@ def _check_texts(texts: Any) -> list[str]:
 
 
 @functools.lru_cache(maxsize=_MODELS_KEPT)
-def _load(directory: str, changed: int) -> Encoder:
+def _load(directory: str, changed: int, dtype: str | None) -> Encoder:
     """The model of a directory, in the state of the time `changed`."""
     del changed
-    return Encoder.from_directory(directory)
+    return Encoder.from_directory(directory, dtype)

@@ -32,7 +32,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def encoder(model, monkeypatch):
-    monkeypatch.setattr(xling_jax, "load", lambda path: model)
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: model)
     return model
 
 
@@ -149,7 +149,7 @@ def test_published_configs_are_taken(files, encoder, name):
 
 
 def test_ready_vectors_in_place_of_a_model(files, encoder, ready, monkeypatch):
-    monkeypatch.setattr(xling_jax, "load", lambda path: pytest.fail("loaded"))
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
     assert run(files, *RANK, *ready, model=None) == 0
     check_same(read(files / "out.tsv"), expected_pairs(encoder))
 
@@ -278,7 +278,7 @@ def test_a_threshold(files, encoder):
 def test_wrong_use_is_refused_before_any_work(
     files, fails, monkeypatch, options, settings, message
 ):
-    monkeypatch.setattr(xling_jax, "load", lambda path: pytest.fail("loaded"))
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
     assert message in fails(run(files, *options, **settings), 2)
 
 
@@ -289,7 +289,7 @@ def test_numbers_must_be_positive(files, option, fails):
 
 
 def test_broken_documents_are_named_before_any_work(files, fails, monkeypatch):
-    monkeypatch.setattr(xling_jax, "load", lambda path: pytest.fail("loaded"))
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
     rows = side("de")
     (files / "de.jsonl").write_text(lines([*rows, rows[2]]))
     assert "de.jsonl:31: duplicate id" in fails(run(files), 1)

@@ -19,8 +19,8 @@ def encoder(monkeypatch):
     def encode(texts):
         return np.array([np.eye(len(WORDS))[WORDS.index(text.split()[1])] for text in texts])
 
-    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc")
-    monkeypatch.setattr(xling_jax, "load", lambda path: stand_in)
+    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc", dtype="float32")
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_retrieval_writes_results_table_and_pictures(parallel, tmp_path, capsys)
     assert evaluate("retrieval", parallel, output, "--distractors", str(distractors)) == 0
     written = json.loads((output / "results.json").read_text())
     assert written["task"] == "retrieval"
-    assert written["model"]["fingerprint"] == "abc"
+    assert written["model"] == {"path": "m", "fingerprint": "abc", "dtype": "float32"}
     assert written["metrics"]["toy_dev/p_at_1"] == 1
     assert written["matrices"]["toy_dev"]["num_candidates"] == {"en": {"de": 7}, "de": {"en": 6}}
     assert len(written["data"][0]["sha256"]) == 64

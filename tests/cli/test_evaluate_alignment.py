@@ -31,7 +31,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def encoder(model, monkeypatch):
-    monkeypatch.setattr(xling_jax, "load", lambda path: model)
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: model)
     return model
 
 

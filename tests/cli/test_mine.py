@@ -39,7 +39,7 @@ def encoded(monkeypatch):
             yield row / np.linalg.norm(row) if normalize else row
 
     stand_in = types.SimpleNamespace(encode_stream=encode_stream, dim=DIM)
-    monkeypatch.setattr(xling_jax, "load", lambda path: stand_in)
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
     return texts
 
 
@@ -125,7 +125,7 @@ def test_pairs_are_those_of_laser(files, encoded, settings):
 
 @pytest.mark.parametrize("suffix", ["npy", "bin"])
 def test_ready_vectors_in_place_of_a_model(files, suffix, monkeypatch):
-    monkeypatch.setattr(xling_jax, "load", lambda path: pytest.fail("loaded"))
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
     options = ready(files, suffix) + (("--dim", DIM) if suffix == "bin" else ())
     assert mine(files, *options, model=None) == 0
     check_same(read(files / "out.tsv"), expected_pairs())
@@ -315,7 +315,7 @@ def test_existing_outputs_are_refused_unless_overwritten(files, encoded, fails):
 def test_wrong_use_is_refused_before_any_work(
     files, fails, monkeypatch, options, settings, message
 ):
-    monkeypatch.setattr(xling_jax, "load", lambda path: pytest.fail("loaded"))
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
     assert message in fails(mine(files, *options, **settings), 2)
     assert not (files / "out.tsv").exists()
 

@@ -352,7 +352,10 @@ def test_without_the_libraries_the_way_out_is_told(copied, tmp_path, monkeypatch
     [
         ({"pooling": "cls"}, "pooling='cls' must be one of mean, first, max, pooler"),
         ({"layer": 4}, "layer=4 must be from 0 to 3"),
-        ({"compute_dtype": "float16"}, "compute_dtype='float16' must be one of float32, bfloat16"),
+        (
+            {"compute_dtype": "half"},
+            "compute_dtype='half' must be one of float32, float16, bfloat16",
+        ),
         ({"pooling": "first", "pool_specials": False}, "pool_specials=False: the pooling is that"),
     ],
 )

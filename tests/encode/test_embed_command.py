@@ -22,7 +22,7 @@ LINES = ["la mo ti", "", "ren su\u2028kel da", "  ", "\ufeffla", "né bor\r", "l
 @pytest.fixture
 def run(encoder, monkeypatch):
     """Runs the command in this process with the toy encoder."""
-    monkeypatch.setattr(xling_jax, "load", lambda name: encoder)
+    monkeypatch.setattr(xling_jax, "load", lambda name, dtype=None: encoder)
 
     def run(*arguments):
         parser = argparse.ArgumentParser()
@@ -64,7 +64,10 @@ def test_laser_format_and_normalize(run, encoder, text_file, tmp_path):
 def test_counts_are_reported(run, text_file, tmp_path, caplog):
     with caplog.at_level("INFO"):
         run("--input", text_file, "--output", tmp_path / "e.npy")
-    assert "7 rows of 16; 7 sentences, 2 without text, 0 cut at 40 tokens" in caplog.text
+    assert (
+        "7 rows of 16, computed in float32; 7 sentences, 2 without text, 0 cut at 40 tokens"
+        in caplog.text
+    )
 
 
 def test_stdin_and_stdout(model_directory, text_file):
@@ -167,7 +170,7 @@ def test_a_broken_document_is_named(run, tmp_path, line, message):
 
 
 def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, monkeypatch, run):
-    monkeypatch.setattr(xling_jax, "load", lambda name: pytest.fail("loaded"))
+    monkeypatch.setattr(xling_jax, "load", lambda name, dtype=None: pytest.fail("loaded"))
     (tmp_path / "e.npy").write_bytes(b"precious")
     with pytest.raises(OptionError, match=r"e\.npy: exists"):
         run("--input", text_file, "--output", tmp_path / "e.npy")

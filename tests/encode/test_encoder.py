@@ -3,6 +3,7 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import xling_jax
 from xling_jax.encode import device_batches
 from xling_jax.encode.encoder import l2_normalize
+from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.encode.texts import EncodeStats
 
 
@@ -196,6 +198,47 @@ def test_load_takes_a_model_directory_or_a_workdir(model_directory, sentences):
     np.testing.assert_allclose(loaded.encode(texts), expected, atol=1e-5)
     assert loaded.languages == ("de", "en")
     assert len(loaded.fingerprint) == 64
+
+
+def test_load_takes_a_dtype(model_directory, sentences, monkeypatch):
+    texts = sentences[:20]
+    exact = xling_jax.load(model_directory)
+    expected = exact.encode(texts)
+    assert exact.dtype == "float32"  # the default on a CPU
+    named = xling_jax.load(model_directory, "float32")
+    np.testing.assert_array_equal(named.encode(texts), expected)
+    assert named.fingerprint == exact.fingerprint
+    for dtype, error in (("float16", 1e-2), ("bfloat16", 1e-1)):
+        loaded = xling_jax.load(model_directory, dtype)
+        vectors = loaded.encode(texts)
+        assert (loaded.dtype, vectors.dtype) == (dtype, np.float32)
+        assert 0 < np.abs(vectors - expected).max() < error * np.abs(expected).max()
+        # Results of different dtypes are told apart.
+        assert loaded.fingerprint == f"{exact.fingerprint}-{dtype}"
+    with pytest.raises(ValueError, match="dtype='half' must be one of auto, float32, float16, bfl"):
+        xling_jax.load(model_directory, "half")
+    gpu = types.SimpleNamespace(platform="gpu", compute_capability="7.5")
+    monkeypatch.setattr(jax, "devices", lambda: [gpu])
+    assert xling_jax.load(model_directory).dtype == "float16"
+
+
+def test_a_recorded_dtype_is_the_default(model_directory):
+    spec = load_model(model_directory)
+    fingerprint = save_model(
+        model_directory,
+        family=spec.config["family"],
+        encoder_args=spec.config["encoder"] | {"dtype": "bfloat16"},
+        params=spec.params,
+        vocab=spec.vocab,
+        languages=spec.languages,
+        max_length_tokens=spec.max_length_tokens,
+        training={},
+        overwrite=True,
+    )
+    loaded = xling_jax.load(model_directory)
+    assert (loaded.dtype, loaded.fingerprint) == ("bfloat16", fingerprint)
+    loaded = xling_jax.load(model_directory, "float32")
+    assert (loaded.dtype, loaded.fingerprint) == ("float32", f"{fingerprint}-float32")
 
 
 def test_load_names_what_is_possible(tmp_path):

@@ -182,8 +182,8 @@ def test_wrong_numbers_of_vectors_are_refused():
 
 @pytest.fixture
 def directory(tmp_path, monkeypatch):
-    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc")
-    monkeypatch.setattr(xling_jax, "load", lambda path: stand_in)
+    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc", dtype="float32")
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
     directory = tmp_path / "weather"
     directory.mkdir()
     for split in ("train", "dev", "test"):

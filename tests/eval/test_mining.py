@@ -211,8 +211,8 @@ def test_missing_parts_are_named(bucc, tmp_path):
 
 @pytest.fixture
 def model(monkeypatch):
-    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc")
-    monkeypatch.setattr(xling_jax, "load", lambda path: stand_in)
+    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc", dtype="float32")
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
 
 
 def evaluate(data, output, *options, source=("--model", "m")):

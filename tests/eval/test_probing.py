@@ -246,8 +246,8 @@ def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
 
 
 def test_the_command_writes_results(senteval, tmp_path, monkeypatch, capsys):
-    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc")
-    monkeypatch.setattr(xling_jax, "load", lambda path: stand_in)
+    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc", dtype="float32")
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
     output = tmp_path / "out"
     words = ["evaluate", "probing", "--model", "m", "--data", str(senteval)]
     words += ["--output", str(output)]

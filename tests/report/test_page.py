@@ -125,7 +125,9 @@ class Checker(HTMLParser):
 def test_the_command_writes_one_page_that_fetches_nothing(
     workdir, parallel_file, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(xling_jax, "load", lambda path: types.SimpleNamespace(encode=encode))
+    monkeypatch.setattr(
+        xling_jax, "load", lambda path, dtype=None: types.SimpleNamespace(encode=encode)
+    )
     output = tmp_path / "page" / "report.html"
     assert report("--run", workdir, "--data", parallel_file, "--output", output) == 0
     page = output.read_text()

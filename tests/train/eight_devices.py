@@ -14,6 +14,7 @@ from jax.sharding import AxisType, Mesh
 from tests.models.tlaser_reference import random_params
 from xling_jax.models.registry import build_model
 from xling_jax.train import mesh as mesh_module
+from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import AXES, make_mesh, to_global
 from xling_jax.train.objective import Objective, parse_objective
 from xling_jax.train.state import TrainState
@@ -78,7 +79,7 @@ def make_gradients(dropout: float, terms, family: str = "tlaser", encode_chunks:
 
     def gradients(mesh: Mesh, *batches: dict[str, np.ndarray]):
         steps = make_steps(loss_fn, optax.identity(), mesh, state, seed=3)
-        placed = jax.device_put(params, mesh_module.state_sharding(mesh, params))
+        placed = jax.device_put(state, mesh_module.state_sharding(mesh, state))
         first, *others = (to_global(mesh, batch) for batch in batches)
         accumulator = steps.first(placed, first, np.int32(0))
         for number, batch in enumerate(others, 1):
@@ -96,6 +97,39 @@ def difference(one, other) -> float:
     """
     relative = lambda a, b: float(np.abs(a - b).max() / max(np.abs(a).max(), 0.1))
     return max(jax.tree.leaves(jax.tree.map(relative, *jax.device_get((one, other)))))
+
+
+def skipped_update(mesh: Mesh) -> tuple[float, bool, bool]:
+    """Overflow in one row, on one device: the scale after it, and whether anything else moved.
+
+    The last item is whether a parameter is split over devices.
+    """
+    params = {"w": jnp.ones((8, 128))}
+
+    def loss_fn(params, batch, key, train):
+        del key, train
+        states = (batch["inputs"] @ params["w"]).astype(jnp.float16).astype(jnp.float32)
+        loss = 0.5 * (states**2).sum()
+        return loss, {"loss": loss, "normalizer": jnp.ones(())}
+
+    optimizer = with_loss_scale(optax.adam(0.1))
+    state = TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+    shardings = mesh_module.state_sharding(mesh, state)
+    before = jax.device_get(state)
+    state = jax.device_put(state, shardings)
+    rows = np.full((16, 8), 1e-3, np.float32)
+    rows[11] = 10.0
+    steps = make_steps(loss_fn, optimizer, mesh, state, seed=3)
+    state, _ = steps.train(state, to_global(mesh, {"inputs": rows}), np.int32(0))
+    moved = [
+        not np.array_equal(*pair)
+        for pair in zip(
+            jax.tree.leaves((state.params, state.opt_state.inner)),
+            jax.tree.leaves((before.params, before.opt_state.inner)),
+        )
+    ]
+    split = not shardings.params["w"].is_fully_replicated
+    return float(state.opt_state.scale), any(moved), split
 
 
 def main() -> None:
@@ -117,6 +151,7 @@ def main() -> None:
         "contrastive": difference(contrast(single, batch), contrast(make_mesh(), batch)),
         "split_parameters": shards.count(False),
         "accumulated": difference(plain(single, batch), plain(make_mesh(), *halves)),
+        "skipped": [skipped_update(mesh) for mesh in (make_mesh(), make_mesh(fsdp=4))],
     }
     print(json.dumps(facts))
 

@@ -93,6 +93,23 @@ def test_a_run_of_version_0_1_continues():
     assert "tasks" in difference(copy.deepcopy(SAVED_0_1), other)
 
 
+def test_the_dtype_of_auto_is_known_to_checkpoints():
+    computed = lambda dtype: make(overrides=[f"compute_dtype={dtype}"])
+    found = difference(saved(computed("float16")), computed("bfloat16"))
+    assert found == "config.compute_dtype is 'float16' in the checkpoint, 'bfloat16' now"
+    # Checkpoints of 0.2 say `auto`, which was one of two, with the same state.
+    for dtype in ("float32", "bfloat16"):
+        assert difference(saved(computed("auto")), computed(dtype)) is None
+    found = difference(saved(computed("auto")), computed("float16"))
+    assert "is 'float32 or bfloat16' in the checkpoint, 'float16' now" in found
+    # A workdir may say `auto` for any of them; its checkpoints decide.
+    config = load_config("ct_laser:smoke").to_dict()
+    given = {**config, "compute_dtype": "float16"}
+    workdir = json.loads(json.dumps({"version": "0.2.0", **config}))
+    assert config_difference(workdir, given) is None
+    assert config_difference({**workdir, "compute_dtype": "bfloat16"}, given) is not None
+
+
 def test_a_workdir_is_known_by_its_config():
     config = load_config("ct_laser:smoke").to_dict()
     saved_config = json.loads(json.dumps({"version": "0.2.0", **config}))

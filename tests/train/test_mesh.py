@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
+from xling_jax.train.loss_scale import INITIAL_SCALE
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding, to_global
 
 
@@ -72,3 +73,8 @@ def test_rows_of_a_process_become_a_global_batch():
 def test_axes_that_are_not_the_devices_are_refused(data, fsdp):
     with pytest.raises(ValueError, match=f"mesh.data=.*mesh.fsdp={fsdp} must be the 1 devices"):
         make_mesh(data, fsdp)
+
+
+def test_overflow_on_one_device_skips_the_update_on_all(eight_devices):
+    scale = INITIAL_SCALE / 2
+    assert eight_devices["skipped"] == [[scale, False, False], [scale, False, True]]

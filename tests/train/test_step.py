@@ -76,8 +76,8 @@ def test_accumulated_micro_batches_equal_one_large_batch():
     assert one["weights"].sum() != two["weights"].sum()  # means of means would differ
     double = {k: np.concatenate([one[k], two[k]]) for k in one}
     state, steps = make(optax.adam(0.1))
-    accumulator = steps.first(state.params, one, np.int32(0))
-    accumulator = steps.more(accumulator, state.params, two, np.int32(1))
+    accumulator = steps.first(state, one, np.int32(0))
+    accumulator = steps.more(accumulator, state, two, np.int32(1))
     accumulated, sums = steps.apply(state, accumulator)
     state, steps = make(optax.adam(0.1))
     whole, whole_sums = steps.train(state, double, np.int32(0))
@@ -96,7 +96,7 @@ def test_a_batch_without_anything_to_learn_changes_nothing():
 
 def test_randomness_is_a_function_of_seed_and_micro_batch():
     state, steps = make(optax.sgd(0.1), seed=5)
-    draws = [steps.first(state.params, make_batch(0), np.int32(i))[1]["draw"] for i in (3, 3, 4)]
+    draws = [steps.first(state, make_batch(0), np.int32(i))[1]["draw"] for i in (3, 3, 4)]
     expected = jax.random.normal(jax.random.fold_in(jax.random.key(5), 3))
     np.testing.assert_allclose(draws[0], expected, rtol=1e-6)
     assert draws[0] == draws[1] != draws[2]

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
 from xling_jax.cli.options import flag, require_file
+from xling_jax.models.dtypes import DTYPES
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
@@ -36,6 +37,17 @@ def add_config_and_workdir(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """Adds `--dtype`."""
+    parser.add_argument(
+        "--dtype",
+        metavar="DTYPE",
+        choices=DTYPES,
+        help=f"in which the model computes: {', '.join(DTYPES)}; vectors are float32 (default: the "
+        "model's own, otherwise float32 on a CPU and the fastest on a GPU or TPU)",
+    )
+
+
 def add_output(parser: argparse.ArgumentParser, help: str, metavar: str = "OUTPUT") -> None:
     """Adds `--output` and `--overwrite`."""
     parser.add_argument("--output", required=True, metavar=metavar, help=help)
@@ -45,8 +57,9 @@ def add_output(parser: argparse.ArgumentParser, help: str, metavar: str = "OUTPU
 def add_sides(
     parser: argparse.ArgumentParser, text: str, vectors: str, *, required: bool = False
 ) -> None:
-    """Adds `--model`, the two sides and their vectors; the texts are lines of help."""
+    """Adds `--model`, `--dtype`, the two sides and their vectors; the texts are lines of help."""
     parser.add_argument("--model", help=MODEL_HELP)
+    add_dtype(parser)
     for side in SIDES:
         parser.add_argument(f"--{side}", required=required, metavar="FILE", help=text)
         parser.add_argument(f"--{side}-embeddings", metavar="E.npy", help=vectors)
@@ -73,6 +86,8 @@ def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequen
     ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
     if not args.model and not all(ready):
         raise OptionError("--model is required, or --source-embeddings and --target-embeddings")
+    if args.dtype and not args.model:
+        raise OptionError(f"--dtype {args.dtype}: requires --model")
     if args.model and all(ready):
         raise OptionError("--model: both sides have vectors, so there is nothing to embed")
     if args.dim is not None and (args.dim < 1 or not any(ready)):
@@ -140,12 +155,12 @@ def optional_config(args: argparse.Namespace) -> ConfigDict | None:
     return None
 
 
-def load_encoder(path: str | os.PathLike) -> "Encoder":
-    """The encoder of `--model`, its compiled programs kept for the next start."""
+def load_encoder(path: str | os.PathLike, dtype: str | None = None) -> "Encoder":
+    """The encoder of `--model` and `--dtype`, its compiled programs kept for the next start."""
     import xling_jax
 
     keep_compiled_programs()
-    return xling_jax.load(path)
+    return xling_jax.load(path, dtype)
 
 
 def keep_compiled_programs() -> None:

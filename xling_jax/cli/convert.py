@@ -10,6 +10,7 @@ import os
 
 from xling_jax.cli.arguments import add_output, refuse_existing
 from xling_jax.cli.options import flag, require_file, words
+from xling_jax.models.dtypes import DTYPES
 from xling_jax.options import OptionError
 from xling_jax.text.languages import is_code, to_iso639_1
 
@@ -56,8 +57,9 @@ _ARGUMENTS = {
             "help": "leave the special tokens around a text out of the mean or max",
         },
         "compute_dtype": {
-            "choices": ("float32", "bfloat16"),
-            "help": "of the layers; bfloat16 is for GPU and TPU (default: float32)",
+            "choices": DTYPES,
+            "help": "of the layers, recorded in the model directory; float16 and bfloat16 are for "
+            "GPU and TPU (default: none, the device decides, see xling embed --dtype)",
         },
         "prefix": {
             "metavar": "TEXT",

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from xling_jax.cli import distributed
-from xling_jax.cli.arguments import MODEL_HELP, add_output, load_encoder, refuse_existing
+from xling_jax.cli.arguments import (
+    MODEL_HELP,
+    add_dtype,
+    add_output,
+    load_encoder,
+    refuse_existing,
+)
 from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
 from xling_jax.encode.documents import MODES, MODES_HELP
@@ -43,6 +49,7 @@ $XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax; the directory can be removed at
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, help=MODEL_HELP)
+    add_dtype(parser)
     add(
         "--input",
         required=True,
@@ -86,7 +93,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _embed(args: argparse.Namespace, processes: Processes) -> None:
-    encoder = load_encoder(args.model)
+    encoder = load_encoder(args.model, args.dtype)
     window = encoder.window_sentences
     if args.documents:
         window = max(1, window // _SENTENCES_OF_A_DOCUMENT)
@@ -124,9 +131,10 @@ def _embed(args: argparse.Namespace, processes: Processes) -> None:
         rows = write_embeddings(args.output, encode(texts()), **file)
     seconds = time.perf_counter() - start
     logger.info(
-        "%s: %d rows of %d; %s%d sentences, %d without text, %d cut at %d tokens; "
+        "%s: %d rows of %d, computed in %s; %s%d sentences, %d without text, %d cut at %d tokens; "
         "%.1f s, %.0f sentences/s, %.0f%% padding",
-        *(args.output, rows, encoder.dim, "" if processes.count == 1 else "of them here "),
+        *(args.output, rows, encoder.dim, encoder.dtype),
+        "" if processes.count == 1 else "of them here ",
         *(stats.num_sentences, stats.num_empty),
         *(stats.num_truncated, encoder.max_length_tokens, seconds),
         stats.num_sentences / max(seconds, 1e-9),

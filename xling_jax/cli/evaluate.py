@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.arguments import (
     MODEL_HELP,
+    add_dtype,
     add_output,
     load_encoder,
     optional_config,
@@ -65,6 +66,7 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"compare checkpoints by this metric (default: {task.primary} of the first data set)",
     )
+    add_dtype(parser)
     if embeddings:
         source.add_argument(
             "--embeddings",
@@ -121,7 +123,7 @@ def run(args: argparse.Namespace) -> None:
     for step in steps:
         place = output if len(steps) == 1 else output / str(step)
         path = str(Path(args.model, "checkpoints", f"{step:08d}"))
-        encoder = _load_checkpoint(args.model, step)
+        encoder = _load_checkpoint(args.model, step, args.dtype)
         scores[step] = _measure(args, task, data, encoder, path, place)
     if len(steps) > 1:
         print(_compare(args, task, scores, output))
@@ -140,13 +142,13 @@ def _checkpoints(args: argparse.Namespace) -> list[int]:
     return choose_checkpoints(args.model, args.checkpoint)
 
 
-def _load_checkpoint(workdir: str, step: int) -> Encoder:
+def _load_checkpoint(workdir: str, step: int, dtype: str | None) -> Encoder:
     from xling_jax.cli.export import export_checkpoint
 
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch, "encoder")
         export_checkpoint(workdir, step, directory)
-        return load_encoder(directory)
+        return load_encoder(directory, dtype)
 
 
 def _compare(
@@ -195,10 +197,13 @@ def _measure(
 
         for picture in task.pictures(encoder, data, outcomes):
             draw(picture, output)
+    model = {"path": path, "fingerprint": encoder.fingerprint}
+    if args.model:
+        model["dtype"] = encoder.dtype
     content = {
         "format_version": 1,
         "task": args.task,
-        "model": {"path": path, "fingerprint": encoder.fingerprint},
+        "model": model,
         "data": [one.description for one in data],
         "settings": task.settings(encoder, outcomes),
         "versions": results_lib.versions(),
@@ -219,7 +224,9 @@ def _load_encoder(
     if dim is not None and (embeddings is None or dim < 1):
         raise OptionError(f"--dim {dim}: must be positive, and goes with --embeddings only")
     if embeddings is None:
-        return load_encoder(args.model)
+        return load_encoder(args.model, args.dtype)
+    if args.dtype:
+        raise OptionError(f"--dtype {args.dtype}: requires --model")
     from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
     if not require_file(embeddings, "--embeddings").is_dir():

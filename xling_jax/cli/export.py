@@ -82,7 +82,8 @@ def export_checkpoint(
     saved = json.loads((path / "config.json").read_text(encoding="utf-8"))
     config = ConfigDict({name: value for name, value in saved.items() if name != "version"})
     config_lib.complete(config, TASKS)
-    vocab = Vocab(path / "vocab" / "sentencepiece.model", lowercase=config.vocab.lowercase)
+    text = {"lowercase": config.vocab.lowercase, "moses": config.vocab.moses}
+    vocab = Vocab(path / "vocab" / "sentencepiece.model", **text)
     mesh = make_mesh(devices=jax.devices()[:1])  # whatever the run was trained on
     targets = sharded_shapes(mesh, build(config, vocab_facts(vocab)).shapes)
     params = read_params(path / "checkpoints", step, targets)

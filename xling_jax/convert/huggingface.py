@@ -19,6 +19,7 @@ from xling_jax.convert.huggingface_modules import Modules, Projection, read_modu
 from xling_jax.convert.huggingface_tensors import Tensors
 from xling_jax.convert.huggingface_tokenizer import read_tokenizer
 from xling_jax.encode.model_directory import save_model
+from xling_jax.models.dtypes import DTYPES
 from xling_jax.registry import check_choice
 
 # `pooler` is BERT's dense layer with tanh on the first token, as in LaBSE.
@@ -32,7 +33,7 @@ def convert_huggingface(
     pooling: str | None = None,
     layer: int | None = None,
     pool_specials: bool = True,
-    compute_dtype: str = "float32",
+    compute_dtype: str | None = None,
     prefix: str | None = None,
     language: str = "en",
     first_token: str | None = None,
@@ -51,7 +52,9 @@ def convert_huggingface(
         layer: number of the layer whose states are pooled, from 1; 0 for the embeddings. None is
             the last.
         pool_specials: whether the mean (or max) counts the special tokens around the text.
-        compute_dtype: `float32` or `bfloat16`; the parameters stay float32.
+        compute_dtype: of `models.dtypes.DTYPES`, recorded as what the model computes in unless
+            `xling_jax.load` is given another; None to let the device decide. Parameters stay
+            float32.
         prefix: before every text, such as e5's "query: ". None takes the default prompt of
             sentence-transformers, mostly none.
         language: whose Moses rules split the text, for XLM only.
@@ -145,13 +148,14 @@ def _encoder_args(
     modules: Modules,
     layer: int | None,
     pool_specials: bool,
-    compute_dtype: str,
+    compute_dtype: str | None,
 ) -> dict[str, Any]:
     """Constructor arguments of `models.bert.BertEncoder`."""
     layers = published.sizes["layers"]
     if layer is not None and not 0 <= layer <= layers:
         raise ValueError(f"layer={layer} must be from 0 to {layers}, the layers of the model")
-    check_choice("compute_dtype", compute_dtype, ("float32", "bfloat16"))
+    if compute_dtype is not None:
+        check_choice("compute_dtype", compute_dtype, DTYPES)
     if not pool_specials and modules.pooling == "first":
         raise ValueError(
             "pool_specials=False: the pooling is that of the first special token; "
@@ -166,7 +170,7 @@ def _encoder_args(
         "pool_specials": pool_specials,
         "projections": [[p.width, p.activation, p.use_bias] for p in modules.projections],
         "normalize": modules.normalize,
-        "dtype": compute_dtype,
+        **({"dtype": compute_dtype} if compute_dtype else {}),
     }
 
 

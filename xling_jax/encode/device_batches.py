@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xling_jax.encode.batch_plan import BatchShapes, plan_batches
 from xling_jax.encode.texts import TokenWindow
+from xling_jax.models.dtypes import compute_dtype
 
 _CPU_WINDOW_SENTENCES = 8192
 # Batches submitted to the device before the oldest is fetched: one runs while the next is packed.
@@ -34,11 +35,13 @@ class DeviceBatches:
     Attributes:
         module, pad_id: as given.
         params: the parameters, on the device.
+        dtype: name of the dtype in which the module computes.
         num_devices: devices that share a batch.
     """
 
     def __init__(self, module: nn.Module, params: Any, pad_id: int | None):
         self.module, self.pad_id = module, pad_id
+        self.dtype = jnp.dtype(getattr(module, "dtype", jnp.float32)).name
         # Host arrays would be sent to the device with every batch.
         self.params = jax.tree.map(
             lambda leaf: leaf if isinstance(leaf, jax.Array) else jax.device_put(leaf), params
@@ -103,6 +106,20 @@ class DeviceBatches:
         return jax.make_array_from_callback(
             tokens.shape, self._tokens_sharding, lambda index: tokens[index]
         )
+
+
+def in_dtype(module: nn.Module, name: str) -> nn.Module:
+    """Returns the encoder for computing in a dtype, see `models.dtypes.compute_dtype`.
+
+    Raises:
+        ValueError: if the dtype is unknown, or the family has no argument `dtype`.
+    """
+    dtype = compute_dtype(name, where="dtype").name
+    if hasattr(module, "dtype"):
+        return module.clone(dtype=dtype)
+    if name not in ("auto", "float32"):
+        raise ValueError(f"dtype={name!r}: {type(module).__name__} computes in float32 only")
+    return module
 
 
 def parameter_shapes(

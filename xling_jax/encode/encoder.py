@@ -32,6 +32,7 @@ class Backend(Protocol):
     """Computes the vectors of tokens; see `device_batches.DeviceBatches` for the attributes."""
 
     params: Any
+    dtype: str
     num_devices: int
     batch_tokens: int
     window_sentences: int
@@ -53,7 +54,8 @@ class Encoder:
             (("bos",), ("eos",)).
         max_length_tokens: longest input, special tokens included; longer ones are cut at the end.
         languages: codes of the training languages, for information.
-        fingerprint: hex digest of the model, "" for one in training.
+        fingerprint: hex digest of the model, "" for one in training; in another dtype than the
+            model's own with that dtype at its end, because vectors differ.
         dim: embedding size.
     """
 
@@ -84,18 +86,30 @@ class Encoder:
         self._warned_of_truncation = False
 
     @classmethod
-    def from_directory(cls, path: str | os.PathLike[str]) -> Encoder:
-        """Loads a model directory onto all local devices; raises ValueError if it is not intact."""
-        from xling_jax.encode.device_batches import DeviceBatches
+    def from_directory(cls, path: str | os.PathLike[str], dtype: str | None = None) -> Encoder:
+        """Loads a model directory onto all local devices.
+
+        Args:
+            path: of the directory.
+            dtype: see `xling_jax.load`.
+
+        Raises:
+            ValueError: if the directory is not intact, or the dtype is unknown.
+        """
+        from xling_jax.encode.device_batches import DeviceBatches, in_dtype
 
         spec = model_directory.load_model(path)
+        module = in_dtype(spec.module, dtype or spec.config["encoder"].get("dtype", "auto"))
+        backend = DeviceBatches.on_all_devices(module, spec.params, spec.vocab.pad_id)
+        own = spec.config["encoder"].get("dtype", "float32")
+        suffix = "" if backend.dtype == own else f"-{backend.dtype}"
         return cls(
-            DeviceBatches.on_all_devices(spec.module, spec.params, spec.vocab.pad_id),
+            backend,
             spec.vocab,
             specials=spec.module.specials,
             max_length_tokens=spec.max_length_tokens,
             languages=spec.languages,
-            fingerprint=spec.fingerprint,
+            fingerprint=spec.fingerprint + suffix,
             dim=spec.dim,
         )
 
@@ -103,6 +117,11 @@ class Encoder:
     def params(self) -> Any:
         """Parameters of the model."""
         return self.backend.params
+
+    @property
+    def dtype(self) -> str:
+        """Name of the dtype of the computation; vectors are float32."""
+        return self.backend.dtype
 
     @property
     def window_sentences(self) -> int:

@@ -11,6 +11,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+# Of the gradient of float16 logits, which is at most 1 in size for a weight of 1: half of the
+# probabilities of a large vocabulary are too small for float16.
+_FLOAT16_SCALE = 2.0**12
 
 
 class Softmax(NamedTuple):
@@ -86,7 +91,8 @@ def _from_chunks(array: jax.Array) -> jax.Array:
 def _input_gradients(gradient, hidden, table, bias):
     """From the gradient of the logits to those of hidden states, table and bias."""
     bias_gradient = None if bias is None else gradient.sum(range(gradient.ndim - 1))
-    gradient = gradient.astype(hidden.dtype)
+    is_float16 = hidden.dtype == jnp.float16
+    gradient = (gradient * _FLOAT16_SCALE if is_float16 else gradient).astype(hidden.dtype)
     hidden_gradient = jax.lax.dot_general(
         gradient, table, (((hidden.ndim - 1,), (0,)), ((), ())), preferred_element_type=jnp.float32
     )
@@ -96,15 +102,19 @@ def _input_gradients(gradient, hidden, table, bias):
         gradient.reshape(-1, gradient.shape[-1]),
         preferred_element_type=jnp.float32,
     ).T
+    if is_float16:
+        unscale = 1 / _FLOAT16_SCALE
+        return hidden_gradient * unscale, table_gradient * unscale, bias_gradient
     return hidden_gradient.astype(hidden.dtype), table_gradient, bias_gradient
 
 
-def _run(chunk_loss, max_logits, hidden, table, bias, targets, with_gradient):
-    computed = table.astype(hidden.dtype)
+def _run(chunk_loss, max_logits, dtype, hidden, table, bias, targets, with_gradient):
+    computed = table.astype(dtype)
     length = math.prod(hidden.shape[1:-1])
     chunks = _num_chunks(hidden.shape[0], length, table.shape[0], max_logits)
 
     def loss(hidden, targets):
+        hidden = hidden.astype(dtype)
         sums, gradient = chunk_loss(hidden, computed, bias, *targets, with_gradient=with_gradient)
         return sums, _input_gradients(gradient, hidden, computed, bias) if with_gradient else None
 
@@ -126,7 +136,6 @@ def _run(chunk_loss, max_logits, hidden, table, bias, targets, with_gradient):
     return totals, (_from_chunks(hidden_gradient), *of_weights)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def fused_loss(
     chunk_loss: Callable[..., tuple[tuple[jax.Array, jax.Array], jax.Array | None]],
     max_logits: int,
@@ -152,18 +161,27 @@ def fused_loss(
     """
     if max_logits < 1:
         raise ValueError(f"max_logits={max_logits} must be at least 1")
-    return _run(chunk_loss, max_logits, hidden, table, bias, targets, with_gradient=False)[0]
+    dtype = hidden.dtype
+    # Gradients in float16 need the loss scale, which comes in only in the backward pass.
+    hidden = hidden.astype(jnp.float32) if dtype == jnp.float16 else hidden
+    return _fused_loss(chunk_loss, max_logits, dtype, hidden, table, bias, targets)
 
 
-def _forward(chunk_loss, max_logits, hidden, table, bias, targets):
-    return _run(chunk_loss, max_logits, hidden, table, bias, targets, with_gradient=True)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _fused_loss(chunk_loss, max_logits, dtype: DTypeLike, hidden, table, bias, targets):
+    """`fused_loss` computed in `dtype`; the gradient of the hidden states is in their own."""
+    return _run(chunk_loss, max_logits, dtype, hidden, table, bias, targets, with_gradient=False)[0]
 
 
-def _backward(chunk_loss, max_logits, gradients, cotangents):
+def _forward(chunk_loss, max_logits, dtype, hidden, table, bias, targets):
+    return _run(chunk_loss, max_logits, dtype, hidden, table, bias, targets, with_gradient=True)
+
+
+def _backward(chunk_loss, max_logits, dtype, gradients, cotangents):
     scale, _ = cotangents  # the metric is not differentiable
     by_hidden, *by_weights = gradients
     scaled = jax.tree.map(lambda gradient: gradient * scale, by_weights)
     return (by_hidden * scale).astype(by_hidden.dtype), *scaled, None
 
 
-fused_loss.defvjp(_forward, _backward)
+_fused_loss.defvjp(_forward, _backward)

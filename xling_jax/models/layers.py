@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from xling_jax.models.dtypes import sum_dtype
 from xling_jax.registry import check_choice
 
 Initializer = Callable[..., jax.Array]
@@ -141,6 +142,8 @@ def check_length(tokens: jax.Array, longest: int) -> None:
 def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
     """Pools token states into vectors [batch, width]; rows without real tokens give zeros.
 
+    The result is in the dtype of the states; a mean of float16 states is float32.
+
     Args:
         states: [batch, length, width] float.
         mask: [batch, length] bool, True at real tokens.
@@ -150,8 +153,9 @@ def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
     if pooling == "first":
         pooled = states[:, 0]
     elif pooling == "mean":
-        counts = jnp.maximum(mask.sum(1, keepdims=True), 1).astype(states.dtype)
-        pooled = jnp.where(mask[..., None], states, 0).sum(1) / counts
+        dtype = sum_dtype(states.dtype)
+        counts = jnp.maximum(mask.sum(1, keepdims=True), 1).astype(dtype)
+        pooled = jnp.where(mask[..., None], states, 0).sum(1, dtype=dtype) / counts
     else:
         pooled = jnp.where(mask[..., None], states, -jnp.inf).max(1)
     return jnp.where(mask.any(1)[:, None], pooled, 0)

@@ -11,10 +11,12 @@ import optax
 from ml_collections import ConfigDict
 
 from xling_jax import options
+from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.registry import ENCODERS, CrossLingualModel, build_model
 from xling_jax.registry import check_choice
 from xling_jax.train.batches import DataSettings
 from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
+from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective, abstract_batch, parse_objective
 from xling_jax.train.optimizer import make_optimizer, make_schedule
@@ -103,6 +105,8 @@ def build(
     settings = options.build(TrainSettings, in_steps, "train")
     schedule = resolve_schedule(config.schedule, epoch, total)
     optimizer = make_optimizer(schedule=make_schedule(**schedule), **config.optimizer)
+    if compute_dtype(config.compute_dtype) == jnp.float16:
+        optimizer = with_loss_scale(optimizer)
     objective = build_objective(config, vocab or VocabFacts(config.vocab.size), num_devices)
     init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
     _check_dim(objective.setting.model, shapes.params)
@@ -179,14 +183,6 @@ def check_batch_multiple(batch_multiple: int) -> None:
             f"data.batch_multiple={batch_multiple} must be a multiple of the {devices} devices "
             f"that share a batch; use {-(-batch_multiple // devices) * devices}"
         )
-
-
-def compute_dtype(name: str) -> Any:
-    """A dtype by name; `auto` is float32 on a CPU and bfloat16 elsewhere."""
-    check_choice("compute_dtype", name, ("auto", "float32", "bfloat16"))
-    if name == "auto":
-        return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
-    return jnp.dtype(name)
 
 
 def build_objective(config: ConfigDict, vocab: VocabFacts, num_devices: int = 1) -> Objective:

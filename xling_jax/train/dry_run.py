@@ -11,18 +11,14 @@ from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
 
 from xling_jax import options
+from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.dual import TokenDistributionHead
 from xling_jax.models.layers import padded_vocab_size
 from xling_jax.models.registry import DECODERS, ENCODERS
 from xling_jax.train import flops
 from xling_jax.train.batches import DataSettings
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
-from xling_jax.train.build import (
-    Build,
-    build,
-    check_batch_multiple,
-    compute_dtype,
-)
+from xling_jax.train.build import Build, build, check_batch_multiple
 from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
 from xling_jax.train.objective import abstract_batch
@@ -201,8 +197,8 @@ def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket,
     if built.data.accumulation_steps == 1:
         lowered = steps.train.lower(targets, batch, index)
     else:
-        accumulator = jax.eval_shape(steps.first, targets.params, batch, index)
-        lowered = steps.more.lower(accumulator, targets.params, batch, index)
+        accumulator = jax.eval_shape(steps.first, targets, batch, index)
+        lowered = steps.more.lower(accumulator, targets, batch, index)
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     # Half of the time goes into optimizing machine code, which will not run.
     return lowered.compile({"xla_backend_optimization_level": 0} if on_cpu else None)
@@ -211,7 +207,7 @@ def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket,
 def _memory(config, mesh: Mesh, shapes: TrainState, memory: Memory, bucket: Bucket) -> list[str]:
     """One device's memory, and how the state's share falls with fsdp."""
     platform = mesh.devices.flat[0].platform
-    dtype = jnp.dtype(compute_dtype(config.compute_dtype)).name
+    dtype = compute_dtype(config.compute_dtype).name
     notes = {
         "temporaries": f"activations of {bucket.batch_size:,} x {bucket.length} tokens over "
         f"{mesh.size} devices, in {dtype} on {platform}"

@@ -1,6 +1,7 @@
 """FLOPs of a step, counted from its trace, and peaks of devices."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,19 +10,26 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jax_core
 
-# Dense bfloat16 peak of one device in FLOP/s, from data sheets.
-_PEAKS = {
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5e": 197e12,
-    "TPU v5p": 459e12,
-    "TPU v5": 459e12,
-    "TPU v6 lite": 918e12,
-    "NVIDIA A100": 312e12,
-    "NVIDIA H100": 989e12,
-    "NVIDIA H200": 989e12,
-    "Tesla T4": 65e12,
-    "NVIDIA L4": 121e12,
+# Dense peaks of one device in TFLOP/s for products in bfloat16, float16 and float32, from data
+# sheets; None where it has no units for them. At JAX's default precision, float32 products are
+# computed in bfloat16 on a TPU and in TF32 on NVIDIA GPUs since A100. Products of float16
+# are summed in float32, which a Titan does at half its rate.
+_PEAKS: dict[str, tuple[float | None, float | None, float]] = {
+    "TPU v4": (275, None, 275),
+    "TPU v5 lite": (197, None, 197),
+    "TPU v5e": (197, None, 197),
+    "TPU v5p": (459, None, 459),
+    "TPU v5": (459, None, 459),
+    "TPU v6 lite": (918, None, 918),
+    "A100": (312, 312, 156),
+    "H100 PCIe": (756, 756, 378),
+    "H100": (989, 989, 495),
+    "H200": (989, 989, 495),
+    "L4": (121, 121, 60),
+    "Tesla T4": (None, 65, 8.1),
+    "Tesla V100-SXM2": (None, 125, 15.7),
+    "Tesla V100-PCIE": (None, 112, 14),
+    "TITAN RTX": (None, 65, 16.3),
 }
 
 
@@ -72,9 +80,9 @@ def _count(jaxpr: jax_core.Jaxpr) -> int:
     return total
 
 
-def _matmul_rate(size: int = 1536) -> float:
-    """FLOP/s of a float32 matrix product on the default device, best of three."""
-    matrix = jnp.ones((size, size), jnp.float32) / size
+def _matmul_rate(dtype: str, size: int = 1536) -> float:
+    """FLOP/s of a matrix product on the default device, best of three."""
+    matrix = jnp.ones((size, size), dtype) / size
     product = jax.jit(jnp.matmul)
     product(matrix, matrix).block_until_ready()
     seconds = []
@@ -85,13 +93,21 @@ def _matmul_rate(size: int = 1536) -> float:
     return 2 * size**3 / min(seconds)
 
 
-def peak_flops(device: jax.Device) -> float:
-    """Peak of one device in FLOP/s: from data sheets, otherwise its measured matmul rate.
+def peak_flops(device: jax.Device, dtype: str = "float32") -> float:
+    """Peak of one device in FLOP/s for products in a dtype.
 
-    CPU devices of a process share its cores and so their rate.
+    From data sheets, otherwise the rate of a matrix product in that dtype, measured. CPU devices of
+    a process share its cores and so their rate.
+
+    Args:
+        device: of this process.
+        dtype: `float32`, `bfloat16` or `float16`.
     """
-    for name, peak in _PEAKS.items():
-        if device.device_kind.startswith(name):
-            return peak
-    rate = _matmul_rate()
+    column = ("bfloat16", "float16", "float32").index(dtype)
+    for name, peaks in _PEAKS.items():
+        if re.match(rf"(NVIDIA )?{name}\b", device.device_kind):
+            if peaks[column] is not None:
+                return peaks[column] * 1e12
+            break
+    rate = _matmul_rate(dtype)
     return rate / jax.local_device_count() if device.platform == "cpu" else rate

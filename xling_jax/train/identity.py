@@ -32,7 +32,7 @@ def identity(
     """The record to save with every checkpoint.
 
     Args:
-        config: completed, as a dict.
+        config: completed, as a dict; its `compute_dtype` is what `auto` stands for on the devices.
         schedule: of the config, with durations in steps.
         vocab: fingerprint of the vocabulary.
         data: fingerprint of the prepared data.
@@ -59,6 +59,10 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
     except ValueError as error:
         return f"xling_jax {saved['version']} wrote it; this is {xling_jax.__version__}: {error}"
     now = dict(current["config"])
+    if settings["compute_dtype"] == "auto":
+        # Checkpoints of 0.2 do not say which of these two it was; float16 has another state.
+        dtype, older = now["compute_dtype"], "float32 or bfloat16"
+        settings["compute_dtype"] = older if dtype == "float16" else dtype
     if saved["version"] == "0.1":
         now.pop("head", None)
     for name in ("vocab_fingerprint", "data_fingerprint"):
@@ -73,6 +77,10 @@ def config_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> s
     """
     blank = {"vocab_fingerprint": "", "data_fingerprint": ""}
     saved = {**saved, "schedule": {}}
+    if "auto" in (saved["compute_dtype"], current["compute_dtype"]):
+        # Checkpoints know what it was.
+        saved["compute_dtype"] = "auto"
+        current = {**current, "compute_dtype": "auto"}
     if "version" in saved:
         saved = {"version": saved["version"], "config": saved}
     return difference(saved | blank, {"config": _settings({**current, "schedule": {}})} | blank)

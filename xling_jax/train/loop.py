@@ -18,11 +18,12 @@ import xling_jax
 from xling_jax import options
 from xling_jax.corpora.shards import VALIDATION, pair_name
 from xling_jax.files.whole import write_json
+from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.registry import ENCODERS
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import DataSettings, TranslationBatches, plan_summary, read_batches
-from xling_jax.train.build import Build, VocabFacts, build, check_batch_multiple, compute_dtype
+from xling_jax.train.build import Build, VocabFacts, build, check_batch_multiple
 from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.identity import identity
 from xling_jax.train.mesh import make_mesh, to_global
@@ -129,12 +130,14 @@ def train(
         held_out = open_validation(config, corpus)
         logger.info("validation: %s", plan_summary(held_out))
         validation = Validation(built.objective, held_out, mesh, shapes.params)
+    dtype = compute_dtype(config.compute_dtype).name
+    computed = {**config.to_dict(), "compute_dtype": dtype}
 
     # 2. The newest checkpoint, or arrays created on their devices.
     targets = sharded_shapes(mesh, shapes)
     checkpoints = Checkpoints(
         checkpoint_directory or Path(workdir, "checkpoints"),
-        identity(config.to_dict(), built.schedule, corpus.vocab.fingerprint, corpus.fingerprint),
+        identity(computed, built.schedule, corpus.vocab.fingerprint, corpus.fingerprint),
         keep_last=settings.keep_last,
         keep_best=settings.keep_best,
         best_metric=settings.best_metric,
@@ -152,7 +155,6 @@ def train(
         if jax.process_index() == 0:
             saved = {"version": xling_jax.__version__, **config.to_dict()}
             write_json(Path(workdir) / "config.json", saved)
-        dtype = jnp.dtype(compute_dtype(config.compute_dtype)).name
         facts = (count_parameters(shapes.params), mesh.size, dtype)
         logger.info("%d parameters, %d devices, computing in %s", *facts)
         logger.info("batches: %s", plan_summary(batches))
@@ -170,6 +172,7 @@ def train(
             steps=steps,
             programs=programs,
             flops=flops.FlopsByShape(built.objective.without_remat(), shapes.params),
+            peak=flops.peak_flops(jax.local_devices()[0], dtype),
             checkpoints=checkpoints,
             writer=writer,
             validation=validation,
@@ -303,6 +306,7 @@ class _Run:
     steps: Steps
     programs: _Programs
     flops: flops.FlopsByShape
+    peak: float
     checkpoints: Checkpoints
     writer: MetricsWriter
     validation: Validation | None
@@ -322,7 +326,6 @@ class _Run:
         kept = settings.kept_steps
         pairs = lambda step: self.batches.describe((step - 1) * accumulation, step * accumulation)
         interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
-        peak = flops.peak_flops(jax.local_devices()[0])
         source = read_batches(
             self.batches, start * accumulation, total * accumulation, reader=data.reader
         )
@@ -349,7 +352,7 @@ class _Run:
             )
             if step == total or step % settings.log_every_steps == 0:
                 interval.drain()
-                self._log(step, interval.metrics(self.mesh.size, peak))
+                self._log(step, interval.metrics(self.mesh.size, self.peak))
                 interval.restart()
             with interval.pause():
                 due = step == total or step % settings.evaluate_every_steps == 0
@@ -388,15 +391,17 @@ class _Run:
         call = self.programs.call
         if len(micro_batches) == 1:
             return call(self.steps.train, state, micro_batches[0], index(0))
-        accumulator = call(self.steps.first, state.params, micro_batches[0], index(0))
+        accumulator = call(self.steps.first, state, micro_batches[0], index(0))
         for number, batch in enumerate(micro_batches[1:], 1):
-            accumulator = call(self.steps.more, accumulator, state.params, batch, index(number))
+            accumulator = call(self.steps.more, accumulator, state, batch, index(number))
         return self.steps.apply(state, accumulator)
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)
         terms = [term.logged for term in self.built.objective.terms.values()]
         shown = ("loss", *terms, "tokens_per_second", "padding_efficiency", "mfu")
+        if "train/loss_scale" in values:
+            shown += ("loss_scale", "skipped_updates")
         line = " ".join(f"{name}={values[f'train/{name}']:.4g}" for name in shown)
         logger.info("step %d %s", step, line)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import math
 import os
 import time
@@ -17,8 +18,12 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
 from xling_jax.files.whole import naming_errors, write_whole
+from xling_jax.train.loss_scale import MINIMUM_SCALE
 
-NOT_AVERAGED = ("normalizer", "rows", "sentences", "tokens", "gradient_norm")
+logger = logging.getLogger(__name__)
+
+_COUNTS = ("rows", "sentences", "tokens", "skipped_updates")
+NOT_AVERAGED = (*_COUNTS, "normalizer", "gradient_norm", "loss_scale")
 
 
 def means(sums: Mapping[str, float]) -> dict[str, float]:
@@ -83,7 +88,8 @@ class Interval:
         """Takes the sums of update `step`, still on the device; reads those of the one before.
 
         Raises:
-            FloatingPointError: if the loss or gradient of the update before is not finite.
+            FloatingPointError: if the loss or gradient of the update before is not finite, and with
+                a loss scale, if lowering it does not help.
         """
         self._flops += flops
         self._padded_tokens += padded_tokens
@@ -96,23 +102,39 @@ class Interval:
             return
         step, sums = self._waiting[0], jax.device_get(self._waiting[1])
         self._waiting = None
-        if not (math.isfinite(sums["loss"]) and math.isfinite(sums["gradient_norm"])):
+        sums = {name: float(value) for name, value in sums.items()}
+        scale, skipped = sums.pop("loss_scale", None), sums.get("skipped_updates")
+        finite = math.isfinite(sums["loss"]) and math.isfinite(sums["gradient_norm"])
+        if not (finite or (skipped and scale >= MINIMUM_SCALE)):
             raise FloatingPointError(
                 f"step {step}: loss {sums['loss']}, gradient norm {sums['gradient_norm']} "
                 f"on {self._describe(step)}"
+                + (f", with a loss scale of only {2 * scale:g}" if skipped else "")
             )
-        self._sums.update({name: float(value) for name, value in sums.items()})
+        if skipped:
+            logger.info("step %d: float16 overflow, skipped; loss scale now %g", step, scale)
+            sums["gradient_norm"] = 0.0
+            if not math.isfinite(sums["loss"]):  # the overflow was in the forward pass
+                sums = {name: v if name in _COUNTS else 0.0 for name, v in sums.items()}
+        self._sums.update(sums)
+        if scale is not None:
+            self._sums["loss_scale"] = scale
         self._updates += 1
 
     def metrics(self, num_devices: int, peak: float) -> dict[str, float]:
         """Means of the interval, speed and model FLOPs utilization, as `train/NAME`.
 
         MFU = FLOPs of forward and backward passes (no recomputation) / (seconds · devices · peak),
-        with the peak of one device in FLOP/s.
+        with the peak of one device in FLOP/s. In float16 there are also the latest loss scale and
+        the number of skipped updates.
         """
         seconds = max(time.perf_counter() - self._started - self._paused, 1e-9)
         values = means(self._sums)
-        values["gradient_norm"] = self._sums["gradient_norm"] / self._updates
+        good = self._updates - self._sums["skipped_updates"]
+        if good:
+            values["gradient_norm"] = self._sums["gradient_norm"] / good
+        if "loss_scale" in self._sums:
+            values |= {name: self._sums[name] for name in ("loss_scale", "skipped_updates")}
         for name, total in self._totals().items():
             values[f"{name}_per_second"] = (total - self._before[name]) / seconds
         values["padding_efficiency"] = self._sums["tokens"] / self._padded_tokens

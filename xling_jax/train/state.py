@@ -19,7 +19,7 @@ class TrainState:
     Attributes:
         step: int32 scalar, updates done.
         params: nested dict of float32 arrays.
-        opt_state: of the optimizer.
+        opt_state: of the optimizer, in float16 with the loss scale, see `train.loss_scale`.
     """
 
     step: jax.Array

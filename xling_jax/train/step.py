@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from xling_jax.train.loss_scale import loss_scale, scale_metrics
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding
 from xling_jax.train.objective import LossFn
 from xling_jax.train.state import TrainState
@@ -19,8 +20,8 @@ class Steps(NamedTuple):
 
     Attributes:
         train: (state, batch, index) -> (state, sums); an update of one micro-batch.
-        first: (params, batch, index) -> accumulator; the first of several micro-batches.
-        more: (accumulator, params, batch, index) -> accumulator; adds one more.
+        first: (state, batch, index) -> accumulator; the first of several micro-batches.
+        more: (accumulator, state, batch, index) -> accumulator; adds one more.
         apply: (state, accumulator) -> (state, sums); completes an update of several.
     """
 
@@ -40,7 +41,8 @@ def make_steps(
     """Jits the step functions on a mesh; the old state and accumulator are donated.
 
     The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index).
-    `shapes` is an abstract state.
+    `shapes` is an abstract state. The gradients of an accumulator are multiplied by the loss scale,
+    if the optimizer has one.
     """
     state_shardings = state_sharding(mesh, shapes)
     everywhere, rows = replicated(mesh), batch_sharding(mesh)
@@ -51,26 +53,34 @@ def make_steps(
         # may compute on parts of some arrays and gather the batch's states and logits.
         return loss_fn(jax.lax.with_sharding_constraint(params, everywhere), *arguments)
 
-    def gradients(params: Any, batch: Mapping[str, jax.Array], index: jax.Array):
+    def gradients(state: TrainState, batch: Mapping[str, jax.Array], index: jax.Array):
         key = jax.random.fold_in(jax.random.key(seed), index)
-        loss = lambda params: loss_of_whole(params, batch, key, True)
-        (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        multiplier = loss_scale(state.opt_state)
+
+        def loss(params: Any) -> tuple[jax.Array, Sums]:
+            value, sums = loss_of_whole(params, batch, key, True)
+            return (value if multiplier is None else value * multiplier), sums
+
+        (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
         return gradient, sums
 
     def apply(state: TrainState, accumulator: tuple[Any, Sums]):
         gradient, sums = accumulator
         scale = 1.0 / jnp.maximum(sums["normalizer"], 1.0)
+        if (multiplier := loss_scale(state.opt_state)) is not None:
+            scale /= multiplier
         gradient = jax.tree.map(lambda g: g * scale, gradient)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         sums = sums | {"gradient_norm": optax.global_norm(gradient)}
+        sums |= scale_metrics(state.opt_state, opt_state)
         return TrainState(state.step + 1, params, opt_state), sums
 
     def train(state: TrainState, batch: Mapping[str, jax.Array], index: jax.Array):
-        return apply(state, gradients(state.params, batch, index))
+        return apply(state, gradients(state, batch, index))
 
-    def more(accumulator, params, batch, index):
-        return jax.tree.map(jnp.add, accumulator, gradients(params, batch, index))
+    def more(accumulator, state, batch, index):
+        return jax.tree.map(jnp.add, accumulator, gradients(state, batch, index))
 
     return Steps(
         train=jax.jit(
@@ -81,13 +91,13 @@ def make_steps(
         ),
         first=jax.jit(
             gradients,
-            in_shardings=(state_shardings.params, rows, None),
+            in_shardings=(state_shardings, rows, None),
             out_shardings=accumulator_shardings,
         ),
         more=jax.jit(
             more,
             donate_argnums=0,
-            in_shardings=(accumulator_shardings, state_shardings.params, rows, None),
+            in_shardings=(accumulator_shardings, state_shardings, rows, None),
             out_shardings=accumulator_shardings,
         ),
         apply=jax.jit(

@@ -1,0 +1,55 @@
+"""The dtype of a computation. Parameters, losses and vectors are float32 whatever it is."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from xling_jax.registry import check_choice
+
+# In the order of what can do them: every device, GPUs since 2017, those since 2020 and TPUs.
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def device_dtype(device: Any) -> str:
+    """The dtype in which a device is fastest at matrix products.
+
+    CPUs: float32. NVIDIA GPUs by compute capability: bfloat16 from 8.0 (A100, L4, RTX 30), float16
+    from 7.0 (V100, T4, Titan RTX), which have no bfloat16 units, and float32 before. Others (TPUs,
+    AMD GPUs): bfloat16.
+    """
+    if device.platform == "cpu":
+        return "float32"
+    try:
+        capability = float(device.compute_capability)
+    except (AttributeError, TypeError, ValueError):  # none, or AMD's, such as gfx90a
+        return "bfloat16"
+    return "bfloat16" if capability >= 8 else "float16" if capability >= 7 else "float32"
+
+
+def compute_dtype(
+    name: str = "auto", devices: Iterable[Any] | None = None, where: str = "compute_dtype"
+) -> np.dtype:
+    """A dtype by name; `auto` is that of `device_dtype`, the same for all processes.
+
+    Args:
+        name: `auto`, `float32`, `bfloat16` or `float16`.
+        devices: for `auto`; those of all processes by default. Of several kinds of devices, the one
+            that can do least decides.
+        where: what errors call the name.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    import jax  # commands list the names before they start it
+
+    check_choice(where, name, ("auto", *DTYPES))
+    if name == "auto":
+        found = map(device_dtype, jax.devices() if devices is None else devices)
+        name = min(found, key=DTYPES.index)
+    return jax.numpy.dtype(name)
+
+
+def sum_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype for sums over tokens: float16 ends at 65,504, so theirs are float32."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
