@@ -161,12 +161,11 @@ def train(
         finally:
             writer.close()
         checkpoints.wait()
-        best = checkpoints.best_step()
 
         # 4. The encoder to export.
         total, exported, params = settings.total_steps, step, state.params
-        if step == total and settings.export == "best" and best not in (None, step):
-            exported, params = best, checkpoints.restore_params(best, targets)
+        if step == total and settings.export == "best":
+            exported, params = checkpoints.restore_best(targets, step) or (step, params)
     compilations = sum(function._cache_size() for function in steps)
     return Result(step, total, _to_host(params["encoder"]), exported, run.dev, compilations)
 

@@ -1,0 +1,139 @@
+"""What is read from a checkpoint is what was saved, or the checkpoint before it is taken."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from tests.train.synthetic import smoke_config
+from xling_jax.train.checkpoint import Checkpoints
+from xling_jax.train.identity import identity
+from xling_jax.train.integrity import array_hashes, seal, unseal
+from xling_jax.train.mesh import make_mesh
+from xling_jax.train.state import TrainState, sharded_shapes
+
+METRIC = "dev/score"
+SCORES = {1: 0.25, 2: 0.75, 3: 0.5}
+
+
+def mix(words):
+    """The end of MurmurHash3, in Python's integers."""
+    words ^= words >> 16
+    words = words * 0x85EBCA6B % 2**32
+    words ^= words >> 13
+    words = words * 0xC2B2AE35 % 2**32
+    return words ^ words >> 16
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "float16", "bool"])
+def test_the_hash_of_an_array_is_a_sum_over_its_numbers(dtype):
+    array = jnp.arange(-6, 6).reshape(3, 4).astype(dtype)
+    host = np.asarray(array)
+    words = host.view(f"uint{8 * host.itemsize}").ravel().tolist()
+    lanes = [
+        sum(mix(word ^ mix((i + lane) % 2**32)) for i, word in enumerate(words)) % 2**32
+        for lane in (0x9E3779B9, 0x6A09E667)
+    ]
+    assert array_hashes({"a": array}) == {"['a']": "".join(f"{lane:08x}" for lane in lanes)}
+
+
+def test_any_changed_bit_and_any_exchange_of_numbers_changes_the_hash():
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    hashes = [array_hashes([array.T]), array_hashes([array[::-1]]), array_hashes([-0.0 * array])]
+    for number, bit in np.ndindex(6, 32):
+        changed = array.copy()
+        changed.view(np.uint32).flat[number] ^= np.uint32(1 << bit)
+        hashes.append(array_hashes([changed]))
+    hashes += [array_hashes([array]), array_hashes([0 * array])]
+    assert len({next(iter(found.values())) for found in hashes}) == len(hashes)
+
+
+def test_a_sealed_record_is_read_back_and_any_changed_byte_is_found():
+    content = {"progress": {"dev": {METRIC: 0.25}, "loss": float("nan")}, "pairs": ("a", "b")}
+    text = json.dumps(seal(content))
+    found, is_sealed = unseal(text)
+    assert is_sealed and found["pairs"] == ["a", "b"]
+    assert found["progress"]["dev"] == content["progress"]["dev"]
+    for position in range(len(text)):
+        damaged = text[:position] + chr(ord(text[position]) ^ 1) + text[position + 1 :]
+        with pytest.raises(ValueError):
+            unseal(damaged)
+    assert unseal('{"version": "0.2.0"}') == ({"version": "0.2.0"}, False)
+
+
+@pytest.fixture(scope="module")
+def shapes() -> TrainState:
+    return sharded_shapes(make_mesh(), jax.eval_shape(lambda: make_state(0)))
+
+
+def make_state(step: int) -> TrainState:
+    values = jnp.sin(jnp.arange(40 * 50) + step).reshape(40, 50)
+    params = {"encoder": {"kernel": values, "bias": values[0]}}
+    opt_state = {"mu": jax.tree.map(jnp.square, params), "count": jnp.int32(step)}
+    return TrainState(jnp.int32(step), params, opt_state)
+
+
+def open_checkpoints(directory: Path) -> Checkpoints:
+    config = smoke_config().to_dict()
+    return Checkpoints(
+        directory,
+        identity(config, config["schedule"], "vocab", "data"),
+        keep_last=3,
+        best_metric=METRIC,
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """A directory with checkpoints of steps 1, 2 and 3."""
+    directory = tmp_path_factory.mktemp("run") / "checkpoints"
+    with open_checkpoints(directory) as checkpoints:
+        for step, score in SCORES.items():
+            checkpoints.save(make_state(step), step, {METRIC: score}, {"dev": {METRIC: score}})
+    return directory
+
+
+def damages(content: bytes, seed: str):
+    """Versions of a file with one bit flipped, at its ends and in between, and cut short."""
+    generator = random.Random(seed)
+    positions = [0, len(content) - 1, *(generator.randrange(len(content)) for _ in range(6))]
+    for position in positions:
+        flipped = bytearray(content)
+        flipped[position] ^= 1 << generator.randrange(8)
+        yield f"bit flipped in byte {position}", bytes(flipped)
+    yield "cut in half", content[: len(content) // 2]
+    yield "emptied", b""
+
+
+def check_state(found: TrainState, step: int) -> None:
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(make_state(step)), strict=True):
+        np.testing.assert_array_equal(np.asarray(a).view(np.uint32), np.asarray(b).view(np.uint32))
+
+
+def test_damage_to_any_file_is_found_or_has_no_effect(saved, shapes, tmp_path, caplog):
+    newest = saved / "00000003"
+    by_hash = 0
+    files = sorted(path.relative_to(newest) for path in newest.rglob("*") if path.is_file())
+    for file in files:
+        for what, content in damages((newest / file).read_bytes(), str(file)):
+            directory = tmp_path / "checkpoints"
+            shutil.copytree(saved, directory)
+            (directory / "00000003" / file).write_bytes(content)
+            caplog.clear()
+            with open_checkpoints(directory) as checkpoints:
+                state, step, progress = checkpoints.restore(shapes)
+            check_state(state, step)
+            assert progress == {"dev": {METRIC: SCORES[step]}}, f"{file}: {what}"
+            said = [r.getMessage() for r in caplog.records if r.name.startswith("xling_jax")]
+            broken = (directory / "broken-00000003").exists()
+            assert (step, len(said), broken) in ((3, 0, False), (2, 1, True)), f"{file}: {what}"
+            assert all("checkpoint 3 in" in line and "\n" not in line for line in said)
+            by_hash += "do not match their hashes" in "".join(said)
+            shutil.rmtree(directory)
+    assert by_hash >= 5, "the data that orbax itself does not check were not damaged"
