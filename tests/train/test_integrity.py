@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.train.synthetic import smoke_config
 from xling_jax.train.checkpoint import Checkpoints

@@ -1,6 +1,5 @@
 """Hashes that a checkpoint carries, of its arrays and of its record."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from xling_jax.files.hashes import fingerprint
 
 # Odd constants from the fractional part of the golden ratio and of the square root of 2.
 _LANES = (0x9E3779B9, 0x6A09E667)
@@ -37,7 +38,7 @@ def array_hashes(tree: Any) -> dict[str, str]:
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
     """A JSON record that `unseal` checks."""
     content = json.loads(json.dumps(content))
-    return {"content": content, "sha256": _digest(content)}
+    return {"content": content, "fingerprint": fingerprint(content)}
 
 
 def unseal(text: str) -> tuple[dict[str, Any], bool]:
@@ -50,10 +51,10 @@ def unseal(text: str) -> tuple[dict[str, Any], bool]:
     """
     record = json.loads(text)
     # Either name alone is damaged as well.
-    if not isinstance(record, dict) or not {"content", "sha256"} & record.keys():
+    if not isinstance(record, dict) or not {"content", "fingerprint"} & record.keys():
         return record, False
-    if record.get("sha256") != _digest(record.get("content")):
-        raise ValueError("its sha256 does not match")
+    if record.get("fingerprint") != fingerprint(record.get("content")):
+        raise ValueError("its fingerprint does not match")
     return record["content"], True
 
 
@@ -83,7 +84,3 @@ def _mix(words: jax.Array) -> jax.Array:
     words = (words ^ (words >> 16)) * np.uint32(0x85EBCA6B)
     words = (words ^ (words >> 13)) * np.uint32(0xC2B2AE35)
     return words ^ (words >> 16)
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
