@@ -44,7 +44,9 @@ def noting_signals(*, pass_on: bool) -> Iterator[Callable[[], int]]:
     Yields:
         A function that returns the signal that has come, 0 if none has.
     """
-    noted = (signal.SIGINT,) if pass_on else (signal.SIGINT, signal.SIGTERM)
+    noted = () if pass_on else (signal.SIGTERM,)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as of a script's background jobs
+        noted += (signal.SIGINT,)
     received: list[int] = []
     reader, writer = socket.socketpair()
     writer.setblocking(False)
