@@ -136,3 +136,57 @@ def test_damage_to_any_file_is_found_or_has_no_effect(saved, shapes, tmp_path, c
             by_hash += "do not match their hashes" in "".join(said)
             shutil.rmtree(directory)
     assert by_hash >= 5, "the data that orbax itself does not check were not damaged"
+
+
+def flip_data(checkpoint: Path) -> None:
+    for path in (checkpoint / "state" / "d").iterdir():
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 16
+        path.write_bytes(content)
+
+
+def test_a_damaged_best_checkpoint_is_not_exported(saved, shapes, tmp_path, caplog):
+    directory = shutil.copytree(saved, tmp_path / "checkpoints")
+    with open_checkpoints(directory) as checkpoints:
+        step, params = checkpoints.restore_best(shapes, latest=3)
+        assert step == checkpoints.best_step() == 2
+        expected = make_state(2).params["encoder"]["kernel"]
+        np.testing.assert_array_equal(params["encoder"]["kernel"], expected)
+        flip_data(directory / "00000002")
+        assert checkpoints.restore_best(shapes, latest=3) is None
+        assert checkpoints.best_step() == 3
+    assert "checkpoint 2 in" in caplog.text and "do not match their hashes" in caplog.text
+    assert (directory / "broken-00000002").is_dir()
+
+
+def test_if_none_is_intact_nothing_is_set_aside_and_no_run_begins_anew(saved, shapes, tmp_path):
+    directory = shutil.copytree(saved, tmp_path / "checkpoints")
+    for step in SCORES:
+        flip_data(directory / f"{step:08d}")
+    for _ in range(2):
+        with (
+            open_checkpoints(directory) as checkpoints,
+            pytest.raises(ValueError, match=r"none of the checkpoints \[3, 2, 1\] is intact"),
+        ):
+            checkpoints.restore(shapes)
+    for step in SCORES:
+        (directory / f"{step:08d}" / "identity" / "metadata").write_text("{")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"none of the checkpoints \[1, 2, 3\] is intact"):
+            open_checkpoints(directory)
+
+
+def test_checkpoints_of_earlier_versions_are_read_unverified(saved, shapes, tmp_path, caplog):
+    directory = shutil.copytree(saved, tmp_path / "checkpoints")
+    for step in SCORES:
+        path = directory / f"{step:08d}" / "identity" / "metadata"
+        record, _ = unseal(path.read_text())
+        del record["arrays"], record["metrics"]
+        path.write_text(json.dumps(record))
+    with caplog.at_level("INFO", "xling_jax"), open_checkpoints(directory) as checkpoints:
+        state, step, progress = checkpoints.restore(shapes)
+        assert checkpoints.best_step() == 2
+    check_state(state, 3)
+    assert step == 3 and progress == {"dev": {METRIC: SCORES[3]}}
+    said = [r.getMessage() for r in caplog.records if r.name.startswith("xling_jax")]
+    assert said == [f"checkpoint 3 in {directory} has no hashes to verify"]
