@@ -3,6 +3,8 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -44,13 +46,34 @@ def test_the_hash_of_an_array_is_a_sum_over_its_numbers(dtype):
 
 def test_any_changed_bit_and_any_exchange_of_numbers_changes_the_hash():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    hashes = [array_hashes([array.T]), array_hashes([array[::-1]]), array_hashes([-0.0 * array])]
+    arrays = [array, array.T, array[::-1], 0 * array, -0.0 * array]
     for number, bit in np.ndindex(6, 32):
         changed = array.copy()
         changed.view(np.uint32).flat[number] ^= np.uint32(1 << bit)
-        hashes.append(array_hashes([changed]))
-    hashes += [array_hashes([array]), array_hashes([0 * array])]
-    assert len({next(iter(found.values())) for found in hashes}) == len(hashes)
+        arrays.append(changed)
+    hashes = array_hashes([jnp.asarray(each) for each in arrays])
+    assert len({*hashes.values()}) == len(arrays)
+
+
+_EIGHT_DEVICES = """
+import jax
+from jax.sharding import NamedSharding, PartitionSpec as P
+from xling_jax.train.integrity import array_hashes
+from xling_jax.train.mesh import make_mesh
+jax.config.update("jax_num_cpu_devices", 8)
+array = jax.random.normal(jax.random.key(0), (16, 24, 8))
+mesh = make_mesh(2, 4)
+specs = P(), P("fsdp"), P(None, "fsdp"), P("data", "fsdp"), P(None, None, ("data", "fsdp"))
+places = [jax.devices()[0], *(NamedSharding(mesh, spec) for spec in specs)]
+print(*array_hashes([jax.device_put(array, place) for place in places]).values())
+"""
+
+
+def test_the_hash_does_not_depend_on_how_an_array_is_split_over_devices():
+    program = [sys.executable, "-c", _EIGHT_DEVICES]
+    hashes = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    array = jax.random.normal(jax.random.key(0), (16, 24, 8))
+    assert hashes == 6 * [*array_hashes([array]).values()]
 
 
 def test_a_sealed_record_is_read_back_and_any_changed_byte_is_found():
@@ -101,7 +124,7 @@ def saved(tmp_path_factory) -> Path:
 def damages(content: bytes, seed: str):
     """Versions of a file with one bit flipped, at its ends and in between, and cut short."""
     generator = random.Random(seed)
-    positions = [0, len(content) - 1, *(generator.randrange(len(content)) for _ in range(6))]
+    positions = [0, len(content) - 1, *(generator.randrange(len(content)) for _ in range(3))]
     for position in positions:
         flipped = bytearray(content)
         flipped[position] ^= 1 << generator.randrange(8)
@@ -115,6 +138,7 @@ def check_state(found: TrainState, step: int) -> None:
         np.testing.assert_array_equal(np.asarray(a).view(np.uint32), np.asarray(b).view(np.uint32))
 
 
+@pytest.mark.slow
 def test_damage_to_any_file_is_found_or_has_no_effect(saved, shapes, tmp_path, caplog):
     newest = saved / "00000003"
     by_hash = 0
@@ -135,11 +159,12 @@ def test_damage_to_any_file_is_found_or_has_no_effect(saved, shapes, tmp_path, c
             assert all("checkpoint 3 in" in line and "\n" not in line for line in said)
             by_hash += "do not match their hashes" in "".join(said)
             shutil.rmtree(directory)
-    assert by_hash >= 5, "the data that orbax itself does not check were not damaged"
+    assert by_hash >= 2, "the data that orbax itself does not check were not damaged"
 
 
 def flip_data(checkpoint: Path) -> None:
-    for path in (checkpoint / "state" / "d").iterdir():
+    """Flips a bit in each file of data, in the larger ones in the middle of an array."""
+    for path in (checkpoint / "state").rglob("d/*"):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 16
         path.write_bytes(content)
@@ -155,7 +180,7 @@ def test_a_damaged_best_checkpoint_is_not_exported(saved, shapes, tmp_path, capl
         flip_data(directory / "00000002")
         assert checkpoints.restore_best(shapes, latest=3) is None
         assert checkpoints.best_step() == 3
-    assert "checkpoint 2 in" in caplog.text and "do not match their hashes" in caplog.text
+    assert caplog.text.count("checkpoint 2 in") == 1 and "is damaged" in caplog.text
     assert (directory / "broken-00000002").is_dir()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
 from xling_jax.files.hashes import fingerprint
 
@@ -22,17 +23,27 @@ def array_hashes(tree: Any) -> dict[str, str]:
     hash; other damage goes unnoticed with probability 2^-64.
 
     Args:
-        tree: of `jax.Array`s, possibly sharded over several processes, which all call this.
+        tree: of `jax.Array`s of numbers of at most 32 bits, possibly split over several processes,
+            which all call this.
 
     Returns:
         Path of an array in the tree -> 16 hex digits.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    # All are dispatched before the first is waited for.
-    hashes = [(jax.tree_util.keystr(path), _hash(leaf)) for path, leaf in leaves]
-    return {
-        path: "".join(f"{int(lane):08x}" for lane in np.asarray(lanes)) for path, lanes in hashes
-    }
+    # Each device sums what it holds. Sums over devices would be as many collectives as arrays.
+    terms = [
+        (number, _sum_terms(shard.data, *_place(shard, leaf.shape)))
+        for number, (_, leaf) in enumerate(leaves)
+        for shard in leaf.addressable_shards
+        if shard.replica_id == 0
+    ]
+    sums = np.zeros((len(leaves), len(_LANES)), np.uint32)
+    for number, term in terms:
+        sums[number] += np.asarray(term)
+    if jax.process_count() > 1:
+        sums = multihost_utils.process_allgather(sums).sum(axis=0, dtype=np.uint32)
+    paths = [jax.tree_util.keystr(path) for path, _ in leaves]
+    return {path: "".join(f"{int(lane):08x}" for lane in row) for path, row in zip(paths, sums)}
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,25 +69,30 @@ def unseal(text: str) -> tuple[dict[str, Any], bool]:
     return record["content"], True
 
 
+def _place(shard: jax.Shard, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Where a shard begins in its array, and the array's shape, both uint32 [axes]."""
+    starts = [part.start or 0 for part in shard.index]
+    return np.array(starts, np.uint32), np.array(shape, np.uint32)
+
+
 @jax.jit
-def _hash(array: jax.Array) -> jax.Array:
-    """uint32 [2], two independent sums over the numbers of an array."""
-    words = _words(array)
+def _sum_terms(part: jax.Array, starts: jax.Array, shape: jax.Array) -> jax.Array:
+    """uint32 [2], two independent sums over the numbers in a part of an array."""
+    words = _words(part)
     position = jnp.zeros(words.shape, jnp.uint32)
-    for axis, size in enumerate(words.shape):
-        # Not a flat index: reshaping would gather an array that is split over devices.
-        position = position * np.uint32(size % 2**32)
-        position += jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
+    for axis in range(words.ndim):
+        index = jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis) + starts[axis]
+        position = position * shape[axis] + index
     mixed = [_mix(words ^ _mix(position + np.uint32(lane))) for lane in _LANES]
     return jnp.stack([jnp.sum(lane, dtype=jnp.uint32) for lane in mixed])
 
 
 def _words(array: jax.Array) -> jax.Array:
-    """The bits of an array as uint32; numbers of 8 bytes are two words."""
+    """The bits of numbers as uint32."""
     if array.dtype == jnp.bool_:
         return array.astype(jnp.uint32)
-    bits = min(8 * array.dtype.itemsize, 32)
-    return jax.lax.bitcast_convert_type(array, jnp.dtype(f"uint{bits}")).astype(jnp.uint32)
+    words = jax.lax.bitcast_convert_type(array, jnp.dtype(f"uint{8 * array.dtype.itemsize}"))
+    return words.astype(jnp.uint32)
 
 
 def _mix(words: jax.Array) -> jax.Array:
