@@ -36,7 +36,7 @@ from xling_jax.losses.distance import distance_constraint, paired_distances, pai
 from xling_jax.text.vocab import Vocab
 from xling_jax.train.batches import read_batches
 from xling_jax.train.build import VocabFacts, build
-from xling_jax.train.checkpoint import Checkpoints
+from xling_jax.train.checkpoint import kept_steps, read_params
 from xling_jax.train.loop import Corpus, open_batches
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.state import sharded_shapes
@@ -115,11 +115,9 @@ def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
         }
 
     targets = sharded_shapes(mesh, built.shapes)
-    checkpoints = Checkpoints(workdir / "checkpoints", {})
-    steps = sorted(int(p.name) for p in (workdir / "checkpoints").iterdir() if p.name.isdigit())
     rows = []
-    for step in steps:
-        params = checkpoints.restore_params(step, targets)
+    for step in kept_steps(workdir / "checkpoints"):
+        params = read_params(workdir / "checkpoints", step, targets)
         sums = {name: jax.tree.map(jnp.zeros_like, params["encoder"]) for name in gradients}
         found: dict[str, float] = {}
         for number, batch in enumerate(micro_batches):

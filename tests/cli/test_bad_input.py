@@ -307,7 +307,7 @@ def test_truncated_checkpoints_end_in_one_line_however_often_one_tries(
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     for _ in range(2):
         line = fails(arguments("train", corpus, tmp_path / "w", *_DIVERGING[:-1]), 1)
-        assert "none of the checkpoints [1] is readable" in line
+        assert "none of the checkpoints [1] is intact" in line
     assert (tmp_path / "w/checkpoints/00000001").is_dir()
 
 

@@ -228,7 +228,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
             content = store.read(f"{newest}/state/{name}")
             store.write(f"{newest}/state/{name}", content[: len(content) // 2])
     errors = finish(store.start(*KILLED, cache=tmp_path, **programs))
-    assert f"checkpoint {STEPS} in gs://bucket/runs/killed/checkpoints is unreadable" in errors
+    assert f"checkpoint {STEPS} in gs://bucket/runs/killed/checkpoints is damaged" in errors
     assert f"resuming from checkpoint {STEPS - 3}" in errors
     kept = {name.split("/")[0] for name in store.names("runs/killed/checkpoints")}
     assert kept == {f"{STEPS - 3:08d}", f"{STEPS:08d}", f"broken-{STEPS:08d}"}

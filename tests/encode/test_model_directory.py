@@ -1,4 +1,5 @@
 import json
+import random
 import re
 
 import jax
@@ -7,6 +8,8 @@ import pytest
 import safetensors.numpy
 
 from xling_jax.encode.model_directory import load_model, save_model
+
+FILES = {"config.json", "encoder.safetensors", "sentencepiece.model"}
 
 
 def change_config(directory, **changes):
@@ -167,4 +170,35 @@ def test_broken_json_is_named(model_directory):
 def test_a_broken_vocabulary_is_named(model_directory):
     (model_directory / "sentencepiece.model").write_bytes(b"x" * 100)
     with pytest.raises(ValueError, match=r"sentencepiece\.model: not a SentencePiece model"):
+        load_model(model_directory)
+
+
+@pytest.mark.parametrize("name", ["config.json", "encoder.safetensors", "sentencepiece.model"])
+def test_a_flipped_bit_is_found_and_its_file_named(model_directory, name):
+    path, generator = model_directory / name, random.Random(name)
+    intact, content = load_model(model_directory), path.read_bytes()
+    found = 0
+    for _ in range(20):
+        damaged = bytearray(content)
+        damaged[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            loaded = load_model(model_directory)
+        except ValueError as error:
+            assert "\n" not in str(error)
+            assert name in str(error) or name == "config.json"  # which may disagree with another
+            found += 1
+        else:  # white space between JSON values
+            assert name == "config.json" and loaded.config == intact.config
+    assert found >= 15
+
+
+def test_a_directory_of_an_earlier_version_has_no_hashes(model_directory):
+    path = model_directory / "config.json"
+    config = json.loads(path.read_text())
+    assert config.pop("hashes").keys() == FILES
+    path.write_text(json.dumps(config))
+    assert load_model(model_directory).config == config
+    path.write_text(json.dumps(config | {"max_length_tokens": 39}))
+    with pytest.raises(ValueError, match="a file was changed or comes from another model"):
         load_model(model_directory)

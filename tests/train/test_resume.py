@@ -119,7 +119,7 @@ def test_killed_ten_times_even_while_saving_ends_with_the_same_bits(run, uninter
     assert processes.finish(run(tmp_path)) == 0, processes.log_text(tmp_path)
     check_equal_to_the_last_bit(tmp_path, uninterrupted)
     check_same_choice(tmp_path, uninterrupted)
-    assert "is unreadable" not in processes.log_text(tmp_path)
+    assert "is damaged" not in processes.log_text(tmp_path)
 
 
 def test_sigterm_saves_and_leaves_and_the_same_command_continues(run, uninterrupted, tmp_path):

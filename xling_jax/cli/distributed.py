@@ -11,9 +11,9 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
+from xling_jax.cli.leaving import leave, linger
 from xling_jax.cli.options import flag
 from xling_jax.files.processes import Processes
 from xling_jax.options import OptionError
@@ -98,10 +98,12 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
         status = 2 if isinstance(error, OptionError) else 1
         status = 130 if isinstance(error, KeyboardInterrupt) else status
         # At exit JAX waits for all processes; what is registered last is called first.
-        atexit.register(_leave, status, _LINGER_S if jax.process_index() == 0 else 0)
+        atexit.register(leave, status)
+        if jax.process_index() == 0:
+            linger(_LINGER_S)
         # Before that, Python waits for threads, and those that write checkpoints wait for the
         # other processes.
-        timer = threading.Timer(_LEAVE_WITHIN_S, _leave, [status])
+        timer = threading.Timer(_LEAVE_WITHIN_S, leave, [status])
         timer.daemon = True
         timer.start()
         # Of a collective from which another process is missing.
@@ -189,10 +191,3 @@ def _initialize_arguments(args: argparse.Namespace) -> dict | None:
         # Otherwise JAX would choose one device for this process, in a Slurm allocation say.
         "cluster_detection_method": "deactivate",
     }
-
-
-def _leave(status: int, linger_s: float = 0) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(linger_s)
-    os._exit(status)

@@ -6,12 +6,16 @@ import argparse
 import logging
 import os
 import platform
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
 import xling_jax
+from xling_jax.cli.leaving import leave
 from xling_jax.cli.options import LazyParser, add_subcommands
 from xling_jax.options import OptionError
 from xling_jax.registry import Registry
@@ -43,6 +47,8 @@ Inputs, outputs and the workdirs of prepare and train may be at gs://BUCKET/PATH
 
 # Commands that spend their time in XLA.
 _COMPUTING = {"train", "embed", "align", "quickstart"}
+# Commands that keep what is done and go on from there.
+_CONTINUING = {"prepare", "train", "quickstart"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -81,8 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # orbax logs tracebacks of errors that it also raises, and warns about checkpoints without
-    # metrics.
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    # metrics; asyncio logs those of reads and writes of which another has already failed.
+    for noisy in ("absl", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Checkpoints at URLs go through etils, which uses TensorFlow wherever that is installed unless
     # told otherwise before its first path.
@@ -95,9 +102,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         with local_arguments(args):
-            return args.run(args) or 0
+            status = args.run(args) or 0
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
-        print(f"xling {args.command}: interrupted", file=sys.stderr)
+        then = "; the same command continues" if args.command in _CONTINUING else ""
+        print(f"xling {args.command}: interrupted{then}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of stdout has closed it, which is no failure of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -125,11 +135,31 @@ def _use_large_pages() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def entry() -> None:
+def _unraisable(args: sys.UnraisableHookArgs) -> None:
+    """Handles an exception where none can be raised, such as in a callback of the collector.
+
+    A Ctrl-C that comes there is sent again. What else is ignored anyway, such as the other reads of
+    a damaged checkpoint, is shown only to who debugs.
+    """
+    if args.exc_type is KeyboardInterrupt:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    elif "--debug" in sys.argv:
+        sys.__unraisablehook__(args)
+
+
+def entry() -> NoReturn:
     """The console script."""
-    if _COMPUTING.intersection(sys.argv[1:2]):
-        _use_large_pages()
-    sys.exit(main())
+    sys.unraisablehook = _unraisable
+    try:
+        if _COMPUTING.intersection(sys.argv[1:2]):
+            _use_large_pages()
+        status = main()
+    except KeyboardInterrupt:  # while modules are imported
+        print("xling: interrupted", file=sys.stderr)
+        status = 130
+    # All outputs are settled. Taking the interpreter down would destroy the devices of JAX under
+    # threads that still compute, which has ended in segmentation faults.
+    leave(status)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,9 @@ def run(args: argparse.Namespace) -> None:
                 f"{name}: is copied to this machine, where workers of --runner {args.runner} do "
                 "not see it; use a file system that they share"
             )
-    made = prepare_workdir(config, workdir, anew=True, num_workers=args.num_workers, runner=runner)
+    options = {"num_workers": args.num_workers, "runner": runner}
+    with workdir.in_use():
+        made = prepare_workdir(config, workdir, anew=True, **options)
     print(format_counts(made.counts))
 
 

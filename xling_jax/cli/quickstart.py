@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; 143 if SIGTERM ended the training before its last step."""
+    """Runs the command; 143 if SIGTERM ended the training before its last step, 130 if Ctrl-C."""
     from xling_jax.cli.train import train_from_config
 
     started = time.monotonic()

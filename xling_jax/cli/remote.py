@@ -20,6 +20,7 @@ from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.specs import moved_corpus
 from xling_jax.files import urls
 from xling_jax.files.hashes import fingerprint
+from xling_jax.files.lock import only_run
 from xling_jax.files.processes import Processes
 from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
 from xling_jax.options import OptionError
@@ -169,6 +170,21 @@ class Workdir:
     def manifest(self) -> dict[str, Any] | None:
         """The `manifest.json` of the prepared data, None if there are none."""
         return self._manifest() if self.is_remote else read_json(self.path / self._MANIFEST)
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps other runs out of the directory on this machine during a block.
+
+        Of several processes the first does, for all of them.
+
+        Raises:
+            OSError: naming the run that is in there.
+        """
+        if self.processes.index > 0:
+            yield
+            return
+        with only_run(self.path):
+            yield
 
     def ensure_prepared(
         self, settings: PrepareSettings, prepare: Callable[[], object], anew: bool = False

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 
 from xling_jax.cli import distributed, prepare_data
 from xling_jax.cli.arguments import add_config_and_workdir, load_config
+from xling_jax.cli.leaving import noting_signals
 from xling_jax.cli.options import require_file
 from xling_jax.cli.remote import Workdir, local_config, local_name
 from xling_jax.corpora.prepare import held_out_difference
@@ -46,7 +47,8 @@ examples:
       --config.data.corpora="('tsv:corpora/*.tsv.gz',)" --config.train.total_steps=2000
   xling train --config ct_laser --workdir runs/x --dry-run
 
-The same command started again continues from the last checkpoint. SIGTERM saves and leaves.
+The same command started again continues from the last checkpoint. SIGTERM and Ctrl-C save and
+leave; a second Ctrl-C leaves at once.
 """
 
 
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; 143 if SIGTERM ended it before its last step."""
+    """Runs the command; 143 if SIGTERM ended it before its last step, 130 if Ctrl-C did."""
     config = load_config(args.config, args.config_overrides)
     if args.dry_run:
         from xling_jax.train.dry_run import describe
@@ -84,18 +86,27 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         processes: who trains together; None for this one alone.
 
     Returns:
-        0 when the last step is done or `train.stop_metric` ended the run, 143 when SIGTERM did.
-    """
-    import jax
+        0 when the last step is done or `train.stop_metric` ended the run, 143 when SIGTERM did, 130
+        when Ctrl-C did.
 
+    Raises:
+        OSError: among others if another run is in the workdir, naming it.
+    """
     from xling_jax.train.build import check_devices
 
     with _wrong_use():
         check(config)
         check_devices(config)
     run = Workdir(workdir, processes)
-    config = continued(config, run)
-    original, config = config, local_config(config, "train", "evaluation")
+    with run.in_use():
+        return _train(continued(config, run), run)
+
+
+def _train(original: ConfigDict, run: Workdir) -> int:
+    """Prepares, trains and exports in a workdir that no other run is in."""
+    import jax
+
+    config = local_config(original, "train", "evaluation")
     check_evaluation(config.evaluation, _evaluation_metrics(config))
     measures = read_evaluation(config.evaluation, config.languages, _evaluation_metrics(config))
     _check_goals(config)
@@ -111,7 +122,9 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         jax.config.update("jax_compilation_cache_dir", str(cache))
     vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase, moses=config.vocab.moses)
     started = time.time()
-    with _noting_sigterm() as sigterm, Progress("train") as progress:
+    # JAX notifies several processes of a SIGTERM to one of them, for `reached_preemption`.
+    several = jax.distributed.is_initialized()
+    with noting_signals(pass_on=several) as signal_received, Progress("train") as progress:
         result = train(
             original,
             str(run.path),
@@ -119,7 +132,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
             evaluators=make_evaluators(measures, _encoder(config, vocab)),
             goal_of=functools.partial(goal_of, config.evaluation),
             begin_with=functools.partial(_begin_with, config, vocab),
-            should_stop=sigterm,
+            should_stop=lambda: bool(signal_received()),
             on_step=progress,
             checkpoint_directory=run.checkpoints,
             publish=run.publish,
@@ -129,7 +142,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
             "stopped at step %d of %d, checkpoint saved; the same command continues",
             *(result.step, result.total_steps),
         )
-        return 143
+        return 128 + (signal_received() or signal.SIGTERM)
     if jax.process_index() == 0:
         ended = {"ended_early": result.ended_early} if result.ended_early else {}
         export_encoder(
@@ -147,7 +160,7 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
             overwrite=True,
         )
         run.publish_encoder()
-        logger.info("encoder of step %d in %s/encoder", result.exported_step, workdir)
+        logger.info("encoder of step %d in %s/encoder", result.exported_step, run.name)
     return 0
 
 
@@ -377,22 +390,3 @@ def export_encoder(
         results=results,
         overwrite=overwrite,
     )
-
-
-@contextlib.contextmanager
-def _noting_sigterm() -> Iterator[Callable[[], bool]]:
-    """Yields a function that returns whether SIGTERM has come, which no longer ends the process.
-
-    With several processes the signal is left to JAX, which notifies all of them.
-    """
-    import jax
-
-    received: list[bool] = []
-    if jax.distributed.is_initialized():
-        yield lambda: False
-        return
-    previous = signal.signal(signal.SIGTERM, lambda *_: received.append(True))
-    try:
-        yield lambda: bool(received)
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -1,12 +1,13 @@
 """Model directories: an encoder on disk as plain data.
 
-    config.json            family, sizes, languages, preprocessing, versions, training summary
+    config.json            family, sizes, languages, preprocessing, versions, training summary, and
+                           hashes of itself and the files below
     encoder.safetensors    float32 parameters, named by their path in the module ("a/b/kernel")
     sentencepiece.model    the vocabulary; converted encoders have other files
     README.md              model card
 
 Loading executes nothing from the directory. Names, shapes and dtypes are checked against the module
-before parameters are read.
+before parameters are read, and hashes before they are used.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import safetensors.numpy
 
 import xling_jax
 from xling_jax.encode.model_card import model_card
+from xling_jax.files.hashes import fingerprint as json_fingerprint
+from xling_jax.files.hashes import hash_file
 from xling_jax.files.whole import naming_errors, whole_directory
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 
@@ -177,17 +180,19 @@ def save_model(
     config["fingerprint"] = _fingerprint(config, flat, vocab)
     num_params = sum(value.size for value in flat.values())
     card = model_card(config, num_params=num_params, vocab=vocab, results=results)
-    text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
     with whole_directory(directory) as fresh, naming_errors(directory):
-        (fresh / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
         contiguous = {name: np.ascontiguousarray(value) for name, value in flat.items()}
         try:
             safetensors.numpy.save_file(contiguous, fresh / PARAMS_FILE)
         except safetensors.SafetensorError as error:
             raise OSError(f"{directory}: the model could not be written: {error}") from error
+        write_vocab(vocab, fresh)
+        hashes = {path.name: hash_file(path) for path in sorted(fresh.iterdir())}
+        hashes[CONFIG_FILE] = json_fingerprint(json.loads(json.dumps(config)))
+        text = json.dumps(config | {"hashes": hashes}, indent=2, sort_keys=True, ensure_ascii=False)
+        (fresh / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
         # safetensors creates files that only their owner can read.
         shutil.copymode(fresh / CONFIG_FILE, fresh / PARAMS_FILE)
-        write_vocab(vocab, fresh)
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return config["fingerprint"]
 
@@ -222,6 +227,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             f"{config['encoder']['vocab_size']} rows; the files are from different models"
         )
     flat = _read_params(directory / PARAMS_FILE, expected)
+    _check_hashes(directory, config)
     if _fingerprint(config, flat, vocab) != config["fingerprint"]:
         raise ValueError(
             f"{directory}: the fingerprint in {CONFIG_FILE} does not match {PARAMS_FILE} and the "
@@ -283,6 +289,28 @@ def _read_config(path: pathlib.Path) -> dict[str, Any]:
             found = repr(config[key]) if key in config else "nothing"
             raise ValueError(f"{path}: {key} must be of type {kind.__name__}; found {found}")
     return config
+
+
+def _check_hashes(directory: pathlib.Path, config: Mapping[str, Any]) -> None:
+    """Raises ValueError if a file is not as it was written; earlier versions wrote no hashes."""
+    if "hashes" not in config:
+        return
+    hashes = config["hashes"]
+    if not isinstance(hashes, dict):
+        hashes = {CONFIG_FILE: None}
+    content = {key: value for key, value in config.items() if key != "hashes"}
+    # The config first: it holds the other hashes.
+    for name in sorted(hashes, key=lambda name: name != CONFIG_FILE):
+        path = directory / name
+        if name == CONFIG_FILE:
+            found = json_fingerprint(content)
+        else:
+            found = hash_file(path) if path.is_file() else "that of a missing file"
+        if found != hashes[name]:
+            raise ValueError(
+                f"{path}: damaged, or a file was changed or comes from another model: its hash is "
+                f"{found[:16]}, {CONFIG_FILE} has {str(hashes[name])[:16]}; export it again"
+            )
 
 
 def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:

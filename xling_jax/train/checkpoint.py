@@ -1,14 +1,24 @@
-"""Checkpoints of a run, written by orbax asynchronously and atomically."""
+"""Checkpoints of a run, written by orbax asynchronously and atomically, verified when read.
+
+    00000100/state/                 arrays of the `TrainState`
+    00000100/identity/metadata      record: identity, progress, dev metrics, hashes of the arrays
+    00000100/metrics/metrics        the dev metric that ranks checkpoints, for orbax
+    broken-00000200/                a checkpoint that was set aside
+
+The record is sealed with its own hash (`train.integrity`). Damage to files that are not hashed
+either makes them unreadable or has no effect on what is read.
+"""
 
 import json
 import logging
 import math
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
@@ -20,6 +30,7 @@ from orbax.checkpoint.checkpoint_managers import (
 )
 
 from xling_jax.train.identity import difference
+from xling_jax.train.integrity import array_hashes, seal, unseal
 from xling_jax.train.selection import score
 from xling_jax.train.state import TrainState
 
@@ -41,6 +52,9 @@ class Checkpoints:
         best_metric: name of the dev metric that ranks them; "" for none.
         best_goal: of that metric, `max` or `min`.
         keep_steps: steps whose checkpoints are kept for good.
+
+    Raises:
+        ValueError: if the record or metadata of every checkpoint is damaged.
     """
 
     def __init__(
@@ -56,6 +70,7 @@ class Checkpoints:
     ):
         self._directory = _absolute(directory)
         self._identity = json.loads(json.dumps(identity))
+        self._set_aside_without_record()
         policies, metric = [LatestN(keep_last), CustomSteps(sorted(keep_steps))], None
         if best_metric and keep_best:
             metric = lambda metrics: score(metrics.get(best_metric, math.nan), best_goal)
@@ -102,12 +117,17 @@ class Checkpoints:
         scores = None
         if self._best_metric and self._best_metric in metrics:
             scores = {self._best_metric: float(metrics[self._best_metric])}
+        record = self._identity | {
+            "progress": progress,
+            "metrics": scores or {},
+            "arrays": array_hashes(state),
+        }
         try:
             self._manager.save(
                 step,
                 args=ocp.args.Composite(
                     state=ocp.args.StandardSave(state),
-                    identity=ocp.args.JsonSave(self._identity | {"progress": progress}),
+                    identity=ocp.args.JsonSave(seal(record)),
                 ),
                 metrics=scores,
             )
@@ -115,55 +135,111 @@ class Checkpoints:
             raise self._failed(error) from error
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, int, Mapping[str, Any]]:
-        """Restores the newest readable checkpoint onto the shardings of `shapes`.
+        """Restores the newest intact checkpoint onto the shardings of `shapes`.
 
         Returns:
             The state, the updates done and the `progress` saved with them.
 
         Raises:
-            ValueError: if it belongs to another config, vocabulary or corpus, or none is readable.
+            ValueError: if it belongs to another config, vocabulary or corpus, or none is intact.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
-            try:
-                saved = self._manager.restore(
-                    step, args=ocp.args.Composite(identity=ocp.args.JsonRestore())
-                )["identity"]
-                progress = saved.pop("progress", {})
-                if found := difference(saved, self._identity):
-                    raise _OtherRun(
-                        f"{self._directory}: checkpoint {step} belongs to another run: {found}; "
-                        "choose another --workdir or restore the setting"
-                    )
-                restored = self._manager.restore(
-                    step, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
-                )
+            restored = self._read(step, shapes, self._check_identity)
+            if restored is not None:
                 self._set_aside([broken for broken in steps if broken > step])
-                return restored["state"], step, progress
-            except _OtherRun:
-                raise
-            except Exception as error:  # orbax raises many kinds for damaged files
-                reason = str(error).strip().partition("\n")[0][:200]
-                logger.warning(
-                    "checkpoint %d in %s is unreadable (%s: %s); trying an older one",
-                    *(step, self._directory, type(error).__name__, reason),
+                state, record = restored
+                return state, step, record.get("progress", {})
+        raise self._none_intact(steps)
+
+    def _check_identity(self, step: int, record: Mapping[str, Any]) -> None:
+        """Raises ValueError if a checkpoint belongs to another run."""
+        if found := difference(record, self._identity):
+            raise ValueError(
+                f"{self._directory}: checkpoint {step} belongs to another run: {found}; "
+                "choose another --workdir or restore the setting"
+            )
+
+    def _read(
+        self,
+        step: int,
+        shapes: TrainState,
+        check: Callable[[int, Mapping[str, Any]], None] = lambda step, record: None,
+    ) -> tuple[TrainState, dict[str, Any]] | None:
+        """State and record of a checkpoint; None, with a warning, if it is damaged.
+
+        Orbax' handlers are called without its manager, which would wait for processes that cannot
+        read their part.
+        """
+        state, record, hashes = None, {}, None
+        try:
+            record, hashes = _read_record(self._path(step))
+        except Exception as error:
+            problem = _reason(error)
+        else:
+            check(step, record)
+            problem = ""
+        if not problem:
+            try:
+                state = ocp.StandardCheckpointHandler().restore(
+                    self._path(step) / "state", args=ocp.args.StandardRestore(shapes)
                 )
-        raise ValueError(
-            f"{self._directory}: none of the checkpoints {steps} is readable (truncated files?); "
-            "remove the directory to start over, or restore it from a backup"
-        )
+            except Exception as error:  # orbax raises many kinds for damaged files
+                problem = _reason(error)
+        problem = _first_of_all_processes(problem)
+        if not problem and hashes is None:
+            logger.info("checkpoint %d in %s has no hashes to verify", step, self._directory)
+        elif not problem:
+            problem = _mismatch(state, hashes)
+        if problem:
+            self._warn(step, problem, "trying the one before it")
+            return None
+        return state, record
+
+    def _set_aside_without_record(self) -> None:
+        """Sets aside checkpoints whose small files orbax would fail on, or be misled by."""
+        damaged = []
+        paths = sorted(path for path in self._directory.glob("[0-9]*") if _is_complete(path))
+        for path in paths if jax.process_index() == 0 else ():
+            try:
+                record, hashes = _read_record(path)
+                _read_json(path / "_CHECKPOINT_METADATA")
+                ranked = _read_json(path / "metrics" / "metrics")
+                if hashes is not None and ranked and _differ(ranked, record["metrics"]):
+                    raise ValueError("its metrics are not those of its record")
+            except Exception as error:
+                self._warn(int(path.name), _reason(error), "setting it aside")
+                damaged.append(path)
+        if damaged and len(damaged) == len(paths):
+            raise self._none_intact([int(path.name) for path in paths])
+        for path in damaged:
+            _rename_broken(path)
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("damaged checkpoints are set aside")
 
     def _set_aside(self, steps: list[int]) -> None:
-        """Renames unreadable checkpoints; called once an older one was restored."""
+        """Renames damaged checkpoints; called once an older one was restored."""
         if not steps:
             return
         if jax.process_index() == 0:
             for step in steps:
-                target = self._directory / f"broken-{step:08d}"
-                target.rmtree(missing_ok=True)
-                (self._directory / f"{step:08d}").rename(target)
-        multihost_utils.sync_global_devices("unreadable checkpoints are set aside")
+                _rename_broken(self._path(step))
+        multihost_utils.sync_global_devices("damaged checkpoints are set aside")
         self._manager.reload()
+
+    def _warn(self, step: int, problem: str, then: str) -> None:
+        logger.warning(
+            "checkpoint %d in %s is damaged (%s); %s", step, self._directory, problem, then
+        )
+
+    def _none_intact(self, steps: list[int]) -> ValueError:
+        return ValueError(
+            f"{self._directory}: none of the checkpoints {steps} is intact; remove the directory "
+            "to start over, or restore it from a backup"
+        )
+
+    def _path(self, step: int) -> epath.Path:
+        return self._directory / f"{step:08d}"
 
     def reached_preemption(self, step: int) -> bool:
         """Whether all processes are to stop at this step."""
@@ -173,15 +249,28 @@ class Checkpoints:
         """Step of the stored checkpoint with the best dev metric, the newest of equals."""
         if not self._best_metric:
             return None
-        metrics = {step: self._manager.metrics(step) or {} for step in self._manager.all_steps()}
+        metrics = {step: self._metrics(step) for step in self._manager.all_steps()}
         name, goal = self._best_metric, self._best_goal
         scored = [(score(m[name], goal), step) for step, m in metrics.items() if name in m]
         return max(scored)[1] if scored else None
 
-    def restore_params(self, step: int, shapes: TrainState) -> Any:
-        """Parameters of one stored checkpoint."""
-        args = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
-        return self._manager.restore(step, args=args)["state"].params
+    def _metrics(self, step: int) -> Mapping[str, float]:
+        """Those saved with a checkpoint; none if its record is damaged."""
+        try:
+            record, hashes = _read_record(self._path(step))
+        except Exception as error:
+            self._warn(step, _reason(error), "ignoring it")
+            return {}
+        return record["metrics"] if hashes is not None else self._manager.metrics(step) or {}
+
+    def restore_best(self, shapes: TrainState, latest: int) -> tuple[int, Any] | None:
+        """Step and parameters of the best intact checkpoint; None if that is `latest`, or none."""
+        while (step := self.best_step()) not in (None, latest):
+            restored = self._read(step, shapes)
+            if restored is not None:
+                return step, restored[0].params
+            self._set_aside([step])
+        return None
 
     def wait(self) -> None:
         """Waits until everything is on disk; raises OSError if writing failed."""
@@ -247,15 +336,16 @@ def read_params(directory: str | os.PathLike, step: int, shapes: TrainState) -> 
     Raises:
         ValueError: if it cannot be read, or is of another model.
     """
-    path = _absolute(directory) / f"{step:08d}" / "state"
+    path = _absolute(directory) / f"{step:08d}"
     try:
-        with ocp.StandardCheckpointer() as checkpointer:
-            return checkpointer.restore(path, shapes).params
+        hashes = _read_record(path)[1]
+        restore = ocp.args.StandardRestore(shapes)
+        state = ocp.StandardCheckpointHandler().restore(path / "state", args=restore)
     except Exception as error:  # orbax raises many kinds for damaged files
-        reason = str(error).strip().partition("\n")[0][:200]
-        raise ValueError(
-            f"{path}: unreadable or of another model ({type(error).__name__}: {reason})"
-        ) from error
+        raise ValueError(f"{path}: damaged or of another model ({_reason(error)})") from error
+    if hashes is not None and (problem := _mismatch(state, hashes)):
+        raise ValueError(f"{path}: damaged ({problem}); choose another checkpoint")
+    return state.params
 
 
 def _absolute(directory: str | os.PathLike) -> epath.Path:
@@ -275,5 +365,68 @@ def _meet_unless_failed(*, key: str, timeout_ms: int) -> None:
     ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
 
 
-class _OtherRun(ValueError):
-    """A readable checkpoint that does not belong to this run."""
+def _read_record(path: epath.Path) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """The record of a checkpoint, and the hashes of its arrays, None if it has none.
+
+    Raises:
+        ValueError: if it is damaged.
+        OSError: if it is missing or cannot be read.
+    """
+    file = path / "identity" / "metadata"
+    try:
+        record, is_sealed = unseal(file.read_text())
+    except ValueError as error:
+        raise ValueError(f"identity/metadata: {error}") from error
+    return record, record.pop("arrays") if is_sealed else None
+
+
+def _mismatch(state: TrainState, hashes: Mapping[str, str]) -> str:
+    """Which arrays are not those that were saved; "" if all are."""
+    found = array_hashes(state)
+    wrong = [name for name in found if hashes.get(name, found[name]) != found[name]]
+    if not wrong:
+        return ""
+    return f"{len(wrong)} of {len(found)} arrays do not match their hashes, first {min(wrong)}"
+
+
+def _read_json(file: epath.Path) -> Any:
+    """None if there is no such file."""
+    try:
+        return json.loads(file.read_text()) if file.exists() else None
+    except ValueError as error:
+        raise ValueError(f"{file.name}: {error}") from error
+
+
+def _is_complete(path: epath.Path) -> bool:
+    """Whether a directory is a checkpoint, not one being written or left by a killed run."""
+    if not path.name.isdigit():
+        return False
+    return "://" not in str(path) or (path / "commit_success.txt").exists()
+
+
+def _rename_broken(path: epath.Path) -> None:
+    target = path.with_name(f"broken-{path.name}")
+    target.rmtree(missing_ok=True)
+    path.rename(target)
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a file, without what tensorstore says about how it was opened."""
+    text = " ".join(str(error).partition(" [tensorstore_spec")[0].split())
+    return text if len(text) <= 200 else f"…{text[-200:]}"
+
+
+def _first_of_all_processes(text: str) -> str:
+    """The first text of all processes that is not empty."""
+    if jax.process_count() == 1:
+        return text
+    padded = np.zeros(300, np.uint8)
+    encoded = np.frombuffer(text.encode()[: padded.size], np.uint8)
+    padded[: encoded.size] = encoded
+    texts = [bytes(row).rstrip(b"\0") for row in multihost_utils.process_allgather(padded)]
+    return next(filter(None, texts), b"").decode(errors="replace")
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two JSON values differ; NaN does not differ from itself."""
+    return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)

@@ -200,13 +200,12 @@ def train(
         finally:
             writer.close()
         checkpoints.wait()
-        best = checkpoints.best_step()
 
         # 4. The encoder to export.
         total, exported, params = settings.total_steps, step, state.params
         finished = step == total or run.stopping.reason
-        if finished and settings.export == "best" and best not in (None, step):
-            exported, params = best, checkpoints.restore_params(best, targets)
+        if finished and settings.export == "best":
+            exported, params = checkpoints.restore_best(targets, step) or (step, params)
     compilations = sum(function._cache_size() for function in steps)
     encoder, reason = _to_host(params["encoder"]), run.stopping.reason
     return Result(step, total, encoder, exported, run.dev, compilations, reason)

@@ -1,0 +1,79 @@
+"""How a command leaves: at once with all it has written, or after a signal once it is ready."""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+logger = logging.getLogger(__name__)
+
+_linger_s = 0.0
+
+
+def linger(seconds: float) -> None:
+    """Makes `leave` wait: the end of the first of several processes ends the others."""
+    global _linger_s
+    _linger_s = seconds
+
+
+def leave(status: int) -> NoReturn:
+    """Ends this process without taking the interpreter down."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
+            stream.flush()
+    time.sleep(_linger_s)
+    os._exit(status)
+
+
+@contextlib.contextmanager
+def noting_signals(*, pass_on: bool) -> Iterator[Callable[[], int]]:
+    """SIGTERM and Ctrl-C only ask to stop during a block; a second Ctrl-C leaves at once.
+
+    A thread takes the signals, because Python's handlers wait for the end of a compilation.
+
+    Args:
+        pass_on: whether to send this process a SIGTERM for the first Ctrl-C, and to leave SIGTERM
+            to JAX, which tells the other processes of it.
+
+    Yields:
+        A function that returns the signal that has come, 0 if none has.
+    """
+    noted = () if pass_on else (signal.SIGTERM,)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as of a script's background jobs
+        noted += (signal.SIGINT,)
+    received: list[int] = []
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def watch() -> None:
+        while number := reader.recv(1):  # empty once the writer is closed
+            if number[0] not in noted:
+                continue
+            if received and number[0] == signal.SIGINT:
+                print("left at once; the same command continues", file=sys.stderr)
+                leave(128 + signal.SIGINT)
+            received.append(number[0])
+            if number[0] == signal.SIGINT:
+                logger.info("interrupted: saving after this step; Ctrl-C again leaves at once")
+                if pass_on:
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    previous = {number: signal.signal(number, lambda *_: None) for number in noted}
+    previous_descriptor = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield lambda: received[0] if received else 0
+    finally:
+        signal.set_wakeup_fd(previous_descriptor)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        writer.close()
+        thread.join()
+        reader.close()

@@ -1,0 +1,139 @@
+"""One run at a time in a directory, also in one that several machines share.
+
+The system's lock (`flock`) ends with its process, however that ends, so a run killed on this
+machine never blocks the next. Machines that share a file system may not see each other's locks, or
+still see that of a machine that is gone. Between machines a heartbeat decides: the modification
+time of the lock file, of which only changes count, not what clocks say.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import shlex
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from xling_jax.files.whole import naming_errors
+
+_logger = logging.getLogger(__name__)
+
+LOCK_FILE = "run.lock"
+HEARTBEAT_S = 5.0
+# Network file systems and busy machines delay heartbeats.
+STALE_S = 45.0
+
+
+@contextlib.contextmanager
+def only_run(directory: Path) -> Iterator[None]:
+    """Holds a directory for the time of a block; it is made if needed.
+
+    The lock of a run on another machine is watched until its heart beats, then it counts, or until
+    it has not for `STALE_S`.
+
+    Raises:
+        OSError: if another run holds the directory, in one line that names it; or if the lock file
+            cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / LOCK_FILE
+    this_run = json.dumps(
+        {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+            "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+        }
+    )
+    with _open_locked(path) as file:
+        with naming_errors(path):
+            file.truncate(0)
+            file.write(this_run)
+            file.flush()
+        stopped = threading.Event()
+        heart = threading.Thread(target=_beat, args=(path, stopped), daemon=True)
+        heart.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            heart.join()
+            with contextlib.suppress(OSError):
+                if path.read_text(encoding="utf-8") == this_run:
+                    path.unlink()
+
+
+def _open_locked(path: Path) -> IO[str]:
+    """Opens the lock file once no other run holds it."""
+    watched_since_s = beat = None
+    while True:
+        with contextlib.ExitStack() as stack:
+            # Opened anew each time: network file systems then ask the server what is new.
+            file = stack.enter_context(open(path, "a+", encoding="utf-8"))
+            is_locked = _lock(file)
+            status = os.fstat(file.fileno())
+            if not os.path.exists(path) or not os.path.samestat(status, os.stat(path)):
+                continue  # removed by a run that ended in the meantime
+            file.seek(0)
+            holder = _parse(file.read())
+            is_here = holder.get("host") == socket.gethostname()
+            if is_locked and (is_here or not holder) or is_locked is None and not holder:
+                stack.pop_all()
+                return file
+            if is_locked is False and is_here or beat not in (None, status.st_mtime_ns):
+                raise OSError(_refusal(path.parent, holder))
+            if watched_since_s is None:
+                watched_since_s, beat = time.monotonic(), status.st_mtime_ns
+                if holder:
+                    _logger.info(
+                        "%s; waiting up to %.0f s for a sign of life",
+                        *(_description(path.parent, holder), STALE_S),
+                    )
+            if time.monotonic() - watched_since_s > STALE_S:
+                stack.pop_all()
+                return file
+        time.sleep(min(1.0, HEARTBEAT_S / 5))
+
+
+def _lock(file: IO[str]) -> bool | None:
+    """Whether the system has locked a file for this process; None where it has no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # Windows; file systems such as Lustre, by their mount options
+        return None
+    return True
+
+
+def _beat(path: Path, stopped: threading.Event) -> None:
+    while not stopped.wait(HEARTBEAT_S):
+        with contextlib.suppress(OSError):  # the network may be back at the next beat
+            os.utime(path)
+
+
+def _parse(text: str) -> Mapping[str, Any]:
+    """What a lock file says of its run; empty if that is being written."""
+    with contextlib.suppress(ValueError):
+        if isinstance(holder := json.loads(text), dict):
+            return holder
+    return {}
+
+
+def _description(directory: Path, holder: Mapping[str, Any]) -> str:
+    known = {"command": "a command", "pid": "?", "host": "?", "since": "?"} | dict(holder)
+    return (
+        f"{directory}: in use since {known['since']} by process {known['pid']} on "
+        f"{known['host']}: {known['command'][:200]}"
+    )
+
+
+def _refusal(directory: Path, holder: Mapping[str, Any]) -> str:
+    return f"{_description(directory, holder)}; wait for it, or choose another --workdir"
