@@ -52,6 +52,9 @@ def test_it_can_be_pickled():
     prepare = LaserText("de")
     prepare("Ein Satz.")
     assert pickle.loads(pickle.dumps(prepare))("„Ja“") == '"ja"'
+    used = LaserText("de", moses_tokenizer=True)
+    assert pickle.loads(pickle.dumps(used))("Ja!") == used("Ja!") == "ja !"
+    assert pickle.loads(pickle.dumps(used))("Ja!") == "ja !"
 
 
 def test_characters_are_separated_as_by_the_pattern_of_sacremoses():

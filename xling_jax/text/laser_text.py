@@ -42,6 +42,10 @@ class LaserText:
                 "separate the words of your text by spaces and use 'en', or use LASER2"
             )
 
+    def __reduce__(self):
+        """Pickles the settings alone; the rules are compiled again."""
+        return type(self), dataclasses.astuple(self)
+
     def __call__(self, text: str) -> str:
         """Preprocesses a text, in LASER's order."""
         # Perl reads lines with their ends; a rule for full stops before quotes depends on that.
