@@ -1,6 +1,8 @@
 import pickle
+import re
 
 import pytest
+from sacremoses import MosesTokenizer
 
 from xling_jax.text.laser_text import LaserText
 
@@ -50,3 +52,14 @@ def test_it_can_be_pickled():
     prepare = LaserText("de")
     prepare("Ein Satz.")
     assert pickle.loads(pickle.dumps(prepare))("„Ja“") == '"ja"'
+    used = LaserText("de", moses_tokenizer=True)
+    assert pickle.loads(pickle.dumps(used))("Ja!") == used("Ja!") == "ja !"
+    assert pickle.loads(pickle.dumps(used))("Ja!") == "ja !"
+
+
+def test_characters_are_separated_as_by_the_pattern_of_sacremoses():
+    ranges = (range(0x600), range(0x2000, 0x2100), range(0x3040, 0x3100), (0x1F600, 0x20000))
+    text = "".join(chr(code) for codes in ranges for code in codes)
+    pattern, padded = MosesTokenizer("cjk").PAD_NOT_ISALNUM
+    ours, pad = LaserText(moses_tokenizer=True)._moses_words.PAD_NOT_ISALNUM
+    assert re.sub(ours, pad, text) == re.sub(pattern, padded, text)

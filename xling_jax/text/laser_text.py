@@ -11,6 +11,7 @@ Finnish and Swedish, the middle dot in Catalan, and apostrophes in Catalan, Iris
 
 import dataclasses
 import functools
+import re
 from typing import Any
 
 # LASER segments these with jieba (Chinese) and MeCab (Japanese).
@@ -40,6 +41,10 @@ class LaserText:
                 f"language={self.language!r}: this encoder expects words from jieba or MeCab; "
                 "separate the words of your text by spaces and use 'en', or use LASER2"
             )
+
+    def __reduce__(self):
+        """Pickles the settings alone; the rules are compiled again."""
+        return type(self), dataclasses.astuple(self)
 
     def __call__(self, text: str) -> str:
         """Preprocesses a text, in LASER's order."""
@@ -84,5 +89,9 @@ class LaserText:
         tokenizer = MosesTokenizer(self.language)
         # sacremoses treats Chinese, Japanese and Korean characters as letters only in their own
         # languages; in others, each would become a word.
-        tokenizer.PAD_NOT_ISALNUM = MosesTokenizer("cjk").PAD_NOT_ISALNUM
+        pattern, padded = MosesTokenizer("cjk").PAD_NOT_ISALNUM
+        # Its class of 190,000 characters takes most of the time: ask it once for each character.
+        pad = functools.cache(lambda character: re.sub(pattern, padded, character))
+        others = re.compile(r"[^A-Za-z0-9\s.'`,-]")
+        tokenizer.PAD_NOT_ISALNUM = others, lambda match: pad(match[0])
         return tokenizer
