@@ -25,7 +25,6 @@ from ml_collections import ConfigDict
 
 from xling_jax.config import parse_argument
 from xling_jax.configs import recipes
-from xling_jax.registry import check_choice
 
 # Eq. 7, and as in Table 6 1 for any of the generative tasks.
 WEIGHTS = {"mlm": 1.0, "smlm": 1.0, "xtr": 1.0, "ugt": 1.0, "align": 2.0, "sim": 2.0}
@@ -57,7 +56,7 @@ def get_config(arg: str = "", pairs: tuple[str, ...] = ()):
 
     names = ("ugt+align+sim" if argument.objective == "all" else argument.objective).split("+")
     for name in names:
-        check_choice("config argument objective", name, ("all", *WEIGHTS))
+        parse_argument(f"objective={name}", objective=("all", *WEIGHTS))  # refuses unknown ones
     weights = {name: weight for name, weight in WEIGHTS.items() if name in names}
     config.objective = {"reduction": "mean"}
     if "align" in weights:
