@@ -406,17 +406,18 @@ class _Run:
 
     def _evaluate(self, state: TrainState, step: int) -> None:
         """Evaluates on all devices; all processes take the metrics of the first."""
+        settings = self.built.settings
+        named = {name: getattr(settings, name) for name in ("best_metric", "stop_metric")}
         self.dev = self.validation(state.params) if self.validation else {}
-        if not self.evaluators and not self.validation:
+        if not self.evaluators and not self.validation and not any(named.values()):
             return
         for evaluator in self.evaluators:
             self.dev |= evaluator(state.params["encoder"], step)
         self.dev = _from_first_process(self.dev)
-        for name in ("best_metric", "stop_metric"):
-            metric = getattr(self.built.settings, name)
+        for name, metric in named.items():
             if metric and metric not in self.dev:
-                known = ", ".join(self.dev)
-                raise ValueError(f"train.{name}={metric!r} is not measured; use one of {known}")
+                measured = f"use one of {', '.join(self.dev)}" if self.dev else "nothing is"
+                raise ValueError(f"train.{name}={metric!r} is not measured; {measured}")
         self.stopping.update(step, self.dev)
         self.writer.write(step, self.dev)
         self.publish()
