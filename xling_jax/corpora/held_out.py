@@ -6,7 +6,6 @@ punctuation, spacing and case.
 
 import glob
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import BrokenLine, read_line_blocks
 
 # Fields of evaluation files that hold no text.
@@ -81,11 +81,8 @@ def _texts(path: str) -> Iterator[str]:
                 "line"
             )
         if is_json:
-            try:
-                yield from _strings(json.loads(line) if line.strip() else None)
-            except json.JSONDecodeError as error:
-                reason = f"each line must be a JSON value; {error}"
-                raise ValueError(f"{path}:{number}: {reason}") from error
+            if line.strip():
+                yield from _strings(parse_json(line, f"{path}:{number}"))
             continue
         cells = line.split("\t")
         if number == 1 and len(cells) > 1 and all(map(_HEADER_CELL.fullmatch, cells)):

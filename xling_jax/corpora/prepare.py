@@ -124,6 +124,11 @@ def load_prepared(
     manifest, counts = (read_json(directory / f"{n}.json") for n in ("manifest", "counts"))
     if manifest is None or counts is None:
         raise ValueError(f"{directory}: no finished data; run `xling prepare` first")
+    pairs, fingerprint = manifest.get("pairs"), manifest.get("fingerprint")
+    if not isinstance(pairs, list) or not all(
+        isinstance(text, str) for text in [*pairs, fingerprint]
+    ):
+        raise ValueError(f"{directory / 'manifest.json'}: damaged; run `xling prepare` again")
     if settings and not is_made_with(manifest, settings):
         raise ValueError(
             f"{directory}: prepared with another config; start all processes with the same "
@@ -131,9 +136,9 @@ def load_prepared(
         )
     return PreparedData(
         directory=directory,
-        pairs=tuple(manifest["pairs"]),
+        pairs=tuple(pairs),
         vocab_path=Path(workdir) / "vocab" / "sentencepiece.model",
-        fingerprint=manifest["fingerprint"],
+        fingerprint=fingerprint,
         counts=counts,
     )
 
@@ -141,7 +146,7 @@ def load_prepared(
 def is_made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> bool:
     """Whether a `manifest.json` is of data prepared with these settings by this version."""
     wanted = json.loads(json.dumps(dataclasses.asdict(settings)))
-    return manifest["settings"] == wanted and manifest["format_version"] == FORMAT_VERSION
+    return (manifest.get("settings"), manifest.get("format_version")) == (wanted, FORMAT_VERSION)
 
 
 @dataclasses.dataclass

@@ -184,6 +184,7 @@ def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
         prefix=[special_ids[name] for name in prefix],
         suffix=[special_ids[name] for name in suffix],
         pad_id=special_ids["pad"],
+        vocab_size=corpus.vocab.size,
         seed=config.seed,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
