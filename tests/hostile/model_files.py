@@ -227,7 +227,7 @@ def _saved(state: Any, legacy: bool) -> bytes:
 
 
 @functools.cache
-def _laser_variants() -> list[bytes]:
+def laser_checkpoints() -> list[bytes]:
     """The checkpoint in both formats, and what only a hand can make of it."""
     import torch
 
@@ -269,7 +269,7 @@ def _laser_variants() -> list[bytes]:
 
 def _laser(kind: int) -> Files:
     """As published, for most numbers; a checkpoint made by hand for others."""
-    kinds = _laser_variants()
+    kinds = laser_checkpoints()
     return {"l.pt": kinds[kind % 2 if kind % 3 else kind // 3 % len(kinds)]} | {
         "l.spm": vocab().model_bytes
     }

@@ -160,7 +160,7 @@ def _has(directory: Path, code: str) -> bool:
 
 def _tmx(kind: int) -> Files:
     units = "".join(
-        "<tu tuid='%d'>\n" % i
+        f"<tu tuid='{i}'>\n"
         + "".join(
             f'<tuv xml:lang="{code}"><seg>{texts(code)[i]}</seg></tuv>\n' for code in LANGUAGES
         )
@@ -220,16 +220,14 @@ def _text(element: ElementTree.Element) -> Iterator[str]:
 
 def _po(code: str) -> bytes:
     """A catalog whose message ids are English."""
-    head = f'msgid ""\nmsgstr ""\n"Language: {code}\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
-    head += '"Plural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
-    return (
-        head
-        + "".join(
-            f'#: a.py:{i}\nmsgid "{a}"\nmsgstr "{b}"\n\n'
-            for i, (a, b) in enumerate(zip(texts("en"), texts(code)))
-        )
-        + 'msgid "one file"\nmsgid_plural "many files"\nmsgstr[0] "eine"\nmsgstr[1] "viele"\n'
-    ).encode()
+    head = [f"Language: {code}", "Content-Type: text/plain; charset=UTF-8"]
+    head.append("Plural-Forms: nplurals=2; plural=(n != 1);")
+    lines = ['msgid ""', 'msgstr ""', *(f'"{line}\\n"' for line in head)]
+    for i, (english, text) in enumerate(zip(texts("en"), texts(code))):
+        lines += ["", f"#: a.py:{i}", f'msgid "{english}"', f'msgstr "{text}"']
+    lines += ["", 'msgid "one file"', 'msgid_plural "many files"']
+    lines += ['msgstr[0] "eine"', 'msgstr[1] "viele"', ""]
+    return "\n".join(lines).encode()
 
 
 def _mo(po: bytes) -> bytes:

@@ -88,7 +88,8 @@ def read_modules(directory: Path) -> Modules | None:
     if kinds != ["Transformer", "Pooling", *["Dense"] * projections, *["Normalize"] * normalize]:
         raise ValueError(
             f"{path}: modules must be Transformer, Pooling, then Dense and Normalize where there "
-            f"are any; found {', '.join(kinds)!s:.200}; with --pooling the transformer alone is converted"
+            f"are any; found {', '.join(kinds):.200}; with --pooling the transformer alone is "
+            "converted"
         )
     transformer = modules[0][1]
     # The first versions name the file for the kind of model.
@@ -138,7 +139,8 @@ def _pooling(path: Path, prefix: str) -> str:
         )
     if prefix and not settings.get("include_prompt", True):
         raise ValueError(
-            f"{path}: include_prompt must be true where there is a default prompt, here {prefix!r:.60}"
+            f"{path}: include_prompt must be true where there is a default prompt; found "
+            f"{prefix!r:.60}"
         )
     return _POOLINGS[modes[0]]
 

@@ -49,7 +49,9 @@ class Tensors:
             self.path = directory / TORCH_FILE
             hint = f"; use the model's {WEIGHTS_FILE}"
             for name, value in load_torch(self.path, hint, tensors_only=True).items():
-                self._readers[_modern(name)] = functools.partial(to_numpy, value)
+                self._readers[_modern(name)] = functools.partial(
+                    to_numpy, value, f"{self.path}: tensor {name}"
+                )
         else:
             raise ValueError(
                 f"{directory}: must hold {WEIGHTS_FILE}, {INDEX_FILE} with its shards, or "

@@ -133,7 +133,7 @@ def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
     found = {name: (tuple(value.shape), "float32") for name, value in model.items()}
     expected = {name: (shape, "float32") for name, shape in _expected_shapes(sizes).items()}
     check_parameters(found, expected, f"{path}: model ({_SUPPORTED})")
-    tensors = {name: to_numpy(value) for name, value in model.items()}
+    tensors = {name: to_numpy(value, f"{path}: {name}") for name, value in model.items()}
     rows = sizes["num_embeddings"]
     ids = dictionary.values() if isinstance(dictionary, dict) else [None]
     if rows < 4 or not all(type(number) is int and 0 <= number < rows for number in ids):

@@ -5,6 +5,7 @@ and allocates what they ask for. Here they are checked first.
 """
 
 import os
+import warnings
 import zipfile
 from typing import Any
 
@@ -41,8 +42,9 @@ def load_torch(path: str | os.PathLike[str], hint: str = "", tensors_only: bool 
     try:
         if is_zip:
             _check_members(path)
-        # Mapped, a tensor cannot reach beyond the end of the file, and takes no memory.
-        state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=is_zip)
+        with warnings.catch_warnings(action="ignore"):
+            # Mapped, a tensor cannot reach beyond the end of the file, and takes no memory.
+            state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=is_zip)
         if tensors_only:
             check_tensors(state)
         return state
@@ -72,8 +74,12 @@ def check_tensors(tensors: Any) -> None:
             raise ValueError(f"{name:.60} has more elements than data: {list(value.shape)}")
 
 
-def to_numpy(value: Any) -> np.ndarray:
-    """Returns a tensor's values as float32."""
+def to_numpy(value: Any, where: str) -> np.ndarray:
+    """Returns a tensor's values as float32; raises ValueError if they are no floats."""
+    if not value.is_floating_point():
+        raise ValueError(
+            f"{where}: must be of floats; found {value.dtype}, as in a quantized model"
+        )
     return value.detach().float().numpy()
 
 

@@ -125,9 +125,7 @@ def load_prepared(
     if manifest is None or counts is None:
         raise ValueError(f"{directory}: no finished data; run `xling prepare` first")
     pairs, fingerprint = manifest.get("pairs"), manifest.get("fingerprint")
-    if not isinstance(pairs, list) or not all(
-        isinstance(text, str) for text in [*pairs, fingerprint]
-    ):
+    if not isinstance(pairs, dict) or not isinstance(fingerprint, str):
         raise ValueError(f"{directory / 'manifest.json'}: damaged; run `xling prepare` again")
     if settings and not is_made_with(manifest, settings):
         raise ValueError(

@@ -304,8 +304,9 @@ def _check_sizes(arguments: Mapping[str, Any], found: Shapes, where: pathlib.Pat
         limit = len(found) if is_count else max(elements, _SMALL_SIZE)
         if isinstance(size, int) and size > limit:
             raise ValueError(
-                f"{where}: encoder.{name}={value!s:.60} must be that of the {len(found)} parameters "
-                f"in {PARAMS_FILE}, of {elements:,} elements; the files are from different models"
+                f"{where}: encoder.{name}={value!s:.60} must be that of {PARAMS_FILE}, which holds "
+                f"{len(found)} parameters of {elements:,} elements; the files are from different "
+                "models"
             )
 
 
