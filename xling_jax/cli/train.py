@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import json
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from xling_jax.cli.arguments import add_config_and_workdir, load_config
 from xling_jax.cli.options import require_file
 from xling_jax.cli.remote import Workdir, local_config
 from xling_jax.eval.during_training import Evaluator, check_evaluation, make_evaluators
+from xling_jax.files.json_text import parse_json
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
 from xling_jax.options import OptionError
@@ -145,7 +145,9 @@ def _refuse_other_run(config: ConfigDict, workdir: Workdir) -> None:
     path = workdir.path / "config.json"
     if not path.is_file() or not has_checkpoints(workdir.checkpoints):
         return
-    saved, current = json.loads(path.read_text()), config.to_dict()
+    saved, current = parse_json(path.read_bytes(), str(path)), config.to_dict()
+    if not isinstance(saved, dict) or not isinstance(saved.get("vocab"), dict):
+        raise ValueError(f"{path}: is not the config of a run; restore it, or remove the workdir")
     found = config_difference(saved, current)
     # Checkpoints have the vocabulary's fingerprint, but preparing would have replaced it by then.
     for name, value in saved["vocab"].items():

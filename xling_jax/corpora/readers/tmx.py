@@ -87,7 +87,7 @@ def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
     if not collector.has_pair:
         raise ValueError(
             f"{path}: no translation unit has two of {', '.join(languages)}; found "
-            f"{', '.join(sorted(collector.tags)) or 'no language'}"
+            f"{', '.join(sorted(collector.tags)) or 'no language':.200}"
         )
 
 
