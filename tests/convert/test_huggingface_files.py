@@ -255,7 +255,7 @@ def damage(path, content):
     ("kind", "name", "content", "message"),
     [
         ("bert", "config.json", None, "config.json: missing; give a model directory"),
-        ("bert", "config.json", b"{", "config.json: is not valid JSON"),
+        ("bert", "config.json", b"{", "config.json: not valid JSON"),
         ("bert", "config.json", b"[]", "config.json: must hold a JSON object; found list"),
         ("bert", "model.safetensors", None, "must hold model.safetensors, .*found config.json, "),
         ("bert", "model.safetensors", b"12345678", "model.safetensors: is cut or damaged"),

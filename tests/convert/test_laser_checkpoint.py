@@ -165,7 +165,7 @@ DAMAGES = {
         lambda state: {**state, "params": {**state["params"], "hidden_size": 11}},
         r"lstm.weight_ih_l0 must be float32 \[44, 12\]; found float32 \[40, 12\]",
     ),
-    "sizes": (lambda state: {**state, "params": {}}, "params must hold whole numbers"),
+    "sizes": (lambda state: {**state, "params": {}}, "params must hold num_embeddings, a whole"),
     "padding": (
         lambda state: {**state, "params": {**state["params"], "padding_idx": 0}},
         "padding_idx must be 1; found 0",

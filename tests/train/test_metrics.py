@@ -1,6 +1,8 @@
 import json
 import math
 
+import pytest
+
 from xling_jax.train.metrics import MetricsWriter, means, read_metrics
 
 
@@ -63,6 +65,13 @@ def test_every_line_is_on_disk_when_written(tmp_path):
     line = (tmp_path / "metrics.jsonl").read_text()
     writer.close()
     assert json.loads(line) == {"step": 1, "train/loss": 1.5}
+
+
+@pytest.mark.parametrize("damaged", ['{"step": 1, "tr\n', '{"step": null}\n', '{"a": 1}\n'])
+def test_a_damaged_line_is_named(tmp_path, damaged):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{damaged}{{"step": 2}}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl:2: "):
+        MetricsWriter(tmp_path, 2)
 
 
 def test_other_processes_write_nothing(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import json
 import logging
 import os
 import signal
@@ -30,6 +29,7 @@ from xling_jax.eval.during_training import (
     read_evaluation,
 )
 from xling_jax.files.hashes import hash_file
+from xling_jax.files.json_text import parse_json
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
 from xling_jax.options import OptionError
@@ -241,7 +241,9 @@ def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
     path = workdir.path / "config.json"
     if not path.is_file() or not has_checkpoints(workdir.checkpoints):
         return config
-    saved = json.loads(path.read_text())
+    saved = parse_json(path.read_bytes(), str(path))
+    if not isinstance(saved, dict) or not isinstance(saved.get("vocab"), dict):
+        raise ValueError(f"{path}: is not the config of a run; restore it, or remove the workdir")
     if not config.data.bucket_lengths:
         config = config.copy_and_resolve_references()
         with config.unlocked():

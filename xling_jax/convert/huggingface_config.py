@@ -3,11 +3,11 @@
 Settings that would change vectors and that our encoder does not have are refused.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from xling_jax.files.json_text import parse_json
 from xling_jax.models.bert import ACTIVATIONS
 
 CONFIG_FILE = "config.json"
@@ -160,13 +160,11 @@ class Published(NamedTuple):
 def read_json(path: Path) -> Any:
     """Returns the content of a JSON file; raises ValueError if it is missing or not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_bytes(), str(path))
     except FileNotFoundError:
         raise ValueError(
             f"{path}: missing; give a model directory as Hugging Face publishes it, whole"
         ) from None
-    except ValueError as error:
-        raise ValueError(f"{path}: is not valid JSON: {error}") from error
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -186,9 +184,9 @@ def read_config(directory: Path) -> Published:
     path = directory / CONFIG_FILE
     config = read_settings(path)
     model_type = config.get("model_type")
-    if model_type not in LAYOUTS:
+    if not isinstance(model_type, str) or model_type not in LAYOUTS:
         raise ValueError(
-            f"{path}: model_type {model_type!r} is not supported; it must be one of "
+            f"{path}: model_type {model_type!r:.60} is not supported; it must be one of "
             f"{', '.join(LAYOUTS)}"
         )
     check_values(path, config, _REQUIRED)
@@ -202,14 +200,18 @@ def read_config(directory: Path) -> Published:
         raise ValueError(f"{path}: {heads}={sizes['heads']} must divide {width}={sizes['width']}")
     pad_id = config.get("pad_token_id", config.get("pad_index"))
     pad_id = layout.pad_id if pad_id is None else pad_id
-    epsilon = float(config.get("layer_norm_eps", 1e-12))
+    if type(pad_id) is not int or not 0 <= pad_id < sizes["vocab_size"]:
+        raise ValueError(f"{path}: pad_token_id must be an id; found {pad_id!r:.60}")
+    epsilon = config.get("layer_norm_eps", 1e-12)
+    if type(epsilon) not in (int, float) or not 0 <= epsilon < 1:
+        raise ValueError(f"{path}: layer_norm_eps must be from 0 to 1; found {epsilon!r:.60}")
     return Published(
         model_type,
         layout,
         vocab_size=sizes.pop("vocab_size"),
         positions=sizes.pop("positions"),
         sizes=sizes
-        | {"activation": _activation(path, config, layout), "layer_norm_epsilon": epsilon},
+        | {"activation": _activation(path, config, layout), "layer_norm_epsilon": float(epsilon)},
         token_types=read_size(path, config, "type_vocab_size", 2) if layout.token_type else 0,
         first_position=pad_id + 1 if layout.skips_padding else 0,
         pad_id=pad_id,
@@ -220,14 +222,14 @@ def check_values(path: Path, settings: Mapping[str, Any], required: Mapping[str,
     """Raises ValueError for a setting with another value than the required one."""
     for key, value in required.items():
         if settings.get(key, value) not in (value, None):
-            raise ValueError(f"{path}: {key} must be {value!r}; found {settings[key]!r}")
+            raise ValueError(f"{path}: {key} must be {value!r}; found {settings[key]!r:.60}")
 
 
 def read_size(path: Path, settings: Mapping[str, Any], key: str, default: int | None = None) -> int:
     """Returns a positive integer from a JSON file; raises ValueError for anything else."""
     value = settings.get(key, default)
     if type(value) is not int or value < 1:
-        found = "nothing" if value is None else repr(value)
+        found = "nothing" if value is None else f"{value!r:.60}"
         raise ValueError(f"{path}: {key} must be a whole number above 0; found {found}")
     return value
 
@@ -236,10 +238,10 @@ def _activation(path: Path, config: Mapping[str, Any], layout: Layout) -> str:
     if not layout.activation:
         return "gelu" if config.get("gelu_activation", True) else "relu"
     name = config.get(layout.activation, "gelu")
-    ours = _ACTIVATION_NAMES.get(name, name)
+    ours = _ACTIVATION_NAMES.get(name, name) if isinstance(name, str) else None
     if ours not in ACTIVATIONS:
         known = sorted({*ACTIVATIONS, *_ACTIVATION_NAMES} - {"gelu_tanh"})
         raise ValueError(
-            f"{path}: {layout.activation} must be one of {', '.join(known)}; found {name!r}"
+            f"{path}: {layout.activation} must be one of {', '.join(known)}; found {name!r:.60}"
         )
     return ours

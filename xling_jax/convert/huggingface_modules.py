@@ -79,25 +79,29 @@ def read_modules(directory: Path) -> Modules | None:
         modules = [(str(row["type"]).rsplit(".", 1)[-1], directory / row["path"]) for row in rows]
     except (TypeError, KeyError) as error:
         raise ValueError(f"{path}: must list modules with 'type' and 'path'") from error
+    for row in rows:
+        if Path(row["path"]).is_absolute() or ".." in Path(row["path"]).parts:
+            raise ValueError(f"{path}: {row['path']!r:.80} must be a directory here")
     kinds = [kind for kind, _ in modules]
     projections = kinds.count("Dense")
     normalize = kinds[-1:] == ["Normalize"]
     if kinds != ["Transformer", "Pooling", *["Dense"] * projections, *["Normalize"] * normalize]:
         raise ValueError(
             f"{path}: modules must be Transformer, Pooling, then Dense and Normalize where there "
-            f"are any; found {', '.join(kinds)}; with --pooling the transformer alone is converted"
+            f"are any; found {', '.join(kinds):.200}; with --pooling the transformer alone is "
+            "converted"
         )
     transformer = modules[0][1]
     # The first versions name the file for the kind of model.
     paths = (transformer / f"sentence_{kind}_config.json" for kind in _KINDS)
     settings = next((read_settings(path) for path in paths if path.is_file()), {})
-    prefix = _default_prompt(directory)
+    length, prefix = settings.get("max_seq_length"), _default_prompt(directory)
     return Modules(
         transformer=transformer,
         pooling=_pooling(modules[1][1] / CONFIG_FILE, prefix),
         projections=tuple(_projection(path) for kind, path in modules if kind == "Dense"),
         normalize=normalize,
-        max_length_tokens=settings.get("max_seq_length"),
+        max_length_tokens=length and read_size(transformer, settings, "max_seq_length"),
         lowercase=bool(settings.get("do_lower_case", False)),
         prefix=prefix,
     )
@@ -110,9 +114,11 @@ def _default_prompt(directory: Path) -> str:
     name = settings.get("default_prompt_name")
     if name is None:
         return ""
-    prompt = (settings.get("prompts") or {}).get(name)
+    prompts = settings.get("prompts")
+    known = isinstance(prompts, dict) and isinstance(name, str)
+    prompt = prompts.get(name) if known else None
     if not isinstance(prompt, str):
-        raise ValueError(f"{path}: default_prompt_name {name!r} must be one of its prompts")
+        raise ValueError(f"{path}: default_prompt_name {name!r:.60} must be one of its prompts")
     return prompt
 
 
@@ -125,15 +131,16 @@ def _pooling(path: Path, prefix: str) -> str:
             for key, chosen in settings.items()
             if key.startswith("pooling_mode_") and chosen
         ]
-    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
-    if len(modes) != 1 or modes[0] not in _POOLINGS:
+    modes = modes if isinstance(modes, list) and modes else [modes or "mean"]
+    if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in _POOLINGS:
         raise ValueError(
-            f"{path}: the pooling must be one of {', '.join(_POOLINGS)}; found {', '.join(modes)}; "
-            "with --pooling the transformer alone is converted"
+            f"{path}: the pooling must be one of {', '.join(_POOLINGS)}; found "
+            f"{', '.join(map(str, modes)):.80}; with --pooling the transformer alone is converted"
         )
     if prefix and not settings.get("include_prompt", True):
         raise ValueError(
-            f"{path}: include_prompt must be true where there is a default prompt, here {prefix!r}"
+            f"{path}: include_prompt must be true where there is a default prompt; found "
+            f"{prefix!r:.60}"
         )
     return _POOLINGS[modes[0]]
 
@@ -147,7 +154,7 @@ def _projection(directory: Path) -> Projection:
     if activation is None or not name.startswith("torch.nn."):
         raise ValueError(
             f"{path}: activation_function must be one of PyTorch's "
-            f"{', '.join(_TORCH_ACTIVATIONS)}; found {name!r}"
+            f"{', '.join(_TORCH_ACTIVATIONS)}; found {name!r:.60}"
         )
     return Projection(
         directory=directory,

@@ -1,5 +1,6 @@
 """The tensors of a Hugging Face directory: safetensors, whole or sharded, or a PyTorch file."""
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import safetensors
 
 from xling_jax.convert.huggingface_config import read_settings
-from xling_jax.convert.torch_file import load_torch
+from xling_jax.convert.torch_file import load_torch, to_numpy
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -41,12 +42,16 @@ class Tensors:
         elif (directory / INDEX_FILE).is_file():
             self.path = directory / INDEX_FILE
             for shard in sorted(set(_weight_map(self.path).values())):
+                if Path(shard).name != shard:
+                    raise ValueError(f"{self.path}: {shard!r:.80} must be the name of a file here")
                 self._open(directory / shard)
         elif (directory / TORCH_FILE).is_file():
             self.path = directory / TORCH_FILE
             hint = f"; use the model's {WEIGHTS_FILE}"
             for name, value in load_torch(self.path, hint, tensors_only=True).items():
-                self._readers[_modern(name)] = value.detach().float().numpy
+                self._readers[_modern(name)] = functools.partial(
+                    to_numpy, value, f"{self.path}: tensor {name}"
+                )
         else:
             raise ValueError(
                 f"{directory}: must hold {WEIGHTS_FILE}, {INDEX_FILE} with its shards, or "
@@ -97,9 +102,10 @@ class Tensors:
         except FileNotFoundError:
             raise ValueError(f"{path}: missing; {INDEX_FILE} names it") from None
         except safetensors.SafetensorError as error:
-            raise ValueError(f"{path}: is cut or damaged: {error}") from error
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{path}: is cut or damaged: {reason:.200}") from error
         for name in file.keys():  # noqa: SIM118, safe_open is no mapping
-            self._readers[_modern(name)] = lambda file=file, name=name: _read(path, file, name)
+            self._readers[_modern(name)] = functools.partial(_read, path, file, name)
 
 
 def _read(path: Path, file: Any, name: str) -> np.ndarray:

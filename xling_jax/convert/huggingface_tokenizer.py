@@ -21,6 +21,7 @@ from xling_jax.text.huggingface_vocab import (
     load_tokenizer,
 )
 
+_SWITCHES = {"tokenize_chinese_chars", "strip_accents", "do_lower_case", "add_prefix_space"}
 _SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 
 # transformers writes 1e30 where a tokenizer has no limit.
@@ -87,7 +88,10 @@ def read_tokenizer(
             "around the text too; name a pad_token in tokenizer_config.json"
         )
     text = HuggingFaceText(bos_id=first, eos_id=last, pad_id=pad_id, prefix=prefix)
-    return HuggingFaceVocab({TOKENIZER_FILE: tokenizer.to_str().encode()}, text), limit
+    try:
+        return HuggingFaceVocab({TOKENIZER_FILE: tokenizer.to_str().encode()}, text), limit
+    except ValueError as error:
+        raise ValueError(f"{directory}: {error}") from error
 
 
 def _read_settings(directory: Path) -> dict[str, Any]:
@@ -95,10 +99,14 @@ def _read_settings(directory: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name in _SETTINGS_FILES:
         if (directory / name).is_file():
-            settings |= read_settings(directory / name)
-    for key, value in settings.items():
-        if key.endswith("_token") and isinstance(value, Mapping):
-            settings[key] = value.get("content")
+            for key, value in read_settings(directory / name).items():
+                if key.endswith("_token") and isinstance(value, Mapping):
+                    value = value.get("content")
+                kind = bool if key in _SWITCHES else str if key.endswith("_token") else object
+                if value is not None and not isinstance(value, kind):
+                    found = f"{value!r:.60}"
+                    raise ValueError(f"{directory / name}: {key} must be {kind}; found {found}")
+                settings[key] = value
     return settings
 
 
@@ -121,7 +129,10 @@ def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any
 def _wordpiece(path: Path, settings: Mapping[str, Any]) -> Any:
     """BERT's tokenizer from its vocab.txt."""
     tokenizers = import_tokenizers()
-    pieces = path.read_text(encoding="utf-8").split("\n")
+    try:
+        pieces = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text: {error}") from error
     vocabulary = {piece: number for number, piece in enumerate(pieces) if piece}
     unknown = settings.get("unk_token") or "[UNK]"
     _id(vocabulary.get, unknown, "unk_token", path)
@@ -144,7 +155,8 @@ def _byte_level(directory: Path, settings: Mapping[str, Any]) -> Any:
     try:
         model = tokenizers.models.BPE.from_file(*map(str, paths))
     except Exception as error:  # the library raises bare ones
-        raise ValueError(f"{directory}: {paths[0].name}, {paths[1].name}: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{directory}: {paths[0].name}, {paths[1].name}: {reason:.200}") from error
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
         add_prefix_space=settings.get("add_prefix_space", False)
@@ -185,9 +197,9 @@ def _ends(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> tuple[int
 
 
 def _id(token_to_id: Any, token: str, name: str, where: Path) -> int:
-    number = token_to_id(token)
-    if number is None:
-        raise ValueError(f"{where}: {name} {token!r} is not in the vocabulary")
+    number = token_to_id(token) if isinstance(token, str) else None
+    if type(number) is not int:
+        raise ValueError(f"{where}: {name} {token!r:.60} is not in the vocabulary")
     return number
 
 

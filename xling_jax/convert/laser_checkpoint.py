@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.convert.torch_file import load_torch
+from xling_jax.convert.torch_file import check_tensors, load_torch, to_numpy
 from xling_jax.encode.model_directory import check_parameters, save_model
 from xling_jax.text import laser_vocab
 from xling_jax.text.laser_text import LaserText
@@ -116,20 +116,30 @@ def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
         raise ValueError(
             f"{path}: a LASER checkpoint holds params, model and dictionary; found {found}"
         )
-    sizes = {name: state["params"].get(name, default) for name, default in _PARAMS.items()}
-    if not all(isinstance(size, int) for size in sizes.values()):
-        raise ValueError(f"{path}: params must hold whole numbers; found {sizes}")
+    given, dictionary = state["params"], state["dictionary"]
+    sizes = {name: _size(given, name, default, path) for name, default in _PARAMS.items()}
     if sizes["padding_idx"] != laser_vocab.SPECIAL_IDS["<pad>"]:
         raise ValueError(f"{path}: padding_idx must be 1; found {sizes['padding_idx']}")
-    dictionary = dict(state["dictionary"])
-    model = {name.removeprefix("encoder."): value.float() for name, value in state["model"].items()}
+    try:
+        check_tensors(state["model"])
+    except ValueError as error:
+        raise ValueError(f"{path}: model: {error}") from error
+    model = {name.removeprefix("encoder."): value for name, value in state["model"].items()}
+    if sizes["num_layers"] > len(model):  # before anything is made for each layer
+        raise ValueError(
+            f"{path}: params must be those of model; found num_layers={sizes['num_layers']} and "
+            f"{len(model)} tensors"
+        )
     found = {name: (tuple(value.shape), "float32") for name, value in model.items()}
     expected = {name: (shape, "float32") for name, shape in _expected_shapes(sizes).items()}
     check_parameters(found, expected, f"{path}: model ({_SUPPORTED})")
-    tensors = {name: value.numpy() for name, value in model.items()}
+    tensors = {name: to_numpy(value, f"{path}: {name}") for name, value in model.items()}
     rows = sizes["num_embeddings"]
-    if not all(type(number) is int and 0 <= number < rows for number in dictionary.values()):
+    ids = dictionary.values() if isinstance(dictionary, dict) else [None]
+    if rows < 4 or not all(type(number) is int and 0 <= number < rows for number in ids):
         raise ValueError(f"{path}: ids of the dictionary must be below the {rows} embeddings")
+    if not all(isinstance(piece, str) for piece in dictionary):
+        raise ValueError(f"{path}: the dictionary must map pieces of text to ids")
     for piece, number in laser_vocab.SPECIAL_IDS.items():
         if dictionary.get(piece, number) != number:
             raise ValueError(f"{path}: {piece} must have id {number}; found {dictionary[piece]}")
@@ -146,6 +156,13 @@ def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
     for layer in range(layers):
         params[f"layers_{layer}"] = _layer(tensors, layer, directions)
     return LaserCheckpoint(encoder_args, params, dictionary)
+
+
+def _size(params: Any, name: str, default: int | None, path: str | os.PathLike[str]) -> int:
+    value = params.get(name, default) if isinstance(params, dict) else None
+    if not isinstance(value, int) or value < 0 or (isinstance(default, bool) and value > 1):
+        raise ValueError(f"{path}: params must hold {name}, a whole number; found {value!r:.60}")
+    return value
 
 
 def _expected_shapes(sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

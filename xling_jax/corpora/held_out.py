@@ -7,12 +7,12 @@ punctuation, spacing and case.
 import dataclasses
 import glob
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import BrokenLine, read_line_blocks
 
 # Fields of evaluation files that hold no text.
@@ -110,12 +110,12 @@ def _texts(path: str, strict: bool) -> Iterator[str]:
             )
         if is_json:
             try:
-                yield from _strings(json.loads(line) if line.strip() else None)
-            except json.JSONDecodeError as error:
-                if not strict:
-                    continue
-                reason = f"each line must be a JSON value; {error}"
-                raise ValueError(f"{path}:{number}: {reason}") from error
+                value = parse_json(line, f"{path}:{number}") if line.strip() else None
+            except ValueError:
+                if strict:
+                    raise
+                continue
+            yield from _strings(value)
             continue
         cells = line.split("\t")
         if number == 1 and len(cells) > 1 and all(map(_HEADER_CELL.fullmatch, cells)):

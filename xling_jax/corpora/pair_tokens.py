@@ -126,7 +126,7 @@ class ShardWriter:
 
     def __call__(self, shard: Shard) -> None:
         """Writes a shard, then its counts, whose presence says that the shard is complete."""
-        keep = np.load(shard.keep, mmap_mode="r")
+        keep = np.load(shard.keep, mmap_mode="r", allow_pickle=False)
         parts = [self._tokenize(member, keep[member.rows]) for member in shard.members]
         lengths = np.concatenate([lengths for _, lengths, _ in parts], axis=1)
         offsets = np.zeros((2, lengths.shape[1] + 1), np.int64)

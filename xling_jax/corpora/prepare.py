@@ -128,6 +128,9 @@ def load_prepared(
     manifest, counts = (read_json(directory / f"{n}.json") for n in ("manifest", "counts"))
     if manifest is None or counts is None:
         raise ValueError(f"{directory}: no finished data; run `xling prepare` first")
+    pairs, fingerprint = manifest.get("pairs"), manifest.get("fingerprint")
+    if not isinstance(pairs, dict) or not isinstance(fingerprint, str):
+        raise ValueError(f"{directory / 'manifest.json'}: damaged; run `xling prepare` again")
     if settings and not is_made_with(manifest, settings):
         raise ValueError(
             f"{directory}: prepared with another config; start all processes with the same "
@@ -135,9 +138,9 @@ def load_prepared(
         )
     return PreparedData(
         directory=directory,
-        pairs=tuple(manifest["pairs"]),
+        pairs=tuple(pairs),
         vocab_path=Path(workdir) / "vocab" / "sentencepiece.model",
-        fingerprint=manifest["fingerprint"],
+        fingerprint=fingerprint,
         counts=counts,
     )
 
@@ -148,11 +151,15 @@ def is_made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> bool
     # Settings that a version did not have yet were as by default.
     fields = (f for f in dataclasses.fields(settings) if f.default is not dataclasses.MISSING)
     before = json.loads(json.dumps({field.name: field.default for field in fields}))
-    made = before | manifest["settings"]
+    made = manifest.get("settings")
+    if manifest.get("format_version") != FORMAT_VERSION or not isinstance(made, dict):
+        return False
+    made = before | made
     for name in ("cleaning", "vocab"):
+        if not isinstance(made.get(name), dict):
+            return False
         made[name] = dataclasses.asdict(type(getattr(settings, name))()) | made[name]
-    made = json.loads(json.dumps(made))
-    return made == wanted and manifest["format_version"] == FORMAT_VERSION
+    return json.loads(json.dumps(made)) == wanted
 
 
 def find_held_out(

@@ -7,17 +7,18 @@ across all packages, so a message that several programs share is held out from a
 import collections
 import dataclasses
 import hashlib
-import json
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.readers.gettext import GettextReader
+from xling_jax.files.archives import open_archive, read_member
 from xling_jax.files.hashes import hash_file
+from xling_jax.files.json_text import parse_json
+from xling_jax.files.lines import iterate_lines
 from xling_jax.files.whole import write_whole
 
 LANGUAGES = ("en", "de", "fr", "es", "it")
@@ -94,12 +95,12 @@ def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
 def _read_pins(requirements: Path) -> set[str]:
     """The hashes of a requirements file."""
     pins = set()
-    for number, line in enumerate(requirements.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(iterate_lines(requirements), start=1):
         if line.strip() and not line.startswith("#"):
             if not (found := _REQUIREMENT.match(line)):
                 raise ValueError(
                     f"{requirements}:{number}: a line must be NAME==VERSION --hash=sha256:HEX; "
-                    f"found {line!r}"
+                    f"found {line!r:.80}"
                 )
             pins.add(found[1])
     return pins
@@ -244,15 +245,19 @@ def _classification(
 
 def _emoji_names(wheel: Path) -> list[tuple[str, ...]]:
     """Returns the names of emoji in every language, without the repetitions for skin tones."""
-    with zipfile.ZipFile(wheel) as archive:
-        tables = {}
+    tables = {}
+    with open_archive(wheel) as archive:
         for language in LANGUAGES:
             file = "emoji.json" if language == "en" else f"emoji_{language}.json"
-            tables[language] = json.loads(archive.read(f"emoji/unicode_codes/{file}"))
+            member = f"emoji/unicode_codes/{file}"
+            tables[language] = parse_json(read_member(archive, member), f"{wheel}!{member}")
     names = {}
-    for emoji, entry in tables["en"].items():
-        row = [entry["en"], *(tables[language].get(emoji, "") for language in LANGUAGES[1:])]
-        if not _SKIN_TONE.search(emoji):
-            # An emoji and its form without variation selector have the same names.
-            names[tuple(name.strip(":").replace("_", " ") for name in row)] = None
+    try:
+        for emoji, entry in tables["en"].items():
+            row = [entry["en"], *(tables[language].get(emoji, "") for language in LANGUAGES[1:])]
+            if not _SKIN_TONE.search(emoji):
+                # An emoji and its form without variation selector have the same names.
+                names[tuple(name.strip(":").replace("_", " ") for name in row)] = None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{wheel}: its tables of names are not as expected ({error})") from error
     return list(names)

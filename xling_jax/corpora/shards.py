@@ -62,6 +62,7 @@ class PairTokens:
 
     Args:
         directory: `DIR/a-b`, which holds the shards.
+        vocab_size: ids must be below it; None checks none.
 
     Attributes:
         languages: the two codes in alphabetical order.
@@ -71,9 +72,11 @@ class PairTokens:
         ValueError: if there are no shards, or a shard is damaged.
     """
 
-    def __init__(self, directory: str | os.PathLike):
-        self.directory = Path(directory)
+    def __init__(self, directory: str | os.PathLike, vocab_size: int | None = None):
+        self.directory, self._vocab_size = Path(directory), vocab_size
         self.languages = tuple(self.directory.name.split("-"))
+        if len(self.languages) != 2:
+            raise ValueError(f"{directory}: must be the directory of a pair of languages")
         shards = sorted(p for p in self.directory.iterdir() if p.is_dir() and p.name.isdigit())
         if not shards:
             raise ValueError(f"{directory}: no token shards; run `xling prepare` again")
@@ -83,19 +86,31 @@ class PairTokens:
         for language in self.languages:
             tokens = [self._load(shard / f"{language}.tokens.npy") for shard in shards]
             offsets = [self._load(shard / f"{language}.offsets.npy") for shard in shards]
-            for shard, flat, ends in zip(shards, tokens, offsets):
-                if not len(ends) or ends[-1] != len(flat):
-                    raise self._damaged(shard, "tokens and offsets do not match")
+            lengths = [np.diff(ends) for ends in offsets]
+            for shard, flat, ends, rows in zip(shards, tokens, offsets, lengths):
+                whole = len(ends) and ends[0] == 0 and ends[-1] == len(flat)
+                if not whole or (rows < 0).any():
+                    raise self._damaged(shard, f"tokens and offsets of {language} do not match")
             self._tokens[language], self._offsets[language] = tokens, offsets
-            self.lengths[language] = np.concatenate([np.diff(o) for o in offsets]).astype(np.int32)
-        sizes = [len(o) - 1 for o in self._offsets[self.languages[0]]]
+            self.lengths[language] = np.concatenate(lengths).astype(np.int32)
+        sizes, others = ([len(o) - 1 for o in self._offsets[code]] for code in self.languages)
+        for shard, size, other in zip(shards, sizes, others):
+            if size != other:
+                raise self._damaged(shard, f"{size} rows on one side, {other} on the other")
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
 
     def _load(self, path: Path) -> np.ndarray:
         try:
-            return np.load(path, mmap_mode="r")
-        except (ValueError, EOFError, FileNotFoundError) as error:
-            raise self._damaged(path, str(error)) from error
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            kinds = "u2", "i4"
+            if path.name.endswith(".offsets.npy"):
+                kinds = ("i8",)
+            if array.ndim != 1 or array.dtype.str[1:] not in kinds:
+                raise ValueError(f"found {array.dtype} {list(array.shape)}")
+            return array
+        except Exception as error:  # NumPy parses the header as Python, which fails in many ways
+            reason = " ".join(str(error).split())
+            raise self._damaged(path, f"{reason:.200}") from error
 
     def _damaged(self, path: Path, problem: str) -> ValueError:
         return ValueError(
@@ -114,6 +129,9 @@ class PairTokens:
             rows: [n] int64 row numbers; -1 for a row of `fill`.
             width: number of columns; longer rows are truncated.
             fill: the id that pads shorter rows.
+
+        Raises:
+            ValueError: if an id is outside the vocabulary; its embedding would be of no token.
         """
         out = np.full((len(rows), width), fill, np.int32)
         shard_of = np.searchsorted(self._starts, rows, side="right") - 1
@@ -128,4 +146,9 @@ class PairTokens:
             length = np.minimum(np.asarray(offsets[local + 1]) - begin, width)
             index = np.minimum(begin[:, None] + column, len(tokens) - 1)
             out[where] = np.where(column < length[:, None], tokens[index], fill)
+        if self._vocab_size and out.size and not 0 <= out.min() <= out.max() < self._vocab_size:
+            raise self._damaged(
+                self.directory,
+                f"ids {out.min()} to {out.max()}, the vocabulary has {self._vocab_size}",
+            )
         return out

@@ -5,7 +5,6 @@ rule is an error, because ids stand for documents in gold pairs and results.
 """
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xling_jax.files.hashes import hash_texts
+from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import iterate_lines, metric_name, shown
 from xling_jax.text import languages as languages_lib
 from xling_jax.text.splitting import document_sentences, split_sentences
@@ -322,10 +322,7 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
 
 def _parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
     """The JSON object in a line, and its `text` if it has one, otherwise its `sentences`."""
-    try:
-        record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{where}: a document must be a JSON object: {error}") from error
+    record = parse_json(line, where)
     if not isinstance(record, dict):
         raise ValueError(f"{where}: a document must be a JSON object; found {line!r:.40}")
     text, sentences = record.get("text"), record.get("sentences")

@@ -12,15 +12,17 @@ before parameters are read, and hashes before they are used.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +33,7 @@ import xling_jax
 from xling_jax.encode.model_card import model_card
 from xling_jax.files.hashes import fingerprint as json_fingerprint
 from xling_jax.files.hashes import hash_file
+from xling_jax.files.json_text import parse_json
 from xling_jax.files.whole import naming_errors, whole_directory
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 
@@ -55,6 +58,8 @@ _CONFIG_TYPES: dict[str, type] = {
     "max_length_tokens": int,
     "fingerprint": str,
 }
+# Below this, an encoder's sizes cost nothing to try; real parameters have more elements.
+_SMALL_SIZE = 1 << 20
 _SAFETENSORS_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 # Name of a parameter -> shape and dtype.
@@ -212,15 +217,17 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             raise ValueError(f"{directory}: {name} is missing; it is part of a model directory")
     config_path = directory / CONFIG_FILE
     config = _read_config(config_path)
+    _check_sizes(config["encoder"], _read_shapes(directory / PARAMS_FILE), config_path)
     vocab = read_vocab(directory, config["preprocessing"])
     try:
         module, expected, dim = _build(config["family"], config["encoder"])
-    except (TypeError, ValueError, KeyError) as error:
+    except Exception as error:  # what a wrong size does deep inside a module
         reason = " ".join(str(error).split())
-        raise ValueError(f"{config_path}: describes no known encoder: {reason}") from error
+        raise ValueError(f"{config_path}: describes no known encoder: {reason:.300}") from error
     for key, built in (("specials", [list(names) for names in module.specials]), ("dim", dim)):
         if config[key] != built:
-            raise ValueError(f"{config_path}: {key}={config[key]!r}; the encoder has {built!r}")
+            found = f"{config[key]!r:.60}"
+            raise ValueError(f"{config_path}: {key}={found}; the encoder has {built!r}")
     if vocab.size > config["encoder"].get("vocab_size", vocab.size):
         raise ValueError(
             f"{directory}: the vocabulary has {vocab.size} pieces; the encoder's table has "
@@ -259,7 +266,7 @@ def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
     if found.keys() != expected.keys():
         wrong = {"missing": expected.keys() - found.keys()}
         wrong["unknown"] = found.keys() - expected.keys()
-        parts = [f"{len(ns)} are {kind}, first {min(ns)}" for kind, ns in wrong.items() if ns]
+        parts = [f"{len(ns)} are {kind}, first {min(ns):.80}" for kind, ns in wrong.items() if ns]
         raise ValueError(
             f"{where}: must hold the encoder's {len(expected)} parameters; {'; '.join(parts)}"
         )
@@ -272,10 +279,7 @@ def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
 
 
 def _read_config(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not valid JSON: {error}") from error
+    config = parse_json(path.read_bytes(), str(path))
     version = config.get("format_version") if isinstance(config, dict) else None
     if not isinstance(version, int):
         raise ValueError(f"{path}: has no format_version; it is not the config of a model")
@@ -286,8 +290,10 @@ def _read_config(path: pathlib.Path) -> dict[str, Any]:
         )
     for key, kind in _CONFIG_TYPES.items():
         if not isinstance(config.get(key), kind):
-            found = repr(config[key]) if key in config else "nothing"
+            found = f"{config[key]!r:.60}" if key in config else "nothing"
             raise ValueError(f"{path}: {key} must be of type {kind.__name__}; found {found}")
+    if not all(isinstance(code, str) for code in config["languages"]):
+        raise ValueError(f"{path}: languages must be codes; found {config['languages']!r:.60}")
     return config
 
 
@@ -313,19 +319,52 @@ def _check_hashes(directory: pathlib.Path, config: Mapping[str, Any]) -> None:
             )
 
 
+def _check_sizes(arguments: Mapping[str, Any], found: Shapes, where: pathlib.Path) -> None:
+    """Refuses sizes that cannot be those of the parameters, before anything is built of them.
+
+    Every layer has a parameter, and every other size is smaller than the number of their elements,
+    but for small settings such as the longest input.
+    """
+    elements = sum(math.prod(shape) for shape, _ in found.values())
+    for name, value in arguments.items():
+        size = len(value) if isinstance(value, list) else value
+        is_count = isinstance(value, list) or name.endswith("layers")
+        limit = len(found) if is_count else max(elements, _SMALL_SIZE)
+        if isinstance(size, int) and size > limit:
+            raise ValueError(
+                f"{where}: encoder.{name}={value!s:.60} must be that of {PARAMS_FILE}, which holds "
+                f"{len(found)} parameters of {elements:,} elements; the files are from different "
+                "models"
+            )
+
+
+def _read_shapes(path: pathlib.Path) -> Shapes:
+    """The shapes and dtypes in the header of a file, whose size agrees with them."""
+    found = {}
+    with _open_params(path) as file:
+        for name in file.keys():  # noqa: SIM118, safe_open is not a mapping
+            tensor = file.get_slice(name)
+            dtype = tensor.get_dtype()
+            found[name] = (tuple(tensor.get_shape()), _SAFETENSORS_DTYPES.get(dtype, dtype))
+    return found
+
+
 def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
+    check_parameters(_read_shapes(path), expected, str(path))
+    with _open_params(path) as file:
+        return {name: file.get_tensor(name) for name in sorted(expected)}
+
+
+@contextlib.contextmanager
+def _open_params(path: pathlib.Path) -> Iterator[Any]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            found = {}
-            for name in file.keys():  # noqa: SIM118, safe_open is not a mapping
-                tensor = file.get_slice(name)
-                dtype = tensor.get_dtype()
-                found[name] = (tuple(tensor.get_shape()), _SAFETENSORS_DTYPES.get(dtype, dtype))
-            check_parameters(found, expected, str(path))
-            return {name: file.get_tensor(name) for name in sorted(found)}
+            yield file
     except safetensors.SafetensorError as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: truncated or damaged ({reason}); export it again") from error
+        raise ValueError(
+            f"{path}: truncated or damaged ({reason:.200}); export it again"
+        ) from error
 
 
 def _fingerprint(

@@ -12,13 +12,14 @@ import logging
 import os
 import re
 import sys
-import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from xling_jax.files.archives import open_archive, read_member
+from xling_jax.files.lines import iterate_lines
 from xling_jax.files.whole import whole_directory
 from xling_jax.options import OptionError
 
@@ -100,11 +101,11 @@ def build_mldoc(
             )
     counts = {}
     with whole_directory(Path(output).expanduser()) as directory, ExitStack() as stack:
-        archive = functools.cache(lambda path: stack.enter_context(zipfile.ZipFile(path)))
+        archive = functools.cache(lambda path: stack.enter_context(open_archive(path)))
         for name, each in entries.items():
             with open(directory / name, "w", encoding="utf-8") as file:
                 for path, member in (places[entry] for entry in each):
-                    content = archive(path).read(member) if member else path.read_bytes()
+                    content = read_member(archive(path), member) if member else path.read_bytes()
                     where = f"{path}: {member}" if member else str(path)
                     label, text = read_newsml(content, where, clean=clean)
                     file.write(f"{label}\t{text}\n")
@@ -163,7 +164,7 @@ def _find_lists(
 
 def _read_list(path: Path) -> list[Entry]:
     entries = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(iterate_lines(path), start=1):
         match = _ENTRY.fullmatch(line.strip())
         if match:
             entries.append(Entry(match["folder"], match["name"]))
@@ -196,11 +197,8 @@ def _find_documents(
 
 def _list_archive(path: Path) -> Iterator[tuple[Entry, _Place]]:
     """The documents of an archive, of one folder that it is named after, or of several."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.namelist()
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path}: must be a zip archive; {error}") from error
+    with open_archive(path) as archive:
+        members = archive.namelist()
     for member in members:
         folder, _, file = member.rpartition("/")
         stem, suffix = os.path.splitext(file)
@@ -245,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             train_size=args.train_size,
             clean=not args.raw,
         )
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError) as error:
         text = str(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{error.filename}: {error.strerror}"

@@ -183,7 +183,7 @@ def _read_tsv(path: Path, languages: Sequence[str] | None) -> ParallelText:
     codes = header[skipped:]
     for code in codes:
         if not languages_lib.is_code(code) or codes.count(code) > 1:
-            raise ValueError(f"{path}:1: must name each column's language once; found {code!r}")
+            raise ValueError(f"{path}:1: must name each column's language once; found {code!r:.60}")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             rule = f"a row must have {len(header)} cells like the header; found {len(row)}"

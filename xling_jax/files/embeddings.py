@@ -90,7 +90,8 @@ def read_embeddings(
         embeddings = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
     else:
         embeddings = np.fromfile(path, dtype=dtype, offset=offset).reshape(shape)
-    return embeddings.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
+        return embeddings.astype(np.float32, copy=False)
 
 
 def _write_stream(file: BinaryIO, chunks: Iterable[np.ndarray], dim: int, format: str) -> int:
@@ -130,11 +131,18 @@ def _npy_layout(
             version = np.lib.format.read_magic(file)
             if version == (1, 0):
                 shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+            elif version not in ((2, 0), (3, 0)):
+                raise ValueError(f"version {version}")
             else:
                 shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(file)
-        except (ValueError, EOFError) as error:
+            # Those of NumPy may be negative or, as bool is an int, True.
+            if any(type(size) is not int or size < 0 for size in shape):
+                raise ValueError(f"shape {shape}")
+        except Exception as error:  # NumPy parses it as Python, which fails in many ways
             reason = " ".join(str(error).split())
-            raise ValueError(f"{path}: damaged .npy header ({reason}); write it again") from error
+            raise ValueError(
+                f"{path}: damaged .npy header ({reason:.200}); write it again"
+            ) from error
         offset = file.tell()
     if len(shape) != 2 or dtype.kind != "f" or fortran_order:
         order = "column" if fortran_order else "row"
@@ -157,7 +165,7 @@ def _npy_layout(
 def _laser_layout(
     path: str | os.PathLike[str], dim: int | None
 ) -> tuple[np.dtype, int, tuple[int, ...]]:
-    if dim is None:
+    if dim is None or dim < 1:
         raise ValueError(f"{path}: no .npy header; pass dim to read it as a LASER file")
     rows, rest = divmod(os.path.getsize(path), dim * _DTYPE.itemsize)
     if rest:

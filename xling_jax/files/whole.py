@@ -72,7 +72,7 @@ def read_json(path: Path) -> dict | None:
     """Reads a JSON object; None if there is no such file or it is damaged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

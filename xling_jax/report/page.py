@@ -37,7 +37,26 @@ def make_page(
         vectors: for runs whose encoder was at hand.
         title: of the page.
         note: a line below the title, such as when it was made.
+
+    Raises:
+        ValueError: naming a run, if its config or results are not as this library writes them.
     """
+    try:
+        return _make_page(runs, vectors, title, note)
+    except Exception as error:  # what a value of the wrong type does deep inside
+        for run in runs:
+            try:
+                _make_page([run], (), title, note)
+            except Exception:
+                reason = " ".join(str(error).split())
+                raise ValueError(
+                    f"{run.path or run.name}: its config or results hold values of the wrong type "
+                    f"({reason:.200}); evaluate again"
+                ) from error
+        raise
+
+
+def _make_page(runs: Sequence[Run], vectors: Sequence[VectorSection], title: str, note: str) -> str:
     # Identifier, heading, kind of content as the template draws it, and content.
     sections = [
         ("runs", "Runs", "runs", tables.run_rows(runs)),

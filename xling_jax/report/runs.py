@@ -1,12 +1,13 @@
 """What a report is made from: runs and results as they lie on disk, read and never changed."""
 
 import itertools
-import json
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from xling_jax.files.json_text import parse_json
 
 RESULTS_FILE = "results.json"
 METRICS_FILE = "metrics.jsonl"
@@ -79,10 +80,7 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
 
 def read_results(path: Path) -> dict[str, Any]:
     """Reads one `results.json`; raises ValueError if it is none, OSError if unreadable."""
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: must be JSON; {error}; evaluate again") from error
+    results = parse_json(path.read_bytes(), str(path))
     match results:
         case {"task": str(), "metrics": dict(), "model": dict()}:
             return results
@@ -96,18 +94,20 @@ def read_curves(path: Path) -> Curves:
         ValueError, OSError: if a line other than the last, which may be in the making, is broken.
     """
     by_step: dict[str, dict[int, float]] = {}
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_bytes().split(b"\n")
+    lines = lines if lines[-1] else lines[:-1]
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
+            record = parse_json(line, f"{path}:{number}")
             step = int(record.pop("step"))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines):
                 break
             rule = "must be a JSON object with a step; remove the line"
             raise ValueError(f"{path}:{number}: {rule}") from error
         for name, value in record.items():
-            if isinstance(value, (int, float)) and math.isfinite(value):
+            # An integer may be too large for a float.
+            if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:
                 by_step.setdefault(name, {})[step] = float(value)
     return {
         name: (sorted(values), [values[step] for step in sorted(values)])
@@ -120,10 +120,7 @@ def _load_workdir(path: Path) -> Run:
     results = sorted(path.rglob(RESULTS_FILE))
     if not metrics.is_file() and not results:
         raise ValueError(f"{path}: must be a workdir with a {METRICS_FILE}, or hold results")
-    try:
-        settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    except ValueError as error:
-        raise ValueError(f"{config}: must be JSON; {error}") from error
+    settings = parse_json(config.read_bytes(), str(config)) if config.is_file() else {}
     return Run(
         _short_name(path),
         path,

@@ -115,7 +115,10 @@ def load_tokenizer(content: bytes, where: str) -> Any:
     try:
         return tokenizers.Tokenizer.from_str(content.decode("utf-8"))
     except Exception as error:  # the library raises plain `Exception`
-        raise ValueError(f"{where}: not a tokenizer of the tokenizers library: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{where}: not a tokenizer of the tokenizers library: {reason:.200}"
+        ) from error
 
 
 def _encode_fast(tokenizer: Any, texts: Sequence[str]) -> list[Any]:

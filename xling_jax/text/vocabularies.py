@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from xling_jax.files.json_text import parse_json
 from xling_jax.registry import Registry
 
 # The names are those of `preprocessing.tokenizer` in config.json.
@@ -159,11 +160,7 @@ def decode_file(files: Mapping[str, bytes], name: str) -> str:
 
 def read_dictionary(files: Mapping[str, bytes], name: str) -> dict[str, int]:
     """Returns a JSON file that maps pieces to ids; raises ValueError if it is anything else."""
-    content = require_file(files, name)
-    try:
-        dictionary = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"{name}: not valid JSON: {error}") from error
+    dictionary = parse_json(require_file(files, name), name)
     if not isinstance(dictionary, dict) or not all(
         type(number) is int and number >= 0 for number in dictionary.values()
     ):

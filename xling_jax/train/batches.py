@@ -155,6 +155,7 @@ class TranslationBatches:
         prefix: ids before every sentence (`<s>` for T-LASER).
         suffix: ids after it (`</s>`).
         pad_id: id of padding.
+        vocab_size: ids of the shards must be below it; None checks none.
         seed: of the plan.
         process_index: which slice of each batch's rows to read.
         process_count: number of slices.
@@ -172,6 +173,7 @@ class TranslationBatches:
         prefix: Sequence[int],
         suffix: Sequence[int],
         pad_id: int,
+        vocab_size: int | None = None,
         seed: int,
         process_index: int = 0,
         process_count: int = 1,
@@ -181,7 +183,7 @@ class TranslationBatches:
         self._prefix, self._suffix, self._pad_id = tuple(prefix), tuple(suffix), pad_id
         self._process = (process_index, process_count)
         names = [pair_name(d.source, d.target) for d in self.directions]
-        corpora = {name: PairTokens(Path(directory) / name) for name in set(names)}
+        corpora = {name: PairTokens(Path(directory) / name, vocab_size) for name in set(names)}
         self._corpora = [corpora[name] for name in names]
         self._specials = len(self._prefix) + len(self._suffix)
         lengths, counts = {}, {}

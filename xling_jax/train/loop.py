@@ -249,6 +249,7 @@ def _open(
         prefix=[special_ids[name] for name in prefix],
         suffix=[special_ids[name] for name in suffix],
         pad_id=special_ids["pad"],
+        vocab_size=corpus.vocab.size,
         seed=seed,
         process_index=jax.process_index(),
         process_count=jax.process_count(),

@@ -17,6 +17,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
+from xling_jax.files.json_text import parse_json
 from xling_jax.files.whole import naming_errors, write_whole
 from xling_jax.train.loss_scale import MINIMUM_SCALE
 
@@ -176,7 +177,7 @@ class MetricsWriter:
             return record["step"] <= resume_step
 
         self._path, self._board = Path(workdir) / "metrics.jsonl", Path(workdir) / "tensorboard"
-        kept = [line for line in _whole_lines(self._path) if stays(json.loads(line))]
+        kept = [line for line, record in _whole_lines(self._path) if stays(record)]
         with naming_errors(self._path):
             write_whole(self._path, "".join(kept))
             self._file = self._path.open("a", encoding="utf-8")
@@ -215,14 +216,21 @@ def _rounded(value: float) -> float:
     return float(np.format_float_scientific(float(value), precision=8, trim="-"))
 
 
-def _whole_lines(path: Path) -> list[str]:
-    """The lines without a torn last one."""
+def _whole_lines(path: Path) -> list[tuple[str, dict[str, float]]]:
+    """The lines and their records, without a torn last one."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [line for line in lines if line.endswith("\n") and line.startswith("{")]
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n") or not line.startswith(b"{"):
+            continue
+        record = parse_json(line, f"{path}:{number}")
+        if type(record.get("step")) is not int:
+            raise ValueError(f"{path}:{number}: must have a step, an integer; remove the line")
+        found.append((line.decode("utf-8"), record))
+    return found
 
 
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, float]]:
     """The records of `W/metrics.jsonl`, in order."""
-    return [json.loads(line) for line in _whole_lines(Path(workdir) / "metrics.jsonl")]
+    return [record for _, record in _whole_lines(Path(workdir) / "metrics.jsonl")]

@@ -6,6 +6,7 @@ joined, so that a message gives one row with every language that translates it.
 """
 
 import contextlib
+import functools
 import gettext
 import importlib.metadata
 import importlib.util
@@ -13,8 +14,6 @@ import logging
 import os
 import re
 import struct
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -24,6 +23,7 @@ import polib
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.corpora.readers.gettext_text import clean_message, is_symbolic
+from xling_jax.files.archives import open_archive, read_member
 from xling_jax.files.lines import BROKEN_UTF8, NUL_BYTE
 
 _logger = logging.getLogger(__name__)
@@ -31,8 +31,6 @@ _logger = logging.getLogger(__name__)
 _OPTIONS = {"placeholder": "X", "source": "en"}
 _ARCHIVES = (".whl", ".zip")
 _CATALOGUES = (".po", ".mo")
-# A member that claims to be larger is no catalog: real ones stay under 10 MB.
-_MAX_MEMBER_BYTES = 256 * 1024 * 1024
 _TAG = r"[A-Za-z]{2,3}(?:[_-](?:[A-Z][a-z]{3}|[A-Z]{2}|\d{3}))?(?:@\w+)?"
 _HEADER_LANGUAGE = re.compile(rb"Language: ?([A-Za-z][\w@-]*)")
 # polib splits text with str.splitlines, which also breaks at these, inside a message.
@@ -159,26 +157,15 @@ class GettextReader(Reader):
 
 
 def _members(archive: str) -> Iterator[_Catalog]:
-    try:
-        opened = zipfile.ZipFile(archive)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{archive}: not a valid wheel or zip ({error}); fetch it again") from None
-
-    def read(info: zipfile.ZipInfo) -> bytes:
-        if info.file_size > _MAX_MEMBER_BYTES:
-            raise ValueError(f"{archive}!{info.filename}: {info.file_size} bytes is no catalog")
-        try:
-            # One handle for all members, because the directory of a big wheel takes long to read.
-            # It closes with the last catalog that refers to it.
-            return opened.read(info)
-        except (zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"{archive}!{info.filename}: {error}; fetch it again") from None
-
-    for info in sorted(opened.infolist(), key=lambda info: info.filename):
-        if info.filename.lower().endswith(_CATALOGUES):
+    # One handle for all members, because the directory of a big wheel takes long to read. It closes
+    # with the last catalog that refers to it.
+    opened = open_archive(archive)
+    for name in sorted(opened.namelist()):
+        if name.lower().endswith(_CATALOGUES):
             # What a wheel holds under NAME-VERSION.data/data is installed without that prefix.
-            inner = re.sub(r"^[^/]+\.data/(?:data|purelib|platlib)/", "", info.filename)
-            yield _Catalog(f"{archive}!{info.filename}", inner, lambda info=info: read(info))
+            inner = re.sub(r"^[^/]+\.data/(?:data|purelib|platlib)/", "", name)
+            read = functools.partial(read_member, opened, name)
+            yield _Catalog(f"{archive}!{name}", inner, read)
 
 
 def _installed_catalogs(name: str) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ already in the data directory as tfrecord is read as it is, which needs TensorFl
 """
 
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -120,7 +121,7 @@ def _make_builder(
             f"tfds:{full_name}: unknown dataset; {did_you_mean(dataset, known)} defined here are "
             f"{', '.join(builder.name for builder in tfds_builders.BUILDERS)}"
         ) from error
-    except (ValueError, AssertionError) as error:
+    except Exception as error:  # many kinds: a wrong version, damaged metadata
         raise ValueError(f"tfds:{full_name}: {_one_line(error)}") from error
     return builder
 
@@ -136,8 +137,19 @@ def _read_rows(
         )
     file = f"tfds:{name}"
     has_text = False
-    for line, example in enumerate(_read_examples(builder, split), start=1):
-        row = _make_row(example, file, line, languages)
+    examples = _read_examples(builder, split)
+    for line in itertools.count(1):
+        try:
+            if (example := next(examples, None)) is None:
+                break
+            row = _make_row(example, file, line, languages)
+        except ImportError:
+            raise
+        except Exception as error:  # of array_record, protobuf or TensorFlow, for damaged files
+            raise ValueError(
+                f"{file}: damaged at example {line} ({_one_line(error)}); remove "
+                f"{builder.data_path}, so that it is prepared again"
+            ) from error
         has_text = has_text or bool(row.texts)
         yield row
     if not has_text:

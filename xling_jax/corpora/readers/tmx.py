@@ -22,8 +22,19 @@ _NATIVE_CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
 _NUL_MARK = "\ufdd0"
 _BROKEN_MARK = "\N{REPLACEMENT CHARACTER}"
 _CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f]")
-_REFERENCE = re.compile(r"&#(?:x([0-9a-fA-F]+)|([0-9]+));")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # some encodings yield them, XML has none
+_REFERENCE = re.compile(r"&#(?:x([0-9a-fA-F]{1,8})|([0-9]{1,10}));")
 _MAX_REFERENCE_LENGTH = len("&#x0010ffff;")
+# An XML file begins with "<", so that its second byte tells UTF-16 from the rest. The order counts:
+# the mark of UTF-32 begins with that of UTF-16.
+_FIRST_BYTES = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    b"<\0": "utf-16-le",
+    b"\0<": "utf-16-be",
+}
 _DECLARED_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
 
 
@@ -39,10 +50,11 @@ class TmxReader(Reader):
 
         Of several variants in one language the first with text counts. Units with bytes that are
         not of the encoding, with NUL bytes, or with a segment of more than `MAX_LINE_BYTES`
-        characters are rows with a problem.
+        characters are rows with a problem. UTF-16 is recognized without a byte order mark.
 
         Raises:
-            ValueError: if a file is not well-formed XML, or no unit of it has two of the languages.
+            ValueError: if a file is not well-formed XML, declares entities, nests units or
+                segments, or no unit of it has two of the languages.
         """
         return (row for path in self.files() for row in _read_file(path, languages))
 
@@ -54,6 +66,10 @@ def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
     parser.StartElementHandler = collector.start
     parser.EndElementHandler = collector.end
     parser.CharacterDataHandler = collector.text
+    # Entities may read other files and grow without bounds; no translation memory needs them. One
+    # that is not declared would be left out of its segment, where a document type is named.
+    parser.EntityDeclHandler = lambda name, *_: collector.refuse(f"entity {name!r} is declared")
+    parser.SkippedEntityHandler = lambda name, _: collector.refuse(f"entity {name!r} is unknown")
     try:
         for text in _read_text(path):
             parser.Parse(text, False)
@@ -64,10 +80,14 @@ def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
             f"{path}:{error.lineno}: not well-formed XML ({expat.ErrorString(error.code)}); "
             "fix the file or export it again"
         ) from error
+    except UnicodeError as error:
+        raise ValueError(
+            f"{path}: is not of its encoding ({error}); convert it to UTF-8"
+        ) from error
     if not collector.has_pair:
         raise ValueError(
             f"{path}: no translation unit has two of {', '.join(languages)}; found "
-            f"{', '.join(sorted(collector.tags)) or 'no language'}"
+            f"{', '.join(sorted(collector.tags)) or 'no language':.200}"
         )
 
 
@@ -91,16 +111,24 @@ class _UnitCollector:
         rows, self._rows = self._rows, []
         return rows
 
+    def refuse(self, reason: str) -> None:
+        raise ValueError(f"{self.path}:{self.line()}: {reason}; export the file again")
+
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if name == "tu":
+            if self._unit_line:
+                self.refuse(f"a unit is inside that of line {self._unit_line}")
             self._texts, self._problem, self._unit_line = {}, None, self.line()
         elif name == "tuv":
             tag = attributes.get("xml:lang") or attributes.get("lang") or ""
             if tag not in self.tags:
                 self.tags[tag] = self._match(tag)
             self._language = self.tags[tag]
-        elif name == "seg" and self._language and self._language not in self._texts:
-            self._segment, self._segment_length = [], 0
+        elif name == "seg":
+            if self._segment is not None:
+                self.refuse("a segment is inside another")
+            if self._unit_line and self._language and self._language not in self._texts:
+                self._segment, self._segment_length = [], 0
         elif name in _NATIVE_CODE:
             self._code_depth += 1
 
@@ -112,6 +140,9 @@ class _UnitCollector:
             texts = {} if self._problem else self._texts
             self.has_pair = self.has_pair or len(texts) > 1
             self._rows.append(Row(texts, self.path, self._unit_line, self._problem))
+            self._unit_line = 0
+        elif name == "tuv":
+            self._language = None
         elif name in _NATIVE_CODE:
             self._code_depth -= 1
 
@@ -156,16 +187,20 @@ def _read_text(path: str) -> Iterator[str]:
 
 
 def _find_encoding(path: str, head: bytes) -> str:
-    """Returns the encoding that the first bytes of an XML file declare."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
+    """Returns the encoding of an XML file, by its first bytes or by what they declare."""
+    for begin, encoding in _FIRST_BYTES.items():
+        if head.startswith(begin):
+            return encoding
     declared = _DECLARED_ENCODING.match(head.removeprefix(codecs.BOM_UTF8))
     encoding = declared[1].decode("ascii") if declared else "utf-8"
     try:
+        if "<?xml".encode(encoding) != b"<?xml":  # LookupError for what is no text, such as zlib
+            raise LookupError
         encoding = codecs.lookup(encoding).name
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         raise ValueError(
-            f"{path}:1: unknown encoding {encoding!r}; convert the file to UTF-8"
+            f"{path}:1: unknown encoding {encoding!r}, or not that of the file; convert the file "
+            "to UTF-8"
         ) from error
     return "utf-8-sig" if encoding == "utf-8" else encoding
 
@@ -175,7 +210,7 @@ def _repair(text: str) -> str:
         text = text.replace("\0", _NUL_MARK)
     if "&#" in text:
         text = _REFERENCE.sub(_repair_reference, text)
-    return _CONTROL.sub(" ", text)
+    return _SURROGATE.sub(_BROKEN_MARK, _CONTROL.sub(" ", text))
 
 
 def _repair_reference(match: re.Match) -> str:

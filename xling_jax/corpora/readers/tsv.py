@@ -99,8 +99,8 @@ def _read_file(path: str, header: Sequence[str], languages: Sequence[str]) -> It
         elif line and not line.isspace():
             raise ValueError(
                 f"{path}:{number}: a row must have {len(header)} cells, as the header "
-                f"({', '.join(header)}); found {len(cells)}; remove tabs inside texts, and leave a "
-                "cell empty where there is no translation"
+                f"({', '.join(header):.200}); found {len(cells)}; remove tabs inside texts, and "
+                "leave a cell empty where there is no translation"
             )
         yield Row(texts, path, number)
     if not has_text:

@@ -1,0 +1,277 @@
+"""Damaged files: some hundred drawn at random, and by name each kind that once went wrong."""
+
+import ast
+import io
+import itertools
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.hostile import model_files
+from tests.hostile.commands import run_command
+from tests.hostile.run import GOOD, observe, run_case, write_case
+from tests.hostile.targets import TARGETS
+from xling_jax.corpora.specs import read_corpus
+
+PACKAGE = Path(__file__).parents[2] / "xling_jax"
+# Those of a second each run in `python -m tests.hostile`, and by name below.
+_SLOW = ("tfds", "laser", "huggingface", "model directory")
+_FORBIDDEN = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+
+_SAFE_LOADS = {"np.load": {"allow_pickle": "False"}, "torch.load": {"weights_only": "True"}}
+
+
+def refused(name, directory, files):
+    """Writes files and reads them; returns the one line that refuses them."""
+    for path, content in files.items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_bytes(content)
+    outcome = observe(TARGETS[name], directory)
+    assert outcome.kind == "refused", outcome
+    return outcome.detail
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if name not in _SLOW])
+def test_damage_at_random_gives_right_rows_or_one_line(name):
+    cases = 4 if name == "report" else 15
+    outcomes = {case: run_case(TARGETS[name], case) for case in range(cases)}
+    assert not {case: found for case, found in outcomes.items() if found.kind not in GOOD}
+    assert {found.kind for found in outcomes.values()} == {*GOOD}
+
+
+def test_the_same_number_gives_the_same_damage(tmp_path):
+    for directory in ("a", "b"):
+        for name, case in itertools.product(("tsv", "tmx", "embeddings"), range(5)):
+            write_case(TARGETS[name], case, tmp_path / directory / f"{name}{case}")
+    assert model_files.tree(tmp_path / "a") == model_files.tree(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["tsv", "tmx", "documents", "bucc", "report", "model directory"])
+def test_commands_on_damaged_files_print_one_line(name):
+    outcomes = [run_command(TARGETS[name], case) for case in range(3)]
+    assert not [found for found in outcomes if found.kind not in GOOD]
+
+
+# TMX.
+
+_UNIT = '<tu>{}<tuv xml:lang="en"><seg>yes</seg></tuv></tu>'
+_GERMAN = '<tuv xml:lang="de"><seg>{}</seg></tuv>'
+_TMX = f"{{}}<tmx><body>{_UNIT.format(_GERMAN)}</body></tmx>"
+
+
+def read_tmx(directory, content):
+    (directory / "a.tmx").write_bytes(content)
+    return [row.texts for row in read_corpus(f"tmx:{directory}/a.tmx", ("de", "en"))]
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-8"])
+def test_utf_16_is_read_with_and_without_a_mark(tmp_path, encoding, mark):
+    head = f'{mark}<?xml version="1.0" encoding="{encoding}"?>'
+    content = _TMX.format(head, "tschüß").encode(encoding)
+    assert read_tmx(tmp_path, content) == [{"de": "tschüß", "en": "yes"}]
+
+
+def test_a_declared_latin_1_is_read_and_broken_bytes_of_ascii_are_a_problem(tmp_path):
+    latin = _TMX.format('<?xml version="1.0" encoding="iso-8859-1"?>', "tschüß").encode("latin-1")
+    assert read_tmx(tmp_path, latin) == [{"de": "tschüß", "en": "yes"}]
+    two = latin.replace(b"<body>", b"<body>" + _UNIT.format("").encode())
+    good = _TMX.format("", "ja").partition("<body>")[2].partition("</body>")[0].encode()
+    content = two.replace(b"iso-8859-1", b"us-ascii").replace(b"</body>", good + b"</body>")
+    assert read_tmx(tmp_path, content) == [{"en": "yes"}, {}, {"de": "ja", "en": "yes"}]
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "zlib", "hex", "rot13", "undefined", "idna", "cp037"]
+)
+def test_an_encoding_that_is_not_that_of_the_file_is_refused(tmp_path, encoding):
+    head = f'<?xml version="1.0" encoding="{encoding}"?>'
+    line = refused("tmx", tmp_path, {"a.tmx": _TMX.format(head, "ja ü").encode()})
+    assert line.startswith("a.tmx:1: ") or line.startswith("a.tmx: is not of its encoding")
+
+
+@pytest.mark.parametrize(
+    ("doctype", "text", "message"),
+    [
+        ('<!DOCTYPE tmx [<!ENTITY x "inner">]>', "&x;", "entity 'x' is declared"),
+        ('<!DOCTYPE tmx [<!ENTITY x SYSTEM "/etc/passwd">]>', "&x;", "entity 'x' is declared"),
+        ('<!DOCTYPE tmx SYSTEM "tmx14.dtd">', "a&nbsp;b", "entity 'nbsp' is unknown"),
+        ("", "a&nbsp;b", "undefined entity"),
+        ("", "a<seg>b</seg>c", "a segment is inside another"),
+        ("", "a</seg></tuv><tu></tu><tuv><seg>", "a unit is inside that of line 1"),
+        ("", "&#" + "1" * 5000 + ";", "not well-formed"),
+    ],
+)
+def test_what_would_lose_or_mix_text_is_refused(tmp_path, doctype, text, message):
+    line = refused("tmx", tmp_path, {"a.tmx": _TMX.format(doctype, text).encode()})
+    assert line.startswith("a.tmx:1: ") and message in line
+
+
+def test_a_variant_outside_a_unit_changes_no_row(tmp_path):
+    stray = '</tu><tuv xml:lang="de"><seg>stray</seg></tuv><tu>'
+    content = _TMX.format("", "ja").replace("<body>", f"<body>{_UNIT.format('')}")
+    content = content.replace("</tu><tu>", stray, 1).encode()
+    assert read_tmx(tmp_path, content) == [{"en": "yes"}, {"de": "ja", "en": "yes"}]
+
+
+# Archives, JSON, arrays.
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        (8, b"\x01\x00", "encrypted"),
+        (10, b"\x0c\x00", "Invalid data stream"),
+        (10, b"\xff\xff", "compression method is not supported"),
+        (16, b"\xff\xff", "Bad CRC-32"),
+        (24, b"\xff\xff\xff\xff", "bytes; must be at most"),
+    ],
+)
+def test_members_of_wheels_that_cannot_be_read_are_named(tmp_path, field, value, message):
+    (name,), (wheel,) = zip(*TARGETS["gettext"].files(2).items())
+    at = wheel.index(b"PK\x01\x02") + field
+    wheel = wheel[:at] + value + wheel[at + len(value) :]
+    line = refused("gettext", tmp_path, {name: wheel})
+    assert line.startswith(f"{name}!p/locale/de/LC_MESSAGES/a.po: ") and message in line
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a": ' + b"1" * 5000 + b"}", b'"\xff"'])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("report", "run/results.json"),
+        ("report", "run/config.json"),
+        ("documents", "s.jsonl"),
+        ("prepared data", "data/manifest.json"),
+        ("model directory", "m/config.json"),
+    ],
+)
+def test_json_nested_too_deeply_or_of_huge_numbers_is_refused(tmp_path, name, file, text):
+    files = TARGETS[name].files(0)
+    line = refused(name, tmp_path, {**files, file: text})
+    assert Path(file).name in line or "no finished data" in line
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '|O', 'fortran_order': False, 'shape': (12, 8)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-12, -8)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (10**18, 8)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (True, 8)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 8)}",
+        "(" * 60_000,
+        "__import__('os').getpid()",
+    ],
+)
+def test_headers_of_arrays_that_lie_or_ask_for_objects_are_refused(tmp_path, header):
+    text = header.encode() + b"\n"
+    array = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(384)
+    assert "t.de.npy" in refused("embeddings", tmp_path, {"t.de.npy": array})
+
+
+# Prepared data.
+
+
+def npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("de.offsets", lambda array: array[::-1].copy(), "tokens and offsets of de do not match"),
+        ("de.offsets", lambda array: np.append(array[:1], array[2:]), "rows on one side"),
+        ("de.offsets", lambda array: array.astype(np.float64), "found float64"),
+        ("en.tokens", lambda array: array.reshape(1, -1), "found uint16 [1, "),
+        ("en.tokens", lambda array: array + np.uint16(60_000), "the vocabulary has 80"),
+    ],
+)
+def test_shards_that_would_give_wrong_rows_are_refused(tmp_path, file, change, message):
+    files = TARGETS["prepared data"].files(0)
+    name = f"data/de-en/00000/{file}.npy"
+    array = np.load(io.BytesIO(files[name]), allow_pickle=False)
+    assert message in refused("prepared data", tmp_path, {**files, name: npy(change(array))})
+
+
+# Models.
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("layers", 10**9), ("width", 10**12), ("vocab_size", 10**18), ("ffn_width", 2**64)],
+)
+def test_sizes_beyond_the_parameters_are_refused_before_a_model_is_built(tmp_path, name, size):
+    files = TARGETS["model directory"].files(0)
+    config = json.loads(files["m/config.json"])
+    config["encoder"][name] = size
+    changed = {**files, "m/config.json": json.dumps(config).encode()}
+    line = refused("model directory", tmp_path, changed)
+    assert line.startswith(f"m/config.json: encoder.{name}={size} must be that of encoder.safet")
+
+
+@pytest.mark.parametrize("name", [name for name in _SLOW if name in TARGETS])
+def test_models_damaged_at_random_are_refused_or_intact(name):
+    outcomes = {case: run_case(TARGETS[name], case) for case in range(5)}
+    assert not {case: found for case, found in outcomes.items() if found.kind not in GOOD}
+
+
+def test_checkpoints_made_by_hand_run_nothing_and_allocate_nothing(tmp_path):
+    pytest.importorskip("torch")
+    for number, content in enumerate(model_files.laser_checkpoints()):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / "l.pt").write_bytes(content)
+        (directory / "l.spm").write_bytes(model_files.vocab().model_bytes)
+        outcome = observe(TARGETS["laser"], directory)
+        # The first two are as published.
+        assert outcome.kind in (GOOD if number > 1 else ("read",)), (number, outcome)
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_found_by_its_check_sum(tmp_path):
+    pytest.importorskip("torch")
+    checkpoint = bytearray(model_files.laser_checkpoints()[0])
+    with zipfile.ZipFile(io.BytesIO(checkpoint)) as archive:
+        (info,) = (info for info in archive.infolist() if info.filename.endswith("data/0"))
+    checkpoint[info.header_offset + 200] ^= 1
+    files = {"l.pt": bytes(checkpoint), "l.spm": model_files.vocab().model_bytes}
+    assert "is damaged: check sum of " in refused("laser", tmp_path, files)
+
+
+def test_shards_outside_the_directory_are_refused(tmp_path):
+    pytest.importorskip("torch")
+    files = TARGETS["huggingface"].files(1)
+    index = json.loads(files["hf/model.safetensors.index.json"])
+    index["weight_map"] = dict.fromkeys(index["weight_map"], "../outside.safetensors")
+    changed = {**files, "hf/model.safetensors.index.json": json.dumps(index).encode()}
+    line = refused("huggingface", tmp_path, changed)
+    assert "'../outside.safetensors' must be the name of a file here" in line
+
+
+# Nothing that runs code.
+
+
+def test_no_module_reads_or_writes_pickles():
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            wrong += [f"{path}: {n}" for n in names if n.split(".")[0] in _FORBIDDEN]
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            call = ast.unparse(node.func)
+            given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            if call in _SAFE_LOADS and not _SAFE_LOADS[call].items() <= given.items():
+                wrong.append(f"{path}:{node.lineno}: {call} must have {_SAFE_LOADS[call]}")
+            if call.endswith("_pickle") or given.get("allow_pickle") == "True":
+                wrong.append(f"{path}:{node.lineno}: {call}")
+    assert not wrong
