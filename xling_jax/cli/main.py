@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import logging
 import os
 import platform
 import signal
 import sys
-import threading
+import time
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -142,9 +143,15 @@ def _unraisable(args: sys.UnraisableHookArgs) -> None:
     a damaged checkpoint, is shown only to who debugs.
     """
     if args.exc_type is KeyboardInterrupt:
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        # Not `threading`, whose locks the interrupted code may hold.
+        _thread.start_new_thread(_interrupt_soon, ())
     elif "--debug" in sys.argv:
         sys.__unraisablehook__(args)
+
+
+def _interrupt_soon() -> None:
+    time.sleep(0.05)  # until the callback has ended
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def entry() -> NoReturn:
