@@ -9,12 +9,13 @@ The record is sealed with its own hash (`train.integrity`). Damage to files that
 either makes them unreadable or has no effect on what is read.
 """
 
+import itertools
 import json
 import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -38,6 +39,10 @@ logger = logging.getLogger(__name__)
 
 # orbax wraps these in exceptions of its own.
 _DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large")
+
+_HOUR_MS = 3600 * 1000
+# All processes meet equally often; the system takes a name only once.
+_meetings = itertools.count()
 
 
 class Checkpoints:
@@ -145,40 +150,33 @@ class Checkpoints:
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
-            restored = self._read(step, shapes, self._check_identity)
+            restored = self._read(step, shapes)
             if restored is not None:
                 self._set_aside([broken for broken in steps if broken > step])
                 state, record = restored
                 return state, step, record.get("progress", {})
         raise self._none_intact(steps)
 
-    def _check_identity(self, step: int, record: Mapping[str, Any]) -> None:
-        """Raises ValueError if a checkpoint belongs to another run."""
-        if found := difference(record, self._identity):
-            raise ValueError(
-                f"{self._directory}: checkpoint {step} belongs to another run: {found}; "
-                "choose another --workdir or restore the setting"
-            )
-
-    def _read(
-        self,
-        step: int,
-        shapes: TrainState,
-        check: Callable[[int, Mapping[str, Any]], None] = lambda step, record: None,
-    ) -> tuple[TrainState, dict[str, Any]] | None:
+    def _read(self, step: int, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """State and record of a checkpoint; None, with a warning, if it is damaged.
 
         Orbax' handlers are called without its manager, which would wait for processes that cannot
         read their part.
+
+        Raises:
+            ValueError: if it belongs to another run.
         """
-        state, record, hashes = None, {}, None
+        state, record, hashes, problem, other = None, {}, None, "", None
         try:
             record, hashes = _read_record(self._path(step))
+            other = difference(record, self._identity)
         except Exception as error:
             problem = _reason(error)
-        else:
-            check(step, record)
-            problem = ""
+        if other:
+            raise ValueError(
+                f"{self._directory}: checkpoint {step} belongs to another run: {other}; "
+                "choose another --workdir or restore the setting"
+            )
         if not problem:
             try:
                 state = ocp.StandardCheckpointHandler().restore(
@@ -214,8 +212,7 @@ class Checkpoints:
             raise self._none_intact([int(path.name) for path in paths])
         for path in damaged:
             _rename_broken(path)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices("damaged checkpoints are set aside")
+        _meet("damaged checkpoints are set aside")
 
     def _set_aside(self, steps: list[int]) -> None:
         """Renames damaged checkpoints; called once an older one was restored."""
@@ -224,7 +221,7 @@ class Checkpoints:
         if jax.process_index() == 0:
             for step in steps:
                 _rename_broken(self._path(step))
-        multihost_utils.sync_global_devices("damaged checkpoints are set aside")
+        _meet("damaged checkpoints are set aside")
         self._manager.reload()
 
     def _warn(self, step: int, problem: str, then: str) -> None:
@@ -416,10 +413,18 @@ def _reason(error: Exception) -> str:
     return text if len(text) <= 200 else f"…{text[-200:]}"
 
 
+def _meet(name: str) -> None:
+    """Waits for the other processes, for longer than a collective of the devices would."""
+    if jax.process_count() > 1:
+        key = f"xling, meeting {next(_meetings)}: {name}"
+        ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=_HOUR_MS)
+
+
 def _first_of_all_processes(text: str) -> str:
     """The first text of all processes that is not empty."""
     if jax.process_count() == 1:
         return text
+    _meet("checkpoint is read")
     padded = np.zeros(300, np.uint8)
     encoded = np.frombuffer(text.encode()[: padded.size], np.uint8)
     padded[: encoded.size] = encoded
