@@ -109,6 +109,16 @@ def test_wrong_use_has_status_2_and_makes_no_output(tmp_path, capsys):
     assert evaluate("retrieval", tmp_path, tmp_path / "out", "--k", "0") == 2
 
 
+def test_a_dtype_is_known_and_goes_with_a_model(parallel, tmp_path, capsys):
+    words = ["evaluate", "retrieval", "--data", str(parallel), "--output", str(tmp_path / "out")]
+    assert main.main([*words, "--embeddings", str(tmp_path), "--dtype", "float16"]) == 2
+    assert "--dtype float16: requires --model" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main.main([*words, "--model", "m", "--dtype", "half"])
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and "invalid choice: 'half'" in lines[0] and "bfloat16" in lines[0]
+
+
 def test_an_unknown_language_is_wrong_use(labelled, parallel, tmp_path):
     assert evaluate("retrieval", parallel, tmp_path / "out", "--languages", "en,de,xx") == 2
     assert evaluate("classification", labelled, tmp_path / "out", "--languages", "xx") == 2

@@ -1,3 +1,5 @@
+import types
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -80,3 +82,33 @@ def test_encoding_the_target_for_the_distance_alone_costs_half_again(translation
 def test_where_both_directions_are_trained_the_constraint_is_nearly_free():
     ratio = step_flops(both=True, distance_weight=0.25) / step_flops(both=True)
     assert 1.0 < ratio < 1.001
+
+
+@pytest.mark.parametrize(
+    "kind, dtype, teraflops",
+    [
+        ("Tesla T4", "float16", 65),
+        ("Tesla T4", "float32", 8.1),
+        ("Tesla V100-SXM2-16GB", "float16", 125),
+        ("Tesla V100-PCIE-32GB", "float16", 112),
+        ("NVIDIA TITAN RTX", "float16", 65),
+        ("TITAN RTX", "float32", 16.3),
+        ("NVIDIA A100-SXM4-40GB", "bfloat16", 312),
+        ("NVIDIA A100-SXM4-40GB", "float32", 156),
+        ("NVIDIA H100 PCIe", "bfloat16", 756),
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989),
+        ("TPU v5 lite", "float32", 197),
+    ],
+)
+def test_peaks_are_those_of_the_dtype(kind, dtype, teraflops):
+    device = types.SimpleNamespace(device_kind=kind, platform="gpu")
+    assert flops.peak_flops(device, dtype) == teraflops * 1e12
+
+
+@pytest.mark.parametrize(
+    "kind, dtype", [("Tesla T4", "bfloat16"), ("NVIDIA L40", "bfloat16"), ("cpu", "float16")]
+)
+def test_without_a_peak_for_the_dtype_its_rate_is_measured(kind, dtype, monkeypatch):
+    monkeypatch.setattr(flops, "_matmul_rate", lambda measured: {dtype: 7.0}[measured])
+    device = types.SimpleNamespace(device_kind=kind, platform="gpu")
+    assert flops.peak_flops(device, dtype) == 7

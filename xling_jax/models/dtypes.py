@@ -48,8 +48,3 @@ def compute_dtype(
         found = map(device_dtype, jax.devices() if devices is None else devices)
         name = min(found, key=DTYPES.index)
     return jax.numpy.dtype(name)
-
-
-def sum_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype for sums over tokens: float16 ends at 65,504, so theirs are float32."""
-    return np.dtype(np.float32) if dtype == np.float16 else dtype

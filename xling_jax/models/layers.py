@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.models.dtypes import sum_dtype
 from xling_jax.registry import check_choice
 
 Initializer = Callable[..., jax.Array]
@@ -153,9 +152,10 @@ def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
     if pooling == "first":
         pooled = states[:, 0]
     elif pooling == "mean":
-        dtype = sum_dtype(states.dtype)
-        counts = jnp.maximum(mask.sum(1, keepdims=True), 1).astype(dtype)
-        pooled = jnp.where(mask[..., None], states, 0).sum(1, dtype=dtype) / counts
+        # Sums over tokens exceed the range of float16.
+        states = states.astype(jnp.float32) if states.dtype == jnp.float16 else states
+        counts = jnp.maximum(mask.sum(1, keepdims=True), 1).astype(states.dtype)
+        pooled = jnp.where(mask[..., None], states, 0).sum(1) / counts
     else:
         pooled = jnp.where(mask[..., None], states, -jnp.inf).max(1)
     return jnp.where(mask.any(1)[:, None], pooled, 0)
