@@ -151,7 +151,7 @@ def test_lists_that_are_not_there_are_refused(corpus, settings, message):
 
 def test_broken_lists_archives_and_directories_are_refused(corpus):
     write(corpus / "rcv2/german/REUTDE1.zip", b"PK no")
-    with pytest.raises(ValueError, match="REUTDE1.zip: not a valid zip file"):
+    with pytest.raises(ValueError, match="REUTDE1.zip: not a valid wheel or zip"):
         build(corpus)
     write(corpus / "lists/english.dev", b"19970611-1newsML\n../../secret\n")
     with pytest.raises(ValueError, match=r"english.dev:2: must be FOLDER-NAME"):

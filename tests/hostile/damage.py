@@ -144,7 +144,7 @@ def change_json(rng: Random, content: bytes) -> bytes:
     """A value, key or level of a JSON file changed; still JSON, or what Python takes for it."""
     try:
         value = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):  # damaged already
         return change_bytes(rng, content)
     if rng.random() < 0.08:
         deep = rng.choice([b"[", b'{"a":']) * 100_000
@@ -220,7 +220,7 @@ def change_safetensors(rng: Random, content: bytes) -> bytes:
     size = struct.unpack("<Q", content[:8].ljust(8, b"\0"))[0]
     try:
         header = json.loads(content[8 : 8 + size])
-    except ValueError:
+    except (ValueError, RecursionError):  # damaged already
         return change_bytes(rng, content)
     if rng.random() < 0.2:
         length = rng.choice([0, 2**63, 2**40, size + 1, size - 1])

@@ -598,7 +598,7 @@ def _check_word_vectors(directory: Path, result: tuple) -> str:
         word, _, numbers = " ".join(filter(None, re.split("[ \t]", line or ""))).partition(" ")
         code, colon, rest = word.partition(":")
         key = (code, rest) if colon and rest and code in ("en", "de") else (None, word)
-        lines.setdefault((key[0], key[1].lower()), numbers)
+        lines.setdefault((key[0], key[1].lower().strip()), numbers)
     for i, piece in enumerate(PIECES):
         rows = [lines.get((code, piece[1:])) for code in ("en", "de", None)]
         rows = [row.split(" ") for row in rows if row]

@@ -42,7 +42,7 @@ class Tensors:
         elif (directory / INDEX_FILE).is_file():
             self.path = directory / INDEX_FILE
             for shard in sorted(set(_weight_map(self.path).values())):
-                if Path(shard).name != shard:
+                if Path(shard).name != shard or len(shard) > 255:
                     raise ValueError(f"{self.path}: {shard!r:.80} must be the name of a file here")
                 self._open(directory / shard)
         elif (directory / TORCH_FILE).is_file():

@@ -17,6 +17,7 @@ from xling_jax.text.huggingface_vocab import (
     VOCABULARY_FILE,
     HuggingFaceText,
     HuggingFaceVocab,
+    check_ids,
     import_tokenizers,
     load_tokenizer,
 )
@@ -154,6 +155,7 @@ def _byte_level(directory: Path, settings: Mapping[str, Any]) -> Any:
     paths = [directory / name for name in (VOCABULARY_FILE, MERGES_FILE)]
     try:
         model = tokenizers.models.BPE.from_file(*map(str, paths))
+        check_ids(tokenizers.Tokenizer(model))
     except Exception as error:  # the library raises bare ones
         reason = " ".join(str(error).split())
         raise ValueError(f"{directory}: {paths[0].name}, {paths[1].name}: {reason:.200}") from error

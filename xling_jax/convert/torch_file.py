@@ -75,12 +75,15 @@ def check_tensors(tensors: Any) -> None:
 
 
 def to_numpy(value: Any, where: str) -> np.ndarray:
-    """Returns a tensor's values as float32; raises ValueError if they are no floats."""
+    """Returns a tensor's values as float32; raises ValueError unless they are finite floats."""
     if not value.is_floating_point():
         raise ValueError(
             f"{where}: must be of floats; found {value.dtype}, as in a quantized model"
         )
-    return value.detach().float().numpy()
+    values = value.detach().float().numpy()
+    if not np.isfinite(values).all():  # files before PyTorch 1.6 have no check sums
+        raise ValueError(f"{where}: holds values that are not finite; fetch the file again")
+    return values
 
 
 def _check_members(path: str | os.PathLike[str]) -> None:

@@ -19,7 +19,7 @@ def open_archive(path: str | os.PathLike[str]) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except Exception as error:  # zipfile raises many kinds for damaged files
-        raise ValueError(f"{path}: not a valid zip file ({error}); fetch it again") from error
+        raise ValueError(f"{path}: not a valid wheel or zip ({error}); fetch it again") from error
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:

@@ -17,6 +17,9 @@ TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
 
+# Published vocabularies have up to half a million pieces.
+_MAX_ID = 10**7
+
 
 @dataclasses.dataclass(frozen=True)
 class HuggingFaceText:
@@ -113,12 +116,22 @@ def load_tokenizer(content: bytes, where: str) -> Any:
     """
     tokenizers = import_tokenizers()
     try:
-        return tokenizers.Tokenizer.from_str(content.decode("utf-8"))
-    except Exception as error:  # the library raises plain `Exception`
+        tokenizer = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
+        check_ids(tokenizer)
+        return tokenizer
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # plain `Exception`, and the panics of Rust, which are none
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{where}: not a tokenizer of the tokenizers library: {reason:.200}"
         ) from error
+
+
+def check_ids(tokenizer: Any) -> None:
+    """Raises ValueError for an id so large that the library would visit millions below it."""
+    if (largest := max(tokenizer.get_vocab().values(), default=0)) > _MAX_ID:
+        raise ValueError(f"id {largest} is too large for a vocabulary")
 
 
 def _encode_fast(tokenizer: Any, texts: Sequence[str]) -> list[Any]:
