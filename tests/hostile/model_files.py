@@ -537,15 +537,15 @@ def _train(directory: Path) -> list[str]:
 
 
 def _no_download(*arguments: Any) -> None:
-    raise OSError("tfds:europarl_v7/de-en: no network")
+    raise OSError("tfds:opus_tatoeba/en-es: no network")
 
 
 def _write_dataset(directory: Path) -> None:
     import tensorflow_datasets as tfds
 
-    dummy = Path(__file__).parents[1] / "corpora" / "tfds_dummy_data" / "europarl_v7"
+    dummy = Path(__file__).parents[1] / "corpora" / "tfds_dummy_data" / "opus"
     with mock.patch.object(tfds.download.DownloadManager, "download_and_extract", lambda *_: dummy):
-        list(read_corpus(f"tfds:europarl_v7/de-en?data_dir={directory}", ("de", "en")))
+        list(read_corpus(f"tfds:opus_tatoeba/en-es?data_dir={directory}", ("en", "es")))
 
 
 _dataset = made(_write_dataset)
@@ -555,13 +555,13 @@ def _read_dataset(directory: Path) -> list:
     import tensorflow_datasets as tfds
 
     with mock.patch.object(tfds.download.DownloadManager, "download_and_extract", _no_download):
-        return list(read_corpus(f"tfds:europarl_v7/de-en?data_dir={directory}", ("de", "en")))
+        return list(read_corpus(f"tfds:opus_tatoeba/en-es?data_dir={directory}", ("en", "es")))
 
 
 def _check_dataset(directory: Path, rows: list) -> str:
     good = [
-        {"de": "Wiederaufnahme der Sitzungsperiode", "en": "Resumption of the session"},
-        {"de": "Die Aussprache ist geschlossen.", "en": "The debate is closed."},
+        {"en": "Where is the station?", "es": "¿Dónde está la estación?"},
+        {"en": "It is late.", "es": "Es tarde."},
     ]
     return "" if len(rows) == len(good) else unequal([row.texts for row in rows], good)
 

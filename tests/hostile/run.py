@@ -55,7 +55,7 @@ def run_case(target: Target, number: int) -> Outcome:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def observe(target: Target, directory: Path) -> Outcome:
+def observe(target: Target, directory: Path, *, again: bool = False) -> Outcome:
     """Reads a directory; judges result, error, time and memory."""
     _reset_peak()
     before, start = _memory_mb("VmRSS"), time.process_time()
@@ -72,6 +72,9 @@ def observe(target: Target, directory: Path) -> Outcome:
     seconds, memory = time.process_time() - start, _memory_mb("VmHWM") - before
     if seconds > MAX_SECONDS:
         return Outcome("slow", f"{seconds:.1f} s")
+    if memory > MAX_MEMORY_MB and not again:
+        # Libraries that are imported at the first use are not the input's memory.
+        return observe(target, directory, again=True)
     if memory > MAX_MEMORY_MB:
         return Outcome("memory", f"{memory:.0f} MB")
     if outcome.kind == "read":

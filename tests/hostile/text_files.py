@@ -24,7 +24,7 @@ import zstandard
 from tests.hostile.damage import Files
 from xling_jax.align.bitext import read_pairs, read_sides
 from xling_jax.align.urls import match_urls
-from xling_jax.corpora.held_out import held_out_files, held_out_hashes
+from xling_jax.corpora.held_out import file_hashes, held_out_files
 from xling_jax.corpora.quickstart_text import fetch_wheels
 from xling_jax.corpora.specs import read_corpus
 from xling_jax.documents import records
@@ -438,7 +438,7 @@ def _documents(kind: int) -> Files:
 def _read_documents(directory: Path) -> tuple:
     paths = [find(directory, name) for name in ("s.jsonl", "t.jsonl", "gold.tsv")]
     whole = list(records.read_texts(paths[0]))
-    hashes = held_out_hashes(held_out_files([str(paths[1])]))
+    hashes = set().union(*map(file_hashes, held_out_files([str(paths[1])])))
     data = records.load_document_pairs(*paths, domain="domain")
     sides = list(data.documents.values())
     matched = match_urls(sides[0].urls, sides[1].urls, *data.documents)
