@@ -85,16 +85,34 @@ class Runner:
         elif not self.dry_run:
             self._share_text(workdir)
         self.xling("train", *options, "--workdir", workdir, done=workdir / "encoder")
-        # The papers choose among the checkpoints of epochs 10 to 20 on MLDoc's dev set. The encoder
-        # that is evaluated here is the one that training exports, see `train.export`.
+        model = workdir
+        if table.chosen_on_mldoc and self.mldoc and self.scale in ("base", "paper"):
+            model = self.choose(table, row, workdir)
         for task, words in self.evaluations(table, row):
             output = workdir / "results" / task
             self.xling(
-                *("evaluate", task.partition("-")[0], "--model", workdir, *words),
+                *("evaluate", task.partition("-")[0], "--model", model, *words),
                 *("--languages", table.languages, "--no-pictures", "--output", output),
                 done=output / "results.json",
             )
         return workdir
+
+    def choose(self, table: Table, row: Row, workdir: Path) -> Path:
+        """Exports the checkpoint, of those that the run kept, that is best on MLDoc's dev set."""
+        dev, model = workdir / "results/mldoc-dev", workdir / "chosen"
+        scores = dev / "checkpoints.json"
+        (words,) = [words for task, words in self.evaluations(table, row) if "mldoc" in task]
+        self.xling(
+            *("evaluate", "classification", "--model", workdir, "--checkpoint", "all", *words),
+            *("--split", "dev", "--metric", f"{self.mldoc.name}/cross"),
+            *("--languages", table.languages, "--no-pictures", "--output", dev),
+            done=scores,
+        )
+        best = json.loads(scores.read_text())["best"] if scores.exists() else "BEST"
+        self.xling(
+            *("export", "--workdir", workdir, "--checkpoint", best, "--output", model), done=model
+        )
+        return model
 
     def settings(self, table: Table, row: Row) -> dict[str, object]:
         """The config keys to change."""

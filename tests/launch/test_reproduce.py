@@ -98,10 +98,23 @@ def test_mldoc_is_measured_with_the_classifier_of_the_paper(tmp_path):
         for split in ("train", "dev", "test"):
             (mldoc / f"{split}.{code}.tsv").touch()
     found = [" ".join(command) for command in commands(*words) if command[1] == "evaluate"]
-    assert len(found) == 5
+    assert len(found) == 10
     assert all(f"--data {mldoc} --classifiers mlp" in command for command in found)
     # T-LASER reads the first 750 tokens of a document, LASER all of it.
-    assert ["--max-tokens 750" in command for command in found] == [False] * 3 + [True] * 2
+    assert ["--max-tokens 750" in command for command in found] == [False] * 6 + [True] * 4
+
+
+def test_checkpoints_are_chosen_on_the_dev_set_and_tested_once(tmp_path):
+    for code in ("en", "de", "fr", "es", "it"):
+        for split in ("train", "dev", "test"):
+            (tmp_path / f"{split}.{code}.tsv").touch()
+    words = ("--workdir", tmp_path / "w", "--scale", "paper", "--mldoc", tmp_path)
+    _, _, dev, export, test = commands("li-mak-4", *words, "--row", "T-LASER")
+    assert dev[dev.index("--checkpoint") + 1] == "all" and dev[dev.index("--split") + 1] == "dev"
+    assert export[1] == "export"
+    assert test[test.index("--model") + 1] == export[export.index("--output") + 1]
+    # Table 6 is that of the tenth epoch, the last.
+    assert not [c for c in commands("li-mak-6", *words) if "--checkpoint" in c]
 
 
 # The runs of docs/experiments.md, as they were started.
