@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A corpus, a dev file that repeats its last row, labelled words, and a finished run."""
+    """A corpus, a dev file that repeats its last row, labeled words, and a finished run."""
     place = tmp_path_factory.mktemp("place")
     lines = write_tsv(place / "corpus.tsv").read_text().splitlines()
     (place / "dev.tsv").write_text("\n".join([lines[0], *lines[-40:]]) + "\n")

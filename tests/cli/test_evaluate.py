@@ -31,7 +31,7 @@ def parallel(tmp_path):
 
 
 @pytest.fixture
-def labelled(tmp_path):
+def labeled(tmp_path):
     directory = tmp_path / "weather"
     directory.mkdir()
     for split, language in (("train", "en"), ("test", "en"), ("test", "de")):
@@ -85,9 +85,9 @@ def test_xsr_keeps_the_rows_it_draws_and_takes_them_again(parallel, tmp_path, ca
         assert rule in capsys.readouterr().err
 
 
-def test_classification_writes_results(labelled, tmp_path):
+def test_classification_writes_results(labeled, tmp_path):
     output = tmp_path / "out"
-    assert evaluate("classification", labelled, output, "--train-languages", "en") == 0
+    assert evaluate("classification", labeled, output, "--train-languages", "en") == 0
     written = json.loads((output / "results.json").read_text())
     assert written["metrics"]["weather/accuracy_en_de"] == 1
     assert written["matrices"]["weather"]["mean"]["chance"]["cross"] == 0.5
@@ -119,9 +119,9 @@ def test_a_dtype_is_known_and_goes_with_a_model(parallel, tmp_path, capsys):
     assert len(lines) == 1 and "invalid choice: 'half'" in lines[0] and "bfloat16" in lines[0]
 
 
-def test_an_unknown_language_is_wrong_use(labelled, parallel, tmp_path):
+def test_an_unknown_language_is_wrong_use(labeled, parallel, tmp_path):
     assert evaluate("retrieval", parallel, tmp_path / "out", "--languages", "en,de,xx") == 2
-    assert evaluate("classification", labelled, tmp_path / "out", "--languages", "xx") == 2
+    assert evaluate("classification", labeled, tmp_path / "out", "--languages", "xx") == 2
 
 
 def test_broken_data_has_status_1_and_one_line(tmp_path, capsys):

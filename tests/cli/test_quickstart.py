@@ -25,8 +25,8 @@ def write_small_text(wheels, directory):
     (directory / "retrieval.tsv").write_text("".join(lines))
     for split in ("train", "dev", "test"):
         for column, code in enumerate(LANGUAGES):
-            labelled = [f"{list(PRODUCTS)[i % 5]}\t{row[column]}\n" for i, row in enumerate(rows)]
-            (directory / f"classification/{split}.{code}.tsv").write_text("".join(labelled))
+            labeled = [f"{list(PRODUCTS)[i % 5]}\t{row[column]}\n" for i, row in enumerate(rows)]
+            (directory / f"classification/{split}.{code}.tsv").write_text("".join(labeled))
     return QuickstartText(
         corpora=(f"gettext:{wheels}",),
         exclude=(str(directory / "retrieval.tsv"),),

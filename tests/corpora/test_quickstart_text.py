@@ -52,7 +52,7 @@ def read_rows(path):
     return [tuple(line.split("\t")) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def labelled(text, split, language):
+def labeled(text, split, language):
     return read_rows(text / "classification" / f"{split}.{language}.tsv")
 
 
@@ -61,7 +61,7 @@ def test_products_are_balanced_and_splits_share_no_text(wheels, tmp_path):
     for language in LANGUAGES:
         seen = set()
         for split, size in (("train", 20), ("dev", 5), ("test", 10)):
-            rows = labelled(tmp_path / "text", split, language)
+            rows = labeled(tmp_path / "text", split, language)
             labels = [label for label, _ in rows]
             assert {label: labels.count(label) for label in labels} == dict.fromkeys(PRODUCTS, size)
             texts = {content(text) for _, text in rows}
@@ -71,7 +71,7 @@ def test_products_are_balanced_and_splits_share_no_text(wheels, tmp_path):
 
 def test_rows_of_a_split_are_translations_of_each_other(wheels, tmp_path):
     write_text(wheels, tmp_path / "text")
-    english, german = (labelled(tmp_path / "text", "test", language) for language in ("en", "de"))
+    english, german = (labeled(tmp_path / "text", "test", language) for language in ("en", "de"))
     assert german == [
         (label, " ".join(f"{word}de" for word in text.split())) for label, text in english
     ]
@@ -79,7 +79,7 @@ def test_rows_of_a_split_are_translations_of_each_other(wheels, tmp_path):
 
 def test_messages_that_give_the_product_away_or_are_shared_are_not_classified(wheels, tmp_path):
     write_text(wheels, tmp_path / "text")
-    texts = [t for s in ("train", "dev", "test") for _, t in labelled(tmp_path / "text", s, "en")]
+    texts = [t for s in ("train", "dev", "test") for _, t in labeled(tmp_path / "text", s, "en")]
     assert not any("we like" in text or "two products" in text for text in texts)
 
 
@@ -87,7 +87,7 @@ def test_classifier_trains_on_nothing_held_out(wheels, tmp_path):
     write_text(wheels, tmp_path / "text")
     held_out = {content(cell) for row in read_rows(tmp_path / "text/retrieval.tsv") for cell in row}
     for language in LANGUAGES:
-        train = {content(text) for _, text in labelled(tmp_path / "text", "train", language)}
+        train = {content(text) for _, text in labeled(tmp_path / "text", "train", language)}
         assert held_out.isdisjoint(train)
 
 
@@ -97,7 +97,7 @@ def test_excluded_files_cover_the_copies_in_every_package(wheels, tmp_path):
         content(cell) for path in text.exclude for row in read_rows(tmp_path / path) for cell in row
     }
     evaluated = {
-        content(t) for s in ("dev", "test") for _, t in labelled(tmp_path / "text", s, "en")
+        content(t) for s in ("dev", "test") for _, t in labeled(tmp_path / "text", s, "en")
     }
     assert evaluated <= held_out
     dropped = [

@@ -87,8 +87,8 @@ def write_place(place: Path) -> None:
             ("dev", slice(60, 90)),
             ("test", slice(90, 120)),
         ):
-            labelled = [f"{i % 2}\t{text}\n" for i, text in enumerate(texts[code][part])]
-            (place / f"reviews/{split}.{code}.tsv").write_text("".join(labelled), encoding="utf-8")
+            labeled = [f"{i % 2}\t{text}\n" for i, text in enumerate(texts[code][part])]
+            (place / f"reviews/{split}.{code}.tsv").write_text("".join(labeled), encoding="utf-8")
     corpora = "('tsv:corpora/*.tsv.gz',)"
     languages = "('en','de','fr')"
     run(

@@ -191,8 +191,8 @@ def test_a_function_of_texts_becomes_one_of_documents():
         np.testing.assert_allclose(mean[row], pieces.mean(axis=0), rtol=1e-6)
         np.testing.assert_allclose(largest[row], pieces.max(axis=0))
     assert document_encoder(sentence_vectors, "sequence") is sentence_vectors
-    tokenised = document_encoder(sentence_vectors, "sentences", splitter="laser")(["a b . c"])
-    np.testing.assert_allclose(tokenised[:, 0], [(3 + 1) / 2])
+    tokenized = document_encoder(sentence_vectors, "sentences", splitter="laser")(["a b . c"])
+    np.testing.assert_allclose(tokenized[:, 0], [(3 + 1) / 2])
 
 
 def test_blocks_of_documents_change_nothing(monkeypatch):

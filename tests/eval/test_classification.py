@@ -19,11 +19,11 @@ def encode(texts):
     return np.array([centers[t.split()[0]] + noise[zlib.crc32(t.encode()) % 1000] for t in texts])
 
 
-def labelled(language, n, flip=0):
+def labeled(language, n, flip=0):
     """n texts; the first `flip` carry the wrong label."""
     texts = [f"{LABELS[i % 2]} {i} {language}" for i in range(n)]
     labels = [LABELS[(i + (i < flip)) % 2] for i in range(n)]
-    return classification_data.LabelledText(texts, labels)
+    return classification_data.LabeledText(texts, labels)
 
 
 def data_of(**splits):
@@ -41,8 +41,8 @@ def measure_with(encode, data, classifier="logreg", protocol="zero-shot", **opti
 
 def test_accuracies_by_hand():
     data = data_of(
-        train={"en": labelled("en", 40), "de": labelled("de", 40)},
-        test={"en": labelled("en", 10, flip=1), "de": labelled("de", 20, flip=5)},
+        train={"en": labeled("en", 40), "de": labeled("de", 40)},
+        test={"en": labeled("en", 10, flip=1), "de": labeled("de", 20, flip=5)},
     )
     matrix = measure_with(encode, data, c_values=(1.0,))
     np.testing.assert_allclose(matrix.accuracies["accuracy"], [[0.9, 0.75], [0.9, 0.75]])
@@ -55,10 +55,10 @@ def test_accuracies_by_hand():
 
 
 def test_a_bag_of_words_knows_only_the_words_of_its_language():
-    train = classification_data.LabelledText(["warm sun", "cold ice"] * 10, ["hot", "cold"] * 10)
+    train = classification_data.LabeledText(["warm sun", "cold ice"] * 10, ["hot", "cold"] * 10)
     test = {
-        "en": classification_data.LabelledText(["sun", "ice"], ["hot", "cold"]),
-        "de": classification_data.LabelledText(["Sonne", "Eis"], ["hot", "cold"]),
+        "en": classification_data.LabeledText(["sun", "ice"], ["hot", "cold"]),
+        "de": classification_data.LabeledText(["Sonne", "Eis"], ["hot", "cold"]),
     }
     matrix = measure_with(
         lambda texts: np.zeros((len(texts), 2)), data_of(train={"en": train}, test=test)
@@ -68,10 +68,10 @@ def test_a_bag_of_words_knows_only_the_words_of_its_language():
 
 
 def test_c_is_chosen_on_dev_of_the_training_language_only():
-    train, test = {"en": labelled("en", 40)}, {"de": labelled("de", 10)}
-    first = data_of(train=train, dev={"en": labelled("en", 10)}, test=test)
+    train, test = {"en": labeled("en", 40)}, {"de": labeled("de", 10)}
+    first = data_of(train=train, dev={"en": labeled("en", 10)}, test=test)
     second = data_of(
-        train=train, dev={"en": labelled("en", 10), "de": labelled("de", 10, flip=10)}, test=test
+        train=train, dev={"en": labeled("en", 10), "de": labeled("de", 10, flip=10)}, test=test
     )
     chosen = [measure_with(encode, d) for d in (first, second)]
     assert "dev split of the training language" in chosen[0].selection
@@ -79,7 +79,7 @@ def test_c_is_chosen_on_dev_of_the_training_language_only():
 
 
 def test_without_test_files_dev_measures_and_folds_choose():
-    data = data_of(train={"en": labelled("en", 40)}, dev={"en": labelled("en", 10)})
+    data = data_of(train={"en": labeled("en", 40)}, dev={"en": labeled("en", 10)})
     matrix = measure_with(encode, data)
     assert matrix.test_split == "dev" and "cross-validation" in matrix.selection
     assert matrix.mean("same") == 1 and np.isnan(matrix.mean("cross"))
@@ -87,8 +87,8 @@ def test_without_test_files_dev_measures_and_folds_choose():
 
 def test_scale_and_shift_of_embeddings_change_nothing():
     data = data_of(
-        train={"en": labelled("en", 30, flip=6)},
-        test={"de": labelled("de", 30), "en": labelled("en", 9)},
+        train={"en": labeled("en", 30, flip=6)},
+        test={"de": labeled("de", 30), "en": labeled("en", 9)},
     )
     plain = measure_with(encode, data)
     moved = measure_with(lambda texts: 50 * encode(texts) + 7, data)
@@ -97,7 +97,7 @@ def test_scale_and_shift_of_embeddings_change_nothing():
 
 
 def test_named_scores_are_plain_floats_without_nan():
-    data = data_of(train={"en": labelled("en", 10)}, test={"en": labelled("en", 10)})
+    data = data_of(train={"en": labeled("en", 10)}, test={"en": labeled("en", 10)})
     matrix = measure_with(encode, data, c_values=(1.0,))
     scores = matrix.scores(data.name)
     assert scores["toy/same"] == scores["toy/accuracy_en_en"] == 1.0
@@ -114,13 +114,13 @@ def test_named_scores_are_plain_floats_without_nan():
     ],
 )
 def test_bad_settings_are_refused(settings, message):
-    data = data_of(train={"en": labelled("en", 10)}, test={"en": labelled("en", 10)})
+    data = data_of(train={"en": labeled("en", 10)}, test={"en": labeled("en", 10)})
     with pytest.raises(ValueError, match=message):
         measure_with(encode, data, **settings)
 
 
 def test_one_label_is_no_task():
-    one = classification_data.LabelledText(["hot 1 en", "hot 2 en"], ["hot", "hot"])
+    one = classification_data.LabeledText(["hot 1 en", "hot 2 en"], ["hot", "hot"])
     with pytest.raises(ValueError, match="two labels; the text in en has one"):
         measure_with(encode, data_of(train={"en": one}, test={"en": one}))
 

@@ -12,7 +12,7 @@ from tests.eval.test_classification import measure_with
 from xling_jax.cli import main
 from xling_jax.encode.model_directory import save_model
 from xling_jax.eval import classification
-from xling_jax.eval.classification_data import ClassificationData, LabelledText
+from xling_jax.eval.classification_data import ClassificationData, LabeledText
 from xling_jax.models import registry
 from xling_jax.text.vocab import train_vocab
 
@@ -30,10 +30,10 @@ def encode(texts):
     return vectors
 
 
-def labelled(language, n, flip=0):
+def labeled(language, n, flip=0):
     """n texts; the first `flip` carry the wrong label."""
     texts = [f"{LABELS[i % 2]} {i} {language}" for i in range(n)]
-    return LabelledText(texts, [LABELS[(i + (i < flip)) % 2] for i in range(n)])
+    return LabeledText(texts, [LABELS[(i + (i < flip)) % 2] for i in range(n)])
 
 
 def data_of(**splits):
@@ -42,8 +42,8 @@ def data_of(**splits):
 
 def three_languages():
     """English and French teach the truth, German the opposite."""
-    train = {"en": labelled("en", 20), "de": labelled("de", 20, flip=20), "fr": labelled("fr", 20)}
-    test = {"en": labelled("en", 10), "de": labelled("de", 10), "fr": labelled("fr", 10, flip=1)}
+    train = {"en": labeled("en", 20), "de": labeled("de", 20, flip=20), "fr": labeled("fr", 20)}
+    test = {"en": labeled("en", 10), "de": labeled("de", 10), "fr": labeled("fr", 10, flip=1)}
     return data_of(train=train, test=test)
 
 
@@ -70,9 +70,7 @@ def test_leave_one_out_equals_training_on_the_other_languages_joined():
     assert matrix.num_train == {"en": 40, "de": 40, "fr": 40}
     for column, code in enumerate(matrix.test_languages):
         others = [data.splits["train"][other] for other in ("en", "de", "fr") if other != code]
-        joined = LabelledText(
-            others[0].texts + others[1].texts, others[0].labels + others[1].labels
-        )
+        joined = LabeledText(others[0].texts + others[1].texts, others[0].labels + others[1].labels)
         alone = measure(
             data_of(train={"xx": joined}, test={code: data.splits["test"][code]}), baselines=True
         )
@@ -114,9 +112,9 @@ def test_seeds_give_means_and_sample_standard_deviations():
         return np.array([rows[text.split()[2]][int(text.split()[1])] for text in texts])
 
     data = data_of(
-        train={"en": labelled("en", 40)},
-        dev={"en": labelled("en", 60), "de": labelled("de", 60)},
-        test={"en": labelled("en", 60), "de": labelled("de", 60)},
+        train={"en": labeled("en", 40)},
+        dev={"en": labeled("en", 60), "de": labeled("de", 60)},
+        test={"en": labeled("en", 60), "de": labeled("de", 60)},
     )
     matrix = measure_with(noisy, data, classifier="linear", seeds=3, seed=3, baselines=False)
     by_seed = matrix.by_seed["accuracy"][:, 0]
@@ -137,8 +135,8 @@ def test_seeds_give_means_and_sample_standard_deviations():
 
 def test_logistic_regression_uses_one_seed():
     data = data_of(
-        train={"en": labelled("en", 20)}, dev={"en": labelled("en", 9)},
-        test={"en": labelled("en", 9)},
+        train={"en": labeled("en", 20)}, dev={"en": labeled("en", 9)},
+        test={"en": labeled("en", 9)},
     )  # fmt: skip
     assert measure(data, c_values=(0.1, 1.0), seeds=2, seed=4).seeds == (4,)
     with pytest.raises(ValueError, match="seeds=0 must be positive"):
@@ -147,8 +145,8 @@ def test_logistic_regression_uses_one_seed():
 
 def test_an_oracle_is_shown_only_where_the_test_language_has_dev_text():
     data = data_of(
-        train={"en": labelled("en", 20)}, dev={"en": labelled("en", 9)},
-        test={"en": labelled("en", 9), "de": labelled("de", 9)},
+        train={"en": labeled("en", 20)}, dev={"en": labeled("en", 9)},
+        test={"en": labeled("en", 9), "de": labeled("de", 9)},
     )  # fmt: skip
     matrix = measure(data, c_values=(0.1, 1.0))
     np.testing.assert_array_equal(np.isnan(matrix.accuracies["oracle"]), [[False, True]])
@@ -188,7 +186,7 @@ def directory(tmp_path, monkeypatch):
     directory.mkdir()
     for split in ("train", "dev", "test"):
         for language in ("en", "de"):
-            part = labelled(language, 12)
+            part = labeled(language, 12)
             rows = [f"{label}\t{text}\n" for label, text in zip(part.labels, part.texts)]
             (directory / f"{split}.{language}.tsv").write_text("".join(rows))
     return directory

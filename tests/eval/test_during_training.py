@@ -20,7 +20,7 @@ from xling_jax.options import OptionError
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
 
 
-def write_labelled(directory, languages):
+def write_labeled(directory, languages):
     directory.mkdir()
     for split in ("train", "test"):
         for code in languages:
@@ -48,7 +48,7 @@ def make(languages=("de", "en"), **evaluation):
 
 
 def test_classification_trains_on_english_if_it_can(tmp_path):
-    directory = write_labelled(tmp_path / "weather", ("de", "en", "fr"))
+    directory = write_labeled(tmp_path / "weather", ("de", "en", "fr"))
     metrics = make(classification=(directory,))
     assert metrics == {
         "weather/same": 1,
@@ -72,13 +72,13 @@ def test_two_sets_of_one_name_are_refused(tmp_path):
     directories = []
     for parent in ("a", "b"):
         (tmp_path / parent).mkdir()
-        directories.append(write_labelled(tmp_path / parent / "weather", ("de", "en")))
+        directories.append(write_labeled(tmp_path / parent / "weather", ("de", "en")))
     with pytest.raises(OptionError, match="both be called weather"):
         make(classification=directories)
 
 
 def test_text_in_none_of_the_languages_is_an_error(tmp_path):
-    directory = write_labelled(tmp_path / "weather", ("fr",))
+    directory = write_labeled(tmp_path / "weather", ("fr",))
     with pytest.raises(ValueError, match="must have text in one of de, en; found fr"):
         make(classification=(directory,))
 
@@ -115,7 +115,7 @@ def test_every_task_can_be_measured(tmp_path):
     write(tmp_path / "probing" / "past_present.txt", rows)
     paths = {
         "retrieval": tmp_path / "dev.tsv",
-        "classification": write_labelled(tmp_path / "weather", ("de", "en")),
+        "classification": write_labeled(tmp_path / "weather", ("de", "en")),
         "mining": tmp_path,
         "alignment": tmp_path / "documents.jsonl",
         "probing": tmp_path / "probing",

@@ -344,14 +344,14 @@ def _check_retrieval(directory: Path, result: tuple) -> str:
     return ""
 
 
-def _labelled(kind: int) -> Files:
+def _labeled(kind: int) -> Files:
     labels = [f"l{i % 3}" for i in range(NUM_ROWS)]
     head = b"label\ttext\n" * (kind % 2)
     names = [f"{split}.{code}.tsv" for split in ("train", "dev", "test") for code in LANGUAGES[:2]]
     return {name: head + table(labels, texts(name.split(".")[1])) for name in names}
 
 
-def _check_labelled(directory: Path, data: Any) -> str:
+def _check_labeled(directory: Path, data: Any) -> str:
     for split, parts in data.splits.items():
         for code, part in parts.items():
             rows = [
@@ -664,7 +664,7 @@ TEXT_TARGETS = [
     Target("pinned wheels", _pins, _read_pins, _check_pins),
     Target("lines", lambda kind: {"text.txt": table(texts("de"))}, _read_lines, _check_lines, True),
     Target("retrieval", _retrieval, _read_retrieval, _check_retrieval, True),
-    Target("classification", _labelled, load_classification_data, _check_labelled, True),
+    Target("classification", _labeled, load_classification_data, _check_labeled, True),
     Target("mldoc", _mldoc, _read_mldoc, _check_mldoc),
     Target("documents", _documents, _read_documents, _check_documents, True, _align),
     Target("bucc", _bucc, _read_bucc, _check_bucc, True, _mine),

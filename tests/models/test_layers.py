@@ -23,7 +23,7 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean(generator, key):
     np.testing.assert_allclose((dropped == 0).mean(), 0.3, atol=0.01)
     np.testing.assert_allclose(dropped[dropped > 0], 1 / 0.7, rtol=1e-6)
     np.testing.assert_array_equal(run(key), dropped)
-    # As for independent draws: neighbours in both directions, and another key.
+    # As for independent draws: neighbors in both directions, and another key.
     zero, other = dropped == 0, np.asarray(run(jax.random.key(1))) == 0
     for pairs in (zero[1:] & zero[:-1], zero[:, 1:] & zero[:, :-1], zero & other):
         np.testing.assert_allclose(pairs.mean(), 0.09, atol=0.01)

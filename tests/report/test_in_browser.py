@@ -10,7 +10,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from xling_jax.eval.classification_data import ClassificationData, LabelledText
+from xling_jax.eval.classification_data import ClassificationData, LabeledText
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 from xling_jax.report import vectors as report_vectors
 from xling_jax.report.page import make_page
@@ -73,11 +73,11 @@ def page(tmp_path_factory):
     texts = {code: [f"{code} {i}{words}" for i in range(30)] for code in LANGUAGES}
     data = RetrievalData("toy", (ParallelText("toy", texts),))
     part = {
-        code: LabelledText(column, [f"class {i % 3}" for i in range(30)])
+        code: LabeledText(column, [f"class {i % 3}" for i in range(30)])
         for code, column in texts.items()
     }
-    labelled = ClassificationData("news", {"train": part, "dev": part})
-    section = report_vectors.vector_section("second", encode, [data, labelled])
+    labeled = ClassificationData("news", {"train": part, "dev": part})
+    section = report_vectors.vector_section("second", encode, [data, labeled])
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(make_page(make_runs(), [section], title="Three runs", note="Made by a test"))
     return path

@@ -11,7 +11,7 @@ import pytest
 
 import xling_jax
 from xling_jax.cli import main
-from xling_jax.eval.classification_data import ClassificationData, LabelledText
+from xling_jax.eval.classification_data import ClassificationData, LabeledText
 from xling_jax.eval.retrieval import Retrieval
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 from xling_jax.eval.tasks import TASKS
@@ -259,7 +259,7 @@ def test_errors_agree_with_the_measured_p_at_1():
 
 def test_a_projection_is_bounded_and_rare_labels_are_joined():
     labels = [f"label {i % 9}" for i in range(40)] + ["label 0"] * 20
-    part = LabelledText([f"en {i}" for i in range(60)], labels)
+    part = LabeledText([f"en {i}" for i in range(60)], labels)
     data = ClassificationData("toy", {"train": {"en": part}, "dev": {"en": part, "de": part}})
     projection = report_vectors.project_classification(encode, data)
     assert set(projection.languages) == {"en", "de"} and len(projection.texts) == 120

@@ -1,4 +1,4 @@
-"""Vocabularies: special ids, determinism, normalisation, and errors that name the way out."""
+"""Vocabularies: special ids, determinism, normalization, and errors that name the way out."""
 
 import pickle
 
@@ -90,7 +90,7 @@ def test_an_unknown_model_type_is_refused(sentences):
         train_vocab(sentences, size=70, model_type="char")
 
 
-def test_encode_normalises_and_keeps_order(vocab):
+def test_encode_normalizes_and_keeps_order(vocab):
     rows = vocab.encode(["", "River  STONE", "river\u200b stone", "\t"])
     assert [row.dtype for row in rows] == [np.int32] * 4
     assert len(rows[0]) == 0 and len(rows[3]) == 0

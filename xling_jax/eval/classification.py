@@ -21,7 +21,7 @@ import numpy as np
 from xling_jax.encode.documents import document_encoder
 from xling_jax.eval.classification_data import (
     ClassificationData,
-    LabelledText,
+    LabeledText,
     list_languages,
     load_classification_data,
 )
@@ -58,7 +58,7 @@ _MEANS = ("same", "cross", "all")
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """Trains classifiers on embeddings of labelled text and tests them on all languages.
+    """Trains classifiers on embeddings of labeled text and tests them on all languages.
 
     `python -m xling_jax.eval.mldoc` makes MLDoc's files from the licensed Reuters corpora.
     """
@@ -95,7 +95,7 @@ class Classification(Task):
     )
     splitter: str = option(
         "rule",
-        "where sentences end: at punctuation (rule), or at each separate '.' of tokenised text "
+        "where sentences end: at punctuation (rule), or at each separate '.' of tokenized text "
         "(laser)",
         ("rule", "laser"),
     )
@@ -231,8 +231,8 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         if not shared:
             wanted, found = ", ".join(languages), ", ".join(known) or "none"
             raise ValueError(f"{path}: must have text in one of {wanted}; found {found}")
-        labelled = load_classification_data(path, shared).splits["train"]
-        first = "en" if "en" in labelled else next(iter(labelled))
+        labeled = load_classification_data(path, shared).splits["train"]
+        first = "en" if "en" in labeled else next(iter(labeled))
         task = dataclasses.replace(self, train_languages=(first,))
         return super(Classification, task).while_training(path, shared)
 
@@ -270,7 +270,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
 
     def _measure_one(
         self,
-        embed: Callable[[LabelledText], Examples],
+        embed: Callable[[LabeledText], Examples],
         data: ClassificationData,
         protocol: str,
         classifier: str,
@@ -535,8 +535,8 @@ def _cell(mean: float, spread: float) -> str:
     return percent(mean) + ("" if np.isnan(spread) else f" ± {percent(spread)}")
 
 
-def _join(parts: Iterable[LabelledText]) -> LabelledText:
-    joined = LabelledText([], [])
+def _join(parts: Iterable[LabeledText]) -> LabeledText:
+    joined = LabeledText([], [])
     for part in parts:
         joined.texts.extend(part.texts)
         joined.labels.extend(part.labels)
@@ -544,11 +544,11 @@ def _join(parts: Iterable[LabelledText]) -> LabelledText:
 
 
 def _train_baselines(
-    text: LabelledText,
-    held_out: LabelledText,
+    text: LabeledText,
+    held_out: LabeledText,
     c_values: Sequence[float] | None,
     seeds: Sequence[int],
-) -> dict[str, Callable[[LabelledText], float]]:
+) -> dict[str, Callable[[LabeledText], float]]:
     """The accuracy on any text of a bag of words, and of always the most common label."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -1,4 +1,4 @@
-"""Labelled text, one file a split and language, read whole and strictly."""
+"""Labeled text, one file a split and language, read whole and strictly."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _FILE = re.compile(rf"({'|'.join(SPLITS)})\.([A-Za-z0-9_]+)\.tsv({COMPRESSED})?"
 
 
 @dataclass(frozen=True)
-class LabelledText:
+class LabeledText:
     """Texts and the label of each, both of length n."""
 
     texts: list[str]
@@ -27,7 +27,7 @@ class ClassificationData:
     """One classification data set: "train", "dev", "test", if there, -> language -> texts."""
 
     name: str
-    splits: dict[str, dict[str, LabelledText]]
+    splits: dict[str, dict[str, LabeledText]]
     path: str = ""
 
     @property
@@ -108,7 +108,7 @@ def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
     return found
 
 
-def _read(path: Path) -> LabelledText:
+def _read(path: Path) -> LabeledText:
     rows = [line.split("\t") for line in read_lines(path)]
     header = ["label", "text"]
     has_header = bool(rows) and {*header} <= {*rows[0]}
@@ -116,7 +116,7 @@ def _read(path: Path) -> LabelledText:
         header = rows.pop(0)
     if not rows:
         raise ValueError(f"{path}: must hold rows of label<TAB>text; found none")
-    found = LabelledText([], [])
+    found = LabeledText([], [])
     for number, row in enumerate(rows, start=1 + has_header):
         if len(row) != len(header):
             rule = f"a row must have {len(header)} cells, label and text among them"

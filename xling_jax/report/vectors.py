@@ -93,7 +93,7 @@ class VectorSection:
 def load_data(
     path: str | Path, languages: Sequence[str] | None = None
 ) -> ClassificationData | RetrievalData:
-    """Reads labelled text where a directory holds such files, else parallel text.
+    """Reads labeled text where a directory holds such files, else parallel text.
 
     Of both the languages given, or all: see `load_classification_data`, `load_retrieval_data`.
     """
