@@ -164,6 +164,6 @@ def test_batches_without_text_are_refused(model):
 def test_a_model_is_named_by_its_workdir(tmp_path, monkeypatch, model):
     (tmp_path / "run_7" / "encoder").mkdir(parents=True)
     (tmp_path / "run_7" / "encoder" / "encoder.safetensors").touch()
-    monkeypatch.setattr(Encoder, "from_directory", lambda path: model.encoder)
+    monkeypatch.setattr(Encoder, "from_directory", lambda path, dtype=None: model.encoder)
     meta = MtebEncoder(str(tmp_path / "run_7"), None, device="cpu").mteb_model_meta
     assert (meta.name, meta.revision) == ("xling_jax/run_7", "abc")

@@ -157,7 +157,7 @@ def test_a_broken_line_is_named_and_nothing_is_written(run, tmp_path, data, mess
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "d.jsonl:2: a document must be a JSON object"),
+        ("{", "d.jsonl:2: not valid JSON"),
         ('["la"]', "d.jsonl:2: a document must be a JSON object; found"),
         ('{"id": "1"}', "d.jsonl:2: a document must have 'text'"),
         ('{"sentences": [1]}', "d.jsonl:2: a document must have 'text'"),

@@ -215,7 +215,7 @@ def test_the_command_measures_every_protocol_and_classifier(directory, tmp_path,
 
 
 def test_the_command_pools_documents(directory, tmp_path):
-    asked = ["--documents", "sentences-max", "--split", "laser", "--no-pictures"]
+    asked = ["--documents", "sentences-max", "--splitter", "laser", "--no-pictures"]
     assert run(directory, tmp_path / "out", *asked) == 0
     settings = json.loads((tmp_path / "out/results.json").read_text())["settings"]
     assert settings["documents"] == "sentences-max" and settings["splitter"] == "laser"

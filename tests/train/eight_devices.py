@@ -27,7 +27,7 @@ CONSTRAINED = TRANSLATION | {"distance": {"weight": 0.25, "num_negatives": 2}}
 LIGHTWEIGHT = {  # losses over the whole batch, whose rows lie on all devices
     "token_distribution": {"weight": 1.0, "max_logits": 640},
     "alignment": {"weight": 2.0, "ignore_equal": True},
-    "similarity_distribution": {"weight": 2.0},
+    "similarity_distribution": {"weight": 2.0, "reduction": "sum"},
 }
 
 

@@ -58,8 +58,8 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="STEP,STEP|all",
-        help="with --model WORKDIR: measure its checkpoints instead of its exported encoder; of "
-        "several, each in DIR/STEP, with a comparison in DIR/checkpoints.json",
+        help="with --model WORKDIR: measure its checkpoints instead of its exported encoder; "
+        "unless it is one STEP, each in DIR/STEP, with a comparison in DIR/checkpoints.json",
     )
     parser.add_argument(
         "--metric",
@@ -106,7 +106,8 @@ def run(args: argparse.Namespace) -> None:
     task = options_from(args, TASKS[args.task], optional_config(args))
     output = Path(args.output)
     steps = _checkpoints(args)
-    refuse_existing(output / ("results.json" if len(steps) < 2 else _COMPARISON), args.overwrite)
+    compares = bool(steps) and not args.checkpoint.isdigit()
+    refuse_existing(output / (_COMPARISON if compares else "results.json"), args.overwrite)
     for path in args.data:
         if Path(path).suffix or ":" not in path:
             require_file(path, "--data")
@@ -121,11 +122,11 @@ def run(args: argparse.Namespace) -> None:
         return
     scores = {}
     for step in steps:
-        place = output if len(steps) == 1 else output / str(step)
+        place = output / str(step) if compares else output
         path = str(Path(args.model, "checkpoints", f"{step:08d}"))
         encoder = _load_checkpoint(args.model, step, args.dtype)
         scores[step] = _measure(args, task, data, encoder, path, place)
-    if len(steps) > 1:
+    if compares:
         print(_compare(args, task, scores, output))
 
 

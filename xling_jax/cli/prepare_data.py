@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> None:
                 "not see it; use a file system that they share"
             )
     options = {"num_workers": args.num_workers, "runner": runner}
+    checked_settings(config)
     with workdir.in_use():
         made = prepare_workdir(config, workdir, anew=True, **options)
     print(format_counts(made.counts))

@@ -36,6 +36,7 @@ from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
+    from xling_jax.eval.during_training import Measure
     from xling_jax.text.vocab import Vocab
     from xling_jax.train.build import VocabFacts
 
@@ -98,19 +99,29 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
         check(config)
         check_devices(config)
     run = Workdir(workdir, processes)
-    with run.in_use():
-        return _train(continued(config, run), run)
-
-
-def _train(original: ConfigDict, run: Workdir) -> int:
-    """Prepares, trains and exports in a workdir that no other run is in."""
-    import jax
-
+    original = continued(config, run)
     config = local_config(original, "train", "evaluation")
     check_evaluation(config.evaluation, _evaluation_metrics(config))
     measures = read_evaluation(config.evaluation, config.languages, _evaluation_metrics(config))
     _check_goals(config)
     _check_beginning(config)
+    with run.in_use():
+        return _train(original, config, measures, run)
+
+
+def _train(
+    original: ConfigDict, config: ConfigDict, measures: Mapping[str, Measure], run: Workdir
+) -> int:
+    """Prepares, trains and exports in a workdir that no other run is in.
+
+    Args:
+        original: names the files of the run as the user did.
+        config: names their copies on this machine.
+        measures: what its evaluation section names, read.
+        run: the workdir.
+    """
+    import jax
+
     with distributed.dying_of_sigterm():
         prepared = prepare_data.prepare_workdir(original, run)
 

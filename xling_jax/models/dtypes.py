@@ -1,11 +1,14 @@
 """The dtype of a computation. Parameters, losses and vectors are float32 whatever it is."""
 
-from collections.abc import Iterable
-from typing import Any
+from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from xling_jax.registry import check_choice
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # In the order of what can do them: every device, GPUs since 2017, those since 2020 and TPUs.
 DTYPES = ("float32", "float16", "bfloat16")
