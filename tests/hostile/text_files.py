@@ -177,25 +177,28 @@ def _tmx(kind: int) -> Files:
 
 
 def _check_tmx(directory: Path, rows: list) -> str:
-    """Rows as of a parser that builds a tree, and in any case no text beside another's."""
-    places = {text: i for code in LANGUAGES for i, text in enumerate(texts(code))}
-    for row in rows:
-        numbers = {places[text] for text in row.texts.values() if text in places}
-        if len(numbers) > 1:
-            return f"line {row.line}: {row.texts} are not of one unit"
-        if row.line < 1:
-            return f"line {row.line}"
+    """Rows as of a parser that builds a tree; where it cannot, no text beside another's."""
+    if wrong := [row for row in rows if row.line < 1]:
+        return f"line {wrong[0].line}"
     expected = []
     for path in sorted(directory.glob("*.tmx*")):
         try:
             tree = ElementTree.fromstring(content_of(path))
         except (ElementTree.ParseError, LookupError, ValueError):
-            return ""  # repaired, as real files need it; units were checked above
+            return _mixed_units(rows)  # repaired, as real files need it
         expected += [_unit(unit) for unit in tree.iter("tu")]
     found = [row.texts for row in rows if not row.problem]
     if any(row.problem for row in rows):
         return ""
     return unequal(found, expected)
+
+
+def _mixed_units(rows: list) -> str:
+    places = {text: i for code in LANGUAGES for i, text in enumerate(texts(code))}
+    for row in rows:
+        if len({places[text] for text in row.texts.values() if text in places}) > 1:
+            return f"line {row.line}: {row.texts} are not of one unit"
+    return ""
 
 
 def _unit(unit: ElementTree.Element) -> dict[str, str]:

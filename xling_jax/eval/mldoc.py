@@ -96,7 +96,7 @@ def build_mldoc(
         if missing:
             raise ValueError(
                 f"{lists[name]}: {len(missing)} of {len(each)} documents are not below "
-                f"{', '.join(map(str, rcv_directories))}, first {'-'.join(missing[0])}; "
+                f"{', '.join(map(str, rcv_directories))}, first {'-'.join(missing[0]):.100}; "
                 f"name the directories of both RCV1 and RCV2"
             )
     counts = {}

@@ -165,11 +165,13 @@ def distance_constraint(
         ValueError: for an option that is unknown or out of range, or unequal shapes.
     """
     check_pairs(source, target)
-    if num_negatives < 1 or negative_weight < 0:
+    if num_negatives < 1:
         raise ValueError(
-            f"num_negatives={num_negatives} must be at least 1 and "
-            f"negative_weight={negative_weight} at least 0, which leaves negatives out"
+            f"num_negatives={num_negatives} must be at least 1; to leave negatives out, set "
+            "negative_weight=0"
         )
+    if negative_weight < 0:
+        raise ValueError(f"negative_weight={negative_weight} must not be negative")
     mask = jnp.asarray(mask, bool)
     weights = mask.astype(jnp.float32)
     positive = jnp.where(mask, paired_distances(source, target, distance), 0)
