@@ -55,9 +55,12 @@ def opened(workdir: Path) -> tuple[ConfigDict, Corpus]:
         config.objective.translation.weight = 0.5
         if "distance" not in config.objective:
             config.objective.distance = PUBLISHED
-    vocab = Vocab(workdir / "vocab/sentencepiece.model", lowercase=config.vocab.lowercase)
-    ids = {"bos": vocab.bos_id, "eos": vocab.eos_id, "pad": vocab.pad_id, "mask": vocab.mask_id}
-    return config, Corpus(str(workdir / "data"), "", VocabFacts(vocab.size, "", ids))
+    vocab = Vocab(
+        workdir / "vocab/sentencepiece.model",
+        lowercase=config.vocab.lowercase,
+        moses=config.vocab.get("moses", False),
+    )
+    return config, Corpus(str(workdir / "data"), "", VocabFacts.of(vocab))
 
 
 def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:

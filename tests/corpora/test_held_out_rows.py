@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.corpora.small_corpus import WORDS, settings, tree, write_corpus
-from xling_jax.corpora.prepare import held_out_difference, load_prepared, prepare
+from xling_jax.corpora.held_out import held_out_difference
+from xling_jax.corpora.prepare import load_prepared, prepare
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.shards import VALIDATION, PairTokens
 from xling_jax.files.hashes import hash_file

@@ -1,18 +1,24 @@
-"""Writes the encoder of one checkpoint of a run as a model directory."""
+"""Writes the encoder of a run, or of one of its checkpoints, as a model directory."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
 from xling_jax.cli.arguments import add_output, refuse_existing
 from xling_jax.eval.tasks import TASKS
+from xling_jax.files.json_text import parse_json
 from xling_jax.options import OptionError
+
+if TYPE_CHECKING:
+    from xling_jax.text.vocab import Vocab
 
 logger = logging.getLogger(__name__)
 
@@ -71,21 +77,20 @@ def export_checkpoint(
     """
     import jax
 
-    from xling_jax.cli.train import export_encoder, vocab_facts
     from xling_jax.text.vocab import Vocab
-    from xling_jax.train.build import build
+    from xling_jax.train.build import VocabFacts, build
     from xling_jax.train.checkpoint import read_params
     from xling_jax.train.mesh import make_mesh
     from xling_jax.train.state import sharded_shapes
 
     path = Path(workdir)
-    saved = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    saved = parse_json((path / "config.json").read_bytes(), str(path / "config.json"))
     config = ConfigDict({name: value for name, value in saved.items() if name != "version"})
     config_lib.complete(config, TASKS)
     text = {"lowercase": config.vocab.lowercase, "moses": config.vocab.moses}
     vocab = Vocab(path / "vocab" / "sentencepiece.model", **text)
     mesh = make_mesh(devices=jax.devices()[:1])  # whatever the run was trained on
-    targets = sharded_shapes(mesh, build(config, vocab_facts(vocab)).shapes)
+    targets = sharded_shapes(mesh, build(config, VocabFacts.of(vocab)).shapes)
     params = read_params(path / "checkpoints", step, targets)
     export_encoder(
         config,
@@ -96,3 +101,64 @@ def export_checkpoint(
         results={},
         overwrite=overwrite,
     )
+
+
+def export_encoder(
+    config: ConfigDict,
+    vocab: Vocab,
+    params: Any,
+    directory: str | os.PathLike,
+    *,
+    training: Mapping[str, Any],
+    results: Mapping[str, float],
+    overwrite: bool = False,
+) -> None:
+    """Writes a trained encoder as a model directory.
+
+    Args:
+        config: of its run.
+        vocab: of its run.
+        params: of the encoder, host arrays.
+        directory: where to write.
+        training: facts about the run, for the record.
+        results: dev metrics.
+        overwrite: replace an existing model directory.
+    """
+    from xling_jax.encode.model_directory import save_model
+
+    family, arguments, limit = encoder_arguments(config)
+    save_model(
+        directory,
+        family=family,
+        encoder_args={"vocab_size": vocab.size, **arguments},
+        params=params,
+        vocab=vocab,
+        languages=config.languages,
+        max_length_tokens=limit,
+        training={
+            **training,
+            "pairs": list(config.data.pairs),
+            "objective": config.objective.to_dict(),
+        },
+        results=results,
+        overwrite=overwrite,
+    )
+
+
+def encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any], int]:
+    """Family, constructor arguments that determine a vector, and the longest input."""
+    from xling_jax.models.registry import ENCODERS
+
+    arguments = config.encoder.to_dict()
+    family = arguments.pop("family")
+    training_only = ENCODERS[family].training_only
+    # A table of positions has an end; 2,000 is that of the published T-LASER.
+    limit = arguments.get("max_length_tokens", 2000) if arguments.get("layers") else 2000
+    given = config.train.max_length_tokens
+    if given > limit and arguments.get("max_length_tokens") and arguments["layers"]:
+        raise OptionError(
+            f"--config.train.max_length_tokens={given} must be at most {limit}, the positions of "
+            "the encoder"
+        )
+    arguments = {k: v for k, v in arguments.items() if k not in training_only}
+    return family, arguments, given or limit

@@ -139,8 +139,8 @@ def _use_large_pages() -> None:
 def _unraisable(args: sys.UnraisableHookArgs) -> None:
     """Handles an exception where none can be raised, such as in a callback of the collector.
 
-    A Ctrl-C that comes there is sent again. What else is ignored anyway, such as the other reads of
-    a damaged checkpoint, is shown only to who debugs.
+    A Ctrl-C that comes there is sent again. Other exceptions, which Python would ignore anyway
+    (those of the remaining reads of a damaged checkpoint, for one), are shown with `--debug` only.
     """
     if args.exc_type is KeyboardInterrupt:
         # Not `threading`, whose locks the interrupted code may hold.

@@ -17,10 +17,11 @@ from ml_collections import ConfigDict
 
 from xling_jax.cli import distributed, prepare_data
 from xling_jax.cli.arguments import add_config_and_workdir, load_config
+from xling_jax.cli.export import encoder_arguments, export_encoder
 from xling_jax.cli.leaving import noting_signals
 from xling_jax.cli.options import require_file
 from xling_jax.cli.remote import Workdir, local_config, local_name
-from xling_jax.corpora.prepare import held_out_difference
+from xling_jax.corpora.held_out import held_out_difference
 from xling_jax.eval.during_training import (
     check_evaluation,
     check_metrics,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
     from xling_jax.eval.during_training import Measure
     from xling_jax.text.vocab import Vocab
-    from xling_jax.train.build import VocabFacts
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +126,7 @@ def _train(
         prepared = prepare_data.prepare_workdir(original, run)
 
     from xling_jax.text.vocab import Vocab
+    from xling_jax.train.build import VocabFacts
     from xling_jax.train.loop import Corpus, train
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
@@ -139,7 +140,7 @@ def _train(
         result = train(
             original,
             str(run.path),
-            Corpus(str(prepared.directory), prepared.fingerprint, vocab_facts(vocab)),
+            Corpus(str(prepared.directory), prepared.fingerprint, VocabFacts.of(vocab)),
             evaluators=make_evaluators(measures, _encoder(config, vocab)),
             goal_of=functools.partial(goal_of, config.evaluation),
             begin_with=functools.partial(_begin_with, config, vocab),
@@ -211,10 +212,8 @@ def _check_goals(config: ConfigDict) -> None:
     for setting, metric in _evaluation_metrics(config).items():
         which = setting.removesuffix("_metric")
         given = config.train[f"{which.removeprefix('train.')}_goal"]
-        try:
+        with _wrong_use():
             find_goal(which, metric, given, goal_of(config.evaluation, metric))
-        except ValueError as error:
-            raise OptionError(str(error)) from error
 
 
 def _check_metrics(config: ConfigDict) -> None:
@@ -278,18 +277,6 @@ def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
     return config
 
 
-def vocab_facts(vocab: Vocab) -> VocabFacts:
-    """What training needs to know about a vocabulary."""
-    from xling_jax.train.build import VocabFacts
-
-    special_ids = {"bos": vocab.bos_id, "eos": vocab.eos_id, "pad": vocab.pad_id}
-    special_ids["mask"] = vocab.mask_id
-    never_masked = tuple(
-        number for number, piece in enumerate(vocab.pieces()) if not any(map(str.isalnum, piece))
-    )
-    return VocabFacts(vocab.size, vocab.fingerprint, special_ids, never_masked)
-
-
 def _begin_with(config: ConfigDict, vocab: Vocab, params: Any) -> Any:
     """Fresh parameters with what `train.word_vectors` and `train.model_init` put into them."""
     if config.train.word_vectors:
@@ -325,32 +312,13 @@ def _begin_with(config: ConfigDict, vocab: Vocab, params: Any) -> Any:
     return params
 
 
-def _encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any], int]:
-    """Family, constructor arguments that determine a vector, and the longest input."""
-    from xling_jax.models.registry import ENCODERS
-
-    arguments = config.encoder.to_dict()
-    family = arguments.pop("family")
-    training_only = ENCODERS[family].training_only
-    # A table of positions has an end; 2,000 is that of the published T-LASER.
-    limit = arguments.get("max_length_tokens", 2000) if arguments.get("layers") else 2000
-    given = config.train.max_length_tokens
-    if given > limit and arguments.get("max_length_tokens") and arguments["layers"]:
-        raise OptionError(
-            f"--config.train.max_length_tokens={given} must be at most {limit}, the positions of "
-            "the encoder"
-        )
-    arguments = {k: v for k, v in arguments.items() if k not in training_only}
-    return family, arguments, given or limit
-
-
 def _encoder(config: ConfigDict, vocab: Vocab) -> Encoder:
     """The encoder to measure while training, without parameters."""
     from xling_jax.encode.device_batches import DeviceBatches
     from xling_jax.encode.encoder import Encoder
     from xling_jax.models.registry import build_encoder
 
-    family, arguments, limit = _encoder_arguments(config)
+    family, arguments, limit = encoder_arguments(config)
     module = build_encoder(family, vocab_size=vocab.size, **arguments)
     return Encoder(
         DeviceBatches(module, {}, vocab.pad_id),
@@ -360,46 +328,4 @@ def _encoder(config: ConfigDict, vocab: Vocab) -> Encoder:
         languages=config.languages,
         fingerprint="",
         dim=module.dim,
-    )
-
-
-def export_encoder(
-    config: ConfigDict,
-    vocab: Vocab,
-    params: Any,
-    directory: str | os.PathLike,
-    *,
-    training: Mapping[str, Any],
-    results: Mapping[str, float],
-    overwrite: bool = False,
-) -> None:
-    """Writes a trained encoder as a model directory.
-
-    Args:
-        config: of its run.
-        vocab: of its run.
-        params: of the encoder, host arrays.
-        directory: where to write.
-        training: facts about the run, for the record.
-        results: dev metrics.
-        overwrite: replace an existing model directory.
-    """
-    from xling_jax.encode.model_directory import save_model
-
-    family, arguments, limit = _encoder_arguments(config)
-    save_model(
-        directory,
-        family=family,
-        encoder_args={"vocab_size": vocab.size, **arguments},
-        params=params,
-        vocab=vocab,
-        languages=config.languages,
-        max_length_tokens=limit,
-        training={
-            **training,
-            "pairs": list(config.data.pairs),
-            "objective": config.objective.to_dict(),
-        },
-        results=results,
-        overwrite=overwrite,
     )

@@ -5,15 +5,22 @@ punctuation, spacing and case.
 """
 
 import dataclasses
+import functools
 import glob
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from xling_jax.corpora import specs
+from xling_jax.files.hashes import fingerprint
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import BrokenLine, read_line_blocks
+
+if TYPE_CHECKING:
+    from xling_jax.corpora.settings import PrepareSettings
 
 # Fields of evaluation files that hold no text.
 _NOT_TEXT = frozenset({"id", "ids", "sentence_id", "label", "lang", "language", "domain", "url"})
@@ -37,6 +44,75 @@ class HeldOutText:
     read: Callable[[], set[int]]
 
 
+def find_held_out(
+    settings: "PrepareSettings", hash_file: Callable[[str], str], local: Callable[[str], str]
+) -> list[HeldOutText]:
+    """What no training row may repeat.
+
+    Args:
+        settings: of preparation.
+        hash_file: gives the fingerprint of a file.
+        local: as for `prepare`.
+
+    Raises:
+        ValueError: if a setting names what does not exist.
+    """
+    found, codes = [], sorted({code for pair in settings.pairs for code in pair.split("-")})
+    # Pictures and archives may lie beside the text of an evaluation.
+    for name, paths, strict in (
+        ("data.exclude", settings.exclude, True),
+        ("evaluation", settings.evaluation, False),
+    ):
+        for path in held_out_files(map(local, paths), name):
+            read = functools.partial(file_hashes, path, strict=strict)
+            found.append(HeldOutText(path, hash_file(path), strict, read))
+    for spec in settings.validation_corpora if settings.hold_out_validation else ():
+        corpus = specs.moved_corpus(spec, local)
+        key = fingerprint(specs.hashed_files(corpus, codes, hash_file) or [spec])
+        read = functools.partial(_corpus_hashes, corpus, codes)
+        found.append(HeldOutText(spec, key, False, read))
+    return found
+
+
+def _corpus_hashes(corpus: str, codes: Sequence[str]) -> set[int]:
+    return row_hashes(row.texts for row in specs.read_corpus(corpus, codes))
+
+
+def held_out_difference(
+    manifest: Mapping[str, Any],
+    settings: "PrepareSettings",
+    hash_file: Callable[[str], str],
+    local: Callable[[str], str],
+) -> str | None:
+    """Why data were not prepared with the text held out that settings hold out; None if so.
+
+    Args:
+        manifest: content of `manifest.json`.
+        settings: of preparation, now.
+        hash_file: as for `find_held_out`.
+        local: as for `prepare`.
+    """
+    now = {text.key: text.name for text in find_held_out(settings, hash_file, local)}
+    is_old = "held_out" not in manifest
+    before = manifest.get("held_out", {})
+    # Until 0.2 only data.exclude held text out, and its files are among the inputs.
+    known = {*manifest["inputs"].values()} if is_old else before.keys()
+    missing = sorted(now[key] for key in now.keys() - known)
+    extra = sorted(before[key] for key in before.keys() - now.keys())
+    if not missing and not extra:
+        return None
+    parts = [f"{', '.join(missing)} is held out now and was not"] if missing else []
+    parts += [f"{', '.join(extra)} was held out and is not now"] if extra else []
+    kept = {*before.values()} or {*settings.exclude}
+    exclude = f' --config.data.exclude="{tuple(sorted(kept))}"' if kept else ""
+    when = "by version 0.2 or earlier " if is_old else ""
+    return (
+        f"its data were prepared {when}with other text held out of training: {'; '.join(parts)}; "
+        "choose another --workdir, or continue as it began with "
+        f"--config.data.hold_out_evaluation=False{exclude}"
+    )
+
+
 def content_hash(text: str) -> int:
     """64-bit hash of the case-folded letters and digits of a text; 0 if it has none."""
     content = "".join(filter(str.isalnum, text.casefold()))
@@ -45,18 +121,18 @@ def content_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "little")
 
 
-def held_out_files(specs: Iterable[str], setting: str = "data.exclude") -> list[str]:
+def held_out_files(paths: Iterable[str], setting: str = "data.exclude") -> list[str]:
     """The files of a setting, sorted: paths, globs, or directories with all files below them.
 
     Args:
-        specs: values of the setting.
+        paths: values of the setting.
         setting: its name, for errors.
 
     Raises:
         ValueError: if one matches nothing: its text would silently not be held out.
     """
     files: set[str] = set()
-    for spec in specs:
+    for spec in paths:
         found = [
             os.path.join(directory, name)
             for top in ([spec] if os.path.exists(spec) else glob.glob(spec, recursive=True))

@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sentencepiece
 
-from xling_jax.corpora import held_out, pair_text, pair_tokens, specs
+from xling_jax.corpora import pair_text, pair_tokens, specs
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
-from xling_jax.corpora.held_out import HeldOutText
+from xling_jax.corpora.held_out import HeldOutText, find_held_out
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter
 from xling_jax.corpora.pair_tokens import PairPlan, Shard, ShardWriter
 from xling_jax.corpora.settings import PrepareSettings
@@ -160,75 +160,6 @@ def is_made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> bool
             return False
         made[name] = dataclasses.asdict(type(getattr(settings, name))()) | made[name]
     return json.loads(json.dumps(made)) == wanted
-
-
-def find_held_out(
-    settings: PrepareSettings, hash_file: Callable[[str], str], local: Callable[[str], str]
-) -> list[HeldOutText]:
-    """What no training row may repeat.
-
-    Args:
-        settings: of preparation.
-        hash_file: gives the fingerprint of a file.
-        local: as for `prepare`.
-
-    Raises:
-        ValueError: if a setting names what does not exist.
-    """
-    found, codes = [], sorted({code for pair in settings.pairs for code in pair.split("-")})
-    # Pictures and archives may lie beside the text of an evaluation.
-    for name, paths, strict in (
-        ("data.exclude", settings.exclude, True),
-        ("evaluation", settings.evaluation, False),
-    ):
-        for path in held_out.held_out_files(map(local, paths), name):
-            read = functools.partial(held_out.file_hashes, path, strict=strict)
-            found.append(HeldOutText(path, hash_file(path), strict, read))
-    for spec in settings.validation_corpora if settings.hold_out_validation else ():
-        corpus = specs.moved_corpus(spec, local)
-        key = fingerprint(specs.hashed_files(corpus, codes, hash_file) or [spec])
-        read = functools.partial(_corpus_hashes, corpus, codes)
-        found.append(HeldOutText(spec, key, False, read))
-    return found
-
-
-def _corpus_hashes(corpus: str, codes: Sequence[str]) -> set[int]:
-    return held_out.row_hashes(row.texts for row in specs.read_corpus(corpus, codes))
-
-
-def held_out_difference(
-    manifest: Mapping[str, Any],
-    settings: PrepareSettings,
-    hash_file: Callable[[str], str],
-    local: Callable[[str], str],
-) -> str | None:
-    """Why data were not prepared with the text held out that settings hold out; None if so.
-
-    Args:
-        manifest: content of `manifest.json`.
-        settings: of preparation, now.
-        hash_file: as for `find_held_out`.
-        local: as for `prepare`.
-    """
-    now = {text.key: text.name for text in find_held_out(settings, hash_file, local)}
-    is_old = "held_out" not in manifest
-    before = manifest.get("held_out", {})
-    # Until 0.2 only data.exclude held text out, and its files are among the inputs.
-    known = {*manifest["inputs"].values()} if is_old else before.keys()
-    missing = sorted(now[key] for key in now.keys() - known)
-    extra = sorted(before[key] for key in before.keys() - now.keys())
-    if not missing and not extra:
-        return None
-    parts = [f"{', '.join(missing)} is held out now and was not"] if missing else []
-    parts += [f"{', '.join(extra)} was held out and is not now"] if extra else []
-    kept = {*before.values()} or {*settings.exclude}
-    exclude = f' --config.data.exclude="{tuple(sorted(kept))}"' if kept else ""
-    when = "by version 0.2 or earlier " if is_old else ""
-    return (
-        f"its data were prepared {when}with other text held out of training: {'; '.join(parts)}; "
-        "choose another --workdir, or continue as it began with "
-        f"--config.data.hold_out_evaluation=False{exclude}"
-    )
 
 
 @dataclasses.dataclass

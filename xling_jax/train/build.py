@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ from xling_jax.train.state import TrainState, abstract_state
 from xling_jax.train.terms.term import Setting, all_reads
 from xling_jax.train.validation import is_validation, known_goal, metric_names
 
+if TYPE_CHECKING:
+    from xling_jax.text.vocab import Vocab
+
 
 @dataclasses.dataclass(frozen=True)
 class VocabFacts:
@@ -44,6 +47,18 @@ class VocabFacts:
         default_factory=lambda: {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
     )
     never_masked: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, vocab: "Vocab") -> "VocabFacts":
+        """The facts about a vocabulary; pieces without a letter or digit are never masked."""
+        names = ("bos", "eos", "pad", "mask")
+        special_ids = {name: getattr(vocab, f"{name}_id") for name in names}
+        never_masked = tuple(
+            number
+            for number, piece in enumerate(vocab.pieces())
+            if not any(map(str.isalnum, piece))
+        )
+        return cls(vocab.size, vocab.fingerprint, special_ids, never_masked)
 
     @property
     def maskable(self) -> np.ndarray:

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.identity import identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter
+from xling_jax.train.programs import Programs
 from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import Steps, make_steps
@@ -158,7 +158,7 @@ def train(
         facts = (count_parameters(shapes.params), mesh.size, dtype)
         logger.info("%d parameters, %d devices, computing in %s", *facts)
         logger.info("batches: %s", plan_summary(batches))
-        programs = _Programs(len(batches.plan.shapes), built.data.accumulation_steps > 1)
+        programs = Programs(len(batches.plan.shapes), built.data.accumulation_steps > 1)
 
         # 3. The loop.
         steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
@@ -264,38 +264,6 @@ def _with_bucket_lengths(config: ConfigDict, batches: TranslationBatches) -> Con
     return config
 
 
-class _Programs:
-    """Counts the programs that a run compiles, one per shape of micro-batches, and says how long.
-
-    With accumulation there are two per shape: the first micro-batch of an update and the others.
-    """
-
-    def __init__(self, num_shapes: int, accumulates: bool):
-        self._expected = num_shapes * (2 if accumulates else 1)
-        self._seconds: list[float] = []
-        logger.info(
-            "%d programs to compile (%d shapes of micro-batches%s), each when first needed",
-            *(self._expected, num_shapes, ", with accumulation two of each" if accumulates else ""),
-        )
-
-    def call(self, function: Any, *arguments: Any) -> Any:
-        """Calls a jitted function; logs the compilation if there was one."""
-        before, start = function._cache_size(), time.monotonic()
-        result = function(*arguments)  # returns once compiled; runs in the background
-        if function._cache_size() > before:
-            self._seconds.append(time.monotonic() - start)
-            self._log()
-        return result
-
-    def _log(self) -> None:
-        done, left = len(self._seconds), max(self._expected - len(self._seconds), 0)
-        mean = sum(self._seconds) / done
-        line = "program %d of %d compiled in %.1f s; %d more would take %.0f s"
-        values = (done, self._expected, self._seconds[-1], left, left * mean)
-        # The first tells what to expect, the last what it came to.
-        logger.log(logging.INFO if done == 1 or not left else logging.DEBUG, line, *values)
-
-
 @dataclasses.dataclass
 class _Run:
     """The loop and what it uses; `dev`, the latest dev metrics, and `stopping` change."""
@@ -304,7 +272,7 @@ class _Run:
     built: Build
     batches: TranslationBatches
     steps: Steps
-    programs: _Programs
+    programs: Programs
     flops: flops.FlopsByShape
     peak: float
     checkpoints: Checkpoints
