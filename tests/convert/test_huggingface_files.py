@@ -61,6 +61,12 @@ def test_every_form_of_the_weights_is_read(copied, tmp_path):
     next(path.glob("model-*.safetensors")).unlink()
     with pytest.raises(ValueError, match="-of-.*missing; model.safetensors.index.json names it"):
         fingerprint()
+    index = path / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    for shard in ("", ".", ".."):  # directories
+        index.write_text(json.dumps(content | {"weight_map": {"embeddings.bias": shard}}))
+        with pytest.raises(ValueError, match="must be the name of a file here|missing; model"):
+            fingerprint()
     masked = transformers.RobertaForMaskedLM(model.config)
     masked.roberta.load_state_dict(state, strict=False)
     masked.save_pretrained(path)

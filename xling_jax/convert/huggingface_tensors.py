@@ -42,7 +42,7 @@ class Tensors:
         elif (directory / INDEX_FILE).is_file():
             self.path = directory / INDEX_FILE
             for shard in sorted(set(_weight_map(self.path).values())):
-                if Path(shard).name != shard or len(shard) > 255:
+                if not shard or Path(shard).name != shard or len(shard) > 255:
                     raise ValueError(f"{self.path}: {shard!r:.80} must be the name of a file here")
                 self._open(directory / shard)
         elif (directory / TORCH_FILE).is_file():
@@ -97,10 +97,10 @@ class Tensors:
         return params | ({"bias": self.take(f"{name}.bias", outputs)} if use_bias else {})
 
     def _open(self, path: Path) -> None:
+        if not path.is_file():  # a directory, too, is no shard
+            raise ValueError(f"{path}: missing; {INDEX_FILE} names it")
         try:
             file = safetensors.safe_open(path, framework="numpy")
-        except FileNotFoundError:
-            raise ValueError(f"{path}: missing; {INDEX_FILE} names it") from None
         except safetensors.SafetensorError as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{path}: is cut or damaged: {reason:.200}") from error
