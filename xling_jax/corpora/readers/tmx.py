@@ -53,8 +53,8 @@ class TmxReader(Reader):
         characters are rows with a problem. UTF-16 is recognized without a byte order mark.
 
         Raises:
-            ValueError: if a file is not well-formed XML, declares entities, nests units or
-                segments, or no unit of it has two of the languages.
+            ValueError: if a file is not well-formed XML, declares entities, nests units,
+                variants or segments, or no unit of it has two of the languages.
         """
         return (row for path in self.files() for row in _read_file(path, languages))
 
@@ -104,6 +104,7 @@ class _UnitCollector:
         self._texts: dict[str, str] = {}
         self._unit_line = self._segment_length = self._code_depth = 0
         self._problem: str | None = None
+        self._in_variant = False
         self._language: str | None = None
         self._segment: list[str] | None = None
 
@@ -120,6 +121,9 @@ class _UnitCollector:
                 self.refuse(f"a unit is inside that of line {self._unit_line}")
             self._texts, self._problem, self._unit_line = {}, None, self.line()
         elif name == "tuv":
+            if self._in_variant:
+                self.refuse("a variant is inside another")
+            self._in_variant = True
             tag = attributes.get("xml:lang") or attributes.get("lang") or ""
             if tag not in self.tags:
                 self.tags[tag] = self._match(tag)
@@ -142,7 +146,7 @@ class _UnitCollector:
             self._rows.append(Row(texts, self.path, self._unit_line, self._problem))
             self._unit_line = 0
         elif name == "tuv":
-            self._language = None
+            self._language, self._in_variant = None, False
         elif name in _NATIVE_CODE:
             self._code_depth -= 1
 
