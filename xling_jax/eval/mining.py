@@ -324,7 +324,7 @@ def _read_part(name: str, gold: Path, files: Mapping[str, Path]) -> MiningText:
             if not tab:
                 raise ValueError(f"{path}:{number}: a line must be id<TAB>sentence; found no tab")
             if sentence_id in rows[-1]:
-                rule = f"duplicate id {sentence_id!r}; give each sentence its own"
+                rule = f"duplicate id {sentence_id!r:.60}; give each sentence its own"
                 raise ValueError(f"{path}:{number}: {rule}")
             rows[-1][sentence_id] = len(texts[-1])
             texts[-1].append(text)

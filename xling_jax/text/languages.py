@@ -106,7 +106,7 @@ def check_known(code: str, known: Sequence[str], where: str) -> str:
     """
     if code not in known:
         raise ValueError(
-            f"{where}: unknown language {code!r}; known: {', '.join(known) or 'none'}."
+            f"{where}: unknown language {code!r:.60}; known: {', '.join(known) or 'none'}."
             f"{_suggestion(code, known)}"
         )
     return code

@@ -139,8 +139,8 @@ def _parse_numbers(where: str, word: str, numbers: str) -> np.ndarray:
     for field in fields:
         if not _is_number(field):
             raise ValueError(
-                f"{where}: the {len(fields)} values of {word!r} must be numbers; found {field!r}; "
-                "fix or remove the line"
+                f"{where}: the {len(fields)} values of {word!r:.60} must be numbers; found "
+                f"{field!r:.60}; fix or remove the line"
             )
     return np.array(list(map(float, fields))).astype(np.float32)
 

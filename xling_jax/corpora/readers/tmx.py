@@ -68,8 +68,9 @@ def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
     parser.CharacterDataHandler = collector.text
     # Entities may read other files and grow without bounds; no translation memory needs them. One
     # that is not declared would be left out of its segment, where a document type is named.
-    parser.EntityDeclHandler = lambda name, *_: collector.refuse(f"entity {name!r} is declared")
-    parser.SkippedEntityHandler = lambda name, _: collector.refuse(f"entity {name!r} is unknown")
+    entity = "entity {!r:.60} is {}".format
+    parser.EntityDeclHandler = lambda name, *_: collector.refuse(entity(name, "declared"))
+    parser.SkippedEntityHandler = lambda name, _: collector.refuse(entity(name, "unknown"))
     try:
         for text in _read_text(path):
             parser.Parse(text, False)
@@ -203,8 +204,8 @@ def _find_encoding(path: str, head: bytes) -> str:
         encoding = codecs.lookup(encoding).name
     except (LookupError, UnicodeError) as error:
         raise ValueError(
-            f"{path}:1: unknown encoding {encoding!r}, or not that of the file; convert the file "
-            "to UTF-8"
+            f"{path}:1: unknown encoding {encoding!r:.60}, or not that of the file; convert the "
+            "file to UTF-8"
         ) from error
     return "utf-8-sig" if encoding == "utf-8" else encoding
 

@@ -68,7 +68,7 @@ def _missing_languages(path: str, header: Sequence[str], languages: Sequence[str
     found = "\t".join(header)
     shown = ascii(found if len(found) <= 60 else found[:57] + "...")
     renames = [
-        f"rename {name!r} to {language!r}"
+        f"rename {name!r:.60} to {language!r}"
         for name in header
         for language in languages
         if name != language and languages_lib.to_iso639_1(name) == language
