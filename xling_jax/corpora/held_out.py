@@ -185,8 +185,9 @@ def _texts(path: str, strict: bool) -> Iterator[str]:
                 "line"
             )
         if is_json:
+            where = f"{path}:{number}"
             try:
-                value = parse_json(line, f"{path}:{number}") if line.strip() else None
+                value = parse_json(line, where, allow_surrogates=True) if line.strip() else None
             except ValueError:
                 if strict:
                     raise

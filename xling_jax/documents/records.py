@@ -322,7 +322,7 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
 
 def _parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
     """The JSON object in a line, and its `text` if it has one, otherwise its `sentences`."""
-    record = parse_json(line, where)
+    record = parse_json(line, where, allow_surrogates=True)
     if not isinstance(record, dict):
         raise ValueError(f"{where}: a document must be a JSON object; found {line!r:.40}")
     text, sentences = record.get("text"), record.get("sentences")
