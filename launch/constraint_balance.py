@@ -18,10 +18,16 @@ same micro-batches of training text, without dropout:
     angle        cosine between the gradients of translation and β · Dist
 
 A run without the constraint is measured with the published one, as if it were added there.
+
+With `--retrieval`, a second table has the distances that retrieval depends on, by the exported
+encoder, as means over all directions of each file: n / p as above over all sentences of the file,
+and nearest / p, the median of the distance of the nearest wrong sentence over that of the
+translation, which must exceed 1 for the translation to be found; and P@1.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -31,7 +37,10 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
+from sklearn.metrics.pairwise import euclidean_distances
 
+import xling_jax
+from xling_jax.eval.retrieval_data import load_retrieval_data
 from xling_jax.losses.distance import distance_constraint, paired_distances, pairwise_distances
 from xling_jax.text.vocab import Vocab
 from xling_jax.train.batches import read_batches
@@ -142,20 +151,44 @@ def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
     return rows
 
 
+def nearest(workdir: Path, path: Path) -> tuple[float, float, float]:
+    """Means of n / p, nearest / p and P@1, of an exported encoder on a retrieval set."""
+    encoder, found = xling_jax.load(workdir), []
+    for part in load_retrieval_data(path, encoder.languages).parts:
+        vectors = {code: encoder.encode(texts) for code, texts in part.texts.items()}
+        for source, target in itertools.permutations(vectors, 2):
+            distances = euclidean_distances(vectors[source], vectors[target])
+            pair = np.diag(distances).copy()
+            random = (distances.sum() - pair.sum()) / (len(pair) - 1) / pair.sum()
+            np.fill_diagonal(distances, np.inf)
+            wrong = distances.min(axis=1)
+            found.append((random, np.median(wrong / pair), np.mean(wrong > pair)))
+    return tuple(np.mean(found, axis=0))
+
+
 def main() -> None:
-    """Prints a Markdown table for each workdir."""
+    """Prints a Markdown table for each workdir, and one of retrieval."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("workdirs", nargs="+", type=Path)
-    parser.add_argument("--batches", type=int, default=16, help="micro-batches (default 16)")
+    parser.add_argument(
+        "--batches", type=int, default=16, help="micro-batches (default 16; 0: none)"
+    )
+    parser.add_argument("--retrieval", nargs="+", type=Path, default=(), metavar="FILE")
     args = parser.parse_args()
-    for workdir in args.workdirs:
+    for workdir in args.workdirs if args.batches else ():
         print(f"\n{workdir.name}\n\n| {' | '.join(COLUMNS)} |")
         print("| " + " | ".join(["---:"] * len(COLUMNS)) + " |")
         for row in measure(workdir, args.batches):
             cells = [f"{row[name]:.3g}" if name != "step" else f"{row[name]}" for name in COLUMNS]
             print(f"| {' | '.join(cells)} |", flush=True)
+    if args.retrieval:
+        print("\n| run | set | n / p | nearest / p | P@1 |\n| --- | --- | ---: | ---: | ---: |")
+    for workdir, path in itertools.product(args.workdirs, args.retrieval):
+        ratio, wrong, found = nearest(workdir, path)
+        name = path.name.partition(".tsv")[0]
+        print(f"| {workdir.name} | {name} | {ratio:.2f} | {wrong:.3f} | {100 * found:.1f} |")
 
 
 if __name__ == "__main__":
