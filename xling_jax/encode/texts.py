@@ -10,6 +10,7 @@ from xling_jax.text.vocabularies import Vocabulary
 
 # Limits the memory of a window of long texts.
 _WINDOW_CHARACTERS = 8_000_000
+_FEW_TEXTS = 16
 
 
 @dataclasses.dataclass
@@ -57,7 +58,8 @@ def tokenize(
     Returns:
         The tokens, and the counts except those of padding.
     """
-    ids, lengths = vocab.encode_flat(texts)
+    # Threads cost more than they save on a few sentences.
+    ids, lengths = vocab.encode_flat(texts, num_threads=-1 if len(texts) > _FEW_TEXTS else 1)
     kept = np.minimum(lengths, room)
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(kept + (len(prefix) + len(suffix)), out=offsets[1:])

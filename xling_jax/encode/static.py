@@ -1,0 +1,59 @@
+"""Token windows to vectors of static encoders: sums of table rows on the CPU, without JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from xling_jax.encode.batch_plan import BatchShapes
+from xling_jax.encode.texts import TokenWindow
+from xling_jax.models.static_form import StaticForm
+
+# Below this a product with a sparse matrix costs more to set up than to compute.
+_FEW_SENTENCES = 8
+
+
+class StaticBackend:
+    """Computes what `models.static.StaticEncoder` does, up to rounding.
+
+    Args:
+        form: sizes and features.
+        params: its parameters by name, float32.
+
+    Attributes: see `encoder.Backend`.
+    """
+
+    dtype = "float32"
+    num_devices = 1
+    batch_tokens = 32768
+    window_sentences = 8192
+
+    def __init__(self, form: StaticForm, params: Mapping[str, Any]):
+        self.form, self.params = form, params
+        tables = [np.asarray(params["embedding"]) * np.asarray(params["token_weight"])[:, None]]
+        if form.features:
+            weights = np.asarray(params["feature_weight"])[:, None]
+            tables.append(np.asarray(params["feature_embedding"]) * weights)
+        self._table = tables[0] if len(tables) == 1 else np.concatenate(tables)
+
+    def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
+        """Returns the same with other parameters."""
+        return StaticBackend(self.form, params)
+
+    def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
+        """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
+        rows, ends = self.form.window_rows(*window)
+        lengths = np.maximum(np.diff(window.offsets), 1).astype(np.float32)
+        if len(lengths) <= _FEW_SENTENCES:
+            for number, length in enumerate(lengths):
+                picked = self._table[rows[ends[number] : ends[number + 1]]]
+                np.divide(picked.sum(0), length, out=embeddings[number])
+        else:
+            from scipy.sparse import csr_array
+
+            shares = np.repeat(1 / lengths, np.diff(ends))
+            shape = (len(lengths), len(self._table))
+            embeddings[:] = csr_array((shares, rows, ends), shape) @ self._table
+        return len(window.tokens)

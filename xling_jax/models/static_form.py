@@ -1,0 +1,110 @@
+"""What encoders without layers sum up: the rows of tables, by the tokens of a sentence.
+
+Needs NumPy only. `models.static` trains such encoders and `encode.static` runs them; both ask here
+which rows a sentence has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from xling_jax.registry import check_choice
+
+# Feature -> distances of its tokens from the first.
+FEATURES = {"pairs": (0, 1), "skips": (0, 2), "triples": (0, 1, 2)}
+
+
+@dataclasses.dataclass(frozen=True)
+class StaticForm:
+    """Sizes and features of a static encoder.
+
+    Attributes:
+        vocab_size: token ids are below it; the table is padded to a multiple of `vocab_multiple`.
+        width: of the vectors.
+        features: what has vectors besides single tokens: `pairs` of neighbors, `skips` (pairs with
+            one token between them), `triples` of neighbors.
+        feature_rows: rows of the table that features share by their hash.
+        pad_id: id of padding.
+    """
+
+    vocab_size: int
+    width: int = 512
+    features: tuple[str, ...] = ()
+    feature_rows: int = 65_536
+    pad_id: int = 0
+    vocab_multiple: int = 128
+
+    def __post_init__(self):
+        for name in self.features:
+            check_choice("encoder.features", name, FEATURES)
+        for name in ("vocab_size", "width", "feature_rows", "vocab_multiple"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"encoder.{name}={getattr(self, name)} must be at least 1")
+
+    @property
+    def token_rows(self) -> int:
+        """Rows of the token table."""
+        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+
+    @property
+    def parameters(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of the float32 parameters."""
+        shapes = {"embedding": (self.token_rows, self.width), "token_weight": (self.token_rows,)}
+        if self.features:
+            shapes["feature_embedding"] = (self.feature_rows, self.width)
+            shapes["feature_weight"] = (self.feature_rows,)
+        return shapes
+
+    def window_rows(self, tokens: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of sentences, in a table of token rows and then feature rows.
+
+        Args:
+            tokens: [sum of lengths] int32, without padding.
+            offsets: [sentences + 1] int64, where each begins and the last ends.
+
+        Returns:
+            rows: [sum of counts] int32.
+            ends: [sentences + 1] int64, where the rows of each begin and those of the last end.
+        """
+        if not self.features:
+            return tokens, offsets
+        lengths = np.diff(offsets)
+        left = np.repeat(offsets[1:], lengths) - np.arange(len(tokens))  # from here to the end
+        parts = [(lengths, tokens)]
+        for name in self.features:
+            places = FEATURES[name]
+            starts = np.flatnonzero(left > places[-1])
+            hashed = hash_feature(name, [tokens[starts + place] for place in places])
+            rows = (hashed % np.uint32(self.feature_rows)).astype(np.int32) + self.token_rows
+            parts.append((np.maximum(lengths - places[-1], 0), rows))
+        ends = np.zeros_like(offsets)
+        np.cumsum(sum(counts for counts, _ in parts), out=ends[1:])
+        result = np.empty(ends[-1], np.int32)
+        begins = ends[:-1].copy()
+        for counts, rows in parts:
+            before = np.cumsum(counts) - counts
+            result[np.repeat(begins - before, counts) + np.arange(len(rows))] = rows
+            begins += counts
+        return result, ends
+
+
+def hash_feature(name: str, tokens: Sequence[Any]) -> Any:
+    """Hashes the tokens of features: a Murmur3 finalizer over their weighted sum and the kind.
+
+    Args:
+        name: key of `FEATURES`.
+        tokens: one array of ids, NumPy or JAX, for each token of the feature.
+
+    Returns:
+        uint32, in the shape of the arrays.
+    """
+    bits = np.uint32(0x9E3779B1 * (1 + [*FEATURES].index(name)) & 0xFFFFFFFF)
+    for factor, ids in zip((0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F), tokens):
+        bits = (bits ^ ids.astype(np.uint32)) * np.uint32(factor)
+    bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
+    bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
+    return bits ^ (bits >> 16)
