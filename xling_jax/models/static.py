@@ -39,6 +39,10 @@ class StaticEncoder(nn.Module):
     specials = ((), ())
     training_only = ("token_dropout", "feature_dropout", "init_stddev")
 
+    def __post_init__(self):
+        self.features = tuple(self.features)  # JSON has lists
+        super().__post_init__()
+
     @property
     def dim(self) -> int:
         """Embedding size."""
@@ -48,7 +52,7 @@ class StaticEncoder(nn.Module):
     def form(self) -> StaticForm:
         """What determines the vectors, without JAX."""
         return StaticForm(
-            *(self.vocab_size, self.width, tuple(self.features), self.feature_rows, self.pad_id),
+            *(self.vocab_size, self.width, self.features, self.feature_rows, self.pad_id),
             vocab_multiple=self.vocab_multiple,
         )
 
