@@ -44,16 +44,19 @@ class StaticBackend:
 
     def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
         """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
-        rows, ends = self.form.window_rows(*window)
-        lengths = np.maximum(np.diff(window.offsets), 1).astype(np.float32)
-        if len(lengths) <= _FEW_SENTENCES:
-            for number, length in enumerate(lengths):
-                picked = self._table[rows[ends[number] : ends[number + 1]]]
-                np.divide(picked.sum(0), length, out=embeddings[number])
-        else:
-            from scipy.sparse import csr_array
+        tokens, offsets = window
+        if len(embeddings) <= _FEW_SENTENCES:
+            for embedding, start, end in zip(embeddings, offsets[:-1], offsets[1:]):
+                rows = self.form.sentence_rows(tokens[start:end])
+                np.add.reduce(self._table[rows], 0, out=embedding)
+                embedding *= np.float32(1 / max(end - start, 1))
+            return len(tokens)
+        # Imported here: a single sentence is encoded before SciPy is imported.
+        from scipy.sparse import csr_array
 
-            shares = np.repeat(1 / lengths, np.diff(ends))
-            shape = (len(lengths), len(self._table))
-            embeddings[:] = csr_array((shares, rows, ends), shape) @ self._table
-        return len(window.tokens)
+        rows, ends = self.form.window_rows(tokens, offsets)
+        shares = 1 / np.maximum(np.diff(offsets), 1).astype(np.float32)
+        shape = (len(embeddings), len(self._table))
+        sums = csr_array((np.repeat(shares, np.diff(ends)), rows, ends), shape)
+        embeddings[:] = sums @ self._table
+        return len(tokens)

@@ -25,8 +25,8 @@ class EncodeStats:
 
     def add(self, counts: "EncodeStats") -> None:
         """Adds the counts of more input."""
-        for field in dataclasses.fields(EncodeStats):
-            setattr(self, field.name, getattr(self, field.name) + getattr(counts, field.name))
+        for name, value in vars(counts).items():
+            setattr(self, name, getattr(self, name) + value)
 
 
 class TokenWindow(NamedTuple):

@@ -16,6 +16,7 @@ from xling_jax.registry import check_choice
 
 # Feature -> distances of its tokens from the first.
 FEATURES = {"pairs": (0, 1), "skips": (0, 2), "triples": (0, 1, 2)}
+_FACTORS = (np.uint32(0x85EBCA77), np.uint32(0xC2B2AE3D), np.uint32(0x27D4EB2F))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,19 @@ class StaticForm:
             shapes["feature_weight"] = (self.feature_rows,)
         return shapes
 
+    def sentence_rows(self, tokens: np.ndarray) -> np.ndarray:
+        """The rows of one sentence of [length] int32 tokens; see `window_rows`."""
+        parts = [tokens]
+        for name in self.features:
+            places = FEATURES[name]
+            if (count := len(tokens) - places[-1]) > 0:
+                parts.append(self._rows(name, [tokens[place : place + count] for place in places]))
+        return np.concatenate(parts) if len(parts) > 1 else tokens
+
+    def _rows(self, name: str, tokens: Sequence[np.ndarray]) -> np.ndarray:
+        hashed = hash_feature(name, tokens) % np.uint32(self.feature_rows)
+        return hashed.astype(np.int32) + np.int32(self.token_rows)
+
     def window_rows(self, tokens: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows of sentences, in a table of token rows and then feature rows.
 
@@ -78,8 +92,7 @@ class StaticForm:
         for name in self.features:
             places = FEATURES[name]
             starts = np.flatnonzero(left > places[-1])
-            hashed = hash_feature(name, [tokens[starts + place] for place in places])
-            rows = (hashed % np.uint32(self.feature_rows)).astype(np.int32) + self.token_rows
+            rows = self._rows(name, [tokens[starts + place] for place in places])
             parts.append((np.maximum(lengths - places[-1], 0), rows))
         ends = np.zeros_like(offsets)
         np.cumsum(sum(counts for counts, _ in parts), out=ends[1:])
@@ -93,18 +106,17 @@ class StaticForm:
 
 
 def hash_feature(name: str, tokens: Sequence[Any]) -> Any:
-    """Hashes the tokens of features: a Murmur3 finalizer over their weighted sum and the kind.
+    """Hashes the tokens of features, in order: multiplications modulo 2**32, of whose bits the
+    upper ones are mixed best.
 
     Args:
-        name: key of `FEATURES`.
+        name: key of `FEATURES`; each kind has hashes of its own.
         tokens: one array of ids, NumPy or JAX, for each token of the feature.
 
     Returns:
-        uint32, in the shape of the arrays.
+        uint32 below 2**25, in the shape of the arrays.
     """
     bits = np.uint32(0x9E3779B1 * (1 + [*FEATURES].index(name)) & 0xFFFFFFFF)
-    for factor, ids in zip((0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F), tokens):
-        bits = (bits ^ ids.astype(np.uint32)) * np.uint32(factor)
-    bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
-    bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
-    return bits ^ (bits >> 16)
+    for factor, ids in zip(_FACTORS, tokens):
+        bits = (bits ^ ids.astype(np.uint32)) * factor
+    return (bits ^ bits >> 15) * np.uint32(0x2C1B3C6D) >> 7
