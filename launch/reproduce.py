@@ -119,7 +119,7 @@ class Runner:
         names = CLAIMS_CORPORA if self.scale == "claims" else table.corpora
         found: dict[str, object] = {}
         if self.data and not self.corpora and self.scale in ("small", "claims"):
-            found["data.corpora"] = tuple(f"tsv:{self.data}/parallel/{n}.tsv.gz" for n in names)
+            found["data.corpora"] = self.text(names, set(table.languages.split(",")))
         if self.corpora:
             found["data.corpora"] = self.corpora
         if self.scale == "claims":
@@ -128,6 +128,19 @@ class Runner:
         elif self.data:
             found["data.exclude"] = self.dev(table.dev)
         return found | table.at(self.scale) | row.at(self.scale)
+
+    def text(self, names: tuple[str, ...], languages: set[str]) -> tuple[str, ...]:
+        """The training text of some names, but for those without a file of two of the languages.
+
+        Files that are missing are named by preparation.
+        """
+        corpora = {name: [*self.data.glob(f"parallel/{name}.tsv.gz")] for name in names}
+        return tuple(
+            f"tsv:{self.data}/parallel/{name}.tsv.gz"
+            for name, paths in corpora.items()
+            if not paths
+            or any(len(languages & {*path.name.split(".")[1].split("-")}) > 1 for path in paths)
+        )
 
     def dev(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The retrieval sets of some names, all of them at larger scales."""

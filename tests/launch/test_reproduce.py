@@ -173,6 +173,19 @@ def test_the_scale_of_the_claims_is_that_of_the_recorded_runs(data, tmp_path, ta
     assert found.to_dict() == recorded.to_dict()
 
 
+def test_text_without_two_of_the_languages_of_a_table_is_left_out(data, tmp_path):
+    for name in ("europarl.en-es", "europarl.en-fr", "multi30k.en-de-fr"):
+        path = data / f"parallel/{name}.tsv.gz"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    words = ("--data", data, "--workdir", tmp_path, "--scale", "claims")
+    for table, taken in (("li-mak-6", {"europarl.*"}), ("mao-6", {"europarl.*", "multi30k.*"})):
+        (train, *_) = (c for c in commands(table, *words) if c[1] == "train")
+        (text,) = (word for word in overrides(train) if "data.corpora=" in word)
+        names = {"europarl.*", "multi30k.*"}
+        assert {name for name in names if f"/{name}.tsv.gz" in text} == taken
+
+
 def write_results(workdir, *, retrieval, topics):
     """What a finished row leaves."""
     (workdir / "encoder").mkdir(parents=True)
