@@ -11,6 +11,7 @@ import pytest
 import xling_jax
 from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.encode.static import StaticBackend
+from xling_jax.models.static_form import StaticForm
 
 FORMS = {
     "static": {"width": 16, "features": ("pairs", "triples"), "feature_rows": 64},
@@ -18,19 +19,10 @@ FORMS = {
 }
 
 
-@pytest.fixture(params=FORMS)
-def static_directory(request, vocab, tmp_path):
-    from xling_jax.models import registry
-
-    arguments = FORMS[request.param] | {"pad_id": vocab.pad_id}
-    module = registry.build_encoder(request.param, vocab_size=vocab.size, **arguments)
-    tokens = np.ones((1, 8), np.int32)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
-    generator = np.random.default_rng(0)
-    params = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape).astype("f4"), shapes)
+def save(directory, vocab, family, arguments, params):
     save_model(
-        tmp_path / "m",
-        family=request.param,
+        directory,
+        family=family,
         encoder_args=arguments,
         params=params,
         vocab=vocab,
@@ -38,6 +30,23 @@ def static_directory(request, vocab, tmp_path):
         max_length_tokens=25,
         training={},
     )
+
+
+@pytest.fixture(params=[*FORMS, "int8"])
+def static_directory(request, vocab, tmp_path):
+    from xling_jax.models import registry
+
+    family = "dual" if request.param == "dual" else "static"
+    arguments = FORMS[family] | {"pad_id": vocab.pad_id}
+    module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
+    tokens = np.ones((1, 8), np.int32)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
+    generator = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape).astype("f4"), shapes)
+    if request.param == "int8":
+        _, params = module.form.as_int8(params)
+        arguments["storage"] = "int8"
+    save(tmp_path / "m", vocab, family, arguments, params)
     return tmp_path / "m"
 
 
@@ -55,6 +64,36 @@ def test_vectors_are_those_of_the_flax_module(static_directory, sentences):
     np.testing.assert_allclose(encoder.encode(sentences[48:53]), found[48:53], atol=1e-5)
     assert not found[50].any()  # blank
     assert encoder.with_params(spec.params).encode(["la"]).shape == (1, 16)
+
+
+def test_eight_bits_are_close_to_what_was_trained(vocab, tmp_path, sentences):
+    form = StaticForm(vocab.size, 64, ("pairs",), 32, vocab.pad_id)
+    generator = np.random.default_rng(0)
+    stored = {
+        name: generator.normal(size=shape).astype(dtype)
+        for name, (shape, dtype) in form.parameters.items()
+    }
+    small, reduced = form.as_int8(stored)
+    assert {name: (v.shape, str(v.dtype)) for name, v in reduced.items()} == small.parameters
+    rows = stored["embedding"] * stored["token_weight"][:, None]
+    kept = small.trainable(reduced)["embedding"]
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    assert (np.abs(kept - rows) <= largest / 254 * 1.001).all()  # half a step
+    again, same = small.as_int8(reduced)
+    assert again == small
+    np.testing.assert_array_equal(same["rows"], reduced["rows"])
+    arguments = {"width": 64, "features": ("pairs",), "feature_rows": 32, "pad_id": vocab.pad_id}
+    save(tmp_path / "exact", vocab, "static", arguments, stored)
+    save(tmp_path / "small", vocab, "static", arguments | {"storage": "int8"}, reduced)
+    texts = [text for text in sentences if text.strip()]
+    exact, less = (
+        xling_jax.load(tmp_path / name).encode(texts, normalize=True) for name in ("exact", "small")
+    )
+    assert (exact * less).sum(axis=1).min() > 0.9995
+    sizes = [
+        (tmp_path / name / "encoder.safetensors").stat().st_size for name in ("exact", "small")
+    ]
+    assert sizes[1] < 0.3 * sizes[0]
 
 
 def test_other_dtypes_are_refused(static_directory):

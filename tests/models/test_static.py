@@ -49,7 +49,8 @@ def test_sums_are_those_by_hand(features):
     expected = [vector_by_hand(params, sentence, features) for sentence in sentences]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     form = module.form
-    assert {name: value.shape for name, value in params.items()} == form.parameters
+    found = {name: (value.shape, str(value.dtype)) for name, value in params.items()}
+    assert found == form.parameters
     flat = np.concatenate([np.array(sentence, np.int32) for sentence in sentences])
     offsets = np.cumsum([0, *map(len, sentences)])
     rows, ends = form.window_rows(flat, offsets)

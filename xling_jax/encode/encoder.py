@@ -101,7 +101,7 @@ class Encoder:
         if form := spec.static_form:
             if dtype not in (None, "auto", "float32"):
                 raise ValueError(f"dtype={dtype!r}: static encoders compute in float32 only")
-            backend = StaticBackend(form, spec.params)
+            backend = StaticBackend(form, spec.stored)
         else:
             from xling_jax.encode.device_batches import DeviceBatches, in_dtype
 

@@ -63,7 +63,7 @@ _CONFIG_TYPES: dict[str, type] = {
 }
 # Below this, an encoder's sizes cost nothing to try; real parameters have more elements.
 _SMALL_SIZE = 1 << 20
-_SAFETENSORS_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+_SAFETENSORS_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "I8": "int8"}
 
 # Name of a parameter -> shape and dtype.
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -74,7 +74,7 @@ class ModelSpec:
     """A loaded model directory.
 
     Attributes:
-        params: nested dict of NumPy arrays, checked against the encoder.
+        stored: nested dict of the NumPy arrays in the directory, checked against the encoder.
         vocab: the vocabulary, with the preprocessing used in training.
         max_length_tokens: longest input in tokens, special tokens included.
         dim: embedding size.
@@ -83,7 +83,7 @@ class ModelSpec:
         config: the whole `config.json`.
     """
 
-    params: dict[str, Any]
+    stored: dict[str, Any]
     vocab: Vocabulary
     max_length_tokens: int
     dim: int
@@ -96,7 +96,13 @@ class ModelSpec:
         """The Linen module built from `config["encoder"]`."""
         from xling_jax.models import registry
 
-        return registry.build_encoder(self.config["family"], **self.config["encoder"])
+        arguments = {name: v for name, v in self.config["encoder"].items() if name != "storage"}
+        return registry.build_encoder(self.config["family"], **arguments)
+
+    @functools.cached_property
+    def params(self) -> dict[str, Any]:
+        """Nested dict of NumPy arrays, those of `module`."""
+        return self.static_form.trainable(self.stored) if self.static_form else self.stored
 
     @property
     def static_form(self) -> StaticForm | None:
@@ -260,7 +266,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             "vocabulary; a file was changed or comes from another model, export it again"
         )
     return ModelSpec(
-        params=_nested(flat),
+        stored=_nested(flat),
         vocab=vocab,
         max_length_tokens=config["max_length_tokens"],
         dim=expected.dim,
@@ -272,8 +278,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
 
 def _expected(family: str, encoder_args: Mapping[str, Any]) -> _Expected:
     if form := _static_form(family, encoder_args):
-        shapes = {name: (shape, "float32") for name, shape in form.parameters.items()}
-        return _Expected(shapes, form.width, [[], []])
+        return _Expected(form.parameters, form.width, [[], []])
     from xling_jax.encode.device_batches import parameter_shapes
     from xling_jax.models import registry
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ class StaticBackend:
 
     Args:
         form: sizes and features.
-        params: its parameters by name, float32.
+        stored: its parameters as in its model directory.
 
     Attributes: see `encoder.Backend`.
     """
@@ -30,17 +31,13 @@ class StaticBackend:
     batch_tokens = 32768
     window_sentences = 8192
 
-    def __init__(self, form: StaticForm, params: Mapping[str, Any]):
-        self.form, self.params = form, params
-        tables = [np.asarray(params["embedding"]) * np.asarray(params["token_weight"])[:, None]]
-        if form.features:
-            weights = np.asarray(params["feature_weight"])[:, None]
-            tables.append(np.asarray(params["feature_embedding"]) * weights)
-        self._table = tables[0] if len(tables) == 1 else np.concatenate(tables)
+    def __init__(self, form: StaticForm, stored: Mapping[str, Any]):
+        self.form, self.params = form, stored
+        self._table, self._factors = form.tables(stored)
 
     def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
-        """Returns the same with other parameters."""
-        return StaticBackend(self.form, params)
+        """Returns the same with other parameters, float32."""
+        return StaticBackend(dataclasses.replace(self.form, storage="float32"), params)
 
     def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
         """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
@@ -48,15 +45,20 @@ class StaticBackend:
         if len(embeddings) <= _FEW_SENTENCES:
             for embedding, start, end in zip(embeddings, offsets[:-1], offsets[1:]):
                 rows = self.form.sentence_rows(tokens[start:end])
-                np.add.reduce(self._table[rows], 0, out=embedding)
-                embedding *= np.float32(1 / max(end - start, 1))
+                picked = self._table[rows].astype(np.float32, copy=False)
+                np.dot(self._factors[rows] * np.float32(1 / max(end - start, 1)), picked, embedding)
             return len(tokens)
         # Imported here: a single sentence is encoded before SciPy is imported.
         from scipy.sparse import csr_array
 
         rows, ends = self.form.window_rows(tokens, offsets)
         shares = 1 / np.maximum(np.diff(offsets), 1).astype(np.float32)
-        shape = (len(embeddings), len(self._table))
-        sums = csr_array((np.repeat(shares, np.diff(ends)), rows, ends), shape)
-        embeddings[:] = sums @ self._table
+        factors = self._factors[rows] * np.repeat(shares, np.diff(ends))
+        table = self._table
+        if table.dtype != np.float32:
+            is_used = np.zeros(len(table), bool)
+            is_used[rows] = True
+            rows = (np.cumsum(is_used, dtype=np.int32) - 1)[rows]
+            table = table[is_used].astype(np.float32)
+        embeddings[:] = csr_array((factors, rows, ends), (len(embeddings), len(table))) @ table
         return len(tokens)

@@ -19,6 +19,8 @@ class StaticEncoder(nn.Module):
     so that training can continue from an encoder without features. Without layers the sum needs no
     position, and one table serves both sides of a pair.
 
+    Trained parameters are float32; they may be stored in less.
+
     Attributes (see also `static_form.StaticForm`):
         token_dropout, feature_dropout: drop whole tokens and features.
         init_stddev: of the token table.
@@ -57,7 +59,7 @@ class StaticEncoder(nn.Module):
         )
 
     def setup(self):
-        shapes = self.form.parameters
+        shapes = {name: shape for name, (shape, _) in self.form.parameters.items()}
         table_init = pad_row_zero(nn.initializers.normal(self.init_stddev), self.pad_id)
         self.embedding = self.param("embedding", table_init, shapes["embedding"])
         ones, zeros = nn.initializers.ones, nn.initializers.zeros

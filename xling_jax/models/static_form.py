@@ -7,7 +7,7 @@ which rows a sentence has.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from xling_jax.registry import check_choice
 
 # Feature -> distances of its tokens from the first.
 FEATURES = {"pairs": (0, 1), "skips": (0, 2), "triples": (0, 1, 2)}
+STORAGES = ("float32", "int8")
 _FACTORS = (np.uint32(0x85EBCA77), np.uint32(0xC2B2AE3D), np.uint32(0x27D4EB2F))
 
 
@@ -30,6 +31,8 @@ class StaticForm:
             one token between them), `triples` of neighbors.
         feature_rows: rows of the table that features share by their hash.
         pad_id: id of padding.
+        storage: of the parameters in a model directory: `float32` as trained, or `int8`, a number
+            from -127 to 127 for each element and a factor for each row, with its weight.
     """
 
     vocab_size: int
@@ -38,10 +41,12 @@ class StaticForm:
     feature_rows: int = 65_536
     pad_id: int = 0
     vocab_multiple: int = 128
+    storage: str = "float32"
 
     def __post_init__(self):
         for name in self.features:
             check_choice("encoder.features", name, FEATURES)
+        check_choice("encoder.storage", self.storage, STORAGES)
         for name in ("vocab_size", "width", "feature_rows", "vocab_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"encoder.{name}={getattr(self, name)} must be at least 1")
@@ -52,13 +57,63 @@ class StaticForm:
         return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
 
     @property
-    def parameters(self) -> dict[str, tuple[int, ...]]:
-        """Name -> shape of the float32 parameters."""
-        shapes = {"embedding": (self.token_rows, self.width), "token_weight": (self.token_rows,)}
+    def parameters(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Name -> shape and dtype of the stored parameters."""
+        extra_rows = self.feature_rows if self.features else 0
+        if self.storage == "int8":
+            rows = self.token_rows + extra_rows
+            return {"rows": ((rows, self.width), "int8"), "factor": ((rows,), "float32")}
+        sizes = {"embedding": (self.token_rows, self.width), "token_weight": (self.token_rows,)}
         if self.features:
-            shapes["feature_embedding"] = (self.feature_rows, self.width)
-            shapes["feature_weight"] = (self.feature_rows,)
-        return shapes
+            sizes["feature_embedding"] = (self.feature_rows, self.width)
+            sizes["feature_weight"] = (self.feature_rows,)
+        return {name: (size, "float32") for name, size in sizes.items()}
+
+    def tables(self, stored: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """All rows [rows, width], tokens and then features, and a factor [rows] float32 for each.
+
+        Args:
+            stored: the parameters as stored.
+        """
+        if self.storage == "int8":
+            return stored["rows"], stored["factor"]
+        names = ("token", "feature") if self.features else ("token",)
+        tables = {"token": stored["embedding"], "feature": stored.get("feature_embedding")}
+        rows = [np.asarray(tables[name]) for name in names]
+        factors = [np.asarray(stored[f"{name}_weight"]) for name in names]
+        return (
+            (rows[0], factors[0])
+            if len(rows) == 1
+            else (np.concatenate(rows), np.concatenate(factors))
+        )
+
+    def trainable(self, stored: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The float32 parameters of `models.static.StaticEncoder` with the stored vectors."""
+        if self.storage == "float32":
+            return dict(stored)
+        rows, factors = self.tables(stored)
+        tokens, features = np.split(rows * factors[:, None], [self.token_rows])
+        params = {"embedding": tokens, "token_weight": np.ones(len(tokens), np.float32)}
+        if self.features:
+            params["feature_embedding"] = features
+            params["feature_weight"] = np.ones(len(features), np.float32)
+        return params
+
+    def as_int8(self, params: Mapping[str, np.ndarray]) -> tuple[StaticForm, dict[str, np.ndarray]]:
+        """The form and its parameters in 8 bits.
+
+        Row r of the result is q_r m_r / 127, where m_r is the largest element of the row and q_r
+        are numbers from -127 to 127.
+
+        Args:
+            params: as stored.
+        """
+        rows, factors = self.tables(params)
+        rows = rows.astype(np.float32) * factors[:, None]
+        factors = np.abs(rows).max(axis=1) / 127
+        rows = np.round(rows / np.maximum(factors, np.finfo(np.float32).tiny)[:, None])
+        stored = {"rows": rows.astype(np.int8), "factor": factors.astype(np.float32)}
+        return dataclasses.replace(self, storage="int8"), stored
 
     def sentence_rows(self, tokens: np.ndarray) -> np.ndarray:
         """The rows of one sentence of [length] int32 tokens; see `window_rows`."""
