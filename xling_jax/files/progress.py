@@ -11,6 +11,26 @@ _logger = logging.getLogger(__name__)
 _BAR_INTERVAL_S = 0.1
 _LOG_INTERVAL_S = 30.0
 
+_are_hidden = False
+
+
+def hide_bars(hidden: bool) -> None:
+    """Draws no bars from now on where none is asked for by `show=True`."""
+    global _are_hidden
+    _are_hidden = hidden
+
+
+class LogHandler(logging.StreamHandler):
+    """Writes log lines to a stream, above a bar if one is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line; see `logging.Handler`."""
+        tqdm = sys.modules.get("tqdm")
+        if tqdm is None or not getattr(tqdm.tqdm, "_instances", None):
+            super().emit(record)
+        else:
+            tqdm.tqdm.write(self.format(record), file=self.stream)
+
 
 class Progress:
     """Shows how far a piece of work is. Call it with the number of units done.
@@ -29,7 +49,7 @@ class Progress:
         self, what: str, total: int | None = None, unit: str = "step", show: bool | None = None
     ):
         self._what, self._total, self._unit = what, total, unit
-        has_bar = sys.stderr.isatty() if show is None else show
+        has_bar = sys.stderr.isatty() and not _are_hidden if show is None else show
         self._bar = _make_bar(what, total, unit) if has_bar else None
         self._logs = show is None and not has_bar
         self._interval_s = _LOG_INTERVAL_S if self._logs else _BAR_INTERVAL_S
