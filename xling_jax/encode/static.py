@@ -29,7 +29,7 @@ class StaticBackend:
     dtype = "float32"
     num_devices = 1
     batch_tokens = 32768
-    window_sentences = 8192
+    window_sentences = 2048  # more would leave the caches
 
     def __init__(self, form: StaticForm, stored: Mapping[str, Any]):
         self.form, self.params = form, stored
