@@ -2,7 +2,8 @@ r"""The static encoder: a weighted mean of token vectors, trained with in-batch 
 
 The baseline for all larger encoders: word content alone goes very far in retrieval. 32,000 unigram
 pieces of width 512 with one learned weight per piece; cosine times 20, both directions, 1,024 pairs
-per batch, Adam at 5e-3 with cosine decay.
+per batch, Adam at 5e-3 with cosine decay. `--config.encoder.features="('pairs',)"` adds vectors of
+neighboring pieces.
 
 `:phase=2` continues with more and harder negatives: 4,096 pairs per batch, an additive margin of
 0.2, no equal sentences as negatives, a fifth of the tokens dropped, small language pairs upsampled.
@@ -38,8 +39,7 @@ def get_config(arg: str = ""):
     config.cleaning = {"max_length_ratio": 100.0, "max_words": 300}
     config.vocab = {"size": 32_000, "model_type": "unigram", "sample_sentences": 1_000_000}
 
-    config.encoder = {"family": "dual", "layers": 0, "pooling": "weighted_mean", "width": 512}
-    config.encoder.init_stddev = 0.05
+    config.encoder = {"family": "static", "width": 512}
 
     config.objective = {"reduction": "mean"}
     config.objective.alignment = {"similarity": "cosine", "scale": 20.0}

@@ -73,3 +73,18 @@ def test_corpus_files_are_those_that_are_read(tmp_path):
 def test_a_corpus_can_be_moved(spec, expected, monkeypatch):
     monkeypatch.setenv("HOME", "/home")
     assert moved_corpus(spec, lambda path: f"/here/{path}") == expected
+
+
+def test_a_corpus_may_be_cut_to_the_first_rows_of_each_file(tmp_path):
+    for name in ("a", "b"):
+        rows = "".join(f"{name}{number}\t{name}{number} too\n" for number in range(4))
+        _write(tmp_path / f"{name}.tsv", f"de\ten\n{rows}")
+    spec = f"tsv:{tmp_path}/[ab].tsv[:2]"
+    assert [row.texts["de"] for row in _read(spec)] == ["a0", "a1", "b0", "b1"]
+    assert len(_read(f"{tmp_path}/a.tsv[:1_000]")) == 4
+    assert open_corpus(spec).files() == [f"{tmp_path}/a.tsv", f"{tmp_path}/b.tsv"]
+    assert moved_corpus(spec, lambda where: f"/copy{where}") == f"tsv:/copy{spec[4:]}"
+    assert _read(moved_corpus(spec, lambda where: where)) == _read(spec)
+    with pytest.raises(ValueError, match=r"\[:0\] would leave no rows"):
+        _read(f"tsv:{tmp_path}/a.tsv[:0]")
+    assert open_corpus("tfds:para_crawl/enfr:train[:25%]").where.endswith("[:25%]")

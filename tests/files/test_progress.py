@@ -1,6 +1,7 @@
 """Progress on a terminal and in logs."""
 
 import io
+import logging
 import re
 import sys
 
@@ -84,3 +85,32 @@ def test_items_are_passed_on_and_counted_by_size(clock, caplog):
 
     assert list(track(slow(), "embed", 6, "sentence", len)) == chunks
     assert [re.search(r"\d+ of 6", m)[0] for m in caplog.messages] == ["2 of 6", "3 of 6", "6 of 6"]
+
+
+def test_log_lines_stand_above_a_bar(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    handler = progress_lib.LogHandler(terminal)
+    record = logging.LogRecord("x", logging.INFO, "", 0, "a line", (), None)
+    handler.emit(record)
+    assert terminal.getvalue() == "a line\n"
+    with Progress("embed", 10, "sentence") as progress:
+        progress(4)
+        handler.emit(record)
+        drawn = terminal.getvalue()
+    # The bar is wiped before the line and drawn again below it.
+    assert re.search(r"embed[^\n]*\r *\ra line\n\r?embed", drawn)
+
+
+def test_bars_can_be_hidden(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    progress_lib.hide_bars(True)
+    try:
+        with Progress("embed", 10, "sentence") as progress:
+            progress(4)
+    finally:
+        progress_lib.hide_bars(False)
+    assert not terminal.getvalue()

@@ -18,6 +18,7 @@ from typing import NoReturn
 import xling_jax
 from xling_jax.cli.leaving import leave
 from xling_jax.cli.options import LazyParser, add_subcommands
+from xling_jax.files import progress
 from xling_jax.options import OptionError
 from xling_jax.registry import Registry
 
@@ -61,6 +62,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=xling_jax.__version__)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument(
+        "--quiet", action="store_true", help="log warnings and errors only, and show no progress"
+    )
     add_subcommands(parser, COMMANDS, _fill, dest="command")
     return parser
 
@@ -77,21 +81,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status: 0 done, 1 failed, 2 wrong use."""
     parser = make_parser()
     args, rest = parser.parse_known_args(argv)
+    for name in ("debug", "quiet"):  # after the command as well
+        if f"--{name}" in rest:
+            rest.remove(f"--{name}")
+            setattr(args, name, True)
     overrides = [word for word in rest if word.startswith("--config.")]
     unknown = [word for word in rest if word not in overrides]
     if unknown or (overrides and not hasattr(args, "config")):
         parser.error(f"{args.command}: unknown argument {(unknown or overrides)[0]}")
     args.config_overrides = overrides
+    level = logging.WARNING if args.quiet else logging.INFO
+    handlers = [progress.LogHandler(sys.stderr)]
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
+        level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers
     )
+    progress.hide_bars(args.quiet)
     for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # orbax logs tracebacks of errors that it also raises, and warns about checkpoints without
     # metrics; asyncio logs those of reads and writes of which another has already failed.
     for noisy in ("absl", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    # TensorFlow would announce oneDNN with each process; it only reads files here.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     # Checkpoints at URLs go through etils, which uses TensorFlow wherever that is installed unless
     # told otherwise before its first path.
     os.environ.setdefault("EPATH_USE_TF", "0")

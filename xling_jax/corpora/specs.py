@@ -6,11 +6,14 @@
     gettext:PATH     catalogs of software messages (readers/gettext.py)
     tfds:NAME        a TensorFlow dataset, NAME[/config][:version][:split] (readers/tfds.py)
 
-A file named .tsv or .tmx needs no kind. Files may be compressed (.gz .xz .zst .bz2). Reading
-streams; nothing is cleaned here.
+A file named .tsv or .tmx needs no kind. Files may be compressed (.gz .xz .zst .bz2). With `[:N]`
+at its end, a corpus of files is the first N rows of each; slices of datasets are those of TFDS.
+Reading streams; nothing is cleaned here.
 """
 
+import collections
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from xling_jax.corpora.readers import READERS
@@ -19,6 +22,8 @@ from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.registry import check_choice
 from xling_jax.text.languages import check_languages
 
+_LIMIT = re.compile(r"\[:([0-9_]+)\]$")
+
 
 def open_corpus(spec: str) -> Reader:
     """The reader of `KIND:WHERE`, or of the path of a file whose suffix is a kind.
@@ -26,6 +31,7 @@ def open_corpus(spec: str) -> Reader:
     Raises:
         ValueError: if it is neither.
     """
+    spec, _ = _split_limit(spec)
     kind, _, where = spec.partition(":")
     if (
         kind not in READERS
@@ -50,11 +56,13 @@ def open_corpus(spec: str) -> Reader:
 
 
 def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
-    """Reads a corpus in at least two languages; see `open_corpus` and `Reader.read`."""
+    """Reads a corpus, or the part it is cut to, in at least two languages; see `Reader.read`."""
     languages = check_languages(languages)
     if len(languages) < 2:
         raise ValueError(f"{spec}: parallel text needs two languages; found {list(languages)}")
-    return open_corpus(spec).read(languages)
+    rows = open_corpus(spec).read(languages)
+    limit = _split_limit(spec)[1]
+    return rows if limit is None else _first_rows(rows, limit)
 
 
 def check_downloaded(corpora: Sequence[str]) -> None:
@@ -94,5 +102,24 @@ def moved_corpus(spec: str, move: Callable[[str], str]) -> str:
     """Returns a corpus with its path or pattern replaced by `move(path)`; datasets have none."""
     reader = open_corpus(spec)
     kind = spec.partition(":")[0]
-    where = reader.moved(move)
+    suffix = spec.removeprefix(_split_limit(spec)[0])
+    where = reader.moved(move) + suffix
     return f"{kind}:{where}" if kind in READERS else where
+
+
+def _split_limit(spec: str) -> tuple[str, int | None]:
+    """The corpus without `[:N]`, and N."""
+    match = _LIMIT.search(spec)
+    if not match or spec.startswith("tfds:"):
+        return spec, None
+    if not (limit := int(match[1])):
+        raise ValueError(f"corpus {spec!r}: [:0] would leave no rows; name at least one")
+    return spec[: match.start()], limit
+
+
+def _first_rows(rows: Iterator[Row], limit: int) -> Iterator[Row]:
+    read: collections.Counter[str] = collections.Counter()
+    for row in rows:
+        read[row.file] += 1
+        if read[row.file] <= limit:
+            yield row

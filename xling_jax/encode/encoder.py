@@ -20,6 +20,7 @@ import numpy as np
 from xling_jax.encode import model_directory
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.documents import document_inputs, pool_stream
+from xling_jax.encode.static import StaticBackend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
 from xling_jax.text.splitting import check_texts
@@ -96,17 +97,22 @@ class Encoder:
         Raises:
             ValueError: if the directory is not intact, or the dtype is unknown.
         """
-        from xling_jax.encode.device_batches import DeviceBatches, in_dtype
-
         spec = model_directory.load_model(path)
-        module = in_dtype(spec.module, dtype or spec.config["encoder"].get("dtype", "auto"))
-        backend = DeviceBatches.on_all_devices(module, spec.params, spec.vocab.pad_id)
+        if form := spec.static_form:
+            if dtype not in (None, "auto", "float32"):
+                raise ValueError(f"dtype={dtype!r}: static encoders compute in float32 only")
+            backend = StaticBackend(form, spec.stored)
+        else:
+            from xling_jax.encode.device_batches import DeviceBatches, in_dtype
+
+            module = in_dtype(spec.module, dtype or spec.config["encoder"].get("dtype", "auto"))
+            backend = DeviceBatches.on_all_devices(module, spec.params, spec.vocab.pad_id)
         own = spec.config["encoder"].get("dtype", "float32")
         suffix = "" if backend.dtype == own else f"-{backend.dtype}"
         return cls(
             backend,
             spec.vocab,
-            specials=spec.module.specials,
+            specials=spec.config["specials"],
             max_length_tokens=spec.max_length_tokens,
             languages=spec.languages,
             fingerprint=spec.fingerprint + suffix,
@@ -226,27 +232,32 @@ class Encoder:
     ) -> Iterator[np.ndarray]:
         """Yields the rows of each window; views of `out` if that is given."""
         shapes = self.batch_shapes(batch_size)
-        windows = text_windows(sentences, self.window_sentences)
-
-        def tokenize_next() -> tuple[TokenWindow, EncodeStats] | None:
-            texts = next(windows, None)
-            return texts and tokenize(texts, self.vocab, *self._affixes, self._room)
-
         done = 0
+        for window, counts in self._tokenized_windows(sentences):
+            rows = len(window.offsets) - 1
+            embeddings = np.empty((rows, self.dim), np.float32) if out is None else out[done:]
+            embeddings = embeddings[:rows]
+            counts.num_padded_tokens = self.backend.run_window(window, shapes, embeddings)
+            stats.add(counts)
+            done += rows
+            if normalize:
+                embeddings[:] = l2_normalize(embeddings)
+            yield embeddings
+
+    def _tokenized_windows(
+        self, sentences: Iterable[str]
+    ) -> Iterator[tuple[TokenWindow, EncodeStats]]:
+        """Yields windows of tokens, prepared one ahead in a thread unless there is only one."""
+        windows = text_windows(sentences, self.window_sentences)
+        tokenized = (tokenize(texts, self.vocab, *self._affixes, self._room) for texts in windows)
+        if isinstance(sentences, Sequence) and len(sentences) <= self.window_sentences:
+            yield from tokenized
+            return
         with concurrent.futures.ThreadPoolExecutor(1, "xling-tokenize") as pool:
-            ahead = pool.submit(tokenize_next)
-            while (tokenized := ahead.result()) is not None:
-                ahead = pool.submit(tokenize_next)
-                window, counts = tokenized
-                rows = len(window.offsets) - 1
-                embeddings = np.empty((rows, self.dim), np.float32) if out is None else out[done:]
-                embeddings = embeddings[:rows]
-                counts.num_padded_tokens = self.backend.run_window(window, shapes, embeddings)
-                stats.add(counts)
-                done += rows
-                if normalize:
-                    embeddings[:] = l2_normalize(embeddings)
-                yield embeddings
+            ahead = pool.submit(next, tokenized, None)
+            while (window := ahead.result()) is not None:
+                ahead = pool.submit(next, tokenized, None)
+                yield window
 
     def encode_documents(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -23,18 +24,20 @@ import pathlib
 import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 import xling_jax
+from xling_jax import options
 from xling_jax.encode.model_card import model_card
 from xling_jax.files.hashes import fingerprint as json_fingerprint
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.whole import naming_errors, whole_directory
+from xling_jax.models.static_form import StaticForm
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ _CONFIG_TYPES: dict[str, type] = {
 }
 # Below this, an encoder's sizes cost nothing to try; real parameters have more elements.
 _SMALL_SIZE = 1 << 20
-_SAFETENSORS_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+_SAFETENSORS_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "I8": "int8"}
 
 # Name of a parameter -> shape and dtype.
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -71,8 +74,7 @@ class ModelSpec:
     """A loaded model directory.
 
     Attributes:
-        module: the Linen module built from `config["encoder"]`.
-        params: nested dict of NumPy arrays, checked against the module.
+        stored: nested dict of the NumPy arrays in the directory, checked against the encoder.
         vocab: the vocabulary, with the preprocessing used in training.
         max_length_tokens: longest input in tokens, special tokens included.
         dim: embedding size.
@@ -81,14 +83,39 @@ class ModelSpec:
         config: the whole `config.json`.
     """
 
-    module: nn.Module
-    params: dict[str, Any]
+    stored: dict[str, Any]
     vocab: Vocabulary
     max_length_tokens: int
     dim: int
     languages: tuple[str, ...]
     fingerprint: str
     config: dict[str, Any]
+
+    @functools.cached_property
+    def module(self) -> nn.Module:
+        """The Linen module built from `config["encoder"]`."""
+        from xling_jax.models import registry
+
+        arguments = {name: v for name, v in self.config["encoder"].items() if name != "storage"}
+        return registry.build_encoder(self.config["family"], **arguments)
+
+    @functools.cached_property
+    def params(self) -> dict[str, Any]:
+        """Nested dict of NumPy arrays, those of `module`."""
+        return self.static_form.trainable(self.stored) if self.static_form else self.stored
+
+    @property
+    def static_form(self) -> StaticForm | None:
+        """The form of an encoder without layers, which needs no JAX; None for others."""
+        return _static_form(self.config["family"], self.config["encoder"])
+
+
+class _Expected(NamedTuple):
+    """What an encoder's arguments say about its directory."""
+
+    shapes: Shapes
+    dim: int
+    specials: list[list[str]]
 
 
 def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
@@ -161,19 +188,19 @@ def save_model(
     directory = pathlib.Path(directory)
     _check_replaceable(directory, overwrite)
     encoder_args = {"vocab_size": vocab.size, **encoder_args}
-    module, expected, dim = _build(family, encoder_args)
+    expected = _expected(family, encoder_args)
     named = flatten_dict(params, sep="/")
     flat = {name: np.asarray(named[name]) for name in sorted(named)}
     found = {name: (value.shape, str(value.dtype)) for name, value in flat.items()}
-    check_parameters(found, expected, "params")
+    check_parameters(found, expected.shapes, "params")
     config = {
         "format_version": FORMAT_VERSION,
         "family": family,
         "encoder": encoder_args,
-        "dim": dim,
+        "dim": expected.dim,
         "languages": list(languages),
         "preprocessing": record(vocab),
-        "specials": [list(names) for names in module.specials],
+        "specials": expected.specials,
         "max_length_tokens": int(max_length_tokens),
         "versions": {
             "xling_jax": xling_jax.__version__,
@@ -209,8 +236,6 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
         ValueError: if a file is missing, truncated, from a newer version, or disagrees with
             another; names the file, the rule and the value found.
     """
-    from flax.traverse_util import unflatten_dict
-
     directory = pathlib.Path(directory)
     for name in (CONFIG_FILE, PARAMS_FILE):
         if not (directory / name).is_file():
@@ -220,12 +245,12 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     _check_sizes(config["encoder"], _read_shapes(directory / PARAMS_FILE), config_path)
     vocab = read_vocab(directory, config["preprocessing"])
     try:
-        module, expected, dim = _build(config["family"], config["encoder"])
+        expected = _expected(config["family"], config["encoder"])
     except Exception as error:  # what a wrong size does deep inside a module
         reason = " ".join(str(error).split())
         raise ValueError(f"{config_path}: describes no known encoder: {reason:.300}") from error
-    for key, built in (("specials", [list(names) for names in module.specials]), ("dim", dim)):
-        if config[key] != built:
+    for key in ("specials", "dim"):
+        if config[key] != (built := getattr(expected, key)):
             found = f"{config[key]!r:.60}"
             raise ValueError(f"{config_path}: {key}={found}; the encoder has {built!r}")
     if vocab.size > config["encoder"].get("vocab_size", vocab.size):
@@ -233,7 +258,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             f"{directory}: the vocabulary has {vocab.size} pieces; the encoder's table has "
             f"{config['encoder']['vocab_size']} rows; the files are from different models"
         )
-    flat = _read_params(directory / PARAMS_FILE, expected)
+    flat = _read_params(directory / PARAMS_FILE, expected.shapes)
     _check_hashes(directory, config)
     if _fingerprint(config, flat, vocab) != config["fingerprint"]:
         raise ValueError(
@@ -241,24 +266,40 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             "vocabulary; a file was changed or comes from another model, export it again"
         )
     return ModelSpec(
-        module=module,
-        params=unflatten_dict(flat, sep="/"),
+        stored=_nested(flat),
         vocab=vocab,
         max_length_tokens=config["max_length_tokens"],
-        dim=dim,
+        dim=expected.dim,
         languages=tuple(config["languages"]),
         fingerprint=config["fingerprint"],
         config=config,
     )
 
 
-def _build(family: str, encoder_args: Mapping[str, Any]) -> tuple[nn.Module, Shapes, int]:
-    """Returns the module of an encoder, the shapes of its parameters, and its embedding size."""
+def _expected(family: str, encoder_args: Mapping[str, Any]) -> _Expected:
+    if form := _static_form(family, encoder_args):
+        return _Expected(form.parameters, form.width, [[], []])
     from xling_jax.encode.device_batches import parameter_shapes
     from xling_jax.models import registry
 
     module = registry.build_encoder(family, **encoder_args)
-    return module, *parameter_shapes(module)
+    shapes, dim = parameter_shapes(module)
+    return _Expected(shapes, dim, [list(names) for names in module.specials])
+
+
+def _static_form(family: str, encoder_args: Mapping[str, Any]) -> StaticForm | None:
+    """The form of a static encoder, also of those that 0.2 trained as `dual` without layers."""
+    arguments = dict(encoder_args)
+    if family == "dual" and (arguments.get("layers"), arguments.get("pooling")) == (
+        0,
+        "weighted_mean",
+    ):
+        fields = {field.name for field in dataclasses.fields(StaticForm)}
+        return StaticForm(**{name: value for name, value in arguments.items() if name in fields})
+    if family != "static":
+        return None
+    options.check(StaticForm, arguments, "encoder")
+    return StaticForm(**arguments | {"features": tuple(arguments.get("features", ()))})
 
 
 def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
@@ -353,6 +394,18 @@ def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
     check_parameters(_read_shapes(path), expected, str(path))
     with _open_params(path) as file:
         return {name: file.get_tensor(name) for name in sorted(expected)}
+
+
+def _nested(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """{"a/b": array} -> {"a": {"b": array}}."""
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        *outer, last = name.split("/")
+        place = nested
+        for key in outer:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return nested
 
 
 @contextlib.contextmanager

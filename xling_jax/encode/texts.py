@@ -10,6 +10,7 @@ from xling_jax.text.vocabularies import Vocabulary
 
 # Limits the memory of a window of long texts.
 _WINDOW_CHARACTERS = 8_000_000
+_FEW_TEXTS = 16
 
 
 @dataclasses.dataclass
@@ -24,8 +25,8 @@ class EncodeStats:
 
     def add(self, counts: "EncodeStats") -> None:
         """Adds the counts of more input."""
-        for field in dataclasses.fields(EncodeStats):
-            setattr(self, field.name, getattr(self, field.name) + getattr(counts, field.name))
+        for name, value in vars(counts).items():
+            setattr(self, name, getattr(self, name) + value)
 
 
 class TokenWindow(NamedTuple):
@@ -57,19 +58,22 @@ def tokenize(
     Returns:
         The tokens, and the counts except those of padding.
     """
-    ids, lengths = vocab.encode_flat(texts)
-    kept = np.minimum(lengths, room)
+    # Threads cost more than they save on a few sentences.
+    ids, lengths = vocab.encode_flat(texts, num_threads=-1 if len(texts) > _FEW_TEXTS else 1)
+    is_cut = lengths.max() > room
+    kept = np.minimum(lengths, room) if is_cut else lengths
+    num_specials = len(prefix) + len(suffix)
     offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(kept + (len(prefix) + len(suffix)), out=offsets[1:])
+    np.cumsum(kept + num_specials if num_specials else kept, out=offsets[1:])
     stats = EncodeStats(
         num_sentences=len(texts),
-        num_empty=int((lengths == 0).sum()),
-        num_truncated=int((lengths > room).sum()),
+        num_empty=len(texts) - np.count_nonzero(lengths),
+        num_truncated=int((lengths > room).sum()) if is_cut else 0,
         num_tokens=int(offsets[-1]),
     )
-    if stats.num_truncated:
+    if is_cut:
         ids = ids[positions_within(lengths) < np.repeat(kept, lengths)]
-    if not len(prefix) + len(suffix):
+    if not num_specials:
         return TokenWindow(ids, offsets), stats
     tokens = np.empty(stats.num_tokens, np.int32)
     for place, number in enumerate(prefix):

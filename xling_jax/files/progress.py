@@ -11,6 +11,26 @@ _logger = logging.getLogger(__name__)
 _BAR_INTERVAL_S = 0.1
 _LOG_INTERVAL_S = 30.0
 
+_are_hidden = False
+
+
+def hide_bars(hidden: bool) -> None:
+    """Draws no bars from now on where none is asked for by `show=True`."""
+    global _are_hidden
+    _are_hidden = hidden
+
+
+class LogHandler(logging.StreamHandler):
+    """Writes log lines to a stream, above a bar if one is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line; see `logging.Handler`."""
+        tqdm = sys.modules.get("tqdm")
+        if tqdm is None or not getattr(tqdm.tqdm, "_instances", None):
+            super().emit(record)
+        else:
+            tqdm.tqdm.write(self.format(record), file=self.stream)
+
 
 class Progress:
     """Shows how far a piece of work is. Call it with the number of units done.
@@ -28,21 +48,9 @@ class Progress:
     def __init__(
         self, what: str, total: int | None = None, unit: str = "step", show: bool | None = None
     ):
-        # Imported here: the library loads without it, and few need a bar.
-        from tqdm import tqdm
-
         self._what, self._total, self._unit = what, total, unit
-        has_bar = sys.stderr.isatty() if show is None else show
-        # Every update is shown: they are throttled here.
-        self._bar = tqdm(
-            total=total,
-            desc=what,
-            unit=unit,
-            leave=False,
-            mininterval=0,
-            miniters=1,
-            disable=not has_bar,
-        )
+        has_bar = sys.stderr.isatty() and not _are_hidden if show is None else show
+        self._bar = _make_bar(what, total, unit) if has_bar else None
         self._logs = show is None and not has_bar
         self._interval_s = _LOG_INTERVAL_S if self._logs else _BAR_INTERVAL_S
         self._next_s = time.monotonic() + (self._interval_s if self._logs else 0)
@@ -54,7 +62,7 @@ class Progress:
         self.done, now = done, time.monotonic()
         if self._first is None:
             self._first = now, done
-            if not self._bar.disable:
+            if self._bar is not None:
                 self._bar.n = self._bar.initial = self._bar.last_print_n = done
                 self._bar.start_t = self._bar.last_print_t = time.time()
         if now < self._next_s:
@@ -63,7 +71,7 @@ class Progress:
         self._total = total or self._total
         if self._logs:
             self._log(now)
-        elif not self._bar.disable:
+        elif self._bar is not None:
             self._bar.total = self._total
             self._bar.update(done - self._bar.n)
 
@@ -71,7 +79,8 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
     def _log(self, now: float) -> None:
         started, done_before = self._first
@@ -83,6 +92,14 @@ class Progress:
             if self._total:
                 text += f", {(self._total - self.done) / rate:.0f} s left"
         _logger.info("%s", text)
+
+
+def _make_bar(what: str, total: int | None, unit: str) -> Any:
+    # Imported here: the library loads without it, and few need a bar.
+    from tqdm import tqdm
+
+    # Every update is shown: they are throttled by `Progress`.
+    return tqdm(total=total, desc=what, unit=unit, leave=False, mininterval=0, miniters=1)
 
 
 def track(

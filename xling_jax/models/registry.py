@@ -22,6 +22,7 @@ ENCODERS = Registry(
     tlaser="xling_jax.models.tlaser:TLaserEncoder",
     laser="xling_jax.models.laser:LaserEncoder",
     dual="xling_jax.models.dual:DualEncoder",
+    static="xling_jax.models.static:StaticEncoder",
     bert="xling_jax.models.bert:BertEncoder",
 )
 DECODERS = Registry(

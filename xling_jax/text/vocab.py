@@ -162,6 +162,8 @@ class Vocab(Vocabulary):
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         """See `Vocabulary.split`; texts are prepared by `normalizer`."""
         normalized = [*map(normalizer(self.lowercase, self.moses), texts)]
+        if num_threads == 1:  # SentencePiece would start a thread for a list
+            return [self._processor.encode(text, out_type=int) for text in normalized]
         return self._processor.encode(normalized, out_type=int, num_threads=num_threads)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:

@@ -1,0 +1,114 @@
+"""Static encoders without JAX: the same vectors as the Flax module, nothing heavy imported."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.encode.static import StaticBackend
+from xling_jax.models.static_form import StaticForm
+
+FORMS = {
+    "static": {"width": 16, "features": ("pairs", "triples"), "feature_rows": 64},
+    "dual": {"width": 16, "layers": 0, "pooling": "weighted_mean"},
+}
+
+
+def save(directory, vocab, family, arguments, params):
+    save_model(
+        directory,
+        family=family,
+        encoder_args=arguments,
+        params=params,
+        vocab=vocab,
+        languages=("de", "en"),
+        max_length_tokens=25,
+        training={},
+    )
+
+
+@pytest.fixture(params=[*FORMS, "int8"])
+def static_directory(request, vocab, tmp_path):
+    from xling_jax.models import registry
+
+    family = "dual" if request.param == "dual" else "static"
+    arguments = FORMS[family] | {"pad_id": vocab.pad_id}
+    module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
+    tokens = np.ones((1, 8), np.int32)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
+    generator = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape).astype("f4"), shapes)
+    if request.param == "int8":
+        _, params = module.form.as_int8(params)
+        arguments["storage"] = "int8"
+    save(tmp_path / "m", vocab, family, arguments, params)
+    return tmp_path / "m"
+
+
+def test_vectors_are_those_of_the_flax_module(static_directory, sentences):
+    encoder = xling_jax.load(static_directory)
+    assert isinstance(encoder.backend, StaticBackend)
+    found = encoder.encode(sentences)
+    spec = load_model(static_directory)
+    tokens = np.full((len(sentences), 25), encoder.vocab.pad_id, np.int32)
+    for row, ids in zip(tokens, encoder.vocab.encode(sentences)):
+        row[: min(len(ids), 25)] = ids[:25]
+    expected = spec.module.apply({"params": spec.params}, tokens)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    # Few sentences are summed in another way.
+    np.testing.assert_allclose(encoder.encode(sentences[48:53]), found[48:53], atol=1e-5)
+    assert not found[50].any()  # blank
+    assert encoder.with_params(spec.params).encode(["la"]).shape == (1, 16)
+
+
+def test_eight_bits_are_close_to_what_was_trained(vocab, tmp_path, sentences):
+    form = StaticForm(vocab.size, 64, ("pairs",), 32, vocab.pad_id)
+    generator = np.random.default_rng(0)
+    stored = {
+        name: generator.normal(size=shape).astype(dtype)
+        for name, (shape, dtype) in form.parameters.items()
+    }
+    small, reduced = form.as_int8(stored)
+    assert {name: (v.shape, str(v.dtype)) for name, v in reduced.items()} == small.parameters
+    rows = stored["embedding"] * stored["token_weight"][:, None]
+    kept = small.trainable(reduced)["embedding"]
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    assert (np.abs(kept - rows) <= largest / 254 * 1.001).all()  # half a step
+    again, same = small.as_int8(reduced)
+    assert again == small
+    np.testing.assert_array_equal(same["rows"], reduced["rows"])
+    arguments = {"width": 64, "features": ("pairs",), "feature_rows": 32, "pad_id": vocab.pad_id}
+    save(tmp_path / "exact", vocab, "static", arguments, stored)
+    save(tmp_path / "small", vocab, "static", arguments | {"storage": "int8"}, reduced)
+    texts = [text for text in sentences if text.strip()]
+    exact, less = (
+        xling_jax.load(tmp_path / name).encode(texts, normalize=True) for name in ("exact", "small")
+    )
+    assert (exact * less).sum(axis=1).min() > 0.9995
+    sizes = [
+        (tmp_path / name / "encoder.safetensors").stat().st_size for name in ("exact", "small")
+    ]
+    assert sizes[1] < 0.3 * sizes[0]
+
+
+def test_other_dtypes_are_refused(static_directory):
+    assert xling_jax.load(static_directory, "float32").dtype == "float32"
+    with pytest.raises(ValueError, match="dtype='bfloat16': static encoders compute in float32"):
+        xling_jax.load(static_directory, "bfloat16")
+
+
+def test_neither_jax_nor_scipy_is_imported_for_a_sentence(static_directory):
+    code = f"""
+import json, sys, xling_jax
+encoder = xling_jax.load({str(static_directory)!r})
+vectors = encoder.encode(["la mo ti", "ren"])
+heavy = ("jax", "flax", "scipy", "sklearn", "tensorflow", "ml_collections")
+print(json.dumps([list(vectors.shape), [name for name in heavy if name in sys.modules]]))
+"""
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    assert json.loads(output) == [[2, 16], []]

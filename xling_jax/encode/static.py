@@ -1,0 +1,64 @@
+"""Token windows to vectors of static encoders: sums of table rows on the CPU, without JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from xling_jax.encode.batch_plan import BatchShapes
+from xling_jax.encode.texts import TokenWindow
+from xling_jax.models.static_form import StaticForm
+
+# Below this a product with a sparse matrix costs more to set up than to compute.
+_FEW_SENTENCES = 8
+
+
+class StaticBackend:
+    """Computes what `models.static.StaticEncoder` does, up to rounding.
+
+    Args:
+        form: sizes and features.
+        stored: its parameters as in its model directory.
+
+    Attributes: see `encoder.Backend`.
+    """
+
+    dtype = "float32"
+    num_devices = 1
+    batch_tokens = 32768
+    window_sentences = 2048  # more would leave the caches
+
+    def __init__(self, form: StaticForm, stored: Mapping[str, Any]):
+        self.form, self.params = form, stored
+        self._table, self._factors = form.tables(stored)
+
+    def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
+        """Returns the same with other parameters, float32."""
+        return StaticBackend(dataclasses.replace(self.form, storage="float32"), params)
+
+    def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
+        """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
+        tokens, offsets = window
+        if len(embeddings) <= _FEW_SENTENCES:
+            for embedding, start, end in zip(embeddings, offsets[:-1], offsets[1:]):
+                rows = self.form.sentence_rows(tokens[start:end])
+                picked = self._table[rows].astype(np.float32, copy=False)
+                np.dot(self._factors[rows] * np.float32(1 / max(end - start, 1)), picked, embedding)
+            return len(tokens)
+        # Imported here: a single sentence is encoded before SciPy is imported.
+        from scipy.sparse import csr_array
+
+        rows, ends = self.form.window_rows(tokens, offsets)
+        shares = 1 / np.maximum(np.diff(offsets), 1).astype(np.float32)
+        factors = self._factors[rows] * np.repeat(shares, np.diff(ends))
+        table = self._table
+        if table.dtype != np.float32:
+            is_used = np.zeros(len(table), bool)
+            is_used[rows] = True
+            rows = (np.cumsum(is_used, dtype=np.int32) - 1)[rows]
+            table = table[is_used].astype(np.float32)
+        embeddings[:] = csr_array((factors, rows, ends), (len(embeddings), len(table))) @ table
+        return len(tokens)
