@@ -407,7 +407,7 @@ def _read_mldoc(directory: Path) -> dict[str, list[str]]:
 
 def _check_mldoc(directory: Path, result: dict) -> str:
     for name, list_name in (("train", "train.1000"), ("dev", "dev"), ("test", "test")):
-        listed = (directory / f"lists/english.{list_name}").read_text("utf-8").split("\n")
+        listed = (directory / f"lists/english.{list_name}").read_text("utf-8-sig").split("\n")
         numbers = [line for line in listed if line.strip()]
         rows = result[f"{name}.en.tsv"]
         if len(rows) != len(numbers) or any(

@@ -127,7 +127,8 @@ def read_newsml(content: bytes, where: str, *, clean: bool = True) -> tuple[str,
     codes = [code.get("code") for code in item.findall(_TOPIC_CODES)]
     topics = [code for code in codes if code in _TOPICS]
     if len(topics) != 1:
-        raise ValueError(f"{where}: must have one topic of {[*_TOPICS]}; found {topics or codes}")
+        found = f"{topics or codes}"
+        raise ValueError(f"{where}: must have one topic of {[*_TOPICS]}; found {found:.100}")
     text = " ".join("".join(paragraph.itertext()) for paragraph in item.findall(".//p"))
     if clean:
         text = text.replace(" Co .", " Co.").replace(" Inc . ", " Inc. ")
