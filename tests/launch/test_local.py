@@ -76,13 +76,17 @@ def group_of(process: Path) -> int | None:
     return None if state == "Z" else int(group)
 
 
+def members_of(group: int) -> list[Path]:
+    """The running processes of a group; one that was just killed may still need a moment."""
+    return [process for process in Path("/proc").glob("[0-9]*") if group_of(process) == group]
+
+
 def check_none_left(workdir: Path) -> None:
     """No process that a log names is still there, nor one it started."""
     for log in (workdir / "logs").iterdir():
         for pid in re.findall(r"^(\d+) is process", log.read_text(), re.MULTILINE):
             assert wait_for(lambda: not Path(f"/proc/{pid}").exists(), 10), pid  # noqa: B023
-            members = [p for p in Path("/proc").glob("[0-9]*") if group_of(p) == int(pid)]
-            assert not members
+            assert wait_for(lambda: not members_of(int(pid)), 10), pid  # noqa: B023
 
 
 def test_processes_that_finish(programs, tmp_path):
