@@ -26,6 +26,7 @@ setup(
             "report/published.csv",
             "report/report.css",
             "report/report.js",
+            "shipped/*/*",
         ],
         "xling_jax.configs": ["quickstart_wheels.txt"],
     },

@@ -49,7 +49,10 @@ PARAMS_FILE = "encoder.safetensors"
 CARD_FILE = "README.md"
 
 # Directories of encoders inside the package, by name.
-SHIPPED: dict[str, pathlib.Path] = {}
+SHIPPED = {
+    config.parent.name: config.parent
+    for config in pathlib.Path(xling_jax.__file__).with_name("shipped").glob(f"*/{CONFIG_FILE}")
+}
 
 _CONFIG_TYPES: dict[str, type] = {
     "family": str,
