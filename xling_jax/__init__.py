@@ -22,7 +22,12 @@ __version__ = "0.2.0"
 __all__ = ["__version__", "load", "mine"]
 
 
-def load(name_or_path: str | os.PathLike[str], dtype: str | None = None) -> Encoder:
+def load(
+    name_or_path: str | os.PathLike[str],
+    dtype: str | None = None,
+    *,
+    truncate_dim: int | None = None,
+) -> Encoder:
     """Loads a trained encoder.
 
     Args:
@@ -33,18 +38,21 @@ def load(name_or_path: str | os.PathLike[str], dtype: str | None = None) -> Enco
             a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32; those
             of small encoders differ by less than 4e-5 in cosine (bfloat16) or 3e-7 (float16) from
             ones computed in float32, see the performance page of the documentation.
+        truncate_dim: keep only the first dimensions of its vectors, see `Encoder.truncated`.
 
     Returns:
         An `Encoder`, on all local devices.
 
     Raises:
-        ValueError: if there is no model of that name, its files are broken, or the dtype is
-            unknown; the message lists what is possible or names the file and what is wrong with it.
+        ValueError: if there is no model of that name, its files are broken, the dtype is unknown,
+            or the vectors have fewer dimensions; the message lists what is possible or names the
+            file and what is wrong with it.
     """
     from xling_jax.encode.encoder import Encoder
     from xling_jax.encode.model_directory import find_model_directory
 
-    return Encoder.from_directory(find_model_directory(name_or_path), dtype)
+    encoder = Encoder.from_directory(find_model_directory(name_or_path), dtype)
+    return encoder if truncate_dim is None else encoder.truncated(truncate_dim)
 
 
 def __getattr__(name: str) -> Any:

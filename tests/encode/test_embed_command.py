@@ -61,6 +61,14 @@ def test_laser_format_and_normalize(run, encoder, text_file, tmp_path):
     np.testing.assert_allclose(found, encoder.encode(LINES, normalize=True), atol=1e-5)
 
 
+def test_truncate_dim(run, encoder, text_file, tmp_path):
+    run("--input", text_file, "--output", tmp_path / "e.npy", "--truncate-dim", 3)
+    found = read_embeddings(tmp_path / "e.npy")
+    np.testing.assert_allclose(found, encoder.encode(LINES)[:, :3], atol=1e-5)
+    with pytest.raises(OptionError, match="--truncate-dim=17 must be from 1 to 16"):
+        run("--input", text_file, "--output", tmp_path / "f.npy", "--truncate-dim", 17)
+
+
 def test_counts_are_reported(run, text_file, tmp_path, caplog):
     with caplog.at_level("INFO"):
         run("--input", text_file, "--output", tmp_path / "e.npy")

@@ -241,6 +241,19 @@ def test_a_recorded_dtype_is_the_default(model_directory):
     assert (loaded.dtype, loaded.fingerprint) == ("float32", f"{fingerprint}-float32")
 
 
+def test_truncated_vectors_are_the_first_dimensions(encoder, sentences, model_directory):
+    smaller = encoder.truncated(5)
+    first = encoder.encode(sentences)[:, :5]
+    np.testing.assert_array_equal(smaller.encode(sentences), first)
+    np.testing.assert_allclose(smaller.encode(sentences, normalize=True), l2_normalize(first))
+    assert smaller.dim == 5 and smaller.truncated(5).dim == 5
+    loaded = xling_jax.load(model_directory, truncate_dim=5)
+    assert loaded.fingerprint == xling_jax.load(model_directory).fingerprint + "-5d"
+    for wrong in (0, 6):
+        with pytest.raises(ValueError, match=f"truncate_dim={wrong} must be from 1 to 5"):
+            smaller.truncated(wrong)
+
+
 def test_load_names_what_is_possible(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere: no such directory; use .* \(none\)"):
         xling_jax.load("nowhere")

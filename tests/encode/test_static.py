@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import xling_jax
+from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.encode.static import StaticBackend
 from xling_jax.models.static_form import StaticForm
@@ -112,3 +113,31 @@ print(json.dumps([list(vectors.shape), [name for name in heavy if name in sys.mo
 """
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert json.loads(output) == [[2, 16], []]
+
+
+def test_export_rotates_and_shrinks_a_model(vocab, sentences, tmp_path):
+    form = StaticForm(vocab.size, 16, ("pairs",), 64, vocab.pad_id)
+    generator = np.random.default_rng(0)
+    shapes = {name: shape for name, (shape, _) in form.parameters.items()}
+    params = {name: generator.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    params["embedding"][:, 3] *= 10  # the first principal axis
+    arguments = {"width": 16, "features": ["pairs"], "feature_rows": 64, "pad_id": vocab.pad_id}
+    save(tmp_path / "m", vocab, "static", arguments, params)
+    (tmp_path / "text").write_text("\n".join(sentences), encoding="utf-8")
+    export = ["export", "--model", str(tmp_path / "m"), "--output", str(tmp_path / "small")]
+    options = ["--storage", "int8", "--principal-axes", str(tmp_path / "text")]
+    assert main([*export, *options]) == 0
+    whole = xling_jax.load(tmp_path / "m").encode(sentences, normalize=True)
+    small = xling_jax.load(tmp_path / "small").encode(sentences, normalize=True)
+    np.testing.assert_allclose(small @ small.T, whole @ whole.T, atol=0.02)
+    kept = np.square(small).sum(0)
+    assert (np.diff(kept) < 0.01).all() and kept[0] > 2 * kept[1]
+    assert np.abs(np.corrcoef(small[:, 0], whole[:, 3])[0, 1]) > 0.99
+    assert main(export) == 2  # neither option: nothing to do
+    assert main([*export, "--workdir", "w", "--storage", "int8"]) == 2
+
+
+def test_export_refuses_other_families(model_directory, tmp_path, capsys):
+    export = ["export", "--model", str(model_directory), "--output", str(tmp_path / "small")]
+    assert main([*export, "--storage", "int8"]) == 2
+    assert "is of family" in capsys.readouterr().err

@@ -174,7 +174,7 @@ def _embed(
     directory: Path,
 ) -> list[np.ndarray]:
     """Sentence vectors of both sides, encoded or read, mapped from files."""
-    encoder = load_encoder(args.model, args.dtype) if args.model else None
+    encoder = load_encoder(args.model, args) if args.model else None
     vectors = []
     for path, side, ready in zip(paths, both, (args.source_embeddings, args.target_embeddings)):
         if ready:

@@ -37,14 +37,20 @@ def add_config_and_workdir(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_dtype(parser: argparse.ArgumentParser) -> None:
-    """Adds `--dtype`."""
+def add_vector_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--dtype` and `--truncate-dim`."""
     parser.add_argument(
         "--dtype",
         metavar="DTYPE",
         choices=DTYPES,
         help=f"in which the model computes: {', '.join(DTYPES)}; vectors are float32 (default: the "
         "model's own, otherwise float32 on a CPU and the fastest on a GPU or TPU)",
+    )
+    parser.add_argument(
+        "--truncate-dim",
+        type=int,
+        metavar="DIM",
+        help="use only the first dimensions of the model's vectors",
     )
 
 
@@ -57,9 +63,9 @@ def add_output(parser: argparse.ArgumentParser, help: str, metavar: str = "OUTPU
 def add_sides(
     parser: argparse.ArgumentParser, text: str, vectors: str, *, required: bool = False
 ) -> None:
-    """Adds `--model`, `--dtype`, the two sides and their vectors; the texts are lines of help."""
+    """Adds `--model`, its options, the two sides and their vectors; the texts are lines of help."""
     parser.add_argument("--model", help=MODEL_HELP)
-    add_dtype(parser)
+    add_vector_options(parser)
     for side in SIDES:
         parser.add_argument(f"--{side}", required=required, metavar="FILE", help=text)
         parser.add_argument(f"--{side}-embeddings", metavar="E.npy", help=vectors)
@@ -86,8 +92,7 @@ def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequen
     ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
     if not args.model and not all(ready):
         raise OptionError("--model is required, or --source-embeddings and --target-embeddings")
-    if args.dtype and not args.model:
-        raise OptionError(f"--dtype {args.dtype}: requires --model")
+    check_vector_options(args)
     if args.model and all(ready):
         raise OptionError("--model: both sides have vectors, so there is nothing to embed")
     if args.dim is not None and (args.dim < 1 or not any(ready)):
@@ -155,12 +160,35 @@ def optional_config(args: argparse.Namespace) -> ConfigDict | None:
     return None
 
 
-def load_encoder(path: str | os.PathLike, dtype: str | None = None) -> "Encoder":
-    """The encoder of `--model` and `--dtype`, its compiled programs kept for the next start."""
+def check_vector_options(args: argparse.Namespace) -> None:
+    """Raises `OptionError` if `--dtype` or `--truncate-dim` is given without `--model`."""
+    for name in ("dtype", "truncate_dim"):
+        value = getattr(args, name)
+        if value is not None and not args.model:
+            raise OptionError(f"{flag(name)} {value}: requires --model")
+
+
+def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None) -> "Encoder":
+    """Loads an encoder whose compiled programs are kept for the next start.
+
+    Args:
+        path: model directory, workdir, or name of a shipped encoder.
+        args: with those of `add_vector_options`.
+
+    Raises:
+        OptionError: if `--truncate-dim` is no number of dimensions that its vectors have.
+        ValueError: if there is no such model, or it is broken.
+    """
     import xling_jax
 
     keep_compiled_programs()
-    return xling_jax.load(path, dtype)
+    encoder = xling_jax.load(path, args.dtype if args else None)
+    if args is None or args.truncate_dim is None:
+        return encoder
+    try:
+        return encoder.truncated(args.truncate_dim)
+    except ValueError as error:
+        raise OptionError(f"--{str(error).replace('_', '-')}") from error
 
 
 def keep_compiled_programs() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 from xling_jax.cli import distributed
 from xling_jax.cli.arguments import (
     MODEL_HELP,
-    add_dtype,
     add_output,
+    add_vector_options,
     load_encoder,
     refuse_existing,
 )
@@ -49,7 +49,7 @@ $XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax; the directory can be removed at
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, help=MODEL_HELP)
-    add_dtype(parser)
+    add_vector_options(parser)
     add(
         "--input",
         required=True,
@@ -93,7 +93,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _embed(args: argparse.Namespace, processes: Processes) -> None:
-    encoder = load_encoder(args.model, args.dtype)
+    encoder = load_encoder(args.model, args)
     window = encoder.window_sentences
     if args.documents:
         window = max(1, window // _SENTENCES_OF_A_DOCUMENT)

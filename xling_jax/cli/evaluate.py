@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.arguments import (
     MODEL_HELP,
-    add_dtype,
     add_output,
+    add_vector_options,
+    check_vector_options,
     load_encoder,
     optional_config,
     refuse_existing,
@@ -66,7 +67,7 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"compare checkpoints by this metric (default: {task.primary} of the first data set)",
     )
-    add_dtype(parser)
+    add_vector_options(parser)
     if embeddings:
         source.add_argument(
             "--embeddings",
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
     for step in steps:
         place = output / str(step) if compares else output
         path = str(Path(args.model, "checkpoints", f"{step:08d}"))
-        encoder = _load_checkpoint(args.model, step, args.dtype)
+        encoder = _load_checkpoint(args, step)
         scores[step] = _measure(args, task, data, encoder, path, place)
     if compares:
         print(_compare(args, task, scores, output))
@@ -143,13 +144,13 @@ def _checkpoints(args: argparse.Namespace) -> list[int]:
     return choose_checkpoints(args.model, args.checkpoint)
 
 
-def _load_checkpoint(workdir: str, step: int, dtype: str | None) -> Encoder:
+def _load_checkpoint(args: argparse.Namespace, step: int) -> Encoder:
     from xling_jax.cli.export import export_checkpoint
 
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch, "encoder")
-        export_checkpoint(workdir, step, directory)
-        return load_encoder(directory, dtype)
+        export_checkpoint(args.model, step, directory)
+        return load_encoder(directory, args)
 
 
 def _compare(
@@ -225,9 +226,8 @@ def _load_encoder(
     if dim is not None and (embeddings is None or dim < 1):
         raise OptionError(f"--dim {dim}: must be positive, and goes with --embeddings only")
     if embeddings is None:
-        return load_encoder(args.model, args.dtype)
-    if args.dtype:
-        raise OptionError(f"--dtype {args.dtype}: requires --model")
+        return load_encoder(args.model, args)
+    check_vector_options(args)
     from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
     if not require_file(embeddings, "--embeddings").is_dir():

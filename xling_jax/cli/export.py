@@ -1,8 +1,9 @@
-"""Writes the encoder of a run, or of one of its checkpoints, as a model directory."""
+"""Writes the encoder of a checkpoint, or a static encoder in another form, as a model directory."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import os
 from collections.abc import Mapping
@@ -12,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
-from xling_jax.cli.arguments import add_output, refuse_existing
+from xling_jax.cli.arguments import MODEL_HELP, add_output, refuse_existing
+from xling_jax.cli.options import require_file
 from xling_jax.eval.tasks import TASKS
 from xling_jax.files.json_text import parse_json
+from xling_jax.files.lines import iterate_lines
+from xling_jax.models.static_form import STORAGES
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
@@ -22,26 +26,92 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_OF_A_RUN = {"workdir", "checkpoint"}
+_OF_A_MODEL = {"model", "storage", "principal_axes"}
+
 EXAMPLES = """\
 examples:
   xling export --workdir runs/t_laser --checkpoint 42000 --output models/t_laser
+  xling export --model runs/static --storage int8 --principal-axes text.txt --output models/static
 
-A run exports its last or best checkpoint to WORKDIR/encoder; this is for another one that it keeps,
-such as the best of those that xling evaluate --checkpoint compared.
+A run exports its last or best checkpoint to WORKDIR/encoder. With --workdir, another one that it
+keeps is exported, such as the best of those that xling evaluate --checkpoint compared; with
+--model, an encoder of family static in a quarter of its size.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, help="directory of the run")
-    parser.add_argument("--checkpoint", required=True, type=int, metavar="STEP", help="its step")
+    parser.add_argument("--workdir", help="directory of a run")
+    parser.add_argument("--checkpoint", type=int, metavar="STEP", help="its step")
+    parser.add_argument("--model", help=f"instead of a run: {MODEL_HELP}, of family static")
+    parser.add_argument("--storage", choices=STORAGES, help="of its parameters (float32)")
+    parser.add_argument(
+        "--principal-axes",
+        metavar="FILE",
+        help="rotate its vectors to their principal axes on this text, one sentence per line: the "
+        "first dimensions then hold the most (--truncate-dim), and no cosine changes",
+    )
     add_output(parser, "the model directory", metavar="DIR")
 
 
 def run(args: argparse.Namespace) -> None:
+    given = {name for name, value in vars(args).items() if value is not None}
+    for together, alone in (({"workdir", "checkpoint"}, _OF_A_MODEL), ({"model"}, _OF_A_RUN)):
+        if together <= given and not alone & given:
+            break
+    else:
+        raise OptionError(
+            "either --workdir and --checkpoint, or --model with --storage or --principal-axes"
+        )
     refuse_existing(args.output, args.overwrite)
+    if args.model:
+        export_static(args)
+        return
     (step,) = choose_checkpoints(args.workdir, str(args.checkpoint))
     export_checkpoint(args.workdir, step, args.output, overwrite=args.overwrite)
     logger.info("encoder of step %d in %s", step, args.output)
+
+
+def export_static(args: argparse.Namespace) -> None:
+    """Writes the static encoder of `--model` in another form.
+
+    Raises:
+        OptionError: if it is of another family.
+        ValueError: if the model is damaged or the text has no sentences.
+    """
+    from xling_jax.encode.encoder import Encoder
+    from xling_jax.encode.model_directory import find_model_directory, load_model, save_model
+    from xling_jax.encode.static import principal_axes
+
+    directory = find_model_directory(args.model)
+    spec = load_model(directory)
+    if spec.config["family"] != "static":
+        raise OptionError(f"--model {args.model}: is of family {spec.config['family']}, not static")
+    form = dataclasses.replace(spec.static_form, storage="float32")
+    params = spec.params
+    if args.principal_axes:
+        require_file(args.principal_axes, "--principal-axes")
+        encoder = Encoder.from_directory(directory)
+        texts = iterate_lines(args.principal_axes)
+        axes = principal_axes(encoder.encode_stream(texts, normalize=True))
+        if axes is None:
+            raise ValueError(f"{args.principal_axes}: has no text; axes need many sentences")
+        params = form.rotated(params, axes)
+    if args.storage == "int8":
+        form, params = form.as_int8(params)
+    config = spec.config
+    save_model(
+        args.output,
+        family="static",
+        encoder_args=config["encoder"] | {"storage": form.storage},
+        params=params,
+        vocab=spec.vocab,
+        languages=config["languages"],
+        max_length_tokens=config["max_length_tokens"],
+        training=config["training"],
+        overwrite=args.overwrite,
+    )
+    logger.info("%s: %s, stored in %s", args.output, args.model, form.storage)
 
 
 def choose_checkpoints(workdir: str, chosen: str) -> list[int]:

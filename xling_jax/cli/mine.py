@@ -132,7 +132,7 @@ def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> N
     for side in both:
         logger.info("%s", side.describe())
     times.append(time.perf_counter())
-    encoder = load_encoder(args.model, args.dtype) if args.model else None
+    encoder = load_encoder(args.model, args) if args.model else None
     shared = [_shared_vectors(args, side) for side in SIDES]
     rows = [_embed(args, encoder, *side, processes) for side in zip(both, shared)]
     check_same_size(rows, [side.vectors or name for side, name in zip(both, SIDES)])

@@ -76,7 +76,7 @@ class Encoder:
         self.max_length_tokens = max_length_tokens
         self.languages = tuple(languages)
         self.fingerprint = fingerprint
-        self.dim = dim
+        self.dim = self._model_dim = dim
         self._affixes = [_special_ids(vocab, names) for names in specials]
         self._room = max_length_tokens - sum(map(len, self._affixes))
         if self._room < 1:
@@ -167,6 +167,23 @@ class Encoder:
         shorter.max_length_tokens = max_length_tokens
         return shorter
 
+    def truncated(self, dim: int) -> Encoder:
+        """Returns the same encoder for the first `dim` dimensions of its vectors.
+
+        That is useful where these hold the most, as in `mini`. The cosine of two truncated vectors
+        is that of their first dimensions: normalize after truncation, as `encode` does.
+
+        Raises:
+            ValueError: if the vectors have fewer dimensions.
+        """
+        if not 1 <= dim <= self.dim:
+            raise ValueError(f"truncate_dim={dim} must be from 1 to {self.dim}, the model's width")
+        smaller = copy.copy(self)
+        smaller.dim = dim
+        if dim < self.dim and self.fingerprint:
+            smaller.fingerprint = f"{self.fingerprint}-{dim}d"
+        return smaller
+
     def encode(
         self,
         sentences: Sequence[str],
@@ -237,7 +254,12 @@ class Encoder:
             rows = len(window.offsets) - 1
             embeddings = np.empty((rows, self.dim), np.float32) if out is None else out[done:]
             embeddings = embeddings[:rows]
-            counts.num_padded_tokens = self.backend.run_window(window, shapes, embeddings)
+            if self.dim == self._model_dim:
+                counts.num_padded_tokens = self.backend.run_window(window, shapes, embeddings)
+            else:
+                whole = np.empty((rows, self._model_dim), np.float32)
+                counts.num_padded_tokens = self.backend.run_window(window, shapes, whole)
+                embeddings[:] = whole[:, : self.dim]
             stats.add(counts)
             done += rows
             if normalize:

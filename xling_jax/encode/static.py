@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -62,3 +62,23 @@ class StaticBackend:
             table = table[is_used].astype(np.float32)
         embeddings[:] = csr_array((factors, rows, ends), (len(embeddings), len(table))) @ table
         return len(tokens)
+
+
+def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
+    """The principal axes of vectors, for `StaticForm.rotated`.
+
+    Args:
+        vectors: [any, dim] unit vectors.
+
+    Returns:
+        [dim, dim] float32: the orthonormal eigenvectors of the mean of u uᵀ, in columns, that of
+        the largest eigenvalue first. The mean vector is not subtracted, since inner products are to
+        be preserved. None if all vectors are zero.
+    """
+    moments = sum(part.T.astype(np.float64) @ part for part in vectors)
+    if not np.any(moments):
+        return None
+    axes = np.linalg.eigh(moments)[1][:, ::-1]
+    # Either sign is right; with this one the same text gives the same vectors everywhere.
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
+    return (axes * np.sign(largest)).astype(np.float32)

@@ -99,6 +99,16 @@ class StaticForm:
             params["feature_weight"] = np.ones(len(features), np.float32)
         return params
 
+    def rotated(self, params: Mapping[str, np.ndarray], axes: np.ndarray) -> dict[str, np.ndarray]:
+        """The float32 parameters whose vectors are those of `params` in other coordinates.
+
+        Args:
+            params: float32, as stored.
+            axes: [width, width], an orthonormal axis in each column; cosines do not change.
+        """
+        tables = ("embedding", "feature_embedding")
+        return {name: p @ axes if name in tables else p for name, p in params.items()}
+
     def as_int8(self, params: Mapping[str, np.ndarray]) -> tuple[StaticForm, dict[str, np.ndarray]]:
         """The form and its parameters in 8 bits.
 
