@@ -12,7 +12,7 @@ import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.encode.static import StaticBackend
-from xling_jax.models.static_form import StaticForm
+from xling_jax.models.static_form import StaticForm, choose_keys
 
 FORMS = {
     "static": {"width": 16, "features": ("pairs", "triples"), "feature_rows": 64},
@@ -33,17 +33,32 @@ def save(directory, vocab, family, arguments, params):
     )
 
 
+def random_params(form, vocab, sentences):
+    """Random parameters, and the keys of what the sentences hold."""
+    generator = np.random.default_rng(0)
+    shapes = {name: shape for name, (shape, _) in form.parameters.items()}
+    params = {name: generator.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    if form.features:
+        tokens = vocab.encode(sentences)
+        offsets = np.cumsum([0, *map(len, tokens)])
+        params["feature_keys"], share = choose_keys(form, [(np.concatenate(tokens), offsets)])
+        assert 0.01 < share < 0.99
+    return params
+
+
 @pytest.fixture(params=[*FORMS, "int8"])
-def static_directory(request, vocab, tmp_path):
+def static_directory(request, vocab, sentences, tmp_path):
     from xling_jax.models import registry
 
     family = "dual" if request.param == "dual" else "static"
     arguments = FORMS[family] | {"pad_id": vocab.pad_id}
     module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
-    tokens = np.ones((1, 8), np.int32)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
-    generator = np.random.default_rng(0)
-    params = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape).astype("f4"), shapes)
+    if family == "static":
+        params = random_params(module.form, vocab, sentences)
+    else:
+        tokens, generator = np.ones((1, 8), np.int32), np.random.default_rng(0)
+        shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
+        params = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape).astype("f4"), shapes)
     if request.param == "int8":
         _, params = module.form.as_int8(params)
         arguments["storage"] = "int8"
@@ -69,11 +84,7 @@ def test_vectors_are_those_of_the_flax_module(static_directory, sentences):
 
 def test_eight_bits_are_close_to_what_was_trained(vocab, tmp_path, sentences):
     form = StaticForm(vocab.size, 64, ("pairs",), 32, vocab.pad_id)
-    generator = np.random.default_rng(0)
-    stored = {
-        name: generator.normal(size=shape).astype(dtype)
-        for name, (shape, dtype) in form.parameters.items()
-    }
+    stored = random_params(form, vocab, sentences)
     small, reduced = form.as_int8(stored)
     assert {name: (v.shape, str(v.dtype)) for name, v in reduced.items()} == small.parameters
     rows = stored["embedding"] * stored["token_weight"][:, None]
@@ -117,9 +128,7 @@ print(json.dumps([list(vectors.shape), [name for name in heavy if name in sys.mo
 
 def test_export_rotates_and_shrinks_a_model(vocab, sentences, tmp_path):
     form = StaticForm(vocab.size, 16, ("pairs",), 64, vocab.pad_id)
-    generator = np.random.default_rng(0)
-    shapes = {name: shape for name, (shape, _) in form.parameters.items()}
-    params = {name: generator.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    params = random_params(form, vocab, sentences)
     params["embedding"][:, 3] *= 10  # the first principal axis
     arguments = {"width": 16, "features": ["pairs"], "feature_rows": 64, "pad_id": vocab.pad_id}
     save(tmp_path / "m", vocab, "static", arguments, params)

@@ -254,7 +254,7 @@ def test_one_embedding_for_everything_costs_log_of_the_candidates():
     everything = np.ones((BATCH, DIM), np.float32)
     value, correct = alignment_loss(everything, everything, VALID)
     np.testing.assert_allclose(value, 2 * 6 * np.log(6), rtol=1e-6)
-    assert correct == 1  # of ties the first counts
+    assert correct == 0  # ties do not count
 
 
 def test_a_margin_costs_more_and_does_not_count_for_the_best_candidate(embeddings):

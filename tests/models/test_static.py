@@ -1,11 +1,22 @@
 """Static encoders: sums by hand, features, and the same rows with and without JAX."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from xling_jax.models.static import StaticEncoder
-from xling_jax.models.static_form import FEATURES, StaticForm, hash_feature
+from xling_jax.models.static_form import (
+    FEATURES,
+    NO_KEY,
+    NOT_TRAINED,
+    RowFinder,
+    StaticForm,
+    choose_keys,
+    hash_feature,
+)
+from xling_jax.train.optimizer import frozen
 
 VOCAB, WIDTH, ROWS = 50, 8, 16
 
@@ -15,7 +26,22 @@ def hash_by_hand(name, tokens):
     bits = 0x9E3779B1 * (1 + list(FEATURES).index(name)) % 2**32
     for factor, token in zip((0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F), tokens):
         bits = (bits ^ token) * factor % 2**32
-    return ((bits ^ bits >> 15) * 0x2C1B3C6D % 2**32) >> 7
+    return ((bits ^ bits >> 15) * 0x2C1B3C6D % 2**32) >> 8
+
+
+def features_by_hand(tokens, features):
+    """The hashes of all features of a sentence."""
+    return [
+        hash_by_hand(name, [tokens[first + place] for place in FEATURES[name]])
+        for name in features
+        for first in range(len(tokens) - FEATURES[name][-1])
+    ]
+
+
+def flat(sentences):
+    """Tokens and offsets."""
+    tokens = np.array([token for sentence in sentences for token in sentence], np.int32)
+    return tokens, np.cumsum([0, *map(len, sentences)])
 
 
 def random_params(module, seed=0):
@@ -30,9 +56,8 @@ def vector_by_hand(params, tokens, features):
     total = np.zeros(WIDTH)
     for token in tokens:
         total += params["token_weight"][token] * params["embedding"][token]
-    for name in features:
-        for first in range(len(tokens) - FEATURES[name][-1]):
-            row = hash_by_hand(name, [tokens[first + place] for place in FEATURES[name]]) % ROWS
+    for key in features_by_hand(tokens, features):
+        for row in np.flatnonzero(params.get("feature_keys", []) == key):
             total += params["feature_weight"][row] * params["feature_embedding"][row]
     return total / max(len(tokens), 1)
 
@@ -40,35 +65,69 @@ def vector_by_hand(params, tokens, features):
 @pytest.mark.parametrize("features", [(), ("pairs",), ("pairs", "skips", "triples")])
 def test_sums_are_those_by_hand(features):
     module = StaticEncoder(VOCAB, WIDTH, features, ROWS)
-    params = random_params(module)
+    params, form = random_params(module), module.form
     sentences = [[3, 4, 5, 3, 4], [7], [], [9, 2], [1, 1, 1], [*range(1, 13)]]
+    if features:
+        params["feature_keys"], share = choose_keys(form, [flat(sentences)])
+        assert 0 < share < 1 or features == ("pairs",)
     tokens = np.zeros((len(sentences), 12), np.int32)
     for row, sentence in zip(tokens, sentences):
         row[: len(sentence)] = sentence
     found = module.apply({"params": params}, tokens)
     expected = [vector_by_hand(params, sentence, features) for sentence in sentences]
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    form = module.form
     found = {name: (value.shape, str(value.dtype)) for name, value in params.items()}
     assert found == form.parameters
-    flat = np.concatenate([np.array(sentence, np.int32) for sentence in sentences])
-    offsets = np.cumsum([0, *map(len, sentences)])
-    rows, ends = form.window_rows(flat, offsets)
-    counts = [max(len(s) - FEATURES[name][-1], 0) for s in sentences for name in features]
-    assert len(rows) == ends[-1] == len(flat) + sum(counts)
+    finder = RowFinder(form, params.get("feature_keys"))
+    rows, ends = finder.window(*flat(sentences))
     for sentence, start, end in zip(sentences, ends, ends[1:]):
-        alone = form.sentence_rows(np.array(sentence, np.int32))
+        alone = finder.sentence(np.array(sentence, np.int32))
         assert rows[start:end].tolist() == alone.tolist()
+        keys = params["feature_keys"].tolist() if features else []
+        known = [keys.index(key) for key in features_by_hand(sentence, features) if key in keys]
+        assert alone.tolist() == [*sentence, *(form.token_rows + row for row in known)]
 
 
 def test_features_are_of_their_sentence_only():
     form = StaticForm(VOCAB, WIDTH, ("pairs",), ROWS)
-    alone, _ = form.window_rows(np.array([5, 6], np.int32), np.array([0, 2]))
-    both, ends = form.window_rows(np.array([5, 6, 7], np.int32), np.array([0, 2, 3]))
-    assert ends.tolist() == [0, 3, 4]
-    assert both.tolist() == [*alone.tolist(), 7]
-    row = hash_by_hand("pairs", [5, 6]) % ROWS
-    assert alone.tolist() == [5, 6, form.token_rows + row]
+    finder = RowFinder(form, choose_keys(form, [flat([[5, 6], [6, 7]])])[0])
+    rows, ends = finder.window(*flat([[5, 6], [7], [6, 7]]))
+    assert ends.tolist() == [0, 3, 4, 7]
+    assert rows[:2].tolist() == [5, 6] and rows[3] == 7
+    assert sorted(rows[[2, 6]]) == [form.token_rows, form.token_rows + 1]
+
+
+def test_keys_are_the_most_frequent_features_that_a_lookup_tells_apart():
+    form = StaticForm(32_000, WIDTH, ("pairs", "skips"), 300)
+    generator = np.random.default_rng(0)
+    frequent = generator.choice(32_000, (200, 2))
+    rare = generator.choice(32_000, (50_000, 2))
+    texts = [np.concatenate([frequent] * 3), rare]
+    keys, share = choose_keys(form, [flat(text.tolist()) for text in texts])
+    assert keys.dtype == np.float32 and (np.diff(keys) > 0).all()
+    expected = {hash_by_hand("pairs", pair) for pair in frequent.tolist()}
+    assert len(expected - {*keys.astype(int).tolist()}) <= 1
+    assert len({int(key) % 2**20 for key in keys}) == 300
+    assert abs(share - 700 / 50_600) < 3e-3
+    few, share = choose_keys(form, [flat([[1, 2]])])
+    assert share == 1 and few[0] == hash_by_hand("pairs", [1, 2]) and (few[1:] == NO_KEY).all()
+
+
+@pytest.mark.parametrize("keys", [[3, 2], [5, 5 + 2**20], [-1, 4], [NO_KEY, 4]])
+def test_keys_that_cannot_be_are_refused(keys):
+    form = StaticForm(VOCAB, WIDTH, ("pairs",), 2)
+    with pytest.raises(ValueError, match="feature_keys: must be different hashes, ascending"):
+        RowFinder(form, np.array(keys, np.float32))
+
+
+def test_keys_are_not_trained():
+    params = {"encoder": {"feature_keys": jnp.array([3.0, 9.0]), "embedding": jnp.ones((2, 2))}}
+    optimizer = frozen(optax.adamw(0.1, weight_decay=0.1), NOT_TRAINED)
+    updates, state = optimizer.update(params, optimizer.init(params), params)
+    assert (updates["encoder"]["feature_keys"] == 0).all()
+    assert (updates["encoder"]["embedding"] < 0).all()
+    plain = optax.adamw(0.1, weight_decay=0.1).init(params)
+    assert jax.tree.structure(state) == jax.tree.structure(plain)
 
 
 @pytest.mark.parametrize("name", FEATURES)
@@ -89,6 +148,7 @@ def test_training_starts_equal_to_the_encoder_without_features():
     module = StaticEncoder(VOCAB, WIDTH, ("pairs",), ROWS)
     tokens = np.arange(1, 9, dtype=np.int32)[None]
     params = module.init(jax.random.key(0), tokens)["params"]
+    params["feature_keys"] = choose_keys(module.form, [flat(tokens.tolist())])[0]
     plain = {name: params[name] for name in ("embedding", "token_weight")}
     expected = StaticEncoder(VOCAB, WIDTH).apply({"params": plain}, tokens)
     np.testing.assert_array_equal(module.apply({"params": params}, tokens), expected)
@@ -98,6 +158,7 @@ def test_dropout_drops_whole_tokens_and_features():
     module = StaticEncoder(VOCAB, WIDTH, ("pairs",), ROWS, 0.5, 0.5)
     tokens = np.tile(np.arange(1, 9, dtype=np.int32), (2000, 1))
     params = random_params(module)
+    params["feature_keys"] = choose_keys(module.form, [flat(tokens[:1].tolist())])[0]
     rngs = {"dropout": jax.random.key(1)}
     dropped = module.apply({"params": params}, tokens, deterministic=False, rngs=rngs)
     kept = module.apply({"params": params}, tokens)

@@ -143,7 +143,7 @@ def _train(
             Corpus(str(prepared.directory), prepared.fingerprint, VocabFacts.of(vocab)),
             evaluators=make_evaluators(measures, _encoder(config, vocab)),
             goal_of=functools.partial(goal_of, config.evaluation),
-            begin_with=functools.partial(_begin_with, config, vocab),
+            begin_with=functools.partial(_begin_with, config, vocab, prepared.directory),
             should_stop=lambda: bool(signal_received()),
             on_step=progress,
             checkpoint_directory=run.checkpoints,
@@ -277,8 +277,20 @@ def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
     return config
 
 
-def _begin_with(config: ConfigDict, vocab: Vocab, params: Any) -> Any:
-    """Fresh parameters with what `train.word_vectors` and `train.model_init` put into them."""
+def _begin_with(config: ConfigDict, vocab: Vocab, directory: Path, params: Any) -> Any:
+    """Fresh parameters with what the training text and the `train` section put into them."""
+    if config.encoder.get("features"):
+        from xling_jax.corpora.shards import PairTokens, pair_name
+        from xling_jax.models.registry import build_encoder
+        from xling_jax.text.languages import parse_pair
+        from xling_jax.train.warm_start import put_feature_keys
+
+        family, arguments, _ = encoder_arguments(config)
+        form = build_encoder(family, vocab_size=vocab.size, **arguments).form
+        names = sorted({pair_name(*parse_pair(pair)) for pair in config.data.pairs})
+        tokens = (PairTokens(directory / name, vocab.size) for name in names)
+        params, share = put_feature_keys(params, form, tokens)
+        logger.info("%.1f %% of the features in the text have a row", 100 * share)
     if config.train.word_vectors:
         from xling_jax.text.word_vectors import coverage, read_word_vectors
         from xling_jax.train.warm_start import put_word_vectors

@@ -11,7 +11,7 @@ Row i of one language translates row i of the other. Pairs held out for the vali
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +120,11 @@ class PairTokens:
 
     def __len__(self) -> int:
         return int(self._starts[-1])
+
+    def shards(self, language: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields the tokens [sum of lengths] and offsets [rows + 1] of each shard."""
+        for tokens, offsets in zip(self._tokens[language], self._offsets[language]):
+            yield np.asarray(tokens), np.asarray(offsets)
 
     def gather(self, language: str, rows: np.ndarray, width: int, fill: int) -> np.ndarray:
         """Reads rows into a padded array, [n, width] int32.

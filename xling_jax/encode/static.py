@@ -10,7 +10,7 @@ import numpy as np
 
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.models.static_form import StaticForm
+from xling_jax.models.static_form import RowFinder, StaticForm
 
 # Below this a product with a sparse matrix costs more to set up than to compute.
 _FEW_SENTENCES = 8
@@ -34,6 +34,7 @@ class StaticBackend:
     def __init__(self, form: StaticForm, stored: Mapping[str, Any]):
         self.form, self.params = form, stored
         self._table, self._factors = form.tables(stored)
+        self._finder = RowFinder(form, stored.get("feature_keys"))
 
     def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
         """Returns the same with other parameters, float32."""
@@ -44,14 +45,14 @@ class StaticBackend:
         tokens, offsets = window
         if len(embeddings) <= _FEW_SENTENCES:
             for embedding, start, end in zip(embeddings, offsets[:-1], offsets[1:]):
-                rows = self.form.sentence_rows(tokens[start:end])
+                rows = self._finder.sentence(tokens[start:end])
                 picked = self._table[rows].astype(np.float32, copy=False)
                 np.dot(self._factors[rows] * np.float32(1 / max(end - start, 1)), picked, embedding)
             return len(tokens)
         # Imported here: a single sentence is encoded before SciPy is imported.
         from scipy.sparse import csr_array
 
-        rows, ends = self.form.window_rows(tokens, offsets)
+        rows, ends = self._finder.window(tokens, offsets)
         shares = 1 / np.maximum(np.diff(offsets), 1).astype(np.float32)
         factors = self._factors[rows] * np.repeat(shares, np.diff(ends))
         table = self._table

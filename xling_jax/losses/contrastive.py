@@ -105,7 +105,8 @@ def alignment_loss(
 
     Returns:
         ALIGN summed over valid rows and both directions (float32), and, as a metric, the number of
-        rows whose most similar candidate is their translation, averaged over both directions.
+        rows to which their translation is more similar than all others, averaged over both
+        directions.
 
     Raises:
         ValueError: for an unknown similarity, a scale of 0 or less, or unequal shapes.
@@ -127,11 +128,12 @@ def alignment_loss(
     products = jnp.where(compared, _products(source, target), _EXCLUDED)
     logits = jnp.where(compared, scale * (products - margin * translation), _EXCLUDED)
     positive = jnp.diagonal(logits)
+    others = jax.lax.stop_gradient(jnp.where(translation, _EXCLUDED, products))
     loss, correct = 0.0, 0.0
     for axis in (1, 0):
         loss += (jax.nn.logsumexp(logits, axis=axis) - positive).sum()
-        best = jnp.argmax(products, axis=axis) == jnp.arange(mask.shape[0])
-        correct += (best & mask).sum() / 2
+        # Twice as fast as argmax on a CPU; and where all are equal, none is correct.
+        correct += ((jnp.diagonal(products) > others.max(axis)) & mask).sum() / 2
     return loss, correct
 
 

@@ -100,14 +100,23 @@ def _bag_backward(
 ) -> tuple[jax.Array, jax.Array, None]:
     table, weights, tokens = saved
 
-    def fill(place: jax.Array, of_weights: jax.Array) -> jax.Array:
-        rows = jnp.take(table, jnp.take(tokens, place, axis=1), axis=0)
-        return of_weights.at[:, place].set((gradient * rows).sum(1))
+    # In the loop, adding takes half the time on a CPU; but several devices that share the batch
+    # would sum whole tables at every position.
+    in_loop = jax.device_count() == 1
 
-    of_weights = jax.lax.fori_loop(0, tokens.shape[1], fill, jnp.zeros_like(weights))
-    # Not in the loop: devices that share the batch would sum whole tables at every position.
-    of_table = jnp.zeros_like(table).at[tokens].add(weights[..., None] * gradient[:, None])
-    return of_table, of_weights, None
+    def step(place: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        of_weights, *of_table = sums
+        here, weight = jnp.take(tokens, place, axis=1), jnp.take(weights, place, axis=1)
+        rows = jnp.take(table, here, axis=0)
+        of_weights = of_weights.at[:, place].set((gradient * rows).sum(1))
+        return of_weights, *(sums.at[here].add(weight[:, None] * gradient) for sums in of_table)
+
+    none = (jnp.zeros_like(weights), *([jnp.zeros_like(table)] if in_loop else []))
+    of_weights, *of_table = jax.lax.fori_loop(0, tokens.shape[1], step, none)
+    if not in_loop:
+        products = weights[..., None] * gradient[:, None]
+        of_table = [jnp.zeros_like(table).at[tokens].add(products)]
+    return *of_table, of_weights, None
 
 
 weighted_bag.defvjp(_bag_forward, _bag_backward)

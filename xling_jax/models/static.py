@@ -5,19 +5,20 @@ from collections.abc import Iterator
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from xling_jax.models.layers import Dropout, pad_row_zero, weighted_bag
-from xling_jax.models.static_form import FEATURES, StaticForm, hash_feature
+from xling_jax.models.static_form import FEATURES, NO_KEY, StaticForm, hash_feature
 
 
 class StaticEncoder(nn.Module):
     """Tokens to sentence vectors without layers.
 
-    u = 1/n [ Σ_t a(w_t) E[w_t] + Σ_f c(f) F[f] ], with a learned weight for each token and for each
-    row of features f, such as pairs of neighbors, that are hashed to the rows of F. F starts at 0,
-    so that training can continue from an encoder without features. Without layers the sum needs no
-    position, and one table serves both sides of a pair.
+    u = 1/n [ Σ_t a(w_t) E[w_t] + Σ_f c(f) F[f] ], with a learned weight for each token and each
+    feature f, such as a pair of neighbors. The most frequent features of the training text have a
+    row in F, others add nothing; `feature_keys` says which (`static_form.choose_keys`), is set when
+    training begins, and is no parameter to train. F starts at 0, so that training can continue from
+    an encoder without features. Without layers the sum needs no position, and one table serves both
+    sides of a pair.
 
     Trained parameters are float32; they may be stored in less.
 
@@ -69,6 +70,8 @@ class StaticEncoder(nn.Module):
             shape = shapes["feature_embedding"]
             self.feature_embedding = self.param("feature_embedding", zeros, shape)
             self.feature_weight = self.param("feature_weight", ones, shape[:1])
+            none = nn.initializers.constant(NO_KEY)
+            self.feature_keys = self.param("feature_keys", none, shape[:1])
             self.drop_features = Dropout(self.feature_dropout, self.dropout_generator)
 
     def table(self) -> jax.Array:
@@ -84,15 +87,17 @@ class StaticEncoder(nn.Module):
         sums = weighted_bag(self.embedding, weights, tokens)
         if not self.features:
             return sums
-        rows, is_real = (jnp.concatenate(parts, axis=1) for parts in zip(*self._rows(tokens, mask)))
-        weights = jnp.where(is_real, jnp.take(self.feature_weight, rows, axis=0), 0) * share
+        rows, has_row = (jnp.concatenate(parts, axis=1) for parts in zip(*self._rows(tokens, mask)))
+        weights = jnp.where(has_row, jnp.take(self.feature_weight, rows, axis=0), 0) * share
         weights = self.drop_features(weights, deterministic)
         return sums + weighted_bag(self.feature_embedding, weights, rows)
 
     def _rows(self, tokens: jax.Array, mask: jax.Array) -> Iterator[tuple[jax.Array, jax.Array]]:
-        """Rows of each kind of feature and which are real, [batch, length - distance]."""
+        """The row of each feature, kind by kind, and whether it has one, [batch, features]."""
+        keys = jax.lax.stop_gradient(self.feature_keys).astype(jnp.int32)
         for name in self.features:
             places, length = FEATURES[name], tokens.shape[1] - FEATURES[name][-1]
             columns = [tokens[:, place : place + max(length, 0)] for place in places]
-            rows = hash_feature(name, columns) % np.uint32(self.feature_rows)
-            yield rows.astype(jnp.int32), mask[:, places[-1] :]
+            hashes = hash_feature(name, columns).astype(jnp.int32)
+            rows = jnp.minimum(jnp.searchsorted(keys, hashes), len(keys) - 1)
+            yield rows, mask[:, places[-1] :] & (jnp.take(keys, rows) == hashes)

@@ -1,13 +1,14 @@
 """What encoders without layers sum up: the rows of tables, by the tokens of a sentence.
 
 Needs NumPy only. `models.static` trains such encoders and `encode.static` runs them; both ask here
-which rows a sentence has.
+which rows a sentence has. A feature has a row if its hash is among the keys of the table; those are
+the hashes of the most frequent features of the training text (`choose_keys`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,11 @@ from xling_jax.registry import check_choice
 # Feature -> distances of its tokens from the first.
 FEATURES = {"pairs": (0, 1), "skips": (0, 2), "triples": (0, 1, 2)}
 STORAGES = ("float32", "int8")
+NOT_TRAINED = ("feature_keys",)
+# Hashes are below 2**24: exact in float32, as which they are stored with the parameters.
+NO_KEY = 1 << 24
+# No two keys share these lower bits, so that a lookup takes one step.
+_SLOTS = 1 << 20
 _FACTORS = (np.uint32(0x85EBCA77), np.uint32(0xC2B2AE3D), np.uint32(0x27D4EB2F))
 
 
@@ -29,7 +35,7 @@ class StaticForm:
         width: of the vectors.
         features: what has vectors besides single tokens: `pairs` of neighbors, `skips` (pairs with
             one token between them), `triples` of neighbors.
-        feature_rows: rows of the table that features share by their hash.
+        feature_rows: how many of all features have a row, the most frequent ones.
         pad_id: id of padding.
         storage: of the parameters in a model directory: `float32` as trained, or `int8`, a number
             from -127 to 127 for each element and a factor for each row, with its weight.
@@ -60,14 +66,15 @@ class StaticForm:
     def parameters(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Name -> shape and dtype of the stored parameters."""
         extra_rows = self.feature_rows if self.features else 0
+        keys = {"feature_keys": ((extra_rows,), "float32")} if self.features else {}
         if self.storage == "int8":
             rows = self.token_rows + extra_rows
-            return {"rows": ((rows, self.width), "int8"), "factor": ((rows,), "float32")}
+            return {"rows": ((rows, self.width), "int8"), "factor": ((rows,), "float32")} | keys
         sizes = {"embedding": (self.token_rows, self.width), "token_weight": (self.token_rows,)}
         if self.features:
             sizes["feature_embedding"] = (self.feature_rows, self.width)
             sizes["feature_weight"] = (self.feature_rows,)
-        return {name: (size, "float32") for name, size in sizes.items()}
+        return {name: (size, "float32") for name, size in sizes.items()} | keys
 
     def tables(self, stored: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """All rows [rows, width], tokens and then features, and a factor [rows] float32 for each.
@@ -97,6 +104,7 @@ class StaticForm:
         if self.features:
             params["feature_embedding"] = features
             params["feature_weight"] = np.ones(len(features), np.float32)
+            params["feature_keys"] = stored["feature_keys"]
         return params
 
     def rotated(self, params: Mapping[str, np.ndarray], axes: np.ndarray) -> dict[str, np.ndarray]:
@@ -123,23 +131,56 @@ class StaticForm:
         factors = np.abs(rows).max(axis=1) / 127
         rows = np.round(rows / np.maximum(factors, np.finfo(np.float32).tiny)[:, None])
         stored = {"rows": rows.astype(np.int8), "factor": factors.astype(np.float32)}
+        if self.features:
+            stored["feature_keys"] = params["feature_keys"]
         return dataclasses.replace(self, storage="int8"), stored
 
-    def sentence_rows(self, tokens: np.ndarray) -> np.ndarray:
-        """The rows of one sentence of [length] int32 tokens; see `window_rows`."""
+
+class RowFinder:
+    """Finds the rows of sentences, in a table of token rows and then feature rows.
+
+    Args:
+        form: sizes and features.
+        keys: [feature_rows], as stored; not used without features.
+
+    Raises:
+        ValueError: if a key is no hash, or two of them cannot be told apart.
+    """
+
+    def __init__(self, form: StaticForm, keys: np.ndarray | None = None):
+        self.form = form
+        if not form.features:
+            return
+        self._keys = keys.astype(np.int32)
+        known = np.flatnonzero(self._keys != NO_KEY).astype(np.int32)
+        ascends = (np.diff(self._keys[known]) > 0).all() and (
+            self._keys[len(known) :] == NO_KEY
+        ).all()
+        slots = self._keys[known] & (_SLOTS - 1)
+        # An empty slot leads to row 0, whose key is another.
+        self._slots = np.zeros(_SLOTS, np.int32)
+        self._slots[slots] = known
+        if not (ascends and (self._slots[slots] == known).all() and (self._keys >= 0).all()):
+            raise ValueError("feature_keys: must be different hashes, ascending, from choose_keys")
+
+    def sentence(self, tokens: np.ndarray) -> np.ndarray:
+        """The rows of one sentence of [length] int32 tokens; see `window`."""
         parts = [tokens]
-        for name in self.features:
+        for name in self.form.features:
             places = FEATURES[name]
             if (count := len(tokens) - places[-1]) > 0:
-                parts.append(self._rows(name, [tokens[place : place + count] for place in places]))
+                rows, known = self._rows(name, [tokens[place : place + count] for place in places])
+                parts.append(rows[known])
         return np.concatenate(parts) if len(parts) > 1 else tokens
 
-    def _rows(self, name: str, tokens: Sequence[np.ndarray]) -> np.ndarray:
-        hashed = hash_feature(name, tokens) % np.uint32(self.feature_rows)
-        return hashed.astype(np.int32) + np.int32(self.token_rows)
+    def _rows(self, name: str, tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The row of each feature, and whether it has one."""
+        hashes = hash_feature(name, tokens).view(np.int32)
+        rows = self._slots[hashes & (_SLOTS - 1)]
+        return rows + np.int32(self.form.token_rows), self._keys[rows] == hashes
 
-    def window_rows(self, tokens: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of sentences, in a table of token rows and then feature rows.
+    def window(self, tokens: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of sentences.
 
         Args:
             tokens: [sum of lengths] int32, without padding.
@@ -149,16 +190,18 @@ class StaticForm:
             rows: [sum of counts] int32.
             ends: [sentences + 1] int64, where the rows of each begin and those of the last end.
         """
-        if not self.features:
+        if not self.form.features:
             return tokens, offsets
         lengths = np.diff(offsets)
+        sentence = np.repeat(np.arange(len(lengths)), lengths)
         left = np.repeat(offsets[1:], lengths) - np.arange(len(tokens))  # from here to the end
         parts = [(lengths, tokens)]
-        for name in self.features:
+        for name in self.form.features:
             places = FEATURES[name]
             starts = np.flatnonzero(left > places[-1])
-            rows = self._rows(name, [tokens[starts + place] for place in places])
-            parts.append((np.maximum(lengths - places[-1], 0), rows))
+            rows, known = self._rows(name, [tokens[starts + place] for place in places])
+            counts = np.bincount(sentence[starts[known]], minlength=len(lengths))
+            parts.append((counts, rows[known]))
         ends = np.zeros_like(offsets)
         np.cumsum(sum(counts for counts, _ in parts), out=ends[1:])
         result = np.empty(ends[-1], np.int32)
@@ -170,6 +213,35 @@ class StaticForm:
         return result, ends
 
 
+def choose_keys(
+    form: StaticForm, texts: Iterable[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, float]:
+    """The hashes of the most frequent features of tokenized text.
+
+    Args:
+        form: its features, and how many of them have a row.
+        texts: tokens and offsets of sentences, as for `RowFinder.window`.
+
+    Returns:
+        keys: [feature_rows] float32, ascending; `NO_KEY` for rows without a feature.
+        share: of all features in the text, how many have a row.
+    """
+    counts = np.zeros(NO_KEY, np.int64)
+    for tokens, offsets in texts:
+        left = np.repeat(offsets[1:], np.diff(offsets)) - np.arange(len(tokens))
+        for name in form.features:
+            starts = np.flatnonzero(left > FEATURES[name][-1])
+            hashes = hash_feature(name, [tokens[starts + place] for place in FEATURES[name]])
+            counts += np.bincount(hashes, minlength=NO_KEY)
+    candidates = np.flatnonzero(counts)
+    candidates = candidates[np.argsort(-counts[candidates], kind="stable")]
+    first = np.unique(candidates & (_SLOTS - 1), return_index=True)[1]  # the most frequent of each
+    chosen = candidates[np.sort(first)[: form.feature_rows]]
+    keys = np.full(form.feature_rows, NO_KEY, np.float32)
+    keys[: len(chosen)] = np.sort(chosen)
+    return keys, float(counts[chosen].sum() / max(counts.sum(), 1))
+
+
 def hash_feature(name: str, tokens: Sequence[Any]) -> Any:
     """Hashes the tokens of features, in order: multiplications modulo 2**32, of whose bits the
     upper ones are mixed best.
@@ -179,9 +251,9 @@ def hash_feature(name: str, tokens: Sequence[Any]) -> Any:
         tokens: one array of ids, NumPy or JAX, for each token of the feature.
 
     Returns:
-        uint32 below 2**25, in the shape of the arrays.
+        uint32 below 2**24, in the shape of the arrays.
     """
     bits = np.uint32(0x9E3779B1 * (1 + [*FEATURES].index(name)) & 0xFFFFFFFF)
     for factor, ids in zip(_FACTORS, tokens):
         bits = (bits ^ ids.astype(np.uint32)) * factor
-    return (bits ^ bits >> 15) * np.uint32(0x2C1B3C6D) >> 7
+    return (bits ^ bits >> 15) * np.uint32(0x2C1B3C6D) >> 8

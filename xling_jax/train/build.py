@@ -13,13 +13,14 @@ from ml_collections import ConfigDict
 from xling_jax import options
 from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.registry import ENCODERS, CrossLingualModel, build_model
+from xling_jax.models.static_form import NOT_TRAINED
 from xling_jax.registry import check_choice
 from xling_jax.train.batches import DataSettings
 from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective, abstract_batch, parse_objective
-from xling_jax.train.optimizer import make_optimizer, make_schedule
+from xling_jax.train.optimizer import frozen, make_optimizer, make_schedule
 from xling_jax.train.selection import find_goal
 from xling_jax.train.settings import TrainSettings
 from xling_jax.train.state import TrainState, abstract_state
@@ -120,6 +121,8 @@ def build(
     settings = options.build(TrainSettings, in_steps, "train")
     schedule = resolve_schedule(config.schedule, epoch, total)
     optimizer = make_optimizer(schedule=make_schedule(**schedule), **config.optimizer)
+    if config.encoder.get("features"):
+        optimizer = frozen(optimizer, NOT_TRAINED)
     if compute_dtype(config.compute_dtype) == jnp.float16:
         optimizer = with_loss_scale(optimizer)
     objective = build_objective(config, vocab or VocabFacts(config.vocab.size), num_devices)

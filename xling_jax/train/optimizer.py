@@ -2,9 +2,10 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -134,3 +135,19 @@ def make_optimizer(
     if l2_penalty:
         before.append(optax.add_decayed_weights(l2_penalty))
     return optax.chain(*before, optimizer) if before else optimizer
+
+
+def frozen(
+    optimizer: optax.GradientTransformation, names: Collection[str]
+) -> optax.GradientTransformation:
+    """The optimizer, with the same state, that never changes the parameters of some names.
+
+    A gradient of zero does not suffice: weight decay changes them as well.
+    """
+
+    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        updates, state = optimizer.update(gradients, state, params)
+        keep = lambda path, leaf: jnp.zeros_like(leaf) if path[-1].key in names else leaf
+        return jax.tree_util.tree_map_with_path(keep, updates), state
+
+    return optax.GradientTransformation(optimizer.init, update)

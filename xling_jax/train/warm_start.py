@@ -1,11 +1,15 @@
-"""Initial parameters of a new run from word vectors or a trained encoder."""
+"""Initial parameters of a new run from word vectors, a trained encoder, or its text."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+
+from xling_jax.corpora.shards import PairTokens
+from xling_jax.models.static_form import StaticForm, choose_keys
 
 
 def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any:
@@ -34,6 +38,32 @@ def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any
         return jax.device_put(mixed(table, known, rows), table.sharding)
 
     return unflatten_dict(flat | {path: put(flat[path]) for path in tables})
+
+
+def put_feature_keys(
+    params: Any, form: StaticForm, pairs: Iterable[PairTokens]
+) -> tuple[Any, float]:
+    """Gives the most frequent features of the training text a row in a static encoder.
+
+    Args:
+        params: nested dict, of a model with such an encoder.
+        form: of the encoder.
+        pairs: the token shards.
+
+    Returns:
+        The parameters, and the share of the features in the text that have a row.
+    """
+
+    def texts() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for pair in pairs:
+            for language in pair.languages:
+                yield from pair.shards(language)
+
+    keys, share = choose_keys(form, texts())
+    flat = flatten_dict(params)
+    path = ("encoder", "feature_keys")
+    flat[path] = jax.device_put(keys, flat[path].sharding)
+    return unflatten_dict(flat), share
 
 
 def put_encoder(params: Any, encoder: Any) -> tuple[Any, int]:

@@ -4,7 +4,9 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict
 
+from xling_jax.models.static_form import NOT_TRAINED
 from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, once_per_update
 
 
@@ -17,6 +19,7 @@ class EncoderL2(Term):
 
     def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Counted once per update."""
-        leaves = jax.tree.leaves(inputs.params["encoder"])
+        params = flatten_dict(inputs.params["encoder"])
+        leaves = [leaf for path, leaf in params.items() if path[-1] not in NOT_TRAINED]
         penalty = sum(jnp.square(leaf.astype(jnp.float32)).sum() for leaf in leaves)
         return once_per_update(penalty, setting, inputs, self.logged)
