@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Rebuilds the encoder in the package, from parallel text to a calibrated model directory:
+#
+#   launch/mini.sh --data DIR --workdir runs/mini
+#
+# DIR/parallel holds n-way TSV files (*.tsv.gz) with a header of language codes, DIR/retrieval and
+# DIR/classification what the model is measured on. Text that may not stand behind published weights
+# is left out and named. Run it again to do what is missing; --dry-run prints the commands. The
+# result is in WORKDIR/mini, its measurements in WORKDIR/results.
+exec "${PYTHON:-python3}" "$(dirname "$0")/mini.py" "$@"
