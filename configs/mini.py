@@ -45,7 +45,7 @@ def get_config(arg: str = ""):
 
     config.optimizer = {"name": "adam", "b1": 0.9, "b2": 0.999}
     config.schedule = {"name": "cosine_decay_schedule", "init_value": 5e-3}
-    config.train = {"total_steps": 6000}
+    config.train = {"total_steps": 5000}
 
     if argument.size == "smoke":
         recipes.smoke_run(config)
