@@ -136,6 +136,8 @@ def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:
 def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = True) -> ConfigDict:
     """A config with command-line overrides, see `xling_jax.config.load_config`.
 
+    A run that begins with a model (`train.model_init`) takes its vocabulary, unless it names one.
+
     Args:
         path: of the file, or name of a packaged config.
         overrides: `--config.a.b=value`.
@@ -145,9 +147,27 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
         OptionError: for a missing file, an unknown key or a value of the wrong type.
     """
     try:
-        return config_lib.load_config(path, overrides, training=training)
+        config = config_lib.load_config(path, overrides, training=training)
     except config_lib.ConfigError as error:
         raise OptionError(str(error)) from error
+    if training and config.train.model_init and not config.vocab.model:
+        _take_vocab(config)
+    return config
+
+
+def _take_vocab(config: ConfigDict) -> None:
+    """Names the vocabulary of `train.model_init`, if that is a directory here that has one."""
+    from xling_jax.encode.model_directory import CONFIG_FILE, find_model_directory
+    from xling_jax.files.json_text import parse_json
+
+    with contextlib.suppress(ValueError):  # said where the model is loaded
+        directory = find_model_directory(config.train.model_init)
+        model, settings = directory / "sentencepiece.model", directory / CONFIG_FILE
+        if model.is_file() and settings.is_file():
+            found = parse_json(settings.read_bytes(), str(settings))["preprocessing"]
+            config.vocab.model = str(model)
+            config.vocab.lowercase = bool(found.get("lowercase"))
+            config.vocab.moses = bool(found.get("moses"))
 
 
 def optional_config(args: argparse.Namespace) -> ConfigDict | None:
