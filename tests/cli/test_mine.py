@@ -38,7 +38,7 @@ def encoded(monkeypatch):
             row = vector(sentence)[None]
             yield row / np.linalg.norm(row) if normalize else row
 
-    stand_in = types.SimpleNamespace(encode_stream=encode_stream, dim=DIM)
+    stand_in = types.SimpleNamespace(encode_stream=encode_stream, dim=DIM, calibration=None)
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
     return texts
 
