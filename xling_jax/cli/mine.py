@@ -137,8 +137,7 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
 
 
 def _check_cut(args: argparse.Namespace, options: Options) -> None:
-    cuts = {name: getattr(options, name) for name in ("threshold", "precision", "top")}
-    given = [f"{flag(name)} {value:g}" for name, value in cuts.items() if value is not None]
+    given = _cuts(options)
     if len(given) > 1:
         raise OptionError(f"{' and '.join(given)}: give only one of them")
     if options.precision is None:
@@ -151,6 +150,12 @@ def _check_cut(args: argparse.Namespace, options: Options) -> None:
         )
     if options.retrieval != "max":
         raise OptionError(f"{given[0]}: needs --retrieval max, with which models are calibrated")
+
+
+def _cuts(options: Options) -> list[str]:
+    """Arguments given that choose which pairs are kept, such as "--top 100"."""
+    cuts = {name: getattr(options, name) for name in ("threshold", "precision", "top")}
+    return [f"{flag(name)} {value:g}" for name, value in cuts.items() if value is not None]
 
 
 def _calibration(
@@ -188,21 +193,23 @@ def _cut(
         count = calibration.count_for(ranked, options.precision)
     elif options.top is not None:
         count = min(options.top, count)
-    is_cut = any(value is not None for value in (options.threshold, options.precision, options.top))
+    cuts = _cuts(options)
     text = f"kept {count:,} of {len(pairs):,} pairs"
-    if 0 < count < len(ranked):
-        name = "cosine" if options.margin == "absolute" else "margin"
-        text += f" with {name} > {ranked.scores[count - 1 : count + 1].mean():.4f}"
+    score = options.threshold
+    if score is None and 0 < count < len(ranked):
+        score = round(float(ranked.scores[count - 1 : count + 1].mean()), 4)
+    if score is not None:
+        text += f" with {'cosine' if options.margin == 'absolute' else 'margin'} > {score:g}"
     if count and precisions is not None:
         text += f", expected precision {precisions[count - 1]:.2f}"
-    if is_cut or precisions is not None:
+    if cuts or precisions is not None:
         logger.info("%s", text)
     if count < _FEW * len(ranked) and options.top is None:
         logger.warning(
-            "the cut keeps %s of %s pairs; to see more, ask for less or use --top N",
-            *(f"{number:,}" for number in (count, len(ranked))),
+            "%s keeps next to nothing, %s of %s pairs; ask for less, or use --top N",
+            *(cuts[0], f"{count:,}", f"{len(ranked):,}"),
         )
-    return pairs.take(np.sort(order[:count])) if is_cut else pairs
+    return pairs.take(np.sort(order[:count])) if cuts else pairs
 
 
 def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> None:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
 
 _LOWERCASE = {True: "yes", False: "no", None: "as its tokenizer does"}
-_SCORES = {"ratio": "margin", "distance": "distance margin", "absolute": "cosine"}
+# Margins in the card; `config.json` has all.
+_SCORES = {"ratio": "margin", "absolute": "cosine"}
 
 
 def model_card(
@@ -83,14 +84,14 @@ def scores_section(calibration: Calibration) -> str:
         "have their translation on the other side, mined one to one with neighborhoods of "
         f"{calibration.k}.",
     ]
-    for margin, rows in calibration.thresholds.items():
+    for margin, name in _SCORES.items():
         lines += [
             "",
-            f"| {_SCORES[margin]} above | translations among the pairs | translations found | "
+            f"| {name} above | translations among the pairs | translations found | "
             "translations among the pairs, if a tenth have one |",
             "|---:|---:|---:|---:|",
         ]
-        for row in rows:
+        for row in calibration.thresholds.get(margin, ()):
             shares = (row.precision, row.recall, row.precision_at_tenth)
             lines.append(f"| {row.score:.2f} | {' | '.join(f'{s:.1%}' for s in shares)} |")
     lines += [
