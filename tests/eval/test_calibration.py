@@ -160,6 +160,7 @@ write_calibration({str(calibrated)!r}, dataclasses.replace(calibration, k=9))
     [
         ([], 2, "is calibrated already; add --overwrite"),
         (["--overwrite", "--k", "1"], 2, "--k 1: must be at least 2"),
+        (["--model", "gs://b/m"], 2, "--model gs://b/m: xling calibrate needs a local directory"),
         (["--overwrite", "--data", "none.tsv"], 2, "--data none.tsv: no such file"),
         (
             ["--overwrite", "--data", "few.tsv"],
