@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xling_jax.align.mining import MinedPairs
 
 # Shares of translations that the two lines of a curve are fitted at.
-_FITTED_SHARES = (0.5, 0.05)
+_FITTED_SHARES = (0.5, 0.02)
 # Of the estimated share of translations; likelihoods stay finite.
 _MIN_SHARE = 1e-9
 _MAX_LOG_ODDS = 50.0
