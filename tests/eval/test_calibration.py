@@ -199,3 +199,15 @@ def test_cuts_that_cannot_be_made_are_refused(calibrated, tmp_path, capsys, opti
     assert main(argv) == 2
     (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("xling ")]
     assert message in line
+
+
+def test_texts_of_a_few_lines_are_mined_but_not_by_precision(calibrated, tmp_path, capsys):
+    (tmp_path / "d").write_text("d001\nd002\nd003\n")
+    (tmp_path / "e").write_text("e003\ne002\n")
+    argv = ["mine", "--model", str(calibrated), "--output", str(tmp_path / "o"), "--overwrite"]
+    argv += ["--source", str(tmp_path / "d"), "--target", str(tmp_path / "e")]
+    assert main(argv) == 0
+    pairs = [line.split("\t")[1:] for line in (tmp_path / "o").read_text().splitlines()]
+    assert sorted(pairs) == [["d002", "e002"], ["d003", "e003"]]
+    assert main([*argv, "--precision", "0.9"]) == 1
+    assert "calibrated with k=4; use that, and texts of at least" in capsys.readouterr().err

@@ -158,7 +158,10 @@ class Calibration:
         """Raises ValueError unless scores of this margin and neighborhood were calibrated."""
         check_choice("margin", margin, self.curves)
         if k != self.k:
-            raise ValueError(f"k={k}: the model was calibrated with k={self.k}; use that")
+            raise ValueError(
+                f"k={k}: the model was calibrated with k={self.k}; use that, and texts of at least "
+                "as many sentences"
+            )
 
     def probabilities(self, pairs: MinedPairs) -> np.ndarray:
         """How likely each of the pairs is a translation, given all of their scores.

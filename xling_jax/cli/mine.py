@@ -183,8 +183,10 @@ def _cut(
     """Keeps pairs by --threshold, --precision or --top, in their order, and logs what is kept."""
     order = np.argsort(-pairs.scores, kind="stable")
     ranked = pairs.take(order[pairs.scores[order] > -np.inf])
-    precisions = None
-    if calibration and (options.precision is not None or ranked.runners_up is not None):
+    precisions, runners_up = None, ranked.runners_up
+    # Texts of a few lines have fewer candidates than the calibration; only --precision needs them.
+    is_alike = calibration and runners_up is not None and runners_up.k == calibration.k
+    if is_alike or options.precision is not None:
         precisions = calibration.precisions(ranked)
     count = len(ranked)
     if options.threshold is not None:
