@@ -211,3 +211,6 @@ def test_texts_of_a_few_lines_are_mined_but_not_by_precision(calibrated, tmp_pat
     assert sorted(pairs) == [["d002", "e002"], ["d003", "e003"]]
     assert main([*argv, "--precision", "0.9"]) == 1
     assert "calibrated with k=4; use that, and texts of at least" in capsys.readouterr().err
+    (tmp_path / "e").write_text("")
+    assert main([*argv, "--precision", "0.9"]) == 0
+    assert (tmp_path / "o").read_text() == ""

@@ -177,6 +177,8 @@ class Calibration:
             ValueError: if they were mined with another margin or k, or the texts are too small.
         """
         runners_up = pairs.runners_up
+        if not len(pairs):
+            return np.empty(0)
         if runners_up is None:
             raise ValueError(
                 f"pairs: {len(pairs)} of texts in which no sentence has a second candidate; "
