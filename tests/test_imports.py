@@ -18,7 +18,7 @@ ALLOWED = {
     "align": set(),
     "corpora": set(),
     "documents": {"align"},
-    "encode": {"models"},
+    "encode": {"align", "models"},
     "convert": {"encode", "models"},
     "train": {"corpora", "losses", "models"},
     "eval": {"align", "corpora", "documents", "encode"},

@@ -1,57 +1,165 @@
-"""Precision from scores: known likelihoods, other shares of translations, cuts."""
+"""Precision from scores: known likelihoods, other shares of translations, cuts, stored curves."""
+
+import json
 
 import numpy as np
 import pytest
 
-from xling_jax.align.precision import ScoreCurve
+from xling_jax.align.margin import MARGINS
+from xling_jax.align.mining import MinedPairs, RunnersUp, choose_pairs, find_candidates, mine
+from xling_jax.align.precision import Calibration, ScoreCurve, Threshold, _share
+
+RUNNERS_UP = RunnersUp("ratio", 4, mean=1.02, spread=0.02)
 
 
 def draw(generator, count, share):
-    """Scores of two normal distributions with the same spread: the log ratio is linear."""
+    """Scores of two normal distributions with the same spread: the log ratio is 4 z - 8."""
     is_translation = generator.random(count) < share
-    return generator.normal(np.where(is_translation, 1.10, 1.02), 0.03), is_translation
+    return generator.normal(np.where(is_translation, 4.0, 0.0), 1.0), is_translation
 
 
 @pytest.fixture(scope="module")
 def curve():
-    return ScoreCurve.fit(*draw(np.random.default_rng(0), 20_000, 0.3))
+    return ScoreCurve.fit(*draw(np.random.default_rng(0), 40_000, 0.3))
 
 
-def test_the_curve_is_the_log_likelihood_ratio(curve):
-    slope = (1.10 - 1.02) / 0.03**2
-    assert curve.slope == pytest.approx(slope, rel=0.05)
-    assert -curve.intercept / curve.slope == pytest.approx(1.06, abs=0.002)
+@pytest.fixture(scope="module")
+def calibration(curve):
+    threshold = Threshold(score=1.05, precision=0.9, recall=0.8, precision_at_tenth=0.4)
+    data = {"name": "dev", "sha256": "ab", "num_rows": 7, "languages": ["de", "en"]}
+    curves, thresholds = {"ratio": curve}, {"ratio": (threshold,)}
+    return Calibration(4, ("de", "en"), (data,), curves, thresholds)
+
+
+def pairs_of(z):
+    """Pairs, best first, whose scores are these many spreads above the mean runner-up."""
+    scores = RUNNERS_UP.mean + RUNNERS_UP.spread * np.sort(z)[::-1]
+    rows = np.arange(len(z))
+    return MinedPairs(rows, rows, scores, RUNNERS_UP)
+
+
+def test_the_lines_are_the_log_likelihood_ratio(curve):
+    for slope, intercept in curve.lines:
+        assert slope == pytest.approx(4, rel=0.06)
+        assert -intercept / slope == pytest.approx(2, abs=0.06)
+
+
+def test_the_second_line_sees_wrong_pairs_that_score_high():
+    generator = np.random.default_rng(3)
+    scores, is_right = draw(generator, 60_000, 0.5)
+    scores[~is_right] += generator.exponential(1.0, np.count_nonzero(~is_right))
+    curve = ScoreCurve.fit(scores, is_right)
+    high = scores > 5
+    true = np.log(np.count_nonzero(high & is_right) / np.count_nonzero(high & ~is_right))
+    one_line, two_lines = (
+        np.log(np.mean(np.exp(ScoreCurve(lines).log_odds(scores[high & ~is_right]))))
+        for lines in (curve.lines[:1], curve.lines)
+    )
+    assert abs(two_lines - true) < abs(one_line - true)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
-def test_probabilities_and_cuts_follow_the_share_of_translations(curve, share):
-    scores, is_translation = draw(np.random.default_rng(1), 100_000, share)
-    order = np.argsort(-scores)
-    scores, is_translation = scores[order], is_translation[order]
-    found = curve.probabilities(scores)
+def test_the_share_is_that_of_expectation_maximization(curve, share):
+    odds = np.exp(curve.log_odds(draw(np.random.default_rng(1), 20_000, share)[0]))
+    expected = 0.5
+    for _ in range(3000):
+        expected = np.mean(expected * odds / (expected * odds + 1 - expected))
+    assert _share(odds) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+def test_probabilities_and_cuts_follow_the_share_of_translations(calibration, share):
+    z, is_translation = draw(np.random.default_rng(1), 100_000, share)
+    is_translation = is_translation[np.argsort(-z)]
+    pairs = pairs_of(z)
+    found = calibration.probabilities(pairs)
     assert found.mean() == pytest.approx(is_translation.mean(), abs=0.01)
     assert (np.diff(found) <= 0).all()
     for wanted in (0.8, 0.95):
-        count = curve.count_for(scores, wanted)
-        assert is_translation[:count].mean() == pytest.approx(wanted, abs=0.03) or share > wanted
-    precisions = curve.precisions(scores)
-    true = np.cumsum(is_translation) / np.arange(1, len(scores) + 1)
-    np.testing.assert_allclose(precisions[200:], true[200:], atol=0.05)
+        count = calibration.count_for(pairs, wanted)
+        assert is_translation[:count].mean() == pytest.approx(wanted, abs=0.02) or share > wanted
+    true = np.cumsum(is_translation) / np.arange(1, len(z) + 1)
+    np.testing.assert_allclose(calibration.precisions(pairs)[200:], true[200:], atol=0.05)
 
 
-def test_text_without_translations_has_none(curve):
-    scores, _ = draw(np.random.default_rng(2), 5000, 0.0)
-    assert curve.probabilities(scores).sum() < 50
-    assert curve.count_for(np.sort(scores)[::-1], 0.95) <= 5
+def test_text_without_translations_has_none(calibration):
+    pairs = pairs_of(draw(np.random.default_rng(2), 5000, 0.0)[0])
+    assert calibration.probabilities(pairs).sum() < 50
+    assert calibration.count_for(pairs, 0.95) <= 5
 
 
-def test_odd_scores(curve):
-    assert curve.probabilities(np.array([], np.float32)).size == 0
-    assert curve.count_for(np.array([], np.float32), 0.9) == 0
-    found = curve.probabilities(np.array([1.2, 1.1, -np.inf], np.float32))
+def test_odd_scores(curve, calibration):
+    nothing = pairs_of(np.array([]))
+    assert calibration.precisions(nothing).size == 0 == calibration.count_for(nothing, 0.9)
+    found = curve.probabilities(np.array([6, 4, -np.inf], np.float32))
     assert found[2] == 0 and found[0] > 0.9
 
 
-def test_pairs_of_one_kind_make_no_curve():
+def test_equal_scores_are_kept_or_dropped_together(calibration):
+    pairs = pairs_of(np.array([6, 5, 2, 2, 2, 2, -1, -1, -1, -1, -1]))
+    counts = {calibration.count_for(pairs, wanted / 100) for wanted in range(1, 100)}
+    assert counts <= {0, 1, 2, 6, 11} and {2, 6} <= counts
+
+
+def test_pairs_that_make_no_curve():
     with pytest.raises(ValueError, match="3 pairs, of which 3 are translations"):
         ScoreCurve.fit(np.array([1.0, 1.1, 1.2]), np.ones(3, bool))
+    with pytest.raises(ValueError, match="translations score no higher than wrong pairs"):
+        ScoreCurve.fit(np.array([1.0, 2.0, 3.0, 4.0]), np.array([True, True, False, False]))
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_runners_up_are_the_second_best_of_every_row(margin):
+    generator = np.random.default_rng(0)
+    source, target = generator.normal(size=(7, 5)) + 1, generator.normal(size=(6, 5)) + 1
+    candidates = find_candidates(source, target, 3)
+    second = [np.sort(side, axis=1)[:, -2] for side in candidates.scores(margin)]
+    found = mine(source, target, k=3, margin=margin).runners_up
+    assert (found.margin, found.k) == (margin, 3)
+    assert found.mean == pytest.approx(np.concatenate(second).mean(), rel=1e-5)
+    assert found.spread == pytest.approx(np.concatenate(second).std(), rel=1e-4)
+    # Dropping pairs must not change what wrong candidates are seen to score.
+    assert choose_pairs(candidates, margin=margin, min_cosine=0.8).runners_up == found
+    assert choose_pairs(candidates, margin=margin, threshold=0.9).runners_up == found
+
+
+def test_scores_that_were_not_calibrated_are_refused(calibration):
+    vectors = np.random.default_rng(0).normal(size=(9, 5))
+    with pytest.raises(ValueError, match="k=3: the model was calibrated with k=4"):
+        calibration.precisions(mine(vectors, vectors[::-1], k=3))
+    with pytest.raises(ValueError, match="margin"):
+        calibration.precisions(mine(vectors, vectors[::-1], margin="distance"))
+    with pytest.raises(ValueError, match="no sentence has a second candidate"):
+        calibration.precisions(mine(vectors[:1], vectors[:1]))
+
+
+def test_what_is_stored_is_read(calibration):
+    stored = json.loads(json.dumps(calibration.to_json()))
+    assert Calibration.from_json(stored, "c") == calibration
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("k", 1, "c.k must be a number above 1; found 1"),
+        ("k", True, "c.k must be"),
+        ("k", 1e999, "c.k must be"),
+        ("languages", "de", "c.languages must be a list of codes; found 'de'"),
+        ("data", [{"name": "x"}], "c.data must be a list of objects with name, sha256"),
+        ("data", [{"name": 1, "sha256": "", "num_rows": 1, "languages": []}], "c.data must be"),
+        ("curves", {}, "c.curves must be an object of ratio, distance, absolute"),
+        ("curves", {"ration": [[1, 2]]}, "c.curves must be an object of ratio"),
+        ("curves", {"distance": [[1, 2]]}, "c.thresholds must be of the margins of curves"),
+        ("curves", {"ratio": [[0, 2]]}, "c.curves.ratio must be a list of .slope, intercept"),
+        ("curves", {"ratio": [[1, float("nan")]]}, "c.curves.ratio must be"),
+        ("curves", {"ratio": [[1, 10**400]]}, "c.curves.ratio must be"),
+        ("curves", {"ratio": []}, "c.curves.ratio must be"),
+        ("thresholds", {"ratio": [{"score": 1}]}, "c.thresholds.ratio must be a list of objects"),
+        ("thresholds", [], "c.thresholds must be an object"),
+        ("more", 1, "c must be an object of"),
+    ],
+)
+def test_damaged_calibrations_are_refused_in_one_line(calibration, key, value, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Calibration.from_json({**calibration.to_json(), key: value}, "c")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300

@@ -38,7 +38,7 @@ def encoded(monkeypatch):
             row = vector(sentence)[None]
             yield row / np.linalg.norm(row) if normalize else row
 
-    stand_in = types.SimpleNamespace(encode_stream=encode_stream, dim=DIM)
+    stand_in = types.SimpleNamespace(encode_stream=encode_stream, dim=DIM, calibration=None)
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
     return texts
 
@@ -309,6 +309,7 @@ def test_existing_outputs_are_refused_unless_overwritten(files, encoded, fails):
         (("--source-embeddings", "none.npy"), {}, "none.npy: no such file"),
         (("--pairs", "none.tsv"), {}, "none.tsv: no such file"),
         ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),
+        (("--top", 0), {}, "--top=0 must be positive"),
         (("--n-best", "none/n.tsv"), {}, "none/n.tsv: no such directory"),
     ],
 )
@@ -318,6 +319,33 @@ def test_wrong_use_is_refused_before_any_work(
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
     assert message in fails(mine(files, *options, **settings), 2)
     assert not (files / "out.tsv").exists()
+
+
+def test_precision_without_a_calibrated_model_is_refused(files, encoded, fails):
+    line = fails(mine(files, "--precision", 0.9), 2)
+    assert "--precision 0.9: m: not calibrated; run xling calibrate --model m --data FILE" in line
+    line = fails(mine(files, "--precision", 0.9, *ready(files), model=None), 2)
+    assert "--precision 0.9: needs --model, a calibrated one; or use --top or --threshold" in line
+    assert not encoded and not (files / "out.tsv").exists()
+
+
+@pytest.mark.parametrize("count", [1, 3, 99])
+def test_the_best_pairs_are_kept(files, given, encoded, caplog, count):
+    with caplog.at_level("INFO"):
+        assert mine(files, "--top", count) == 0
+    expected = expected_pairs()
+    check_same(read(files / "out.tsv"), expected[:count])
+    assert f"kept {min(count, len(expected))} of {len(expected)} pairs" in caplog.text
+    assert mine(files, "--top", count, "--pairs", given, "--overwrite") == 0
+    scores = scores_of_given(GIVEN, SOURCE, TARGET)
+    best = sorted(np.argsort(-np.array(scores), kind="stable")[:count])
+    assert [pair[1:] for pair in read(files / "out.tsv")] == [GIVEN[place] for place in best]
+
+
+def test_a_threshold_that_keeps_next_to_nothing_is_pointed_out(files, encoded, caplog):
+    assert mine(files, "--threshold", 50) == 0
+    assert (files / "out.tsv").read_text() == ""
+    assert "--threshold 50 keeps next to nothing, 0 of" in caplog.text
 
 
 def test_ready_vectors_of_both_sides_leave_no_work_to_a_model(files, fails):

@@ -20,11 +20,12 @@ import safetensors.numpy
 
 from tests.hostile.damage import Files
 from tests.hostile.text_files import LANGUAGES, NUM_ROWS, Target, texts, unequal
+from xling_jax.align.precision import Calibration, ScoreCurve, Threshold
 from xling_jax.config import load_config
 from xling_jax.corpora.prepare import load_prepared, prepare
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.corpora.specs import read_corpus
-from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.encode.model_directory import load_model, save_model, write_calibration
 from xling_jax.eval.stored_embeddings import StoredEmbeddings
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.report.page import make_page
@@ -107,6 +108,15 @@ _FAMILIES = {
 }
 
 
+_CALIBRATION = Calibration(
+    k=4,
+    languages=("de", "en"),
+    data=({"name": "dev", "sha256": "0", "num_rows": 9, "languages": ["de", "en"]},),
+    curves={"ratio": ScoreCurve(((1.5, -4.5), (1.25, -4.0)))},
+    thresholds={"ratio": (Threshold(1.1, 0.9, 0.8, 0.5),)},
+)
+
+
 @functools.cache
 def model_files(family: str) -> Files:
     import jax
@@ -129,6 +139,8 @@ def model_files(family: str) -> Files:
             max_length_tokens=32,
             training={"steps": 0},
         )
+        if family == "dual":
+            write_calibration(Path(directory) / "m", _CALIBRATION)
         return tree(Path(directory) / "m")
 
 

@@ -7,6 +7,7 @@ and scoring given pairs all start from them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,31 @@ _BLOCK_MATCHED = 2**16
 
 
 @dataclass(frozen=True)
+class RunnersUp:
+    """Scores of the second-best candidates of all rows: what wrong candidates score in two texts.
+
+    A sentence has at most one translation, so that its second candidate is wrong whether or not the
+    first is right. What a score means depends on them: sentences of one text resemble each other
+    more than those of another, and more of them are alike in a larger text.
+
+    Attributes:
+        margin: a key of `margin.MARGINS`.
+        k: number of candidates of each row.
+        mean: of their scores.
+        spread: their standard deviation, above 0.
+    """
+
+    margin: str
+    k: int
+    mean: float
+    spread: float
+
+    def standardize(self, scores: np.ndarray) -> np.ndarray:
+        """Scores in spreads above the mean, float64."""
+        return (np.asarray(scores, np.float64) - self.mean) / self.spread
+
+
+@dataclass(frozen=True)
 class MinedPairs:
     """Pairs of rows, best first.
 
@@ -35,11 +61,14 @@ class MinedPairs:
         source: [p] int64, rows of the first side.
         target: [p] int64, rows of the second side.
         scores: [p] float32.
+        runners_up: of the texts they were mined from, for `Calibration.precisions`; None if rows
+            had a single candidate.
     """
 
     source: np.ndarray
     target: np.ndarray
     scores: np.ndarray
+    runners_up: RunnersUp | None = None
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -50,11 +79,12 @@ class MinedPairs:
 
     def take(self, places: np.ndarray) -> MinedPairs:
         """Selects pairs by position or mask."""
-        return MinedPairs(self.source[places], self.target[places], self.scores[places])
+        columns = (self.source[places], self.target[places], self.scores[places])
+        return MinedPairs(*columns, self.runners_up)
 
     @staticmethod
     def concatenate(parts: Sequence[MinedPairs]) -> MinedPairs:
-        """Joins lists of pairs in the given order."""
+        """Joins lists of pairs in the given order, without their runners-up."""
         columns = zip(*((part.source, part.target, part.scores) for part in parts), strict=True)
         return MinedPairs(*map(np.concatenate, columns))
 
@@ -100,10 +130,32 @@ class Candidates:
         source, target, score = self.source_means, self.target_means, MARGINS[margin]
         forward = score(self.forward_cosines, source, target[self.forward])
         backward = score(self.backward_cosines, target, source[self.backward])
+        self._drop_below(min_cosine, forward, backward)
+        return forward, backward
+
+    def _drop_below(
+        self, min_cosine: float | None, forward: np.ndarray, backward: np.ndarray
+    ) -> None:
         if min_cosine is not None:
             forward[self.forward_cosines < min_cosine] = -np.inf
             backward[self.backward_cosines < min_cosine] = -np.inf
-        return forward, backward
+
+    def runners_up(
+        self, margin: str = "ratio", scores: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> RunnersUp | None:
+        """The second-best candidates of all rows; None if there are none or all score the same.
+
+        Args:
+            margin: a key of `margin.MARGINS`.
+            scores: those of the margin, if they are at hand.
+        """
+        sides = [side for side in scores or self.scores(margin) if side.shape[1] > 1 and len(side)]
+        if not sides:
+            return None
+        second = np.concatenate([np.partition(side, -2, axis=1)[:, -2] for side in sides])
+        mean, spread = second.mean(dtype=np.float64), second.std(dtype=np.float64)
+        k = max(side.shape[1] for side in sides)
+        return RunnersUp(margin, k, float(mean), float(spread)) if spread > 0 else None
 
 
 def mine(
@@ -200,7 +252,9 @@ def choose_pairs(
         The pairs, best first; equal scores in the order forward pairs, backward pairs.
     """
     check_choice("retrieval", retrieval, RETRIEVALS)
-    forward_scores, backward_scores = candidates.scores(margin, min_cosine)
+    forward_scores, backward_scores = candidates.scores(margin)
+    runners_up = candidates.runners_up(margin, (forward_scores, backward_scores))
+    candidates._drop_below(min_cosine, forward_scores, backward_scores)
     forward = _best(candidates.forward, forward_scores)
     backward = _best(candidates.backward, backward_scores)
     backward = MinedPairs(backward.target, backward.source, backward.scores)
@@ -217,6 +271,7 @@ def choose_pairs(
     pairs = pairs.take(np.argsort(-pairs.scores, kind="stable"))
     if retrieval == "max":
         pairs = one_to_one(pairs, len(candidates.forward), len(candidates.backward))
+    pairs = dataclasses.replace(pairs, runners_up=runners_up)
     return pairs if threshold is None else pairs.take(pairs.scores > threshold)
 
 

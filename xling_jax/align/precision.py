@@ -1,56 +1,90 @@
 """From scores to precision: how many of the pairs above a threshold are translations.
 
-A logistic curve, fitted once to pairs whose truth is known, says how much likelier a score is for a
-translation than for another pair. What share of new pairs are translations follows from their own
-scores, by expectation maximization for a shifted prior (Saerens, Latinne and Decaestecker 2002):
-one text has a translation for every sentence, another for one in a thousand.
+A margin alone does not say: the sentences of one text resemble each other more than those of
+another, and one text has a translation for every sentence, another for one in a thousand. So scores
+are first measured against the runners-up of the same two texts, candidates that are wrong almost
+always. A curve, fitted once to pairs whose truth is known, then says how much likelier such a score
+is for a translation than for a wrong best candidate. What share of the pairs are translations
+follows from their own scores, as a shift of the prior (Saerens, Latinne and Decaestecker 2002).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-_MAX_ROUNDS = 1000
-_TOLERANCE = 1e-7
+from xling_jax.align.margin import MARGINS
+from xling_jax.registry import check_choice
+
+if TYPE_CHECKING:
+    from xling_jax.align.mining import MinedPairs
+
+# Shares of translations that the two lines of a curve are fitted at.
+_FITTED_SHARES = (0.5, 0.02)
+# Of the estimated share of translations; likelihoods stay finite.
+_MIN_SHARE = 1e-9
+_MAX_LOG_ODDS = 50.0
+_DATA_TYPES = {"name": str, "sha256": str, "num_rows": int, "languages": list}
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreCurve:
-    """The log likelihood ratio of a score, slope · score + intercept.
+    """The log likelihood ratio of a score: the lower of two lines.
+
+    Choice: a single logistic regression, all of whose pairs weigh the same, promised more than it
+    kept where translations are rare: wrong pairs with high scores are more frequent than a line
+    through the bulk of them predicts. Isotonic regression and more lines followed their own text
+    and failed on others.
 
     Attributes:
-        slope, intercept: of log p(score | translation) / p(score | not).
+        lines: (slope, intercept) of each, slope > 0, for scores in spreads above the mean of the
+            runners-up: log p(score | translation) / p(score | wrong).
     """
 
-    slope: float
-    intercept: float
+    lines: tuple[tuple[float, float], ...]
 
     @classmethod
     def fit(cls, scores: np.ndarray, is_translation: np.ndarray) -> ScoreCurve:
-        """Fits the curve to pairs of known truth, with both kinds weighing the same.
+        """Fits a logistic regression for equal shares of both kinds, and one for few translations.
 
         Args:
             scores: [pairs] finite.
             is_translation: [pairs] bool, both values present.
 
         Raises:
-            ValueError: if all pairs are of one kind.
+            ValueError: if all pairs are of one kind, or translations do not score higher.
         """
         from sklearn.linear_model import LogisticRegression
 
-        if is_translation.all() or not is_translation.any():
+        num_right, num_wrong = (np.count_nonzero(is_translation == kind) for kind in (True, False))
+        if not num_right or not num_wrong:
             raise ValueError(
-                f"{len(scores)} pairs, of which {int(is_translation.sum())} are translations: a "
-                "curve needs pairs of both kinds"
+                f"{len(scores)} pairs, of which {num_right} are translations: a curve needs pairs "
+                "of both kinds"
             )
-        # Scores of good pairs differ in the second decimal: without scaling nothing is learned.
-        center, scale = scores.mean(), scores.std()
-        model = LogisticRegression(C=1e4, class_weight="balanced", max_iter=1000)
-        model.fit(((scores - center) / scale)[:, None], is_translation)
-        slope = float(model.coef_[0, 0] / scale)
-        return cls(slope, float(model.intercept_[0] - slope * center))
+        lines = []
+        for share in _FITTED_SHARES:
+            weights = np.where(is_translation, share / num_right, (1 - share) / num_wrong)
+            model = LogisticRegression(C=1e6, max_iter=1000)
+            model.fit(scores[:, None], is_translation, sample_weight=weights * len(scores))
+            slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
+            if not slope > 0:
+                raise ValueError(
+                    f"translations score no higher than wrong pairs (slope {slope:.3g}): the "
+                    "encoder does not tell them apart"
+                )
+            lines.append((slope, intercept - math.log(share / (1 - share))))
+        return cls(tuple(lines))
+
+    def log_odds(self, scores: np.ndarray) -> np.ndarray:
+        """The log likelihood ratio of each score, [pairs] float64; minus infinity stays that."""
+        scores = np.asarray(scores, np.float64)
+        lowest = np.min([slope * scores + intercept for slope, intercept in self.lines], axis=0)
+        return np.where(np.isfinite(scores), np.clip(lowest, -_MAX_LOG_ODDS, _MAX_LOG_ODDS), scores)
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """How likely each of the pairs is a translation, given all of their scores.
@@ -61,30 +95,207 @@ class ScoreCurve:
         Returns:
             [pairs] float64.
         """
-        odds = np.exp(np.clip(self.slope * scores.astype(np.float64) + self.intercept, -500, 500))
-        odds[~np.isfinite(scores)] = 0
-        share = 0.5
-        for _ in range(_MAX_ROUNDS if len(odds) else 0):
-            found = share * odds / (share * odds + 1 - share)
-            before, share = share, float(np.clip(found.mean(), 1e-9, 1 - 1e-9))
-            if abs(share - before) < _TOLERANCE:
-                break
+        odds = np.exp(self.log_odds(scores))
+        share = _share(odds)
         return share * odds / (share * odds + 1 - share)
 
-    def precisions(self, scores: np.ndarray) -> np.ndarray:
-        """The share of translations that is expected among the first 1, 2, … pairs.
+
+def _share(odds: np.ndarray) -> float:
+    """The likeliest share of translations among pairs with these likelihood ratios, in (0, 1).
+
+    Where Saerens et al.'s expectation maximization arrives: the root of the derivative of the log
+    likelihood, the sum of log(share · odds + 1 - share), which is concave.
+    """
+    from scipy.optimize import brentq
+
+    def derivative(share: float) -> float:
+        return float(np.mean((odds - 1) / (1 + share * (odds - 1))))
+
+    if not len(odds) or derivative(_MIN_SHARE) <= 0:
+        return _MIN_SHARE
+    if derivative(1 - _MIN_SHARE) >= 0:
+        return 1 - _MIN_SHARE
+    return brentq(derivative, _MIN_SHARE, 1 - _MIN_SHARE, xtol=1e-9)
+
+
+@dataclasses.dataclass(frozen=True)
+class Threshold:
+    """What pairs above a score were when the truth was known, mined one to one.
+
+    Attributes:
+        score: the threshold.
+        precision: share of translations among pairs above it, where half of the sentences have a
+            translation.
+        recall: share of these translations that is above it.
+        precision_at_tenth: as `precision`, where a tenth of the sentences have a translation.
+    """
+
+    score: float
+    precision: float
+    recall: float
+    precision_at_tenth: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """What the scores of an encoder mean, measured once on translations.
+
+    Attributes:
+        k: size of the neighborhoods.
+        languages: of the text.
+        data: of each data set `name`, `sha256`, `num_rows` and `languages`.
+        curves: margin -> its curve.
+        thresholds: margin -> what pairs above some scores were, in ascending order.
+    """
+
+    k: int
+    languages: tuple[str, ...]
+    data: tuple[Mapping[str, Any], ...]
+    curves: Mapping[str, ScoreCurve]
+    thresholds: Mapping[str, tuple[Threshold, ...]]
+
+    def check_applies(self, margin: str, k: int) -> None:
+        """Raises ValueError unless scores of this margin and neighborhood were calibrated."""
+        check_choice("margin", margin, self.curves)
+        if k != self.k:
+            raise ValueError(
+                f"k={k}: the model was calibrated with k={self.k}; use that, and texts of at least "
+                "as many sentences"
+            )
+
+    def probabilities(self, pairs: MinedPairs) -> np.ndarray:
+        """How likely each of the pairs is a translation, given all of their scores.
 
         Args:
-            scores: [pairs], best first.
-        """
-        return np.cumsum(self.probabilities(scores)) / np.arange(1, len(scores) + 1)
+            pairs: all that `xling_jax.mine` finds in two texts without a threshold, or a part of
+                them chosen at random. The encoder's vectors, not cut to a smaller width.
 
-    def count_for(self, scores: np.ndarray, precision: float) -> int:
+        Returns:
+            [pairs] float64.
+
+        Raises:
+            ValueError: if they were mined with another margin or k, or the texts are too small.
+        """
+        runners_up = pairs.runners_up
+        if not len(pairs):
+            return np.empty(0)
+        if runners_up is None:
+            raise ValueError(
+                f"pairs: {len(pairs)} of texts in which no sentence has a second candidate; "
+                "precision cannot be estimated from them"
+            )
+        self.check_applies(runners_up.margin, runners_up.k)
+        curve = self.curves[runners_up.margin]
+        return curve.probabilities(runners_up.standardize(pairs.scores))
+
+    def precisions(self, pairs: MinedPairs) -> np.ndarray:
+        """The expected precision of the first 1, 2, … pairs.
+
+        Args:
+            pairs: best first; and errors: see `probabilities`.
+
+        Returns:
+            [pairs] float64.
+        """
+        return np.cumsum(self.probabilities(pairs)) / np.arange(1, len(pairs) + 1)
+
+    def count_for(self, pairs: MinedPairs, precision: float) -> int:
         """The most pairs, best first, that are expected to have a precision.
 
+        Pairs with equal scores are kept or dropped together.
+
         Args:
-            scores: [pairs], best first.
-            precision: from 0 to 1.
+            pairs: best first; and errors: see `probabilities`.
+            precision: between 0 and 1.
         """
-        enough = np.flatnonzero(self.precisions(scores) >= precision)
+        is_end = np.append(pairs.scores[1:] < pairs.scores[:-1], True)[: len(pairs)]
+        enough = np.flatnonzero((self.precisions(pairs) >= precision) & is_end)
         return int(enough[-1]) + 1 if len(enough) else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, which `from_json` reads."""
+        return {
+            "k": self.k,
+            "languages": list(self.languages),
+            "data": [dict(one) for one in self.data],
+            "curves": {name: [list(line) for line in c.lines] for name, c in self.curves.items()},
+            "thresholds": {
+                name: [dataclasses.asdict(row) for row in rows]
+                for name, rows in self.thresholds.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, where: str) -> Calibration:
+        """Reads what `to_json` returned, from a file that anybody may have changed.
+
+        Raises:
+            ValueError: if it is something else; `where` names it.
+        """
+
+        def check(is_right: bool, key: str, rule: str, found: Any) -> None:
+            if not is_right:
+                shown = f"{found!r:.60}"
+                raise ValueError(f"{where}{key} must be {rule}; found {shown}; calibrate it again")
+
+        names = {field.name for field in dataclasses.fields(cls)}
+        check(isinstance(value, dict) and value.keys() == names, "", f"an object of {names}", value)
+        k, languages, data = value["k"], value["languages"], value["data"]
+        check(type(k) is int and 1 < k < 1 << 31, ".k", "a number above 1", k)
+        check(_are(str, languages), ".languages", "a list of codes", languages)
+        is_data = _are(dict, data) and all(
+            one.keys() == _DATA_TYPES.keys()
+            and all(type(one[name]) is kind for name, kind in _DATA_TYPES.items())
+            and _are(str, one["languages"])
+            for one in data
+        )
+        check(is_data, ".data", f"a list of objects with {', '.join(_DATA_TYPES)}", data)
+        curves, thresholds = value["curves"], value["thresholds"]
+        for key, of_margins in ((".curves", curves), (".thresholds", thresholds)):
+            is_right = (
+                isinstance(of_margins, dict) and of_margins and of_margins.keys() <= {*MARGINS}
+            )
+            check(is_right, key, f"an object of {', '.join(MARGINS)}", of_margins)
+        check(
+            curves.keys() == thresholds.keys(),
+            ".thresholds",
+            "of the margins of curves",
+            [*thresholds],
+        )
+        for margin, lines in curves.items():
+            is_right = (
+                isinstance(lines, list)
+                and lines
+                and all(_are_numbers(line, 2) and line[0] > 0 for line in lines)
+            )
+            check(is_right, f".curves.{margin}", "a list of [slope, intercept], slope > 0", lines)
+        columns = [field.name for field in dataclasses.fields(Threshold)]
+        for margin, rows in thresholds.items():
+            is_right = _are(dict, rows) and all(
+                row.keys() == {*columns} and _are_numbers([*row.values()], len(columns))
+                for row in rows
+            )
+            rule = f"a list of objects with {', '.join(columns)}, all numbers"
+            check(is_right, f".thresholds.{margin}", rule, rows)
+        return cls(
+            k=k,
+            languages=tuple(languages),
+            data=tuple(data),
+            curves={m: ScoreCurve(tuple(map(tuple, lines))) for m, lines in curves.items()},
+            thresholds={
+                m: tuple(Threshold(**row) for row in rows) for m, rows in thresholds.items()
+            },
+        )
+
+
+def _are(kind: type, values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is kind for value in values)
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    """Whether it is a list of finite numbers that float32 can hold."""
+    return (
+        isinstance(values, list)
+        and len(values) == count
+        and all(type(value) in (int, float) and abs(value) < 1e30 for value in values)
+    )

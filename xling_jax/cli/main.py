@@ -29,6 +29,7 @@ COMMANDS = Registry(
     embed=("xling_jax.cli.embed", "turn text into vectors"),
     evaluate=("xling_jax.cli.evaluate", "measure an encoder"),
     mine=("xling_jax.cli.mine", "find translations in two texts, or score given pairs"),
+    calibrate=("xling_jax.cli.calibrate", "measure what the scores of mined pairs mean"),
     align=("xling_jax.cli.align", "pair documents that are translations"),
     export=("xling_jax.cli.export", "the encoder of one checkpoint as a model directory"),
     report=("xling_jax.cli.report", "one HTML page from runs and results"),

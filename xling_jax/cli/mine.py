@@ -24,19 +24,20 @@ from xling_jax.cli.arguments import (
     load_encoder,
     read_vectors,
 )
-from xling_jax.cli.options import add_options, options_from
+from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress, track
 from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
+    from xling_jax.align.precision import Calibration
     from xling_jax.encode.encoder import Encoder
 
 logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
-  xling mine --model M --source news.de.gz --target news.en.gz --output pairs.tsv --threshold 1.06
+  xling mine --model M --source news.de.gz --target news.en.gz --output pairs.tsv --precision 0.95
   xling mine --source a.de --target a.en --source-embeddings a.de.npy \\
       --target-embeddings a.en.npy --output - | head
   xling mine --model M --pairs crawled.tsv --output scored.tsv
@@ -44,7 +45,13 @@ EXAMPLES = """examples:
 Output lines are `score<TAB>source<TAB>target`, best first; tabs within a sentence become spaces.
 Repeated lines count once; blank and broken lines are not mined. With --pairs the output keeps the
 order of the file, and pairs with a blank or broken side score -inf.
+
+--precision needs a model that `xling calibrate` has measured. It estimates from the scores how many
+of the pairs are translations, and keeps the most pairs that are expected to be that precise.
 """
+
+# A cut that keeps a smaller share of the pairs is rarely meant.
+_FEW = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,10 @@ class Options:
         mining.RETRIEVALS,
     )
     threshold: float | None = option(None, "keep pairs that score more than this")
+    precision: float | None = option(
+        None, "keep the most pairs of which this share is expected to be translations, such as 0.95"
+    )
+    top: int | None = option(None, "keep this many pairs, the best", positive=True, metavar="N")
     min_cosine: float | None = option(
         None, "keep pairs with at least this cosine; for unrelated texts"
     )
@@ -112,6 +123,7 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
     if args.n_best and args.n_best == args.output:
         raise OptionError(f"--n-best {args.n_best}: is also --output; choose another")
     options = options_from(args, Options)
+    _check_cut(args, options)
     check_sides(args, ("pairs",), list(filter(None, (args.output, args.n_best))))
     if processes.count > 1:
         names = ("source", "target", "source_embeddings", "target_embeddings", "pairs")
@@ -124,7 +136,87 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
     return options
 
 
+def _check_cut(args: argparse.Namespace, options: Options) -> None:
+    given = _cuts(options)
+    if len(given) > 1:
+        raise OptionError(f"{' and '.join(given)}: give only one of them")
+    if options.precision is None:
+        return
+    if not 0 < options.precision < 1:
+        raise OptionError(f"{given[0]}: must be between 0 and 1, such as 0.95")
+    if not args.model:
+        raise OptionError(
+            f"{given[0]}: needs --model, a calibrated one; or use --top or --threshold"
+        )
+    if options.retrieval != "max":
+        raise OptionError(f"{given[0]}: needs --retrieval max, with which models are calibrated")
+
+
+def _cuts(options: Options) -> list[str]:
+    """Arguments given that choose which pairs are kept, such as "--top 100"."""
+    cuts = {name: getattr(options, name) for name in ("threshold", "precision", "top")}
+    return [f"{flag(name)} {value:g}" for name, value in cuts.items() if value is not None]
+
+
+def _calibration(
+    args: argparse.Namespace, options: Options, encoder: Encoder | None
+) -> Calibration | None:
+    """What the scores mean; None if that is unknown."""
+    calibration = encoder.calibration if encoder else None
+    if calibration and options.retrieval == "max":
+        try:
+            calibration.check_applies(options.margin, options.k)
+            return calibration
+        except ValueError as error:
+            problem = str(error)
+    else:
+        problem = f"not calibrated; run xling calibrate --model {args.model} --data FILE"
+    if options.precision is not None:
+        problem += ", or use --top or --threshold"
+        raise OptionError(f"--precision {options.precision:g}: {args.model}: {problem}")
+    return None
+
+
+def _cut(
+    pairs: mining.MinedPairs, options: Options, calibration: Calibration | None
+) -> mining.MinedPairs:
+    """Keeps pairs by --threshold, --precision or --top, in their order, and logs what is kept."""
+    order = np.argsort(-pairs.scores, kind="stable")
+    ranked = pairs.take(order[pairs.scores[order] > -np.inf])
+    precisions, runners_up = None, ranked.runners_up
+    # Texts of a few lines have fewer candidates than the calibration; only --precision needs them.
+    is_alike = calibration and runners_up is not None and runners_up.k == calibration.k
+    if is_alike or options.precision is not None:
+        precisions = calibration.precisions(ranked)
+    count = len(ranked)
+    if options.threshold is not None:
+        count = np.count_nonzero(ranked.scores > options.threshold)
+    elif options.precision is not None:
+        count = calibration.count_for(ranked, options.precision)
+    elif options.top is not None:
+        count = min(options.top, count)
+    cuts = _cuts(options)
+    text = f"kept {count:,} of {len(pairs):,} pairs"
+    score = options.threshold
+    if score is None and 0 < count < len(ranked):
+        score = round(float(ranked.scores[count - 1 : count + 1].mean()), 4)
+    if score is not None:
+        text += f" with {'cosine' if options.margin == 'absolute' else 'margin'} > {score:g}"
+    if count and precisions is not None:
+        text += f", expected precision {precisions[count - 1]:.2f}"
+    if cuts or precisions is not None:
+        logger.info("%s", text)
+    if count < _FEW * len(ranked) and options.top is None:
+        logger.warning(
+            "%s keeps next to nothing, %s of %s pairs; ask for less, or use --top N",
+            *(cuts[0], f"{count:,}", f"{len(ranked):,}"),
+        )
+    return pairs.take(np.sort(order[:count])) if cuts else pairs
+
+
 def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> None:
+    encoder = load_encoder(args.model, args) if args.model else None
+    calibration = _calibration(args, options, encoder)
     times = [time.perf_counter()]
     pairs = bitext.read_pairs(args.pairs) if args.pairs else None
     vectors = args.source_embeddings, args.target_embeddings
@@ -132,7 +224,6 @@ def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> N
     for side in both:
         logger.info("%s", side.describe())
     times.append(time.perf_counter())
-    encoder = load_encoder(args.model, args) if args.model else None
     shared = [_shared_vectors(args, side) for side in SIDES]
     rows = [_embed(args, encoder, *side, processes) for side in zip(both, shared)]
     check_same_size(rows, [side.vectors or name for side, name in zip(both, SIDES)])
@@ -153,16 +244,15 @@ def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> N
     if pairs is None:
         if args.n_best:
             bitext.write_pairs(args.n_best, mining.rank_candidates(candidates, **rule), *texts)
-        choice = {"retrieval": options.retrieval, "threshold": options.threshold}
-        found = mining.choose_pairs(candidates, **choice, **rule)
+        found = mining.choose_pairs(candidates, retrieval=options.retrieval, **rule)
     else:
         scores, num_unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
         if num_unusable:
             logger.info("%s: %d pairs with a blank or broken side", args.pairs, num_unusable)
-        kept = np.arange(len(scores))
-        if options.threshold is not None:
-            kept = np.flatnonzero(scores > options.threshold)
-        found = mining.MinedPairs(kept, kept, scores[kept])
+        rows_of_pairs = np.arange(len(scores))
+        runners_up = candidates.runners_up(options.margin) if calibration else None
+        found = mining.MinedPairs(rows_of_pairs, rows_of_pairs, scores, runners_up)
+    found = _cut(found, options, calibration)
     count = bitext.write_pairs(args.output, found, *texts)
     times.append(time.perf_counter())
     seconds = np.diff(times)

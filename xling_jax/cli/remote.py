@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 _OUTPUTS = ("output", "n_best")
 _HAVE_WORKDIRS = ("prepare", "train")
+_CHANGE_MODELS = ("calibrate",)
 
 
 @contextlib.contextmanager
@@ -48,6 +49,8 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
     """
     if urls.is_url(getattr(args, "workdir", None)) and args.command not in _HAVE_WORKDIRS:
         raise OptionError(f"--workdir {args.workdir}: xling {args.command} needs a local directory")
+    if args.command in _CHANGE_MODELS and urls.is_url(args.model):
+        raise OptionError(f"--model {args.model}: xling {args.command} needs a local directory")
     given = vars(args)
     outputs = {name: given[name].rstrip("/") for name in _OUTPUTS if urls.is_url(given.get(name))}
     for name in given.keys() - {*_OUTPUTS, "workdir", "config", "config_overrides"}:

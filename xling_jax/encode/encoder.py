@@ -13,7 +13,7 @@ import copy
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, token
 from xling_jax.files.progress import Progress
 from xling_jax.text.splitting import check_texts
 from xling_jax.text.vocabularies import Vocabulary
+
+if TYPE_CHECKING:
+    from xling_jax.align.precision import Calibration
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +61,8 @@ class Encoder:
         fingerprint: hex digest of the model, "" for one in training; in another dtype than the
             model's own with that dtype at its end, because vectors differ.
         dim: embedding size.
+        calibration: what scores of mined pairs mean, see `xling calibrate`; None if that was not
+            measured.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class Encoder:
         languages: Sequence[str],
         fingerprint: str,
         dim: int,
+        calibration: Calibration | None = None,
     ):
         self.backend = backend
         self.vocab = vocab
@@ -77,6 +83,7 @@ class Encoder:
         self.languages = tuple(languages)
         self.fingerprint = fingerprint
         self.dim = self._model_dim = dim
+        self.calibration = calibration
         self._affixes = [_special_ids(vocab, names) for names in specials]
         self._room = max_length_tokens - sum(map(len, self._affixes))
         if self._room < 1:
@@ -117,6 +124,7 @@ class Encoder:
             languages=spec.languages,
             fingerprint=spec.fingerprint + suffix,
             dim=spec.dim,
+            calibration=spec.calibration,
         )
 
     @property
@@ -146,7 +154,7 @@ class Encoder:
     def with_params(self, params: Any) -> Encoder:
         """Returns the same encoder with other parameters; compiled programs are shared."""
         other = copy.copy(self)
-        other.fingerprint = ""
+        other.fingerprint, other.calibration = "", None
         other.backend = self.backend.with_params(params)
         return other
 
@@ -180,8 +188,9 @@ class Encoder:
             raise ValueError(f"truncate_dim={dim} must be from 1 to {self.dim}, the model's width")
         smaller = copy.copy(self)
         smaller.dim = dim
-        if dim < self.dim and self.fingerprint:
-            smaller.fingerprint = f"{self.fingerprint}-{dim}d"
+        if dim < self.dim:
+            smaller.calibration = None
+            smaller.fingerprint = self.fingerprint and f"{self.fingerprint}-{dim}d"
         return smaller
 
     def encode(

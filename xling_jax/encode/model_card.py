@@ -1,12 +1,20 @@
 """The README of a model directory: the encoder, its training, and measured results."""
 
+from __future__ import annotations
+
 import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xling_jax.text.vocabularies import Vocabulary
 
+if TYPE_CHECKING:
+    from xling_jax.align.precision import Calibration
+
 _LOWERCASE = {True: "yes", False: "no", None: "as its tokenizer does"}
+# Margins in the card; `config.json` has all.
+_SCORES = {"ratio": "margin", "absolute": "cosine"}
 
 
 def model_card(
@@ -57,6 +65,43 @@ def model_card(
         else ["None recorded. `xling evaluate` measures this encoder."]
     )
     return "\n".join(lines) + "\n"
+
+
+def with_scores_section(card: str, calibration: Calibration) -> str:
+    """Returns a model card with `scores_section` at its end, in place of an earlier one."""
+    card = re.sub(r"^## What scores mean\n.*?(?=^## |\Z)", "", card, flags=re.DOTALL | re.MULTILINE)
+    return f"{card.rstrip()}\n\n{scores_section(calibration)}\n".lstrip()
+
+
+def scores_section(calibration: Calibration) -> str:
+    """Returns in Markdown what the scores of mined pairs mean."""
+    texts = [f"{one['name']} ({one['num_rows']:,} rows)" for one in calibration.data]
+    lines = [
+        "## What scores mean",
+        "",
+        f"Measured on {', '.join(texts)}, languages {', '.join(calibration.languages)}: each pair "
+        "of languages as two shuffled texts, in which half of the sentences (last column: a tenth) "
+        "have their translation on the other side, mined one to one with neighborhoods of "
+        f"{calibration.k}.",
+    ]
+    for margin, name in _SCORES.items():
+        lines += [
+            "",
+            f"| {name} above | translations among the pairs | translations found | "
+            "translations among the pairs, if a tenth have one |",
+            "|---:|---:|---:|---:|",
+        ]
+        for row in calibration.thresholds.get(margin, ()):
+            shares = (row.precision, row.recall, row.precision_at_tenth)
+            lines.append(f"| {row.score:.2f} | {' | '.join(f'{s:.1%}' for s in shares)} |")
+    lines += [
+        "",
+        "Other texts need other thresholds: higher ones where few sentences have a translation or "
+        "many resemble each other. `xling mine --precision 0.95` finds the threshold for two texts "
+        "from their own scores, and `encoder.calibration.precisions(pairs)` says how precise mined "
+        "pairs are.",
+    ]
+    return "\n".join(lines)
 
 
 def _cell(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Model directories: an encoder on disk as plain data.
 
-    config.json            family, sizes, languages, preprocessing, versions, training summary, and
-                           hashes of itself and the files below
+    config.json            family, sizes, languages, preprocessing, versions, training summary, what
+                           scores mean (`xling calibrate`), and hashes of itself and of the files
     encoder.safetensors    float32 parameters, named by their path in the module ("a/b/kernel")
     sentencepiece.model    the vocabulary; converted encoders have other files
     README.md              model card
@@ -32,16 +32,18 @@ import safetensors.numpy
 
 import xling_jax
 from xling_jax import options
-from xling_jax.encode.model_card import model_card
+from xling_jax.encode.model_card import model_card, with_scores_section
 from xling_jax.files.hashes import fingerprint as json_fingerprint
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
-from xling_jax.files.whole import naming_errors, whole_directory
+from xling_jax.files.whole import naming_errors, whole_directory, write_whole
 from xling_jax.models.static_form import StaticForm
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 
 if TYPE_CHECKING:
     import flax.linen as nn
+
+    from xling_jax.align.precision import Calibration
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
@@ -84,6 +86,7 @@ class ModelSpec:
         languages: codes of the languages the encoder was trained on.
         fingerprint: hex digest over everything that determines a vector.
         config: the whole `config.json`.
+        calibration: what scores of mined pairs mean; None if it was not measured.
     """
 
     stored: dict[str, Any]
@@ -93,6 +96,7 @@ class ModelSpec:
     languages: tuple[str, ...]
     fingerprint: str
     config: dict[str, Any]
+    calibration: Calibration | None
 
     @functools.cached_property
     def module(self) -> nn.Module:
@@ -223,13 +227,39 @@ def save_model(
             raise OSError(f"{directory}: the model could not be written: {error}") from error
         write_vocab(vocab, fresh)
         hashes = {path.name: hash_file(path) for path in sorted(fresh.iterdir())}
-        hashes[CONFIG_FILE] = json_fingerprint(json.loads(json.dumps(config)))
-        text = json.dumps(config | {"hashes": hashes}, indent=2, sort_keys=True, ensure_ascii=False)
-        (fresh / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+        (fresh / CONFIG_FILE).write_text(_config_text(config, hashes), encoding="utf-8")
         # safetensors creates files that only their owner can read.
         shutil.copymode(fresh / CONFIG_FILE, fresh / PARAMS_FILE)
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return config["fingerprint"]
+
+
+def write_calibration(directory: str | os.PathLike[str], calibration: Calibration) -> None:
+    """Writes into a model directory what scores mean, in place of what it says of them.
+
+    `config.json` is replaced whole or not at all; then the model card gets a section. Vectors and
+    fingerprint stay the same.
+
+    Raises:
+        ValueError: if the directory is not intact, see `load_model`.
+        OSError: if a file cannot be written.
+    """
+    directory = pathlib.Path(directory)
+    config = load_model(directory).config
+    hashes = config.pop("hashes", None)
+    config["calibration"] = calibration.to_json()
+    write_whole(directory / CONFIG_FILE, _config_text(config, hashes))
+    card = directory / CARD_FILE
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    write_whole(card, with_scores_section(text, calibration))
+
+
+def _config_text(config: Mapping[str, Any], hashes: Mapping[str, str] | None) -> str:
+    """The content of `config.json`; without hashes for directories that were written without."""
+    config = json.loads(json.dumps(config))
+    if hashes is not None:
+        config |= {"hashes": {**hashes, CONFIG_FILE: json_fingerprint(config)}}
+    return json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
@@ -245,6 +275,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             raise ValueError(f"{directory}: {name} is missing; it is part of a model directory")
     config_path = directory / CONFIG_FILE
     config = _read_config(config_path)
+    calibration = _calibration(config, config_path)
     _check_sizes(config["encoder"], _read_shapes(directory / PARAMS_FILE), config_path)
     vocab = read_vocab(directory, config["preprocessing"])
     try:
@@ -276,6 +307,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
         languages=tuple(config["languages"]),
         fingerprint=config["fingerprint"],
         config=config,
+        calibration=calibration,
     )
 
 
@@ -339,6 +371,14 @@ def _read_config(path: pathlib.Path) -> dict[str, Any]:
     if not all(isinstance(code, str) for code in config["languages"]):
         raise ValueError(f"{path}: languages must be codes; found {config['languages']!r:.60}")
     return config
+
+
+def _calibration(config: Mapping[str, Any], path: pathlib.Path) -> Calibration | None:
+    if "calibration" not in config:
+        return None
+    from xling_jax.align.precision import Calibration
+
+    return Calibration.from_json(config["calibration"], f"{path}: calibration")
 
 
 def _check_hashes(directory: pathlib.Path, config: Mapping[str, Any]) -> None:

@@ -1,0 +1,67 @@
+"""Measures what the scores of mined pairs mean, and writes it into the model directory.
+
+From translations that the model was not trained on, best of several kinds of text, it makes texts
+in which a half and a tenth of the sentences have a translation, and mines them. `xling mine
+--precision` and the model card use the result. Vectors and fingerprint stay the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from xling_jax.align import mining
+from xling_jax.cli.arguments import MODEL_HELP, load_encoder
+from xling_jax.cli.options import require_file, words
+from xling_jax.options import OptionError
+
+logger = logging.getLogger(__name__)
+
+EXAMPLES = """examples:
+  xling calibrate --model M --data europarl.dev.tsv.gz news.dev.tsv.gz
+  xling calibrate --model M --data tatoeba/ --languages en,de,fr --overwrite
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, help=MODEL_HELP)
+    parser.add_argument(
+        "--data",
+        required=True,
+        nargs="+",
+        metavar="FILE",
+        help="n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's",
+    )
+    parser.add_argument(
+        "--languages", type=words, metavar="CODE,CODE", help="those to use (default: all)"
+    )
+    parser.add_argument(
+        "--k",
+        type=int,
+        default=mining.MARGIN_NEIGHBORS,
+        help=f"size of the neighborhoods (default: {mining.MARGIN_NEIGHBORS})",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier calibration")
+
+
+def run(args: argparse.Namespace) -> None:
+    from xling_jax.encode.model_card import scores_section
+    from xling_jax.encode.model_directory import find_model_directory, write_calibration
+    from xling_jax.eval.calibration import calibrate
+    from xling_jax.eval.retrieval_data import load_retrieval_data
+
+    if args.k < 2:
+        raise OptionError(f"--k {args.k}: must be at least 2, the best candidate and another")
+    for path in args.data:
+        if Path(path).suffix or ":" not in path:
+            require_file(path, "--data")
+    directory = find_model_directory(args.model)
+    encoder = load_encoder(directory)
+    if encoder.calibration and not args.overwrite:
+        raise OptionError(f"{directory}: is calibrated already; add --overwrite to replace that")
+    sets = [load_retrieval_data(path, args.languages) for path in args.data]
+    calibration = calibrate(encoder.encode, sets, args.k)
+    write_calibration(directory, calibration)
+    print(scores_section(calibration))
+    logger.info("%s: calibrated", directory)

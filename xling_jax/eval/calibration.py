@@ -1,0 +1,204 @@
+"""Calibration: what the scores of mined pairs mean, from translations that are held out.
+
+Each pair of languages becomes two texts in which only some sentences have their translation on the
+other side and the rest are of the same kind, and these are mined as `xling mine` does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from xling_jax.align import mining
+from xling_jax.align.margin import MARGINS
+from xling_jax.align.precision import Calibration, ScoreCurve, Threshold
+from xling_jax.encode.documents import Encode
+from xling_jax.eval.retrieval_data import RetrievalData
+from xling_jax.eval.unique import encode_unique
+
+_logger = logging.getLogger(__name__)
+
+# Shares of the sentences that have a translation: the scores of many right pairs, and of the wrong
+# ones that rank high.
+SHARES = (1 / 2, 1 / 10)
+# A curve through fewer pairs of a kind would follow single ones.
+_MIN_PAIRS = 100
+# Distance of the thresholds in the table, and the fewest pairs above one.
+_STEPS = {"ratio": 0.05, "distance": 0.02, "absolute": 0.05}
+_MIN_ABOVE = 20
+
+
+@dataclass(frozen=True)
+class KnownPairs:
+    """Pairs mined from two texts whose translations are known.
+
+    Attributes:
+        languages: of source and target.
+        pairs: best first, of one margin.
+        is_translation: [pairs] bool.
+        num_translations: those in the texts, found or not.
+    """
+
+    languages: tuple[str, str]
+    pairs: mining.MinedPairs
+    is_translation: np.ndarray
+    num_translations: int
+
+
+def mine_known(
+    encode: Encode,
+    data: RetrievalData,
+    share: float,
+    *,
+    margins: Sequence[str] = tuple(MARGINS),
+    k: int = mining.MARGIN_NEIGHBORS,
+    seed: int = 0,
+) -> Iterator[tuple[str, KnownPairs]]:
+    """Mines all pairs of languages of a data set, each from two shuffled texts.
+
+    Rows that repeat a text of an earlier row are left out: its translation would count as wrong.
+
+    Args:
+        encode: list of texts -> [n, dim].
+        data: translations.
+        share: of the sentences of either text that have their translation in the other.
+        margins: keys of `margin.MARGINS`.
+        k: size of the neighborhoods.
+        seed: of the choice of rows.
+
+    Yields:
+        The margin, and the pairs that it finds.
+
+    Raises:
+        ValueError: if an embedding is not finite.
+    """
+    columns = [texts for part in data.parts for texts in part.texts.values()]
+    vectors, ids = encode_unique(encode, columns)
+    for part in data.parts:
+        for languages in itertools.combinations(part.texts, 2):
+            texts = [part.texts[code] for code in languages]
+            rows = _distinct_rows(*texts)
+            random = np.random.default_rng(seed)
+            sides = [rows[places] for places in shuffled_texts(len(rows), share, random)]
+            embedded = [vectors[ids(column)[side]] for column, side in zip(texts, sides)]
+            candidates = mining.find_candidates(*embedded, k)
+            for margin in margins:
+                pairs = mining.choose_pairs(candidates, margin=margin)
+                is_right = sides[0][pairs.source] == sides[1][pairs.target]
+                both = len(np.intersect1d(*sides))
+                yield margin, KnownPairs(languages, pairs, is_right, both)
+
+
+def shuffled_texts(
+    num_rows: int, share: float, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws the rows of two texts of one size, of which a share is in both.
+
+    Args:
+        num_rows: of the translations; each is used.
+        share: of the rows of a text that are in the other.
+        random: draws them.
+
+    Returns:
+        Rows of the source and of the target text, [n] int64 each, in random order.
+    """
+    size = int(num_rows / (2 - share))
+    num_both = round(share * size)
+    rows = random.permutation(num_rows)
+    source = rows[:size]
+    target = np.concatenate([rows[:num_both], rows[size : 2 * size - num_both]])
+    return random.permutation(source), random.permutation(target)
+
+
+def calibrate(
+    encode: Encode, sets: Sequence[RetrievalData], k: int = mining.MARGIN_NEIGHBORS
+) -> Calibration:
+    """Measures what the scores of an encoder mean.
+
+    Args:
+        encode: list of texts -> [n, dim].
+        sets: translations that the encoder was not trained on, best of several kinds of text.
+        k: size of the neighborhoods.
+
+    Raises:
+        ValueError: if there are too few pairs for a curve, an embedding is not finite, or the
+            encoder does not tell translations from other pairs.
+    """
+    found: dict[str, dict[float, list[KnownPairs]]] = {
+        margin: {share: [] for share in SHARES} for margin in MARGINS
+    }
+    for data in sets:
+        _logger.info("mining %s", data.name)
+        for share in SHARES:
+            for margin, known in mine_known(encode, data, share, k=k):
+                if known.pairs.runners_up is not None:
+                    found[margin][share].append(known)
+    curves, thresholds = {}, {}
+    for margin, by_share in found.items():
+        scores, is_right = _scores(itertools.chain(*by_share.values()), standardized=True)
+        for kind, count in (("right", is_right.sum()), ("wrong", (~is_right).sum())):
+            if count < _MIN_PAIRS:
+                raise ValueError(
+                    f"{', '.join(data.path or data.name for data in sets)}: {count} of the "
+                    f"{len(scores)} pairs found are {kind}; calibration needs {_MIN_PAIRS} of "
+                    "each kind, add text"
+                )
+        curves[margin] = ScoreCurve.fit(scores, is_right)
+        thresholds[margin] = _thresholds(by_share, _STEPS[margin])
+    return Calibration(
+        k=k,
+        languages=tuple(dict.fromkeys(code for data in sets for code in data.languages)),
+        data=tuple(_without_path(data.description) for data in sets),
+        curves=curves,
+        thresholds=thresholds,
+    )
+
+
+def _without_path(description: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in description.items() if name != "path"}
+
+
+def _distinct_rows(source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+    """Rows with text on both sides, neither of which an earlier one of these rows has."""
+    seen: tuple[set[str], set[str]] = set(), set()
+    rows = []
+    for row, texts in enumerate(zip(source, target)):
+        if all(texts) and not any(text in side for text, side in zip(texts, seen)):
+            rows.append(row)
+            for text, side in zip(texts, seen):
+                side.add(text)
+    return np.array(rows, np.int64)
+
+
+def _scores(known: Iterator[KnownPairs], *, standardized: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of all pairs, and whether each is a translation."""
+    scores, is_right = [np.empty(0)], [np.empty(0, bool)]
+    for one in known:
+        pairs = one.pairs
+        scores.append(pairs.runners_up.standardize(pairs.scores) if standardized else pairs.scores)
+        is_right.append(one.is_translation)
+    return np.concatenate(scores), np.concatenate(is_right)
+
+
+def _thresholds(
+    by_share: Mapping[float, Sequence[KnownPairs]], step: float
+) -> tuple[Threshold, ...]:
+    """Precision and recall at multiples of a step."""
+    (half, half_right), (tenth, tenth_right) = (
+        _scores(iter(by_share[share]), standardized=False) for share in SHARES
+    )
+    num_translations = sum(one.num_translations for one in by_share[SHARES[0]])
+    lowest, highest = np.quantile(half[half_right], [0.005, 0.9])
+    rows = []
+    for multiple in range(int(np.floor(lowest / step)), int(np.ceil(highest / step)) + 1):
+        score = round(multiple * step, 6)
+        above = half_right[half > score], tenth_right[tenth > score]
+        if all(len(side) >= _MIN_ABOVE for side in above):
+            recall = above[0].sum() / num_translations
+            values = (score, above[0].mean(), recall, above[1].mean())
+            rows.append(Threshold(*(round(float(value), 4) for value in values)))
+    return tuple(rows)
