@@ -98,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress.hide_bars(args.quiet)
     for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # It warns that it builds its font cache, at the first picture after an installation.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     # orbax logs tracebacks of errors that it also raises, and warns about checkpoints without
     # metrics; asyncio logs those of reads and writes of which another has already failed.
     for noisy in ("absl", "asyncio"):

@@ -92,7 +92,7 @@ def train(
     goal_of: GoalOf = lambda metric: None,
     begin_with: Callable[[Any], Any] = lambda params: params,
     should_stop: Callable[[], bool] = lambda: False,
-    on_step: Callable[[int, int], None] = lambda step, total: None,
+    on_step: Callable[[int, int, float], None] = lambda step, total, compiling_s: None,
     checkpoint_directory: str = "",
     publish: Callable[[], None] = lambda: None,
 ) -> Result:
@@ -107,7 +107,7 @@ def train(
         goal_of: whether a metric of theirs is better if it is higher (`max`) or lower (`min`).
         begin_with: maps the random parameters of a new run to its initial ones.
         should_stop: called after every update; True saves and returns.
-        on_step: called with (updates done, total updates).
+        on_step: called with (updates done, total updates, seconds that the last one compiled).
         checkpoint_directory: instead of `workdir/checkpoints`; may be a URL.
         publish: called when `workdir` has new evaluations, or all metrics of a checkpoint about to
             be saved.
@@ -281,7 +281,7 @@ class _Run:
     evaluators: Sequence[Evaluator]
     stopping: EarlyStopping
     should_stop: Callable[[], bool]
-    on_step: Callable[[int, int], None]
+    on_step: Callable[[int, int, float], None]
     publish: Callable[[], None]
     dev: dict[str, float]
 
@@ -304,6 +304,7 @@ class _Run:
             return state, start
         for step in range(start + 1, total + 1):
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
+            compiled_s = self.programs.seconds
             state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
             interval.add(
                 step,
@@ -311,7 +312,7 @@ class _Run:
                 flops=sum(map(self.flops, micro_batches)),
                 padded_tokens=sum(2 * batch["source_tokens"].size for batch in micro_batches),
             )
-            self.on_step(step, total)
+            self.on_step(step, total, self.programs.seconds - compiled_s)
             # All processes must agree on the step.
             stopping = (
                 self.checkpoints.reached_preemption(step)
