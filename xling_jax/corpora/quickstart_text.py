@@ -51,9 +51,9 @@ MESSAGE_QUERIES = (
     ("it", "Abbiamo inviato la fattura al cliente."),
 )
 SENTENCE_QUERIES = (
-    ("en", "The nurse told me to stay in bed."),
-    ("de", "Wann fährt die nächste Fähre?"),
-    ("it", "Chi ha vinto la finale di tennis?"),
+    ("en", "The nurse took his temperature."),
+    ("de", "Zur Insel fährt jeden Morgen eine Fähre."),
+    ("it", "Chi ha vinto la partita di tennis?"),
 )
 UNRELATED_QUERY = "Penguins dive deeper than any other bird."
 
