@@ -52,10 +52,10 @@ def test_time_left_leaves_out_what_was_idle(clock, caplog):
 def test_a_long_job_logs_every_minute(clock, caplog):
     caplog.set_level("INFO")
     with Progress("train", unit="step") as progress:
-        for done in range(1, 901):
+        for done in range(1, 2101):
             clock[0] += 1.0
             progress(done)
-    assert len(caplog.messages) == 60 + 5  # of ten minutes, and of five
+    assert len(caplog.messages) == 180 + 5  # of half an hour, and of five minutes
 
 
 def test_a_bar_leaves_out_what_was_idle():

@@ -12,7 +12,7 @@ _BAR_INTERVAL_S = 0.1
 # Of log lines: often while somebody watches, seldom in a log of days.
 _LOG_INTERVAL_S = 10.0
 _LATER_LOG_INTERVAL_S = 60.0
-_LATER_S = 600.0
+_LATER_S = 1800.0
 
 _are_hidden = False
 
@@ -45,7 +45,7 @@ class Progress:
         total: number of units, if known.
         unit: what is counted, in the singular.
         show: True for a bar, False for nothing; by default a bar where stderr is a terminal, and
-            elsewhere a log line every 10 s, after ten minutes every minute.
+            elsewhere a log line every 10 s, after half an hour every minute.
     """
 
     def __init__(

@@ -378,6 +378,8 @@ class _Run:
         """Evaluates on all devices; all processes take the metrics of the first."""
         settings = self.built.settings
         named = {name: getattr(settings, name) for name in ("best_metric", "stop_metric")}
+        if self.evaluators or self.validation:
+            logger.info("step %d: evaluating", step)
         self.dev = self.validation(state.params) if self.validation else {}
         if not self.evaluators and not self.validation and not any(named.values()):
             return

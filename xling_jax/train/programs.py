@@ -48,8 +48,9 @@ class Programs:
 
     def _log(self) -> None:
         done, left = len(self._seconds), max(self._expected - len(self._seconds), 0)
-        mean = self.seconds / done
-        line = "program %d of %d compiled in %.1f s; %d more would take %.0f s"
-        values = (done, self._expected, self._seconds[-1], left, left * mean)
         # The first tells what to expect, the last what it came to.
-        logger.log(logging.INFO if done == 1 or not left else logging.DEBUG, line, *values)
+        if done == 1 and left:
+            line = "program 1 of %d compiled in %.1f s; %d more would take %.0f s"
+            logger.info(line, self._expected, self.seconds, left, left * self.seconds)
+        elif not left:
+            logger.info("%d programs compiled, %.1f s in all", done, self.seconds)
