@@ -197,6 +197,7 @@ def _measure(
     if getattr(args, "pictures", False):
         from xling_jax.report.pictures import draw
 
+        logger.info("drawing pictures")
         for picture in task.pictures(encoder, data, outcomes):
             draw(picture, output)
     model = {"path": path, "fingerprint": encoder.fingerprint}

@@ -33,7 +33,7 @@ COMMANDS = Registry(
     export=("xling_jax.cli.export", "the encoder of one checkpoint as a model directory"),
     report=("xling_jax.cli.report", "one HTML page from runs and results"),
     convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
-    quickstart=("xling_jax.cli.quickstart", "show the encoder in the package at work, then train one"),
+    quickstart=("xling_jax.cli.quickstart", "see the encoder in the package at work, train one"),
 )
 
 EPILOG = """\

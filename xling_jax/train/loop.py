@@ -345,6 +345,7 @@ class _Run:
                         "early_stopping": self.stopping.progress_to_save(),
                     }
                     self.publish()
+                    logger.info("step %d: saving a checkpoint", step)
                     self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
             if over:
                 logger.info("ended at step %d of %d: %s", step, total, self.stopping.reason)
