@@ -187,7 +187,7 @@ def test_the_shipped_encoder_finds_its_way_in_sentences_of_the_package(tmp_path)
     content = json.loads((tmp_path / "run/results/mini/classification/results.json").read_text())
     (matrix,) = content["matrices"].values()
     across = {kind: means["cross"] for kind, means in matrix["mean"].items()}
-    assert across["accuracy"] > across["bag_of_words"] + 0.2
+    assert across["accuracy"] > across["bag_of_words"] + 0.1
 
 
 def test_training_gets_the_text_and_what_to_keep_out_of_it(command, monkeypatch):
