@@ -28,7 +28,7 @@ setup(
             "report/report.js",
             "shipped/*/*",
         ],
-        "xling_jax.configs": ["quickstart_wheels.txt"],
+        "xling_jax.configs": ["quickstart_sentences.tsv", "quickstart_wheels.txt"],
     },
     install_requires=[
         "absl-py",

@@ -7,7 +7,7 @@ longer.
 
 Reproduces   No paper; it shows that the method learns. README.md has the expected results.
 Data         Message catalogs of free software, installed by pip.
-Hardware     2 CPU cores, under ten minutes with download and evaluation.
+Hardware     2 CPU cores, under eight minutes with download and evaluation.
 Sizes        :small (default), :smoke.
 
     make quickstart

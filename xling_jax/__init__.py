@@ -1,7 +1,7 @@
 """Cross-lingual sentence and document embeddings in JAX.
 
     import xling_jax
-    encoder = xling_jax.load("runs/quickstart")
+    encoder = xling_jax.load("mini")
     vectors = encoder.encode(["Good morning.", "Guten Morgen."])
     pairs = xling_jax.mine(vectors_a, vectors_b)
 

@@ -3,13 +3,26 @@
 That it learns is the subject of the quickstart itself, which takes minutes and a network.
 """
 
+import json
+import re
+import shlex
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
 
 from xling_jax.cli import main, quickstart, train
-from xling_jax.corpora.quickstart_text import LANGUAGES, PRODUCTS, QuickstartText
-from xling_jax.encode.model_directory import save_model
+from xling_jax.corpora.quickstart_text import (
+    LANGUAGES,
+    PRODUCTS,
+    UNRELATED_QUERY,
+    FetchError,
+    QuickstartText,
+)
+from xling_jax.encode import model_directory
+from xling_jax.encode.model_directory import SHIPPED, save_model
 from xling_jax.models import registry
 from xling_jax.text.vocab import train_vocab
 
@@ -32,34 +45,42 @@ def write_small_text(wheels, directory):
         exclude=(str(directory / "retrieval.tsv"),),
         retrieval=str(directory / "retrieval.tsv"),
         classification=str(directory / "classification"),
-        counts={"retrieval.tsv": len(rows)},
+        queries=(("en", "two three"), ("de", "vier drei")),
+        counts={"retrieval.tsv": len(rows), "classification/train.en.tsv": len(rows)},
     )
 
 
 def save_untrained_encoder(config, workdir):
     """Takes the place of `train_from_config`."""
+    save_untrained(f"{workdir}/encoder", "tlaser", ENCODER)
+    return 0
+
+
+def save_untrained(directory, family, arguments):
+    """Writes a model directory."""
     sentences = [f"one two three four five six {c}{i} {i}" for c in LANGUAGES for i in range(40)]
     vocab = train_vocab(sentences, size=VOCAB_SIZE)
-    module = registry.build_encoder("tlaser", vocab_size=vocab.size, **ENCODER)
+    module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
     params = module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"]
     save_model(
-        f"{workdir}/encoder",
-        family="tlaser",
-        encoder_args=ENCODER,
+        directory,
+        family=family,
+        encoder_args=arguments,
         params=params,
         vocab=vocab,
         languages=LANGUAGES,
         max_length_tokens=100,
-        training={"corpora": list(config.data.corpora), "exclude": list(config.data.exclude)},
+        training={},
         overwrite=True,
     )
-    return 0
 
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     """Runs the command on a small text, returns its exit status."""
     (tmp_path / "wheels.txt").write_text("")
+    save_untrained(tmp_path / "shipped", "static", {"width": 16})
+    monkeypatch.setitem(model_directory.SHIPPED, "mini", tmp_path / "shipped")
     monkeypatch.setattr(quickstart, "fetch_wheels", lambda requirements, directory: [])
     monkeypatch.setattr(quickstart, "write_text", write_small_text)
     monkeypatch.setattr(train, "train_from_config", save_untrained_encoder)
@@ -71,23 +92,102 @@ def command(tmp_path, monkeypatch):
     return run
 
 
-def test_every_promised_file_is_there_and_the_summary_names_it(command, tmp_path, capsys):
+@pytest.fixture
+def offline(monkeypatch):
+    def fail(requirements, directory):
+        raise FetchError("could not fetch wheels with pip (no network)")
+
+    monkeypatch.setattr(quickstart, "fetch_wheels", fail)
+
+
+def next_commands(printed):
+    return [shlex.split(line) for line in printed.splitlines() if line.startswith("  xling ")]
+
+
+def test_every_promised_file_is_there_and_both_encoders_are_compared(command, tmp_path, capsys):
     assert command() == 0
     printed = capsys.readouterr().out
     for name in (
-        "retrieval/results.json",
-        "retrieval/results.md",
-        "retrieval/retrieval.matrix.png",
-        "retrieval/retrieval.pca.png",
-        "classification/results.json",
-        "classification/classification.matrix.png",
-        "neighbors.txt",
+        "results/retrieval/results.json",
+        "results/retrieval/retrieval.matrix.png",
+        "results/retrieval/retrieval.pca.png",
+        "results/classification/results.md",
+        "results/classification/classification.matrix.png",
+        "results/mini/retrieval/results.json",
+        "results/mini/classification/results.json",
+        "results/neighbors.txt",
     ):
-        assert (tmp_path / "run" / "results" / name).stat().st_size > 0
-        assert f"run/results/{name}" in printed
-    assert 'xling_jax.load("run")' in printed
-    assert "retrieval, P@1" in printed and "chance 8.3 %" in printed
-    assert "bag of words" in printed and quickstart.SENTENCES[0] in printed
+        assert (tmp_path / "run" / name).stat().st_size > 0
+    page = (tmp_path / "run/report.html").read_text()
+    compared = page[page.index("Side by side") :]
+    assert compared.index(">run<") < compared.index(">mini<")  # two systems, not one
+    assert "run/report.html" in printed and 'xling_jax.load("run")' in printed
+    both = r"retrieval, P@1 over all pairs of languages, % +\d+\.\d +\d+\.\d  chance 8\.3"
+    assert re.search(both, printed)
+    assert "bag of words" in printed and UNRELATED_QUERY in printed
+
+
+def test_the_encoder_is_shown_before_anything_is_trained(command, monkeypatch, capsys):
+    order = []
+    monkeypatch.setattr(
+        train, "train_from_config", lambda *_: order.append(capsys.readouterr().out) or 143
+    )
+    assert command() == 143
+    (before,) = order
+    assert "12 lines each" not in before and "9 lines each, 6 with a translation" in before
+    assert re.search(r"precision \d+\.\d%, recall \d+\.\d%", before)
+    assert "Classification with 12 labels" in before
+
+
+def test_without_training_the_commands_to_try_next_work(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train, "train_from_config", None)
+    assert command("--no-training") == 0
+    commands = next_commands(capsys.readouterr().out)
+    assert [words[1] for words in commands] == ["mine", "evaluate", "embed"]
+    for _, *words in commands:
+        assert main.main(words) == 0
+        assert (tmp_path / words[words.index("--output") + 1]).exists()
+
+
+def test_without_a_network_the_encoder_is_shown_on_sentences_of_the_package(
+    command, offline, capsys, monkeypatch
+):
+    monkeypatch.setattr(train, "train_from_config", None)
+    assert command("--no-training") == 0
+    printed = capsys.readouterr().out
+    assert "30 lines each, 20 with a translation" in printed
+    assert "Search in 40 lines" in printed and "Classification with 60 labels" in printed
+    assert command() == 1  # what was asked for is not done
+    assert capsys.readouterr().err.endswith("could not fetch wheels with pip (no network)\n")
+
+
+def test_quiet_prints_results_and_logs_nothing(command, capsys):
+    assert command("--quiet", "--no-training") == 0
+    printed = capsys.readouterr()
+    assert "Translations in two shuffled texts" in printed.out and not printed.err
+
+
+@pytest.mark.skipif("mini" not in SHIPPED, reason="the encoder mini is not in the package yet")
+def test_the_shipped_encoder_finds_its_way_in_sentences_of_the_package(tmp_path):
+    # A process of its own, with no network and no wheels.
+    (tmp_path / "wheels.txt").write_text(f"none==1 --hash=sha256:{64 * '0'}\n")
+    words = "quickstart --workdir run --wheels wheels.txt --no-training"
+    program = f"from xling_jax.cli.main import main; raise SystemExit(main({words.split()}))"
+    environment = {"PIP_NO_INDEX": "1", "PYTHONPATH": ":".join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    precision, recall = re.search(r"precision (.*)%, recall (.*)%", done.stdout).groups()
+    assert float(precision) >= 75 and float(recall) >= 90  # of 20 translations
+    content = json.loads((tmp_path / "run/results/mini/classification/results.json").read_text())
+    (matrix,) = content["matrices"].values()
+    across = {kind: means["cross"] for kind, means in matrix["mean"].items()}
+    assert across["accuracy"] > across["bag_of_words"] + 0.1
 
 
 def test_training_gets_the_text_and_what_to_keep_out_of_it(command, monkeypatch):

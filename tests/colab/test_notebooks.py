@@ -16,6 +16,7 @@ import pytest
 from matplotlib import image
 
 from tests.colab.small_wheels import write_wheels
+from xling_jax.encode.model_directory import SHIPPED
 
 pytestmark = pytest.mark.slow
 
@@ -97,6 +98,10 @@ def check_mining(directory, outputs):
 
 
 def check_quickstart(directory, outputs):
+    _, *translations, other = map(
+        float, re.findall(r"^ *(-?\d\.\d+) ", printed(outputs["mini"]), re.M)
+    )
+    assert min(translations) > 0.6 and other < 0.3
     assert "(25, 32) float32" in printed(outputs["encode"])
 
 
@@ -124,6 +129,8 @@ LEARNT = {
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_runs_to_its_end_and_shows_its_pictures(name, checkout):
+    if 'load("mini")' in source(name) and "mini" not in SHIPPED:
+        pytest.skip("the encoder mini is not in the package yet")
     outputs = execute(name, checkout)
     # A command that fails does not stop a notebook.
     failed = re.findall("xling .*error:.*", "".join(map(printed, outputs.values())))

@@ -132,16 +132,27 @@ def run(place: Path, bash: str, package: Path = ROOT) -> str:
 
 
 def run_page(page: Path, place: Path, package: Path = ROOT) -> None:
-    """Runs all code of a page in order; its Python blocks are one program each."""
-    earlier = ""
-    for block in filter(lambda block: block.runs, blocks(page)):
-        if block.language == "bash":
-            run(place, block.code, package)
-        else:
+    """Runs all code of a page in order; its Python blocks are one program each.
+
+    A block of the language `output` is what the block before it prints.
+    """
+    earlier = printed = ""
+    for block in blocks(page):
+        if block.language == "output":
+            assert printed.endswith(block.code), f"{page.name}:{block.line}: prints\n{printed}"
+        elif block.runs and block.language == "bash":
+            printed = run(place, block.code, package)
+        elif block.runs:
             # A later block goes on where an earlier one stopped.
             (place / ".block.py").write_text(earlier + block.code, encoding="utf-8")
-            run(place, "python .block.py", package)
+            printed = run(place, "python .block.py", package)
             earlier += block.code
+
+
+def needs_shipped(page: Path) -> bool:
+    """Whether code of a page uses the encoder in the package."""
+    code = [block.code for block in blocks(page) if block.runs]
+    return any('load("mini")' in text or "--model mini" in text for text in code)
 
 
 def copy_place(place: Path, to: Path) -> Path:

@@ -29,8 +29,41 @@ def test_logs_give_rate_and_time_left_without_the_first_step(clock, caplog):
             progress(done)
     assert caplog.messages == [
         "train: 1 of 100 steps",
+        "train: 11 of 100 steps, 1.00/s, 89 s left",
+        "train: 21 of 100 steps, 1.00/s, 79 s left",
         "train: 31 of 100 steps, 1.00/s, 69 s left",
+        "train: 41 of 100 steps, 1.00/s, 59 s left",
     ]
+
+
+def test_time_left_leaves_out_what_was_idle(clock, caplog):
+    caplog.set_level("INFO")
+    with Progress("train", 100) as progress:
+        progress(1)
+        for done, compiling_s in ((2, 40.0), (3, 0.0), (4, 50.0)):
+            clock[0] += compiling_s + 2.0
+            progress(done, idle_s=compiling_s)
+    assert caplog.messages == [
+        "train: 2 of 100 steps, 0.50/s, 196 s left",
+        "train: 4 of 100 steps, 0.50/s, 192 s left",
+    ]
+
+
+def test_a_long_job_logs_every_minute(clock, caplog):
+    caplog.set_level("INFO")
+    with Progress("train", unit="step") as progress:
+        for done in range(1, 2101):
+            clock[0] += 1.0
+            progress(done)
+    assert len(caplog.messages) == 180 + 5  # of half an hour, and of five minutes
+
+
+def test_a_bar_leaves_out_what_was_idle():
+    with Progress("train", 100, show=True) as progress:
+        progress(1)
+        begun = progress._bar.start_t
+        progress(2, idle_s=50.0)
+        assert progress._bar.start_t == begun + 50.0
 
 
 def test_a_total_may_be_unknown_or_come_later(clock, caplog):

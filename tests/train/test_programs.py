@@ -26,8 +26,10 @@ def test_a_run_says_how_many_programs_it_compiles_and_records_its_lengths(tmp_pa
     expected = 2 * len(plan.shapes)
     assert f"{expected} programs to compile ({len(plan.shapes)} shapes" in caplog.text
     assert re.search(rf"program 1 of {expected} compiled in \d", caplog.text)
+    said = re.findall(rf"compiling program (\d) of {expected}", caplog.text)
     first, more = ({plan[i].bucket for i in range(start, 12, 2)} for start in (0, 1))
     assert result.compilations == len(first) + len(more) + 1  # and the optimizer's
+    assert said == [str(number) for number in range(1, result.compilations)]
 
 
 def test_a_run_keeps_the_lengths_it_began_with(tmp_path):

@@ -186,6 +186,7 @@ def _measure(
     output: Path,
 ) -> dict[str, float]:
     """Measures an encoder, which `path` names, writes and prints results; returns the metrics."""
+    from xling_jax.encode.model_directory import SHIPPED
     from xling_jax.eval import results as results_lib
 
     started = time.monotonic()
@@ -197,11 +198,14 @@ def _measure(
     if getattr(args, "pictures", False):
         from xling_jax.report.pictures import draw
 
+        logger.info("drawing pictures")
         for picture in task.pictures(encoder, data, outcomes):
             draw(picture, output)
     model = {"path": path, "fingerprint": encoder.fingerprint}
     if args.model:
         model["dtype"] = encoder.dtype
+        if args.model in SHIPPED and not Path(args.model).exists():
+            model["shipped"] = True  # the path is a name
     content = {
         "format_version": 1,
         "task": args.task,

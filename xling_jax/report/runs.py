@@ -49,7 +49,8 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
 
     Returns:
         The runs in the order given, then the other models that were measured. Results belong to
-        the run whose workdir holds the model they name, or themselves lie in it.
+        the run whose workdir holds the model they name, or themselves lie in it; those of a shipped
+        encoder to the encoder, wherever they lie.
 
     Raises:
         ValueError, OSError: if a directory holds nothing to report, or a file is broken.
@@ -57,6 +58,13 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
     runs = [_load_workdir(Path(path)) for path in workdirs]
     seen = {path.resolve() for run in runs for path in run.path.rglob(RESULTS_FILE)}
     others: dict[str, Run] = {}
+    for run in runs:
+        own = [results for results in run.results if not results["model"].get("shipped")]
+        for results in run.results:
+            if results["model"].get("shipped"):
+                name = str(results["model"]["path"])
+                others.setdefault(name, Run(name, None)).results.append(results)
+        run.results = own
     for place in map(Path, result_places):
         files = [place] if place.is_file() else sorted(place.rglob(RESULTS_FILE))
         if not files:
@@ -69,7 +77,7 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
             model = str(results["model"].get("path", "model"))
             where = Path(model).resolve()
             owners = (run for run in runs if where.is_relative_to(run.path.resolve()))
-            owner = next(owners, None)
+            owner = None if results["model"].get("shipped") else next(owners, None)
             if owner is None:
                 owner = others.setdefault(model, Run(_short_name(Path(model)), None))
             owner.results.append(results)

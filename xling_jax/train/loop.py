@@ -92,7 +92,7 @@ def train(
     goal_of: GoalOf = lambda metric: None,
     begin_with: Callable[[Any], Any] = lambda params: params,
     should_stop: Callable[[], bool] = lambda: False,
-    on_step: Callable[[int, int], None] = lambda step, total: None,
+    on_step: Callable[[int, int, float], None] = lambda step, total, compiling_s: None,
     checkpoint_directory: str = "",
     publish: Callable[[], None] = lambda: None,
 ) -> Result:
@@ -107,7 +107,7 @@ def train(
         goal_of: whether a metric of theirs is better if it is higher (`max`) or lower (`min`).
         begin_with: maps the random parameters of a new run to its initial ones.
         should_stop: called after every update; True saves and returns.
-        on_step: called with (updates done, total updates).
+        on_step: called with (updates done, total updates, seconds that the last one compiled).
         checkpoint_directory: instead of `workdir/checkpoints`; may be a URL.
         publish: called when `workdir` has new evaluations, or all metrics of a checkpoint about to
             be saved.
@@ -281,7 +281,7 @@ class _Run:
     evaluators: Sequence[Evaluator]
     stopping: EarlyStopping
     should_stop: Callable[[], bool]
-    on_step: Callable[[int, int], None]
+    on_step: Callable[[int, int, float], None]
     publish: Callable[[], None]
     dev: dict[str, float]
 
@@ -304,6 +304,7 @@ class _Run:
             return state, start
         for step in range(start + 1, total + 1):
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
+            compiled_s = self.programs.seconds
             state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
             interval.add(
                 step,
@@ -311,7 +312,7 @@ class _Run:
                 flops=sum(map(self.flops, micro_batches)),
                 padded_tokens=sum(2 * batch["source_tokens"].size for batch in micro_batches),
             )
-            self.on_step(step, total)
+            self.on_step(step, total, self.programs.seconds - compiled_s)
             # All processes must agree on the step.
             stopping = (
                 self.checkpoints.reached_preemption(step)
@@ -344,6 +345,7 @@ class _Run:
                         "early_stopping": self.stopping.progress_to_save(),
                     }
                     self.publish()
+                    logger.info("step %d: saving a checkpoint", step)
                     self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
             if over:
                 logger.info("ended at step %d of %d: %s", step, total, self.stopping.reason)
@@ -377,6 +379,8 @@ class _Run:
         """Evaluates on all devices; all processes take the metrics of the first."""
         settings = self.built.settings
         named = {name: getattr(settings, name) for name in ("best_metric", "stop_metric")}
+        if self.evaluators or self.validation:
+            logger.info("step %d: evaluating", step)
         self.dev = self.validation(state.params) if self.validation else {}
         if not self.evaluators and not self.validation and not any(named.values()):
             return

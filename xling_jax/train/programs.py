@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -16,13 +17,28 @@ class Programs:
     def __init__(self, num_shapes: int, accumulates: bool):
         self._expected = num_shapes * (2 if accumulates else 1)
         self._seconds: list[float] = []
+        self._known: set[tuple] = set()  # functions and shapes that were called
         logger.info(
             "%d programs to compile (%d shapes of micro-batches%s), each when first needed",
             *(self._expected, num_shapes, ", with accumulation two of each" if accumulates else ""),
         )
 
+    @property
+    def seconds(self) -> float:
+        """Time spent on compiling so far."""
+        return sum(self._seconds)
+
     def call(self, function: Any, *arguments: Any) -> Any:
-        """Calls a jitted function; logs the compilation if there was one."""
+        """Calls a jitted function, whose last arguments are a micro-batch and its index.
+
+        Says so before one is compiled, because that takes long.
+        """
+        batch: Mapping[str, Any] = arguments[-2]
+        key = (function, *(array.shape for array in batch.values()))
+        if key not in self._known:
+            self._known.add(key)
+            number = min(len(self._seconds) + 1, self._expected)
+            logger.info("compiling program %d of %d", number, self._expected)
         before, start = function._cache_size(), time.monotonic()
         result = function(*arguments)  # returns once compiled; runs in the background
         if function._cache_size() > before:
@@ -32,8 +48,9 @@ class Programs:
 
     def _log(self) -> None:
         done, left = len(self._seconds), max(self._expected - len(self._seconds), 0)
-        mean = sum(self._seconds) / done
-        line = "program %d of %d compiled in %.1f s; %d more would take %.0f s"
-        values = (done, self._expected, self._seconds[-1], left, left * mean)
         # The first tells what to expect, the last what it came to.
-        logger.log(logging.INFO if done == 1 or not left else logging.DEBUG, line, *values)
+        if done == 1 and left:
+            line = "program 1 of %d compiled in %.1f s; %d more would take %.0f s"
+            logger.info(line, self._expected, self.seconds, left, left * self.seconds)
+        elif not left:
+            logger.info("%d programs compiled, %.1f s in all", done, self.seconds)

@@ -1,0 +1,136 @@
+"""Jobs of an encoder on a little text, shown in words: what `xling quickstart` begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xling_jax.align.mining import MinedPairs, mine
+from xling_jax.eval.neighbors import Neighbor, nearest_sentences
+from xling_jax.eval.unique import Encode
+
+# Of each side, texts whose translation is not on the other side.
+_ALONE = 1 / 3
+
+
+@dataclass(frozen=True)
+class ShuffledTexts:
+    """Two texts in different orders; some sentences of each have no translation in the other.
+
+    Attributes:
+        source, target: the sentences.
+        translation: [source] int64, the place of each sentence's translation in `target`; -1 for
+            none.
+    """
+
+    source: list[str]
+    target: list[str]
+    translation: np.ndarray
+
+    @property
+    def num_translations(self) -> int:
+        """Number of source sentences with a translation."""
+        return int(np.count_nonzero(self.translation >= 0))
+
+
+def shuffle_texts(source: Sequence[str], target: Sequence[str], seed: int = 0) -> ShuffledTexts:
+    """Shuffles two texts that are translations line by line.
+
+    A third of the sentences that remain on each side lose their translations.
+
+    Args:
+        source: n sentences.
+        target: n sentences.
+        seed: of the orders.
+    """
+    random = np.random.default_rng(seed)
+    chosen = random.permutation(len(source))
+    alone = round(len(chosen) * _ALONE / (1 + _ALONE))
+    source_rows = chosen[: len(chosen) - alone]
+    target_rows = random.permutation(chosen[alone:])
+    places = np.full(len(source), -1)
+    places[target_rows] = np.arange(len(target_rows))
+    return ShuffledTexts(
+        [source[row] for row in source_rows],
+        [target[row] for row in target_rows],
+        places[source_rows],
+    )
+
+
+@dataclass(frozen=True)
+class FoundTranslations:
+    """Mined pairs, and which of them are right.
+
+    Attributes:
+        pairs: best first.
+        is_right: [pairs] bool.
+        precision: share of the pairs that are right; NaN if there are none.
+        recall: share of the translations that were found.
+    """
+
+    pairs: MinedPairs
+    is_right: np.ndarray
+    precision: float
+    recall: float
+
+
+def find_translations(encode: Encode, texts: ShuffledTexts, threshold: float) -> FoundTranslations:
+    """Mines pairs with a ratio margin above a threshold, as `xling mine` does."""
+    pairs = mine(encode(texts.source), encode(texts.target), threshold=threshold)
+    is_right = texts.translation[pairs.source] == pairs.target
+    return FoundTranslations(
+        pairs,
+        is_right,
+        float(is_right.mean()) if len(pairs) else float("nan"),
+        int(is_right.sum()) / texts.num_translations,
+    )
+
+
+def search(
+    encode: Encode, queries: Sequence[tuple[str, str]], texts: Mapping[str, Sequence[str]]
+) -> list[Neighbor]:
+    """The nearest sentence to each query in every language but its own.
+
+    Args:
+        encode: texts to [n, dim] embeddings.
+        queries: language and text; with "" as the language, all languages are searched.
+        texts: language -> sentences.
+    """
+    neighbors = nearest_sentences(encode, [text for _, text in queries], texts)
+    return [one for one in neighbors if one.language != queries[one.query][0]]
+
+
+def format_translations(texts: ShuffledTexts, found: FoundTranslations, *, width: int = 100) -> str:
+    """Returns five of the pairs, from the best to the worst, as lines of at most `width`."""
+    places = np.unique(np.linspace(0, len(found.pairs) - 1, 5).round().astype(int))
+    lines = []
+    for place in places if len(found.pairs) else ():
+        pair = found.pairs.take(np.array([place]))
+        ((score, i, j),) = pair
+        mark = "right" if found.is_right[place] else "wrong"
+        room = width - 14
+        lines += [
+            f"  {score:5.2f}  {texts.source[i][:room]}",
+            f"  {mark:>5}  {texts.target[j][:room]}",
+        ]
+    return "\n".join(lines)
+
+
+def format_accuracies(name: str, matrix: Mapping[str, Any], languages: Sequence[str]) -> str:
+    """Returns accuracies by test language, beside the baselines, in percent.
+
+    Args:
+        name: of the encoder.
+        matrix: of `eval.classification`, as in results.json, with one training language.
+        languages: the columns.
+    """
+    (trained_on,) = matrix["train_languages"]
+    rows = {name: "accuracy", "bag of words": "bag_of_words", "chance": "chance"}
+    lines = [f"  {'':<14}" + "".join(f"{code:>7}" for code in languages)]
+    for label, kind in rows.items():
+        cells = "".join(f"{100 * matrix[kind][trained_on][code]:7.1f}" for code in languages)
+        lines.append(f"  {label:<14}{cells}")
+    return "\n".join(lines)
