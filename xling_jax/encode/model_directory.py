@@ -311,6 +311,15 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     )
 
 
+def needs_jax(directory: pathlib.Path) -> bool:
+    """Whether the encoder of a model directory has layers; of a broken one, True."""
+    try:
+        config = _read_config(directory / CONFIG_FILE)
+        return _static_form(config["family"], config["encoder"]) is None
+    except (OSError, ValueError):
+        return True  # load_model says what is wrong
+
+
 def _expected(family: str, encoder_args: Mapping[str, Any]) -> _Expected:
     if form := _static_form(family, encoder_args):
         return _Expected(form.parameters, form.width, [[], []])

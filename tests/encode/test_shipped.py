@@ -1,0 +1,90 @@
+"""The encoder in the package: its files, its vectors, and what it is for."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.config import find_config
+from xling_jax.encode.model_directory import SHIPPED, load_model
+
+SENTENCES = ("Where is the station?", "Wo ist der Bahnhof?", "Ich mag Tee, aber keinen Kaffee.")
+# The first dimensions of their vectors.
+PINNED = ()
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return xling_jax.load("mini")
+
+
+@pytest.fixture(scope="module")
+def translations():
+    """Language -> 40 sentences that no encoder was trained on."""
+    path = find_config("quickstart").with_name("quickstart_sentences.tsv")
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    columns = {code: place for place, code in enumerate(rows[0])}
+    return {
+        code: [row[columns[code]] for row in rows[1:] if all(row)]
+        for code in ("de", "en", "es", "fr", "it")
+    }
+
+
+def test_it_is_small_and_says_what_it_is():
+    files = {path.name: path.stat().st_size for path in SHIPPED["mini"].iterdir()}
+    assert sum(files.values()) < 32_000_000
+    card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
+    for word in ("Licenses", "Europarl", "negation", "What scores mean"):
+        assert word in card
+
+
+def test_its_vectors_are_pinned(mini):
+    found = mini.encode(SENTENCES)
+    assert (found.shape, found.dtype, mini.languages) == (
+        (3, 512),
+        np.float32,
+        ("de", "en", "es", "fr", "it"),
+    )
+    np.testing.assert_allclose(found[:, :4], PINNED, atol=1e-6)
+
+
+def test_its_vectors_are_those_of_the_flax_module(mini, translations):
+    spec = load_model(SHIPPED["mini"])
+    tokens = mini.vocab.encode(translations["it"])
+    padded = np.full((len(tokens), max(map(len, tokens))), mini.vocab.pad_id, np.int32)
+    for row, ids in zip(padded, tokens):
+        row[: len(ids)] = ids
+    expected = spec.module.apply({"params": spec.params}, padded)
+    np.testing.assert_allclose(mini.encode(translations["it"]), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dim", "least"), [(512, 0.97), (256, 0.97), (128, 0.9), (64, 0.8)])
+def test_it_finds_translations_at_every_width(mini, translations, dim, least):
+    encoder = mini.truncated(dim)
+    vectors = {code: encoder.encode(t, normalize=True) for code, t in translations.items()}
+    right = [
+        (vectors[a] @ vectors[b].T).argmax(1) == np.arange(len(vectors[a]))
+        for a in vectors
+        for b in vectors
+        if a != b
+    ]
+    assert np.mean(right) > least
+
+
+def test_unrelated_sentences_have_a_low_cosine(mini, translations):
+    english, german = (mini.encode(translations[code], normalize=True) for code in ("en", "de"))
+    cosines = english @ german.T
+    others = cosines[~np.eye(len(cosines), dtype=bool)]
+    assert abs(others.mean()) < 0.1 and np.diagonal(cosines).mean() > 0.6
+
+
+def test_it_starts_without_jax_or_scipy():
+    code = (
+        "import json, sys, xling_jax; v = xling_jax.load('mini').encode(['Hello.']); "
+        "print(json.dumps([v.shape, [m for m in ('jax', 'scipy', 'sklearn') if m in sys.modules]]))"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    assert json.loads(output) == [[1, 512], []]
