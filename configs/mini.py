@@ -4,16 +4,15 @@ r"""The encoder in the package, `xling_jax.load("mini")`: static, with vectors o
 summed with learned weights; cosine times 20 with an additive margin of 0.2 against the 2,047 other
 translations in the batch, equal sentences left out; a tenth of the pieces and a fifth of the pairs
 dropped; Adam at 5e-3 with cosine decay. The initial vectors are small (0.01), so that rare pieces
-add little until they are learned. With 8 bits per number the model takes 31 MB.
+add little until they are learned. The first 256 principal axes with 8 bits per number take 16 MB.
 
 Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures it in one command;
              the model card has the numbers.
 Data         Parallel text in de, en, es, fr and it whose licenses allow to publish what is trained
              on it; the model card names the sources.
-Hardware     Two CPU cores, about an hour.
-Argument     `phase=1` (default); 2 continues it with more negatives, 1,000 updates of 4,096 pairs
-             at 2e-3; `tune` fine-tunes the encoder in the package on other pairs, 300 updates of
-             256 at 1e-3, minutes on a laptop.
+Hardware     Two CPU cores, 31 minutes.
+Argument     `phase=train` (default), or `tune` to fine-tune the encoder in the package on other
+             pairs: 300 updates of 256 at 1e-3, a minute or two on a laptop.
 Sizes        :paper (default), :smoke.
 
     launch/mini.sh --data DIR --workdir runs/mini
@@ -29,7 +28,7 @@ from xling_jax.configs import recipes
 
 def get_config(arg: str = ""):
     """The recipe; `arg` gives the phase and a size."""
-    argument = parse_argument(arg, sizes=("paper", "smoke"), phase=("1", "2", "tune"))
+    argument = parse_argument(arg, sizes=("paper", "smoke"), phase=("train", "tune"))
 
     config = ConfigDict()
     config.languages = ("de", "en", "es", "fr", "it")
@@ -52,9 +51,6 @@ def get_config(arg: str = ""):
     config.schedule = {"name": "cosine_decay_schedule", "init_value": 5e-3}
     config.train = {"total_steps": 5000}
 
-    if argument.phase == "2":
-        config.data.batch_size, config.schedule.init_value = 4096, 2e-3
-        config.train.total_steps = 1000
     if argument.phase == "tune":
         config.train.update(model_init="mini", total_steps=300)
         config.data.batch_size, config.schedule.init_value = 256, 1e-3

@@ -56,6 +56,8 @@ EXPERIMENTS = {
     "lightweight_multilingual": (ALL, DUAL, "drop"),
     "static": (TINY, {"alignment"}, "cosine"),
     "static:phase=2": (TINY, {"alignment"}, "cosine"),
+    "mini": (TINY, {"alignment"}, "cosine"),
+    "mini:phase=tune": (TINY, {"alignment"}, "cosine"),
     "contextual:layers=2": (TINY, {"alignment", "token_distribution"}, "warmup_cosine"),
     "quickstart": (("small", "smoke"), CONSTRAINED, "inverse_sqrt"),
 }
@@ -161,6 +163,7 @@ SMOKE = (
     "static:smoke",
     "contextual:smoke",
     "static:phase=2,smoke",
+    "mini:smoke",
 )
 
 

@@ -13,7 +13,11 @@ from xling_jax.encode.model_directory import SHIPPED, load_model
 
 SENTENCES = ("Where is the station?", "Wo ist der Bahnhof?", "Ich mag Tee, aber keinen Kaffee.")
 # The first dimensions of their vectors.
-PINNED = ()
+PINNED = (
+    (0.16371322, 0.07147519, -0.14284058, -0.00658501),
+    (0.14832978, 0.098396, -0.09060446, -0.02437297),
+    (0.06162069, 0.14725834, -0.17211562, -0.00681832),
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,7 @@ def translations():
 
 def test_it_is_small_and_says_what_it_is():
     files = {path.name: path.stat().st_size for path in SHIPPED["mini"].iterdir()}
-    assert sum(files.values()) < 32_000_000
+    assert sum(files.values()) < 17_000_000
     card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
     for word in ("Licenses", "Europarl", "negation", "What scores mean"):
         assert word in card
@@ -44,11 +48,11 @@ def test_it_is_small_and_says_what_it_is():
 def test_its_vectors_are_pinned(mini):
     found = mini.encode(SENTENCES)
     assert (found.shape, found.dtype, mini.languages) == (
-        (3, 512),
+        (3, 256),
         np.float32,
         ("de", "en", "es", "fr", "it"),
     )
-    np.testing.assert_allclose(found[:, :4], PINNED, atol=1e-6)
+    np.testing.assert_allclose(found[:, :4], PINNED, atol=1e-5)
 
 
 def test_its_vectors_are_those_of_the_flax_module(mini, translations):
@@ -61,7 +65,7 @@ def test_its_vectors_are_those_of_the_flax_module(mini, translations):
     np.testing.assert_allclose(mini.encode(translations["it"]), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("dim", "least"), [(512, 0.97), (256, 0.97), (128, 0.9), (64, 0.8)])
+@pytest.mark.parametrize(("dim", "least"), [(256, 0.97), (128, 0.95), (64, 0.85)])
 def test_it_finds_translations_at_every_width(mini, translations, dim, least):
     encoder = mini.truncated(dim)
     vectors = {code: encoder.encode(t, normalize=True) for code, t in translations.items()}
@@ -87,4 +91,4 @@ def test_it_starts_without_jax_or_scipy():
         "print(json.dumps([v.shape, [m for m in ('jax', 'scipy', 'sklearn') if m in sys.modules]]))"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
-    assert json.loads(output) == [[1, 512], []]
+    assert json.loads(output) == [[1, 256], []]

@@ -139,6 +139,12 @@ def test_export_rotates_and_shrinks_a_model(vocab, sentences, tmp_path):
     whole = xling_jax.load(tmp_path / "m").encode(sentences, normalize=True)
     small = xling_jax.load(tmp_path / "small").encode(sentences, normalize=True)
     np.testing.assert_allclose(small @ small.T, whole @ whole.T, atol=0.02)
+    assert main([*export[:-1], str(tmp_path / "narrow"), *options, "--truncate-dim", "6"]) == 0
+    narrow = xling_jax.load(tmp_path / "narrow")
+    assert narrow.dim == 6 and load_model(tmp_path / "narrow").config["encoder"]["width"] == 6
+    first = xling_jax.load(tmp_path / "small", truncate_dim=6).encode(sentences, normalize=True)
+    found = narrow.encode(sentences, normalize=True)
+    assert np.einsum("nd,nd->n", found, first)[first.any(1)].min() > 0.998
     kept = np.square(small).sum(0)
     assert (np.diff(kept) < 0.01).all() and kept[0] > 2 * kept[1]
     assert np.abs(np.corrcoef(small[:, 0], whole[:, 3])[0, 1]) > 0.99

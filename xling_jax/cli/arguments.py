@@ -200,12 +200,11 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
         ValueError: if there is no such model, or it is broken.
     """
     import xling_jax
-    from xling_jax.encode.model_directory import find_model_directory, needs_jax
+    from xling_jax.encode.model_directory import needs_jax
 
-    directory = find_model_directory(path)
-    if needs_jax(directory):  # its import takes longer than loading what does without it
+    if needs_jax(path):  # its import takes longer than loading what does without it
         keep_compiled_programs()
-    encoder = xling_jax.load(directory, args.dtype if args else None)
+    encoder = xling_jax.load(path, args.dtype if args else None)
     if args is None or args.truncate_dim is None:
         return encoder
     try:

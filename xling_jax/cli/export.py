@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OF_A_RUN = {"workdir", "checkpoint"}
-_OF_A_MODEL = {"model", "storage", "principal_axes"}
+_OF_A_MODEL = {"model", "storage", "principal_axes", "truncate_dim"}
 
 EXAMPLES = """\
 examples:
   xling export --workdir runs/t_laser --checkpoint 42000 --output models/t_laser
-  xling export --model runs/static --storage int8 --principal-axes text.txt --output models/static
+  xling export --model runs/static --storage int8 --principal-axes text.txt --truncate-dim 256 \\
+      --output models/static
 
 A run exports its last or best checkpoint to WORKDIR/encoder. With --workdir, another one that it
 keeps is exported, such as the best of those that xling evaluate --checkpoint compared; with
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rotate its vectors to their principal axes on this text, one sentence per line: the "
         "first dimensions then hold the most (--truncate-dim), and no cosine changes",
     )
+    parser.add_argument("--truncate-dim", type=int, metavar="DIM", help="keep only so many of them")
     add_output(parser, "the model directory", metavar="DIR")
 
 
@@ -61,7 +64,8 @@ def run(args: argparse.Namespace) -> None:
             break
     else:
         raise OptionError(
-            "either --workdir and --checkpoint, or --model with --storage or --principal-axes"
+            "either --workdir and --checkpoint, or --model with --storage, --principal-axes or "
+            "--truncate-dim"
         )
     refuse_existing(args.output, args.overwrite)
     if args.model:
@@ -96,14 +100,19 @@ def export_static(args: argparse.Namespace) -> None:
         axes = principal_axes(encoder.encode_stream(texts, normalize=True))
         if axes is None:
             raise ValueError(f"{args.principal_axes}: has no text; axes need many sentences")
-        params = form.rotated(params, axes)
+    else:
+        axes = np.eye(form.width, dtype=np.float32)
+    width = form.width if args.truncate_dim is None else args.truncate_dim
+    if not 1 <= width <= form.width:
+        raise OptionError(f"--truncate-dim {width}: must be from 1 to {form.width}")
+    form, params = dataclasses.replace(form, width=width), form.rotated(params, axes[:, :width])
     if args.storage == "int8":
         form, params = form.as_int8(params)
     config = spec.config
     save_model(
         args.output,
         family="static",
-        encoder_args=config["encoder"] | {"storage": form.storage},
+        encoder_args=config["encoder"] | {"storage": form.storage, "width": width},
         params=params,
         vocab=spec.vocab,
         languages=config["languages"],

@@ -105,8 +105,8 @@ def run(args: argparse.Namespace) -> int:
     logger.info("2/5 the encoder in the package: %s", ENCODER)
     if not problem and Path(args.wheels) == _WHEELS:
         logger.info(
-            "it has seen software messages, but of other programs: %d of these %d have a text, in "
-            "some language, that is also in its training text",
+            "it has seen software messages, but of other programs: at most %d of these %d have a "
+            "text, in some language, that is also in its training text",
             *(_NUM_IN_ITS_TRAINING, text.counts["retrieval.tsv"]),
         )
     shown = _show_encoder(workdir, text)

@@ -311,13 +311,13 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     )
 
 
-def needs_jax(directory: pathlib.Path) -> bool:
-    """Whether the encoder of a model directory has layers; of a broken one, True."""
+def needs_jax(name_or_path: str | os.PathLike[str]) -> bool:
+    """Whether an encoder has layers; True of a broken or missing one, as loading it will say."""
     try:
-        config = _read_config(directory / CONFIG_FILE)
+        config = _read_config(find_model_directory(name_or_path) / CONFIG_FILE)
         return _static_form(config["family"], config["encoder"]) is None
     except (OSError, ValueError):
-        return True  # load_model says what is wrong
+        return True
 
 
 def _expected(family: str, encoder_args: Mapping[str, Any]) -> _Expected:

@@ -112,7 +112,8 @@ class StaticForm:
 
         Args:
             params: float32, as stored.
-            axes: [width, width], an orthonormal axis in each column; cosines do not change.
+            axes: [width, width], an orthonormal axis in each column; cosines do not change. With
+                fewer columns the vectors have fewer dimensions.
         """
         tables = ("embedding", "feature_embedding")
         return {name: p @ axes if name in tables else p for name, p in params.items()}
