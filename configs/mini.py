@@ -53,6 +53,7 @@ def get_config(arg: str = ""):
 
     if argument.phase == "tune":
         config.train.update(model_init="mini", total_steps=300)
+        config.encoder.width = 256  # of what is in the package
         config.data.batch_size, config.schedule.init_value = 256, 1e-3
     if argument.size == "smoke":
         recipes.smoke_run(config)
