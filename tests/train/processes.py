@@ -153,7 +153,7 @@ def _train(workdir, corpus, settings, stopped, at_step, number):
         Corpus(corpus, "data", VocabFacts(VOCAB_SIZE, "vocab", {"bos": 0, "pad": 1, "eos": 2})),
         evaluators=[lambda params, step: {"dev/score": float(sum_of_all(params))}],
         should_stop=lambda: bool(stopped),
-        on_step=lambda step, total: at_step(number, step) if at_step else None,
+        on_step=lambda step, *_: at_step(number, step) if at_step else None,
     )
 
 

@@ -167,7 +167,7 @@ def test_a_run_with_overflow_goes_on_with_the_same_bits(corpus, tmp_path, monkey
             processes.tiny_config(settings),
             str(workdir),
             Corpus(str(corpus), "data", facts),
-            on_step=lambda step, total: steps.append(step),
+            on_step=lambda step, *_: steps.append(step),
             should_stop=lambda: steps[-1] == stop_at,
         )
 
