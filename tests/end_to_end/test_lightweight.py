@@ -65,10 +65,11 @@ def test_a_run_begins_with_a_trained_encoder(tmp_path, capfd):
     )
     train("static.py:smoke", "static")
     begin = f"--config.train.model_init={tmp_path / 'static'}"
-    vocab = f"--config.vocab.model={tmp_path / 'static/vocab/sentencepiece.model'}"
-    train("contextual.py:smoke", "more", begin, vocab, "--config.schedule.peak_value=0.0")
+    train("contextual.py:smoke", "more", begin, "--config.schedule.peak_value=0.0")
     sentences = ["abcd efgh", "ab " * 20]
     vectors = [xling_jax.load(tmp_path / name).encode(sentences) for name in ("static", "more")]
     np.testing.assert_allclose(*vectors, atol=1e-6)
+    train("static.py:smoke", "small", "--config.vocab.size=110")
+    vocab = f"--config.vocab.model={tmp_path / 'small/vocab/sentencepiece.model'}"
     with pytest.raises(AssertionError, match="has another vocabulary"):
-        train("contextual.py:smoke", "other", begin, "--config.vocab.size=110")
+        train("contextual.py:smoke", "other", begin, vocab)
