@@ -7,6 +7,7 @@ import random
 import shlex
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +16,13 @@ LANGUAGES = ("de", "en", "es", "fr", "it")
 NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
 # Rows of each file; all of the others.
 LIMITS = {"europarl.": 60_000, "dict-ding.": 120_000}
-# Dimensions that are kept of 512: the others hold next to nothing.
-WIDTH = 256
+# Of rows of `write_unaccented`.
+NUM_UNACCENTED = 120_000
 # Lines of text for the principal axes.
 NUM_AXES_LINES = 200_000
+# What they and the pairs without accents are drawn from.
+ROWS_OF_EACH = 20_000
+UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss"}
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
 
@@ -29,15 +33,22 @@ def main() -> None:
     parser.add_argument("--config", default="mini", help="mini:smoke, for a try (%(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
     args, overrides = parser.parse_known_args()
-    args.workdir.mkdir(parents=True, exist_ok=True)
+    for path in sorted((args.data / "parallel").glob("*.tsv.gz")):
+        if path.name.startswith(NOT_PUBLISHABLE):
+            print(f"left out, not for published weights: {path.name}", flush=True)
+    written = {"unaccented.tsv": write_unaccented, "axes.txt": write_lines}
+    if not args.dry_run:
+        args.workdir.mkdir(parents=True, exist_ok=True)
+    for name, write in written.items():
+        if not args.dry_run and not (args.workdir / name).exists():
+            print(f"writing {name}", flush=True)
+            write(args.data, args.workdir / name)
     for command, result in commands(args, overrides):
         if result and result.exists():
             print(f"{result} is there", flush=True)
             continue
         print("xling", shlex.join(command), flush=True)
         if not args.dry_run:
-            if command[0] == "export" and not (args.workdir / "axes.txt").exists():
-                write_lines(args.data, args.workdir / "axes.txt")
             xling = [sys.executable, "-m", "xling_jax.cli.main"]
             if subprocess.run([*xling, *command], check=False).returncode:
                 sys.exit(f"launch/mini.sh: xling {command[0]} failed; see above")
@@ -49,12 +60,12 @@ def commands(
     """The commands of xling, each with what it makes; None if it does nothing a second time."""
     workdir, data, model = args.workdir, args.data, args.workdir / "mini"
     held_out = sorted(glob.glob(f"{data}/{DEVELOPMENT[0]}"))
-    text = [f"--config.data.corpora={corpora(data / 'parallel')!r}"]
+    files = (*corpora(data / "parallel"), f"tsv:{workdir}/unaccented.tsv")
+    text = [f"--config.data.corpora={files!r}"]
     text += [f"--config.data.exclude={tuple(held_out)!r}", *overrides]
     run = str(workdir / "run")
     yield ["train", "--config", args.config, "--workdir", run, *text], None
-    export = ["export", "--model", run, "--storage", "int8", "--truncate-dim", str(WIDTH)]
-    export += ["--output", str(model)]
+    export = ["export", "--model", run, "--storage", "int8", "--output", str(model)]
     yield [*export, "--principal-axes", str(workdir / "axes.txt")], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
     common = ["--model", str(model), "--languages", ",".join(LANGUAGES)]
@@ -72,7 +83,7 @@ def commands(
 
 
 def corpora(directory: Path) -> tuple[str, ...]:
-    """The corpora of a folder, with limits; says what is left out."""
+    """The corpora of a folder that may stand behind published weights, with limits."""
     found = []
     for path in sorted(directory.glob("*.tsv.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -80,24 +91,56 @@ def corpora(directory: Path) -> tuple[str, ...]:
         if len(languages) < 2:
             continue
         if path.name.startswith(NOT_PUBLISHABLE):
-            print(f"left out, not for published weights: {path.name}", flush=True)
             continue
         limits = [rows for prefix, rows in LIMITS.items() if path.name.startswith(prefix)]
         found.append(f"tsv:{path}" + "".join(f"[:{rows}]" for rows in limits))
     return tuple(found)
 
 
-def write_lines(data: Path, output: Path) -> None:
-    """Writes lines drawn from the text in all languages."""
-    generator, lines = random.Random(0), []
+def rows_of(data: Path) -> Iterator[dict[str, str]]:
+    """The first rows of each corpus, language -> text."""
     for spec in corpora(data / "parallel"):
         path = spec.removeprefix("tsv:").partition("[")[0]
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            columns = [i for i, code in enumerate(file.readline().split()) if code in LANGUAGES]
-            rows = [line.rstrip("\n").split("\t") for _, line in zip(range(20_000), file)]
-        lines += [row[i] for row in rows for i in columns if row[i]]
+            columns = file.readline().rstrip("\n").split("\t")
+            for _, line in zip(range(ROWS_OF_EACH), file):
+                cells = zip(columns, line.rstrip("\n").split("\t"))
+                yield {code: text for code, text in cells if text and code in LANGUAGES}
+
+
+def write_lines(data: Path, output: Path) -> None:
+    """Writes lines drawn from the text in all languages."""
+    lines = [text for row in rows_of(data) for text in row.values()]
+    random.Random(0).shuffle(lines)
+    write_whole(output, lines[:NUM_AXES_LINES])
+
+
+def write_unaccented(data: Path, output: Path) -> None:
+    """Writes pairs of which one side has lost its accents, as people type in a hurry."""
+    generator, lines = random.Random(0), []
+    for row in rows_of(data):
+        code = generator.choice(sorted(row))
+        other = generator.choice(sorted(row.keys() - {code}) or [code])
+        changed = unaccented(row[code], code == "de" and generator.random() < 0.5)
+        if changed != row[code] and other != code:
+            cells = row | {code: changed}
+            lines.append("\t".join(cells[c] if c in (code, other) else "" for c in LANGUAGES))
     generator.shuffle(lines)
-    output.write_text("\n".join(lines[:NUM_AXES_LINES]) + "\n", encoding="utf-8")
+    write_whole(output, ["\t".join(LANGUAGES), *lines[:NUM_UNACCENTED]])
+
+
+def unaccented(text: str, with_e: bool) -> str:
+    """Drops accents; with_e writes umlauts with an e."""
+    if with_e:
+        text = "".join(UMLAUTS.get(character, character) for character in text)
+    return "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
+
+
+def write_whole(output: Path, lines: list[str]) -> None:
+    """Writes a file that is there only when it is whole."""
+    part = output.with_suffix(".part")
+    part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    part.replace(output)
 
 
 if __name__ == "__main__":

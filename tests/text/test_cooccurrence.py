@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from xling_jax.text.cooccurrence import cooccurrence_vectors
+
+EN = {"dog": 1, "cat": 2, "house": 3, "the": 4, "tax": 5, "law": 6}
+DE = {"hund": 11, "katze": 12, "haus": 13, "das": 4, "steuer": 15, "gesetz": 16}
+SIZE = 20
+
+
+def flat(sentences, ids):
+    rows = [[ids[word] for word in sentence.split()] for sentence in sentences]
+    offsets = np.cumsum([0, *map(len, rows)])
+    return np.array([i for row in rows for i in row], np.uint16), offsets
+
+
+def text():
+    english = ["the dog the house", "the cat", "the tax law", "the house", "tax law", "dog cat"]
+    german = ["das hund das haus", "das katze", "das steuer gesetz", "das haus", "steuer gesetz"]
+    german += ["hund katze"]
+    return flat(german, DE), flat(english, EN)
+
+
+def reference(german, english, width):
+    """The definition, with loops, dense, in float64."""
+    together, counts = np.zeros((SIZE, SIZE)), np.zeros(SIZE)
+    for r in range(len(english[1]) - 1):
+        sides = [tokens[ends[r] : ends[r + 1]] for tokens, ends in (german, english)]
+        contexts = set(sides[1].tolist())
+        for side in sides:
+            np.add.at(counts, side, 1)
+            for token in set(side.tolist()):
+                for context in contexts:
+                    together[token, context] += 1 / np.sqrt(len(contexts))
+    context_share = together.sum(0) ** 0.75
+    context_share /= context_share.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        information = np.log(together / (together.sum(1, keepdims=True) * context_share))
+    information[~(information > 0) | (together <= 0.2)] = 0
+    left, singular, _ = np.linalg.svd(information)
+    vectors = left[:, :width] * np.sqrt(singular[:width])
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    probability = counts / counts.sum()
+    vectors *= (1e-3 / (1e-3 + probability))[:, None]
+    return vectors * information.any(1, keepdims=True)
+
+
+def test_vectors_are_those_of_the_definition():
+    german, english = text()
+    found = cooccurrence_vectors([(german, english)], SIZE, 3)
+    wanted = reference(german, english, 3)
+    assert found.dtype == np.float32
+    # Singular vectors are defined but for their sign.
+    np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, atol=1e-8)
+
+
+def test_translations_are_near_and_words_of_one_topic_too():
+    vectors = cooccurrence_vectors([text()], SIZE, 3)
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    cosine = lambda a, b: unit[a] @ unit[b]
+    for german, english in (("hund", "dog"), ("katze", "cat"), ("steuer", "tax")):
+        assert cosine(DE[german], EN[english]) > 0.99
+    assert cosine(DE["steuer"], EN["law"]) > 0.9 > cosine(DE["steuer"], EN["dog"])
+    assert not vectors[[0, 7, 19]].any()  # nowhere in the text
+
+
+def test_parts_of_the_text_count_as_one():
+    german, english = text()
+    cut = lambda side, begin, end: (
+        side[0][side[1][begin] : side[1][end]],
+        side[1][begin : end + 1] - side[1][begin],
+    )
+    parts = [(cut(german, a, b), cut(english, a, b)) for a, b in ((0, 2), (2, 6))]
+    whole = cooccurrence_vectors([(german, english)], SIZE, 3)
+    np.testing.assert_allclose(
+        cooccurrence_vectors(parts, SIZE, 3), whole, atol=1e-7
+    )  # the order of sums
+
+
+def test_more_dimensions_than_words_are_refused():
+    with pytest.raises(ValueError, match=r"11 tokens occur .* fewer than encoder.width=12"):
+        cooccurrence_vectors([text()], SIZE, 12)
