@@ -11,7 +11,12 @@ from xling_jax.documents import records as document_data
 from xling_jax.documents.alignment import AlignmentOptions, match_urls
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.eval import alignment
-from xling_jax.eval.alignment import CELLS, PairCounts, count_correct
+from xling_jax.eval.alignment import (
+    CELLS,
+    PairCounts,
+    count_correct,
+    score_sentence_alignment,
+)
 
 DIM = 24
 NUM_DOCUMENTS = 40
@@ -324,3 +329,12 @@ def test_languages_without_sentences_are_told(write):
     data = document_data.load_alignment_data(write(rows))
     with pytest.raises(ValueError, match="documents in de must have sentences; found none"):
         measure(lambda texts: np.ones((len(texts), 2)), data, debias=1)
+
+
+def test_scores_of_aligned_sentences_by_hand():
+    gold = [(range(0, 1), range(0, 1)), (range(1, 3), range(1, 2)), (range(3, 4), range(0))]
+    found = [(range(0, 1), range(0, 1)), (range(1, 2), range(1, 2)), (range(2, 4), range(0))]
+    scores = score_sentence_alignment(found, gold)
+    assert scores["strict_precision"] == scores["strict_recall"] == 0.5
+    assert scores["lax_precision"] == scores["lax_recall"] == scores["lax_f1"] == 1
+    assert score_sentence_alignment([], gold)["lax_f1"] == 0

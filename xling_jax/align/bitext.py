@@ -168,7 +168,7 @@ def write_pairs(
     Returns:
         The number of lines.
     """
-    with _output(path) as file:
+    with open_output(path) as file:
         for score, i, j in pairs:
             file.write(f"{score:.6f}\t{_cell(source[i])}\t{_cell(target[j])}\n")
     return len(pairs)
@@ -179,7 +179,8 @@ def _cell(text: Line) -> str:
 
 
 @contextlib.contextmanager
-def _output(path: str) -> Iterator[TextIO]:
+def open_output(path: str) -> Iterator[TextIO]:
+    """A file that appears whole or not at all; "-" is stdout."""
     if path == "-":
         # UTF-8 whatever the locale.
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")

@@ -17,6 +17,7 @@ import numpy as np
 from xling_jax.align import knn
 from xling_jax.align.margin import MARGINS
 from xling_jax.align.rows import AnyRows, UnitRows, normalize
+from xling_jax.files.quantization import QuantizedRows, quantized_rows
 from xling_jax.registry import check_choice
 
 MARGIN_NEIGHBORS = 4  # Artetxe and Schwenk (2019a), section 3.
@@ -24,6 +25,8 @@ RETRIEVALS = ("max", "intersect", "fwd", "bwd")
 
 # Pairs whose vectors are gathered at a time.
 _BLOCK_PAIRS = 8192
+# Neighbors by coarse vectors for each one that is kept by exact ones.
+_OVERSAMPLED = 4
 # Pairs that greedy matching filters at a time.
 _BLOCK_MATCHED = 2**16
 
@@ -169,12 +172,15 @@ def mine(
     min_cosine: float | None = None,
     memory_mb: float = 256,
     backend: str = "numpy",
+    precision: str | None = None,
+    ranges: np.ndarray | None = None,
+    rescore: tuple[AnyRows, AnyRows] | None = None,
 ) -> MinedPairs:
     """Mines pairs of rows that are likely translations.
 
     Args:
         source: [n, dim] embeddings from any encoder, one row per distinct text; need not be
-            normalized; may be memory-mapped.
+            normalized; may be memory-mapped; may be int8 or packed bits, see `precision`.
         target: [m, dim], likewise.
         k: size of the neighborhoods, and number of candidates per row.
         margin: a key of `margin.MARGINS`: "ratio", "distance" or "absolute".
@@ -184,6 +190,10 @@ def mine(
             bad candidates stands out from its neighborhood.
         memory_mb: see `knn.top_k`.
         backend: see `knn.top_k`.
+        precision: of sides that are int8 or uint8, as given to `Encoder.encode`: "int8", "binary"
+            or "ubinary". Packed bits are compared as signs, ±1.
+        ranges: [2, dim] with which "int8" was made; None compares the numbers themselves.
+        rescore: see `find_candidates`.
 
     Returns:
         The pairs, best first; none if a side is empty. Iteration yields (score, source, target).
@@ -193,14 +203,30 @@ def mine(
     """
     check_choice("margin", margin, MARGINS)  # before the search
     check_choice("retrieval", retrieval, RETRIEVALS)
-    candidates = find_candidates(source, target, k, memory_mb=memory_mb, backend=backend)
+    if precision is not None:
+        source = _decoded(source, precision, ranges, "source")
+        target = _decoded(target, precision, ranges, "target")
+    search = {"memory_mb": memory_mb, "backend": backend}
+    candidates = find_candidates(source, target, k, rescore=rescore, **search)
     return choose_pairs(
         candidates, margin=margin, retrieval=retrieval, threshold=threshold, min_cosine=min_cosine
     )
 
 
+def _decoded(side: Any, precision: str, ranges: np.ndarray | None, name: str) -> AnyRows:
+    """Rows that decode codes; floats as they are, so that they can be compared with codes."""
+    if isinstance(side, (UnitRows, QuantizedRows)) or np.asanyarray(side).dtype.kind == "f":
+        return side
+    return quantized_rows(side, precision, ranges, name)
+
+
 def find_candidates(
-    source: AnyRows, target: AnyRows, k: int = MARGIN_NEIGHBORS, **search: Any
+    source: AnyRows,
+    target: AnyRows,
+    k: int = MARGIN_NEIGHBORS,
+    *,
+    rescore: tuple[AnyRows, AnyRows] | None = None,
+    **search: Any,
 ) -> Candidates:
     """Finds the k nearest rows by cosine, both ways.
 
@@ -209,6 +235,9 @@ def find_candidates(
             from a file are normalized as they are read.
         target: [m, dim], likewise.
         k: number of neighbors.
+        rescore: more exact vectors of the same rows, source and target, such as float32 mapped from
+            files, where `source` and `target` are packed bits: four times as many neighbors are
+            found by these, and the k nearest of them by the exact cosine are kept.
         **search: see `knn.top_k`; `memory_mb` excludes the normalized copies.
 
     Returns:
@@ -221,15 +250,43 @@ def find_candidates(
     if not len(source) or not len(target):
         sizes, dtypes = (len(source), len(target)), (np.float32, np.int64)
         return Candidates(*(np.empty((size, 0), dtype) for size in sizes for dtype in dtypes))
-    forward, backward = knn.top_k_both_ways(source, target, k, **search)
+    if rescore is None:
+        forward, backward = knn.top_k_both_ways(source, target, k, **search)
+        return Candidates(*forward, *backward)
+    exact = [
+        unit_rows(side, name) for side, name in zip(rescore, ("source", "target"), strict=True)
+    ]
+    for coarse, fine, name in zip((source, target), exact, ("source", "target")):
+        if len(coarse) != len(fine):
+            raise ValueError(
+                f"rescore must have the rows of {name}; got {len(fine)} and {len(coarse)}"
+            )
+    found = knn.top_k_both_ways(source, target, _OVERSAMPLED * k, **search)
+    forward = _nearest_of(found[0][1], exact[0], exact[1], k)
+    backward = _nearest_of(found[1][1], exact[1], exact[0], k)
     return Candidates(*forward, *backward)
 
 
+def _nearest_of(
+    candidates: np.ndarray, queries: AnyRows, keys: AnyRows, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k of [n, c] candidates with the largest inner products: these [n, k], and indices."""
+    scores = np.empty(candidates.shape, np.float32)
+    block_rows = max(1, _BLOCK_PAIRS // candidates.shape[1])
+    for start in range(0, len(scores), block_rows):
+        rows = slice(start, start + block_rows)
+        block = candidates[rows]
+        found = np.asarray(keys[block.ravel()]).reshape(*block.shape, -1)
+        scores[rows] = np.einsum("nd,ncd->nc", queries[rows], found)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(candidates, order, axis=1)
+
+
 def unit_rows(embeddings: AnyRows, name: str) -> AnyRows:
-    """Embeddings with rows of unit length: a copy, or a view of an array mapped from a file."""
+    """Embeddings with rows of unit length: a copy; of mapped and quantized arrays a view."""
     if isinstance(embeddings, UnitRows):
         return embeddings
-    if isinstance(embeddings, np.memmap):
+    if isinstance(embeddings, (np.memmap, QuantizedRows)):
         return UnitRows(embeddings, name=name)
     return normalize(embeddings, name)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from xling_jax.files.quantization import QuantizedRows
+
 # Appended to the name of a row whose inner products overflow.
 NOT_FINITE = "inner products are not finite in float32; normalize the vectors"
 
@@ -58,7 +60,7 @@ class UnitRows:
         return np.asarray(self._array[block if self._rows is None else self._rows[block]])
 
 
-AnyRows = np.ndarray | UnitRows
+AnyRows = np.ndarray | UnitRows | QuantizedRows
 
 
 def as_embeddings(array: AnyRows, name: str = "embeddings", dim: int | None = None) -> AnyRows:
@@ -70,13 +72,19 @@ def as_embeddings(array: AnyRows, name: str = "embeddings", dim: int | None = No
         dim: required embedding size; None for any.
 
     Raises:
-        ValueError: if it is not two-dimensional, has another or no width, or holds no real numbers.
+        ValueError: if it is not two-dimensional, has another or no width, or holds no real numbers;
+            or holds int8 or uint8, whose meaning only `QuantizedRows` know.
     """
-    if isinstance(array, UnitRows):
-        return array
-    array = np.asanyarray(array)
-    if array.ndim != 2 or array.shape[1] == 0:
+    if not isinstance(array, (UnitRows, QuantizedRows)):
+        array = np.asanyarray(array)
+    if len(array.shape) != 2 or array.shape[1] == 0:
         raise ValueError(f"{name} must have shape [n, dim] with dim > 0; got {array.shape}")
+    if array.dtype in (np.int8, np.uint8):
+        raise ValueError(
+            f"{name} holds {array.dtype}, quantized values or packed bits; say which: "
+            "xling_jax.mine takes precision=, other functions quantized_rows(codes, precision) of "
+            "xling_jax.files.quantization"
+        )
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must hold real numbers; got dtype {array.dtype}")
     if dim is not None and array.shape[1] != dim:

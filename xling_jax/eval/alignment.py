@@ -440,3 +440,37 @@ def _table(name: str, result: AlignmentResult) -> str:
         shown = ", ".join(f"{count} in {code}" for code, count in counts.items() if count)
         sections += [f"{title}: {shown}."] if shown else []
     return "\n\n".join(sections) + "\n"
+
+
+def score_sentence_alignment(
+    found: Iterable[tuple[range, range]], gold: Iterable[tuple[range, range]]
+) -> dict[str, float]:
+    """Precision, recall and F1 as vecalign counts them.
+
+    Strict: a group counts as found if it is in the other alignment as it is. Lax: if it shares a
+    sentence on both sides with a group of the other alignment. Deletions do not count.
+
+    Returns:
+        `strict_precision`, `strict_recall`, `strict_f1`, and the same with `lax`; 0 without groups.
+    """
+    sides = [
+        {(tuple(source), tuple(target)) for source, target in groups if source and target}
+        for groups in (found, gold)
+    ]
+    links = [{(i, j) for source, target in side for i in source for j in target} for side in sides]
+    result = {}
+    for kind in ("strict", "lax"):
+        shares = []
+        for side, other, other_links in zip(sides, sides[::-1], links[::-1]):
+            if kind == "strict":
+                right = len(side & other)
+            else:
+                right = sum(
+                    any((i, j) in other_links for i in source for j in target)
+                    for source, target in side
+                )
+            shares.append(right / len(side) if side else 0.0)
+        precision, recall = shares
+        result[f"{kind}_precision"], result[f"{kind}_recall"] = precision, recall
+        result[f"{kind}_f1"] = 2 * precision * recall / max(precision + recall, 1e-12)
+    return result

@@ -1,0 +1,164 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from xling_jax.align import sentences
+from xling_jax.align.sentences import (
+    Group,
+    SentenceAligner,
+    overlap_vectors,
+    overlaps,
+)
+from xling_jax.eval.alignment import score_sentence_alignment
+
+
+def random_vectors(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def bag(dim=16):
+    """An encoder whose vectors of texts are the sums of those of their words."""
+    table = {}
+
+    def encode(texts):
+        rows = []
+        for text in texts:
+            for word in text.split():
+                if word not in table:
+                    table[word] = random_vectors(dim, seed=len(table) + 7)
+            rows.append(sum(table[word] for word in text.split()))
+        return np.stack(rows)
+
+    return encode
+
+
+def document(count, seed=0):
+    generator = np.random.default_rng(seed)
+    words = [f"w{i}" for i in range(400)]
+    return [" ".join(generator.choice(words, generator.integers(5, 12))) for _ in range(count)]
+
+
+def align(source, target, **options):
+    aligner = SentenceAligner(**options)
+    encode = bag()
+    return aligner.align(
+        *(overlap_vectors(encode, s, aligner.num_overlaps) for s in (source, target))
+    )
+
+
+def groups(found):
+    return [(tuple(group.source), tuple(group.target)) for group in found]
+
+
+def cosine_of(source, target, m, n, i, j):
+    x, y = source[m - 1, i], target[n - 1, j]
+    return x @ y / np.linalg.norm(x) / np.linalg.norm(y)
+
+
+def cost_by_hand(source, target, norms, m, n, i, j):
+    cosine = cosine_of(source, target, m, n, i, j)
+    parts = [(m - 1, n, i, j), (m - 1, n, i + 1, j)] if m > 1 else []
+    parts += [(m, n - 1, i, j), (m, n - 1, i, j + 1)] if n > 1 else []
+    if any(cosine_of(source, target, *part) >= cosine for part in parts):
+        return np.inf
+    return 2 * m * n * (1 - cosine) / (norms[0][m - 1][i] + norms[1][n - 1][j] + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_path_is_the_cheapest_of_all(seed):
+    source, target = random_vectors(3, 5, 6, seed=seed), random_vectors(3, 4, 6, seed=seed + 50)
+    # Two random draws decide nothing here: norms from all sentences.
+    unit = [v / np.linalg.norm(v, axis=-1, keepdims=True) for v in (source, target)]
+    costs = sentences._Costs(*unit, sentences._kinds(4), 1, np.random.default_rng(0))
+    costs._norms = [
+        1 - np.stack([overlap @ other[0].mean(0) for overlap in side])
+        for side, other in (unit, unit[::-1])
+    ]
+    deletion = 0.9
+    moves = [(1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (1, 0), (0, 1)]
+
+    def cheapest(i, j):
+        if (i, j) == (0, 0):
+            return 0.0
+        found = [np.inf]
+        for m, n in moves:
+            if i >= m and j >= n:
+                price = deletion
+                if m and n:
+                    price = cost_by_hand(source, target, costs._norms, m, n, i - m, j - n)
+                found.append(cheapest(i - m, j - n) + price)
+        return min(found)
+
+    path, prices = sentences._cheapest_path(costs, deletion, None, 1)
+    assert prices.sum() == pytest.approx(cheapest(5, 4), rel=1e-5)
+    for (i, j), (k, end), price in zip(path, path[1:], prices):
+        assert (k - i, end - j) in moves
+        if k > i and end > j:
+            wanted = cost_by_hand(source, target, costs._norms, k - i, end - j, i, j)
+            assert price == pytest.approx(wanted, rel=1e-5)
+
+
+def test_merged_split_and_dropped_sentences_are_found():
+    source = document(30)
+    target = list(source)
+    target[4:6] = [" ".join(target[4:6])]  # 2-1
+    words = target[15].split()
+    target[15:16] = [" ".join(words[:4]), " ".join(words[4:])]  # 1-2
+    del target[22]
+    target.insert(9, document(1, seed=9)[0])
+    found = groups(align(source, target))
+    assert ((4, 5), (4,)) in found and ((16,), (16, 17)) in found
+    assert ((), (9,)) in found and ((22,), ()) in found
+    assert list(itertools.chain(*(pair[0] for pair in found))) == [*range(30)]
+    assert list(itertools.chain(*(pair[1] for pair in found))) == [*range(len(target))]
+
+
+def test_the_band_finds_the_same_as_all_cells(monkeypatch):
+    source = document(700)
+    target = [text for i, text in enumerate(source) if i % 37]
+    target[100:100] = document(15, seed=3)
+    banded = groups(align(source, target))
+    monkeypatch.setattr(sentences, "_WHOLE", 10_000)
+    whole = groups(align(source, target))
+    assert (
+        score_sentence_alignment([*map(ranges, banded)], [*map(ranges, whole)])["strict_f1"] > 0.98
+    )
+    right = sum(len(s) == len(t) == 1 and source[s[0]] == target[t[0]] for s, t in banded)
+    assert right >= 0.98 * (700 - 19)
+
+
+def ranges(pair):
+    return tuple(range(side[0], side[-1] + 1) if side else range(0) for side in pair)
+
+
+def test_documents_that_have_nothing_in_common_stay_alone():
+    found = align(document(40), document(40, seed=5))
+    assert np.mean([bool(group.source) and bool(group.target) for group in found]) < 0.5
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (2, 0), (0, 0), (1, 1)])
+def test_empty_documents(sizes):
+    found = SentenceAligner().align(*(random_vectors(3, size, 4) for size in sizes))
+    covered = [sum(len(group[side]) for group in found) for side in (0, 1)]
+    assert covered == list(sizes) and all(isinstance(group, Group) for group in found)
+
+
+def test_overlaps_end_with_the_document():
+    assert overlaps(["a", "b", "c"], 2) == [["a", "b", "c"], ["a b", "b c", "c"]]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [({"max_sentences": 1}, "max_sentences=1"), ({"radius": 0}, "radius=0 must be")],
+)
+def test_options_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        SentenceAligner(**options)
+
+
+def test_vectors_must_fit():
+    with pytest.raises(ValueError, match=r"source: must be \[3, sentences, dim\]"):
+        SentenceAligner().align(random_vectors(2, 5, 4), random_vectors(3, 5, 4))
+    with pytest.raises(ValueError, match="width 4, target of 5"):
+        SentenceAligner().align(random_vectors(3, 5, 4), random_vectors(3, 5, 5))

@@ -1,0 +1,305 @@
+"""Aligns the sentences of two documents that are translations: groups of m and n, in order.
+
+The algorithm of vecalign (Thompson and Koehn 2019): dynamic programming over groups of adjacent
+sentences, first on documents of which neighbors were merged again and again, then in a band around
+the path found there. Time and memory are linear in the length of the documents.
+
+One rule is ours: every sentence at the edge of a group must bring its sides closer. Without it, a
+sentence that has no translation ends in a neighbor's group, since a cosine falls little when a
+sentence is added (strict F1 86.5 instead of 96.0, `benchmarks/sentence_alignment.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from xling_jax.options import OptionError, option
+
+# Sentences of a document that is aligned without a band.
+_WHOLE = 200
+_BLOCK_CELLS = 65_536
+_TINY = 1e-6
+
+
+class Group(NamedTuple):
+    """Sentences that are translations of one another.
+
+    Attributes:
+        source, target: their positions; one of the two is empty for a sentence without translation.
+        cost: normalized cost, about 1 for random sentences and 0 for equal vectors; that of a
+            deletion is the same for all sentences.
+    """
+
+    source: range
+    target: range
+    cost: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceAligner:
+    """What determines an alignment.
+
+    Attributes:
+        max_sentences: largest number of sentences in both sides of a group together; 4 allows 1-1,
+            1-2, 1-3, 2-2 and their reverses.
+        deletion: cost of a sentence without translation. vecalign takes the 20th percentile of all
+            pairs, about 0.9.
+        num_samples: sentences of the other side that a cost is normalized by.
+        radius: of the band, in sentences; larger finds longer insertions and takes longer.
+        seed: of the samples.
+    """
+
+    max_sentences: int = option(4, "most sentences in both sides of a group together")
+    deletion: float = option(
+        0.5, "cost of a sentence without translation; random pairs cost about 1", positive=True
+    )
+    num_samples: int = 100
+    radius: int = option(10, "of the band around the coarser alignment, in sentences")
+    seed: int = 0
+
+    def __post_init__(self):
+        for name, least in (("max_sentences", 2), ("num_samples", 1), ("radius", 1)):
+            if getattr(self, name) < least:
+                raise OptionError(f"{name}={getattr(self, name)} must be at least {least}")
+
+    @property
+    def num_overlaps(self) -> int:
+        """Largest number of sentences of one side in a group."""
+        return self.max_sentences - 1
+
+    def align(self, source: np.ndarray, target: np.ndarray) -> list[Group]:
+        """Aligns two documents.
+
+        Args:
+            source: [overlaps, m, dim], of `overlap_vectors`: source[k, i] is the vector of the
+                k + 1 sentences that begin with sentence i.
+            target: [overlaps, n, dim].
+
+        Returns:
+            Groups in order that cover every sentence once.
+
+        Raises:
+            ValueError: if the vectors are not of `num_overlaps` and one width.
+        """
+        for name, vectors in (("source", source), ("target", target)):
+            if vectors.ndim != 3 or len(vectors) != self.num_overlaps:
+                raise ValueError(
+                    f"{name}: must be [{self.num_overlaps}, sentences, dim] for max_sentences="
+                    f"{self.max_sentences}; found {list(vectors.shape)}"
+                )
+        if source.shape[2] != target.shape[2]:
+            raise ValueError(
+                f"source has vectors of width {source.shape[2]}, target of {target.shape[2]}"
+            )
+        if not source.shape[1] or not target.shape[1]:
+            sides = ((range(i, i + 1), range(0)) for i in range(source.shape[1]))
+            others = ((range(0), range(j, j + 1)) for j in range(target.shape[1]))
+            return [Group(*sides, 0.0) for sides in (*sides, *others)]
+        random = np.random.default_rng(self.seed)
+        levels = [(_unit(source), _unit(target))]
+        while max(side.shape[1] for side in levels[-1]) > _WHOLE:
+            levels.append(tuple(_merged(side) for side in levels[-1]))
+        path = None
+        for depth, sides in reversed([*enumerate(levels)]):
+            kinds = _kinds(2 if depth else self.max_sentences)
+            costs = _Costs(*sides, kinds, self.num_samples, random)
+            center = None if path is None else _doubled(path, *(side.shape[1] for side in sides))
+            path, path_costs = _cheapest_path(costs, self.deletion, center, self.radius)
+        begins, ends = path[:-1], path[1:]
+        return [
+            Group(range(*source_side), range(*target_side), float(cost))
+            for source_side, target_side, cost in zip(
+                zip(begins[:, 0], ends[:, 0]), zip(begins[:, 1], ends[:, 1]), path_costs
+            )
+        ]
+
+
+def overlaps(sentences: Sequence[str], num_overlaps: int) -> list[list[str]]:
+    """Texts of 1, 2, … adjacent sentences, joined by a space, each list beginning at every one.
+
+    Where fewer are left in the document, the text ends with it.
+    """
+    return [
+        [" ".join(sentences[i : i + size]) for i in range(len(sentences))]
+        for size in range(1, num_overlaps + 1)
+    ]
+
+
+def overlap_vectors(
+    encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str], num_overlaps: int
+) -> np.ndarray:
+    """[num_overlaps, sentences, dim] vectors of `overlaps`."""
+    texts = [text for row in overlaps(sentences, num_overlaps) for text in row]
+    vectors = np.asarray(encode(texts))
+    return vectors.reshape(num_overlaps, len(sentences), vectors.shape[1])
+
+
+def _kinds(max_sentences: int) -> list[tuple[int, int]]:
+    """(m, n) of groups with sentences on both sides, small ones first."""
+    sizes = range(1, max_sentences)
+    found = [(m, n) for m in sizes for n in sizes if m + n <= max_sentences]
+    return sorted(found, key=lambda kind: (sum(kind), abs(kind[0] - kind[1])))
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors.astype(np.float32) / np.maximum(norms, _TINY).astype(np.float32)
+
+
+def _merged(vectors: np.ndarray) -> np.ndarray:
+    """[1, ceil(n / 2), dim]: unit vectors of pairs of neighbors, of the first overlap."""
+    single = vectors[0]
+    if len(single) % 2:
+        single = np.concatenate([single, single[-1:]])
+    return _unit(single.reshape(1, -1, 2, single.shape[1]).sum(axis=2))
+
+
+class _Costs:
+    """Costs of groups: c(x, y) = 2 m n (1 - cos(x, y)) / (norm(x) + norm(y)).
+
+    The norm of a vector is the mean of 1 - cos to sampled vectors of the other side.
+    """
+
+    def __init__(
+        self,
+        source: np.ndarray,
+        target: np.ndarray,
+        kinds: Sequence[tuple[int, int]],
+        num_samples: int,
+        random: np.random.Generator,
+    ):
+        self.source, self.target, self.kinds = source, target, kinds
+        self.sizes = source.shape[1], target.shape[1]
+        self._norms = [
+            1 - side @ _sample_mean(other[0], num_samples, random)
+            for side, other in ((source, target), (target, source))
+        ]
+
+    def __call__(self, kind: tuple[int, int], i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Costs of groups that begin with sentences i and j, which must be inside.
+
+        Infinite if the sides are as near without the first or last sentence of one: it does not
+        belong there.
+        """
+        m, n = kind
+        cosines = self._cosines(m, n, i, j)
+        norms = self._norms[0][m - 1, i] + self._norms[1][n - 1, j]
+        # Never 0, or two equal sentences were as cheap in one group as in two.
+        costs = 2 * m * n * np.maximum(1 - cosines, _TINY) / (_TINY + norms)
+        smaller = [(m - 1, n, i, j), (m - 1, n, i + 1, j)] if m > 1 else []
+        smaller += [(m, n - 1, i, j), (m, n - 1, i, j + 1)] if n > 1 else []
+        for part in smaller:
+            costs[self._cosines(*part) >= cosines] = np.inf
+        return costs
+
+    def _cosines(self, m: int, n: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        cosines = np.empty(len(i), np.float32)
+        for begin in range(0, len(i), _BLOCK_CELLS):
+            part = slice(begin, begin + _BLOCK_CELLS)
+            pairs = self.source[m - 1, i[part]], self.target[n - 1, j[part]]
+            cosines[part] = np.einsum("nd,nd->n", *pairs)
+        return cosines
+
+
+def _sample_mean(vectors: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    """The mean [dim] of some of [n, dim] vectors."""
+    return vectors[random.integers(0, len(vectors), count)].mean(axis=0)
+
+
+def _doubled(path: np.ndarray, num_source: int, num_target: int) -> np.ndarray:
+    """A path through merged sentences as one through the sentences themselves."""
+    return np.minimum(2 * path, (num_source, num_target))
+
+
+def _cheapest_path(
+    costs: _Costs, deletion: float, center: np.ndarray | None, radius: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The cheapest sequence of groups and deletions.
+
+    The cells of an antidiagonal, i + j = constant, do not depend on one another, so they are
+    computed together.
+
+    Args:
+        costs: of groups.
+        deletion: cost of a sentence without translation.
+        center: [points, 2] a path through the cells (i, j), the middle of the band; None computes
+            all cells.
+        radius: of the band: cells (i, j) with i at most `radius` from the path's on their
+            antidiagonal.
+
+    Returns:
+        path: [groups + 1, 2] (i, j) before the first and after each group.
+        costs: [groups] of each.
+    """
+    num_source, num_target = costs.sizes
+    last = num_source + num_target
+    steps = np.arange(last + 1)
+    if center is None:
+        lows, highs = np.maximum(0, steps - num_target), np.minimum(steps, num_source)
+    else:
+        middle = np.interp(steps, center.sum(axis=1), center[:, 0]).round().astype(np.int64)
+        lows = np.maximum(middle - radius, np.maximum(0, steps - num_target))
+        highs = np.minimum(middle + radius, np.minimum(steps, num_source))
+    width = int((highs - lows).max()) + 1
+    moves = [*costs.kinds, (1, 0), (0, 1)]
+    total = np.full((last + 1, width), np.inf)
+    best = np.full((last + 1, width), -1, np.int8)
+    total[0, 0] = 0
+    prices = _band_costs(costs, lows, highs, width)
+    columns = np.arange(width)
+    for step in range(1, last + 1):
+        i = lows[step] + columns[: highs[step] - lows[step] + 1]
+        for number, (m, n) in enumerate(moves):
+            before = step - m - n
+            if before < 0:
+                continue
+            column = i - m - lows[before]
+            inside = (column >= 0) & (column <= highs[before] - lows[before])
+            if not inside.any():
+                continue
+            cells = np.flatnonzero(inside)
+            begun = column[cells]
+            price = prices[number][before, begun] if m and n else deletion
+            sums = total[before, begun] + price
+            better = sums < total[step, cells]
+            total[step, cells[better]] = sums[better]
+            best[step, cells[better]] = number
+    return _trace(moves, best, lows, prices, deletion, costs.sizes)
+
+
+def _band_costs(costs: _Costs, lows: np.ndarray, highs: np.ndarray, width: int) -> list[np.ndarray]:
+    """For each kind, costs of the groups that begin in each cell; inf if they end outside."""
+    step, column = np.nonzero(np.arange(width) <= (highs - lows)[:, None])
+    i = lows[step] + column
+    j = step - i
+    prices = []
+    for m, n in costs.kinds:
+        price = np.full((len(lows), width), np.inf, np.float32)
+        fits = np.flatnonzero((i + m <= costs.sizes[0]) & (j + n <= costs.sizes[1]))
+        price[step[fits], column[fits]] = costs((m, n), i[fits], j[fits])
+        prices.append(price)
+    return prices
+
+
+def _trace(
+    moves: Sequence[tuple[int, int]],
+    best: np.ndarray,
+    lows: np.ndarray,
+    prices: Sequence[np.ndarray],
+    deletion: float,
+    sizes: tuple[int, int],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Follows the moves back from the last cell."""
+    i, j = sizes
+    path, path_costs = [(i, j)], []
+    while i or j:
+        number = best[i + j, i - lows[i + j]]
+        m, n = moves[number]
+        i, j = i - m, j - n
+        path.append((i, j))
+        path_costs.append(prices[number][i + j, i - lows[i + j]] if m and n else deletion)
+    return np.array(path[::-1]), np.array(path_costs[::-1])
