@@ -1,8 +1,10 @@
 """Random published encoders, saved by transformers and sentence-transformers themselves."""
 
+import functools
 import json
 import os
 import random
+import unicodedata
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -37,6 +39,37 @@ TEXTS = [
     "ti",
     "Résumé: KEL (la) mo; vi?",
 ]
+HOSTILE = [
+    "",
+    " ",
+    "\x00",
+    "\t\r\n\u2028\x85\u200b\ufeff",
+    "a\u0301\u0301\u0301 \u0301a é é Ǆ İ ı ſ ẞ ﬁ",
+    "\u202eabc\u202c \u200d\u200c",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 ☃ \ufffd \U000e0041 \U0010ffff",
+    "½ ① ㎏ ﷺ Ⅳ ² ㌔ ｶﾞ ＡＢＣ",
+    "____ ▁▁ ▁a ##la @@ </w> \\u0000 %s {} <b>",
+    "0123456789 1,234.56 −7 3/4",
+    "la" * 400,
+    "la mo ti " * 300,
+    "木" * 300,
+]
+
+
+@functools.cache
+def world() -> list[str]:
+    """A made-up sentence in each of the scripts that Unicode names, over a hundred."""
+    letters: dict[str, list[str]] = {}
+    for code in range(0x41, 0x1F000):
+        character = chr(code)
+        if unicodedata.category(character) in ("Lu", "Ll", "Lo", "Lm", "Mn", "Mc", "Nd"):
+            letters.setdefault(unicodedata.name(character, "UNNAMED").split()[0], []).append(
+                character
+            )
+    generator = random.Random(0)
+    scripts = [found for found in letters.values() if len(found) > 20]
+    word = lambda found: "".join(generator.choices(found[:200], k=generator.randint(1, 7)))
+    return [" ".join(word(found) for _ in range(6)) + "." for found in scripts]
 
 
 def corpus() -> list[str]:
@@ -52,10 +85,13 @@ def save_tokenizer(kind: str, path: Path, **options) -> None:
     if kind == "xlm":
         _save_xlm_tokenizer(path, **options)
         return
-    if kind in ("bert", "distilbert"):
+    if kind in ("bert", "distilbert", "mpnet"):
         trained = tokenizers.BertWordPieceTokenizer(lowercase=options.get("do_lower_case", True))
-        trained.train_from_iterator(corpus(), vocab_size=120, min_frequency=1)
-        result = transformers.BertTokenizer(vocab=trained.get_vocab(), **options)
+        specials = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"] if kind == "mpnet" else None
+        own = {"special_tokens": specials} if specials else {}
+        trained.train_from_iterator(corpus(), vocab_size=120, min_frequency=1, **own)
+        make = transformers.MPNetTokenizer if kind == "mpnet" else transformers.BertTokenizer
+        result = make(vocab=trained.get_vocab(), **options)
     elif kind == "roberta":
         trained = tokenizers.ByteLevelBPETokenizer()
         specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -69,8 +105,63 @@ def save_tokenizer(kind: str, path: Path, **options) -> None:
         pieces = [tuple(row) for row in json.loads(trained.to_str())["model"]["vocab"]]
         specials = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
         vocab = specials + [row for row in pieces if row[0] != "<unk>"] + [("<mask>", 0.0)]
-        result = transformers.XLMRobertaTokenizer(vocab=vocab, **options)
+        make = transformers.XLMRobertaTokenizer
+        result = (transformers.CamembertTokenizer if kind == "camembert" else make)(
+            vocab=vocab, **options
+        )
     result.save_pretrained(path)
+
+
+def train_tokenizer(kind: str) -> tokenizers.Tokenizer:
+    """A tokenizer of another kind, trained on half of the scripts: the others are unknown."""
+    return tokenizers.Tokenizer.from_str(_trained(kind))
+
+
+@functools.cache
+def _trained(kind: str) -> str:
+    text = [*corpus(), *world()[::2]]
+    if kind == "words":
+        trained = tokenizers.Tokenizer(tokenizers.models.WordLevel(unk_token="[UNK]"))
+        trained.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+        trainer = tokenizers.trainers.WordLevelTrainer(special_tokens=["[UNK]", "[PAD]"])
+        trained.train_from_iterator(text, trainer)
+        return trained.to_str()
+    made = {
+        "wordpiece": tokenizers.BertWordPieceTokenizer,
+        "unigram": tokenizers.SentencePieceUnigramTokenizer,
+        "bpe": tokenizers.SentencePieceBPETokenizer,
+        "byte-level": tokenizers.ByteLevelBPETokenizer,
+    }[kind]()
+    special = {"unigram": {"unk_token": "<unk>"}}.get(kind, {})
+    made.train_from_iterator(text, vocab_size=2500, show_progress=False, **special)
+    trained = tokenizers.Tokenizer.from_str(made.to_str())
+    trained.enable_padding(length=600)  # which both libraries turn off
+    return trained.to_str()
+
+
+def save_model2vec(path: Path, kind: str = "wordpiece", weights: bool = False, **options) -> Path:
+    """Saves a random `StaticModel`.
+
+    Args:
+        path: of the directory.
+        kind: of its tokenizer.
+        weights: whether each token has one.
+        **options: of the model, or of `quantize_model`.
+    """
+    import model2vec
+    from model2vec.model import quantize_model
+
+    tokenizer, generator = train_tokenizer(kind), np.random.default_rng(0)
+    size = tokenizer.get_vocab_size()
+    own = {key: options.pop(key) for key in ("normalize", "max_length") if key in options}
+    if weights:
+        own["weights"] = generator.uniform(0.1, 2, size).astype(np.float32)
+    vectors = generator.normal(size=(size, 24)).astype(np.float32)
+    model = model2vec.StaticModel(vectors, tokenizer, **own)
+    if options:
+        model = quantize_model(model, **options)
+    model.save_pretrained(path)
+    return path
 
 
 def _save_xlm_tokenizer(path: Path, **options) -> None:

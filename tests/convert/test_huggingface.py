@@ -20,6 +20,7 @@ published = reference.published  # a fixture
 
 TEXTS = reference.TEXTS
 LIMITS = {"bert": 34, "distilbert": 34, "roberta": 32, "xlm": 34, "xlm-roberta": 32}
+LIMITS |= {"camembert": 32, "mpnet": 32}
 
 
 @pytest.mark.parametrize("kind", LIMITS)

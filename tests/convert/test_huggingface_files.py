@@ -217,7 +217,10 @@ def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, words, message):
 
 
 CONFIG_CHANGES = {
-    "t5": ({"model_type": "t5"}, "'t5' is not supported.*bert, distilbert, roberta, xlm, xlm-rob"),
+    "t5": (
+        {"model_type": "t5"},
+        "'t5' is not supported.*bert, camembert, distilbert, mpnet, roberta",
+    ),
     "none": ({"model_type": None}, "model_type None is not supported"),
     "decoder": ({"is_decoder": True}, "is_decoder must be False; found True"),
     "relative": ({"position_embedding_type": "relative_key"}, "must be 'absolute'; found 'relati"),
@@ -302,8 +305,8 @@ def test_pickles_are_not_run_and_quantized_weights_not_read(copied, tmp_path):
     [
         (
             "1_Pooling",
-            {"pooling_mode": "lasttoken"},
-            "pooling must be one of cls, mean, max; found l",
+            {"pooling_mode": "weightedmean"},
+            "pooling must be one of cls, mean, max, lasttoken; found w",
         ),
         ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, "found cls, mean; with --pooling"),
         (
@@ -356,7 +359,7 @@ def test_without_the_libraries_the_way_out_is_told(copied, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "cls"}, "pooling='cls' must be one of mean, first, max, pooler"),
+        ({"pooling": "cls"}, "pooling='cls' must be one of mean, first, max, last, pooler"),
         ({"layer": 4}, "layer=4 must be from 0 to 3"),
         (
             {"compute_dtype": "half"},

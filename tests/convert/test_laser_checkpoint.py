@@ -86,7 +86,7 @@ def test_pieces_are_looked_up_as_text(tmp_path, laser2):
     convert_laser(laser2, tmp_path / "m")
     vocab = load_model(tmp_path / "m").vocab
     dictionary = torch.load(laser2, weights_only=True)["dictionary"]
-    missing = [piece for piece in vocab.pieces() if piece not in dictionary]
+    missing = [piece for piece in vocab.splitter_pieces() if piece not in dictionary]
     assert len(missing) == 15
     assert vocab.encode(["la ☃"])[0][-1] == dictionary["☃"]
     for text in ("la ♥", "la " + missing[-1].strip("▁")):

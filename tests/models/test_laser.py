@@ -352,7 +352,7 @@ def test_shared_embeddings_have_no_input_table_but_an_output_table():
     "options, message",
     [
         ({"pooling": "first"}, "pooling='first'"),
-        ({"pooling": "last"}, "pooling='last' must be one of"),
+        ({"pooling": "median"}, "pooling='median' must be one of"),
         ({"unidirectional_layers": 2}, "unidirectional_layers=2 must be between 0 and the 1"),
         ({"unidirectional_layers": -1}, "unidirectional_layers=-1"),
         ({"width": 7}, "width=7 must be even"),

@@ -97,6 +97,17 @@ def test_features_are_of_their_sentence_only():
     assert sorted(rows[[2, 6]]) == [form.token_rows, form.token_rows + 1]
 
 
+def test_short_and_long_sentences_have_rows_by_the_same_rule():
+    tokens = np.random.default_rng(0).integers(1, VOCAB, 300).astype(np.int32)
+    form = StaticForm(VOCAB, WIDTH, tuple(FEATURES), ROWS)
+    finder = RowFinder(form, choose_keys(form, [flat([tokens.tolist()])])[0])
+    for length in (0, 1, 2, 3, 63, 64, 65, 300):
+        part = tokens[:length]
+        window = finder.window(part, np.array([0, length]))[0]
+        assert finder.sentence(part).tolist() == window.tolist()
+        assert length < 60 or len(window) > length
+
+
 def test_keys_are_the_most_frequent_features_that_a_lookup_tells_apart():
     form = StaticForm(32_000, WIDTH, ("pairs", "skips"), 300)
     generator = np.random.default_rng(0)

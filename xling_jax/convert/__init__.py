@@ -1,1 +1,1 @@
-"""Published encoders to model directories, and ours to what others run."""
+"""Published encoders to model directories; `export` is the way out."""

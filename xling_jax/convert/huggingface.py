@@ -1,7 +1,8 @@
 """Published encoders in Hugging Face model directories as model directories of ours.
 
-    BERT, RoBERTa, XLM-R, XLM, DistilBERT            config.json, weights, tokenizer files
-    what sentence-transformers makes of them         modules.json names pooling and dense layers
+    BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT, MPNet    config.json, weights, tokenizer files
+    ModernBERT, Qwen3, EmbeddingGemma, GTE                     the same, see `huggingface_rotary`
+    what sentence-transformers makes of them                   modules.json names what follows
 
 Everything is read from disk and nothing is downloaded. The vectors are those of `transformers` and
 `sentence-transformers`; neither is needed.
@@ -14,16 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.convert.huggingface_config import Published, read_config
-from xling_jax.convert.huggingface_modules import Modules, Projection, read_modules
+from xling_jax.convert import huggingface_rotary as rotary
+from xling_jax.convert.huggingface_adapter import read_adapter
+from xling_jax.convert.huggingface_config import LAYOUTS, Published, read_config, read_model_type
+from xling_jax.convert.huggingface_modules import (
+    Modules,
+    Projection,
+    list_modules,
+    read_modules,
+)
 from xling_jax.convert.huggingface_tensors import Tensors
-from xling_jax.convert.huggingface_tokenizer import read_tokenizer
+from xling_jax.convert.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
 from xling_jax.encode.model_directory import save_model
+from xling_jax.models.bert import LAYER_NORM, POSITION_BUCKETS
 from xling_jax.models.dtypes import DTYPES
 from xling_jax.registry import check_choice
 
 # `pooler` is BERT's dense layer with tanh on the first token, as in LaBSE.
-POOLINGS = ("mean", "first", "max", "pooler")
+POOLINGS = ("mean", "first", "max", "last", "pooler")
 
 
 def convert_huggingface(
@@ -37,6 +46,7 @@ def convert_huggingface(
     prefix: str | None = None,
     language: str = "en",
     first_token: str | None = None,
+    base: str | os.PathLike[str] | None = None,
     languages: Sequence[str] = (),
     max_length_tokens: int | None = None,
     overwrite: bool = False,
@@ -46,19 +56,21 @@ def convert_huggingface(
     Args:
         source: directory with `config.json` or `modules.json`.
         directory: where to write.
-        pooling: one of `POOLINGS`. None takes what `modules.json` says, dense layers and
-            normalization included, and the mean where there is none; otherwise the transformer
-            alone is converted.
+        pooling: one of `POOLINGS`. None takes what `modules.json` says, dense layers,
+            normalization, prompts and width included, and the mean where there is none; otherwise
+            the transformer alone is converted.
         layer: number of the layer whose states are pooled, from 1; 0 for the embeddings. None is
             the last.
         pool_specials: whether the mean (or max) counts the special tokens around the text.
         compute_dtype: of `models.dtypes.DTYPES`, recorded as what the model computes in unless
             `xling_jax.load` is given another; None to let the device decide. Parameters stay
             float32.
-        prefix: before every text, such as e5's "query: ". None takes the default prompt of
-            sentence-transformers, mostly none.
+        prefix: before every text, such as e5's "query: ", in place of the prompts of
+            sentence-transformers. None keeps these, to be chosen when text is encoded.
         language: whose Moses rules split the text, for XLM only.
         first_token: special token before the text; None is the tokenizer's own.
+        base: directory of the model that an adapter was made for; None looks where the adapter
+            says.
         languages: codes of the training languages, for information.
         max_length_tokens: longer texts are cut; None is the model's limit.
         overwrite: replace a model directory that is there.
@@ -72,22 +84,33 @@ def convert_huggingface(
         ValueError: if a file is missing or broken, or an argument is out of range.
     """
     source = Path(source)
-    modules = read_modules(source) if pooling is None and layer is None else None
+    rows = list_modules(source) if pooling is None and layer is None else None
+    if rows and rows[0].kind == "StaticEmbedding":
+        raise ValueError(
+            f"{source}: holds a StaticEmbedding, which is no transformer; convert it with --from "
+            "sentence-transformers"
+        )
+    modules = read_modules(source, rows) if rows else None
     # Older versions of sentence-transformers keep the transformer in a folder of its own.
     folder = source / "0_Transformer"
     alone = folder if folder.is_dir() and not (source / "config.json").is_file() else source
     transformer = modules.transformer if modules else alone
-    published = read_config(transformer)
-    modules = modules or _modules(pooling or "mean", transformer, published)
+    adapter = read_adapter(transformer, base)
+    weights = adapter.base if adapter else transformer
+    kind = read_model_type(weights, (*LAYOUTS, *rotary.LAYOUTS))
+    is_rotary = kind in rotary.LAYOUTS
+    published = (rotary.read_rotary if is_rotary else read_config)(weights)
+    modules = modules or _modules(pooling or "mean", weights, published)
+    has_tokenizer = any((transformer / name).is_file() for name in TOKENIZER_FILES)
     vocab, tokenizer_limit = read_tokenizer(
-        transformer,
+        transformer if has_tokenizer else weights,
         published,
-        prefix=modules.prefix if prefix is None else prefix,
+        prefix=prefix or "",
         language=language,
         first_token=first_token,
         lowercase=modules.lowercase,
     )
-    if vocab.size > published.vocab_size:
+    if vocab.size > published.vocab_size and not is_rotary:
         raise ValueError(
             f"{transformer}: the tokenizer has {vocab.size} tokens, the model's table "
             f"{published.vocab_size} rows; the files are from different models"
@@ -102,31 +125,52 @@ def convert_huggingface(
             f"max_length_tokens={max_length_tokens} must be from 3 to {positions}, the positions "
             "of the model"
         )
-    tensors = Tensors(transformer)
-    head = [modules.pooling, *(f"dense {p.width} {p.activation}" for p in modules.projections)]
+    tensors = Tensors(weights)
+    if adapter:
+        adapter.apply(tensors)
+    head = [modules.pooling, *map(_described, modules.projections)]
+    use = modules.use if prefix is None else modules.use._replace(prompts={}, default_prompt=None)
     training = {
         "converted_from": "a Hugging Face model directory",
         "source": source.resolve().name,
         "model_type": published.model_type,
         "weights": tensors.path.name,
+        **({"adapter": f"LoRA on {weights.resolve().name}"} if adapter else {}),
         "layer": f"{encoder_args['layers']} of {published.sizes['layers']}",
         "pooling": ", ".join(head + ["normalized"] * modules.normalize),
+        "encoder": dict(published.dropout),
+        **({"similarity": use.similarity} if use.similarity else {}),
     }
-    params = _encoder_params(tensors, published, encoder_args["layers"])
+    if is_rotary:
+        encoder_args = rotary.encoder_arguments(published, encoder_args, vocab)
+        params = rotary.rotary_params(tensors, published, encoder_args)
+    else:
+        params = _encoder_params(tensors, published, encoder_args["layers"])
     for number, projection in enumerate(modules.projections):
-        params[f"projections_{number}"] = _projection_params(projection)
+        is_own = projection.directory == weights  # a pooler
+        own = tensors if is_own else Tensors(projection.directory)
+        params[f"projections_{number}"] = _projection_params(projection, own)
     save_model(
         directory,
-        family="bert",
+        family="rotary" if is_rotary else "bert",
         encoder_args={**encoder_args, "pad_id": vocab.pad_id},
         params=params,
         vocab=vocab,
         languages=languages,
         max_length_tokens=max_length_tokens,
         training=training,
+        prompts=use.prompts,
+        default_prompt=use.default_prompt,
+        truncate_dim=use.truncate_dim,
         overwrite=overwrite,
     )
     return training
+
+
+def _described(projection: Projection) -> str:
+    if projection.activation == LAYER_NORM:
+        return "layer norm"
+    return f"dense {projection.width} {projection.activation}"
 
 
 def _modules(pooling: str, transformer: Path, published: Published) -> Modules:
@@ -150,15 +194,15 @@ def _encoder_args(
     pool_specials: bool,
     compute_dtype: str | None,
 ) -> dict[str, Any]:
-    """Constructor arguments of `models.bert.BertEncoder`."""
+    """Constructor arguments that the encoders of all families share, with the sizes."""
     layers = published.sizes["layers"]
     if layer is not None and not 0 <= layer <= layers:
         raise ValueError(f"layer={layer} must be from 0 to {layers}, the layers of the model")
     if compute_dtype is not None:
         check_choice("compute_dtype", compute_dtype, DTYPES)
-    if not pool_specials and modules.pooling == "first":
+    if not pool_specials and modules.pooling in ("first", "last"):
         raise ValueError(
-            "pool_specials=False: the pooling is that of the first special token; "
+            f"pool_specials=False: the pooling is that of the {modules.pooling} special token; "
             "use pooling='mean' or 'max'"
         )
     return {
@@ -166,6 +210,7 @@ def _encoder_args(
         "vocab_size": published.vocab_size,
         "layers": layers if layer is None else layer,
         "max_length_tokens": published.positions - published.first_position,
+        **({"relative_positions": True} if published.position_buckets else {}),
         "pooling": modules.pooling,
         "pool_specials": pool_specials,
         "projections": [[p.width, p.activation, p.use_bias] for p in modules.projections],
@@ -189,6 +234,9 @@ def _encoder_params(tensors: Tensors, published: Published, layers: int) -> dict
         "position_embedding": positions[published.first_position :],
         "embedding_norm": tensors.norm(layout.norm, width),
     }
+    if buckets := published.position_buckets:
+        bias = tensors.take(f"{layout.position_bias}.weight", buckets, published.sizes["heads"])
+        params["position_bias"] = bias[:POSITION_BUCKETS]
     for number in range(layers):
         names = {ours: name.format(number) for ours, name in layout.layer.items()}
         params[f"blocks_{number}"] = _layer_params(tensors, names, published.sizes)
@@ -212,9 +260,11 @@ def _layer_params(tensors: Tensors, names: dict[str, str], sizes: dict[str, Any]
     }
 
 
-def _projection_params(dense: Projection) -> dict[str, np.ndarray]:
-    tensors = Tensors(dense.directory)
+def _projection_params(dense: Projection, tensors: Tensors) -> dict[str, np.ndarray]:
+    tensors.prefix = ""
     # A pooler's name has the prefix of the transformer's.
     ends = (name for name in tensors.names if f".{name}".endswith(f".{dense.tensor}.weight"))
     name = next(ends, dense.tensor).removesuffix(".weight")
+    if dense.activation == LAYER_NORM:
+        return tensors.norm(name, dense.width)
     return tensors.dense(name, dense.inputs, dense.width, use_bias=dense.use_bias)

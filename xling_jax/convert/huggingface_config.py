@@ -3,12 +3,12 @@
 Settings that would change vectors and that our encoder does not have are refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from xling_jax.files.json_text import parse_json
-from xling_jax.models.bert import ACTIVATIONS
+from xling_jax.models.bert import ACTIVATIONS, POSITION_BUCKETS
 
 CONFIG_FILE = "config.json"
 
@@ -24,8 +24,10 @@ class Layout(NamedTuple):
         token_type: name of the table of token types, "" without one.
         prefixes: what names may begin with, in checkpoints of a model with a task's head.
         has_pooler: whether there is a dense layer on the first token, `pooler.dense`.
+        dropout: keys of config.json for `dropout` and `attention_dropout`, both 0.1 by default.
         pad_id: default of `pad_token_id`.
         skips_padding: whether positions are counted from pad_id + 1.
+        position_bias: name of the table of biases by distance, "" without one.
     """
 
     sizes: Mapping[str, str]
@@ -37,8 +39,10 @@ class Layout(NamedTuple):
     token_type: str
     prefixes: tuple[str, ...]
     has_pooler: bool = False
+    dropout: tuple[str, str] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     pad_id: int = 0
     skips_padding: bool = False
+    position_bias: str = ""
 
 
 _TABLES = {"vocab_size": "vocab_size", "positions": "max_position_embeddings"}
@@ -87,6 +91,7 @@ _DISTILBERT = Layout(
     activation="activation",
     token_type="",
     prefixes=("", "distilbert."),
+    dropout=("dropout", "attention_dropout"),
 )
 _XLM = Layout(
     sizes=_TABLES | {"width": "emb_dim", "layers": "n_layers", "heads": "n_heads"},
@@ -106,12 +111,28 @@ _XLM = Layout(
     activation="",
     token_type="",
     prefixes=("", "transformer."),
+    dropout=("dropout", "attention_dropout"),
     pad_id=2,
 )
 _ROBERTA = _BERT._replace(pad_id=1, skips_padding=True)
+_MPNET = _ROBERTA._replace(
+    layer=_BERT.layer
+    | {
+        "query": "encoder.layer.{}.attention.attn.q",
+        "key": "encoder.layer.{}.attention.attn.k",
+        "value": "encoder.layer.{}.attention.attn.v",
+        "attention_output": "encoder.layer.{}.attention.attn.o",
+        "attention_norm": "encoder.layer.{}.attention.LayerNorm",
+    },
+    token_type="",
+    prefixes=("", "mpnet."),
+    position_bias="encoder.relative_attention_bias",
+)
 LAYOUTS = {
     "bert": _BERT,
+    "camembert": _ROBERTA,
     "distilbert": _DISTILBERT,
+    "mpnet": _MPNET,
     "roberta": _ROBERTA,
     "xlm": _XLM,
     "xlm-roberta": _ROBERTA,
@@ -140,21 +161,26 @@ class Published(NamedTuple):
         layout: names of its tensors.
         sizes: width, layers, heads, ffn_width, activation and layer_norm_epsilon, arguments of
             `models.bert.BertEncoder`.
+        dropout: likewise, its rates in training.
         vocab_size: rows of the token table.
         positions: rows of the position table.
         token_types: rows of the table of token types, 0 without one.
         first_position: row of the position table for the first token.
-        pad_id: of padding, unless the tokenizer names one.
+        position_buckets: rows of the table of biases by distance, 0 without one.
+        pad_id: of padding, unless the tokenizer names one; None if padding gets an id that no
+            text has.
     """
 
     model_type: str
     layout: Layout
     sizes: dict[str, Any]
+    dropout: dict[str, float]
     vocab_size: int
     positions: int
     token_types: int
     first_position: int
-    pad_id: int
+    position_buckets: int
+    pad_id: int | None
 
 
 def read_json(path: Path) -> Any:
@@ -183,12 +209,7 @@ def read_config(directory: Path) -> Published:
     """
     path = directory / CONFIG_FILE
     config = read_settings(path)
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in LAYOUTS:
-        raise ValueError(
-            f"{path}: model_type {model_type!r:.60} is not supported; it must be one of "
-            f"{', '.join(LAYOUTS)}"
-        )
+    model_type = read_model_type(directory, LAYOUTS)
     check_values(path, config, _REQUIRED)
     if model_type == "xlm" and "vocab_size" not in config:
         config["vocab_size"] = config.get("n_words")
@@ -205,6 +226,15 @@ def read_config(directory: Path) -> Published:
     epsilon = config.get("layer_norm_eps", 1e-12)
     if type(epsilon) not in (int, float) or not 0 <= epsilon < 1:
         raise ValueError(f"{path}: layer_norm_eps must be from 0 to 1; found {epsilon!r:.60}")
+    buckets = 0
+    if layout.position_bias:
+        buckets = read_size(path, config, "relative_attention_num_buckets", POSITION_BUCKETS)
+        if buckets < POSITION_BUCKETS:
+            raise ValueError(
+                f"{path}: relative_attention_num_buckets must be at least {POSITION_BUCKETS}; "
+                f"found {buckets}"
+            )
+        pad_id = layout.pad_id  # MPNet counts positions from it whatever its config says
     return Published(
         model_type,
         layout,
@@ -212,10 +242,33 @@ def read_config(directory: Path) -> Published:
         positions=sizes.pop("positions"),
         sizes=sizes
         | {"activation": _activation(path, config, layout), "layer_norm_epsilon": float(epsilon)},
+        dropout=_dropout(path, config, layout),
         token_types=read_size(path, config, "type_vocab_size", 2) if layout.token_type else 0,
         first_position=pad_id + 1 if layout.skips_padding else 0,
+        position_buckets=buckets,
         pad_id=pad_id,
     )
+
+
+def read_model_type(directory: Path, known: Iterable[str]) -> str:
+    """Returns the `model_type` of a transformer's `config.json`.
+
+    Raises:
+        ValueError: if it is missing or broken, or not a known type.
+    """
+    path = directory / CONFIG_FILE
+    model_type = read_settings(path).get("model_type")
+    if model_type == "new":
+        raise ValueError(
+            f"{path}: model_type 'new' is Python code in the directory, which is not run; take "
+            "the model in the layout of transformers 5, model_type 'gte'"
+        )
+    if not isinstance(model_type, str) or model_type not in (known := list(known)):
+        raise ValueError(
+            f"{path}: model_type {model_type!r:.60} is not supported; it must be one of "
+            f"{', '.join(known)}"
+        )
+    return model_type
 
 
 def check_values(path: Path, settings: Mapping[str, Any], required: Mapping[str, Any]) -> None:
@@ -234,14 +287,30 @@ def read_size(path: Path, settings: Mapping[str, Any], key: str, default: int | 
     return value
 
 
+def _dropout(path: Path, config: Mapping[str, Any], layout: Layout) -> dict[str, float]:
+    rates = []
+    for key in layout.dropout:
+        rate = 0.1 if config.get(key) is None else config[key]
+        if type(rate) not in (int, float) or not 0 <= rate < 1:
+            raise ValueError(f"{path}: {key} must be at least 0 and below 1; found {rate!r:.60}")
+        rates.append(float(rate))
+    # DistilBERT has none on the output of its attention.
+    after_attention = 0.0 if layout is _DISTILBERT else rates[0]
+    names = ("dropout", "attention_dropout", "attention_output_dropout")
+    return dict(zip(names, [*rates, after_attention], strict=True))
+
+
 def _activation(path: Path, config: Mapping[str, Any], layout: Layout) -> str:
     if not layout.activation:
         return "gelu" if config.get("gelu_activation", True) else "relu"
-    name = config.get(layout.activation, "gelu")
+    return read_activation(path, config, layout.activation)
+
+
+def read_activation(path: Path, config: Mapping[str, Any], key: str, default: str = "gelu") -> str:
+    """Returns a key of `models.bert.ACTIVATIONS`; raises ValueError for an unknown activation."""
+    name = config.get(key, default)
     ours = _ACTIVATION_NAMES.get(name, name) if isinstance(name, str) else None
     if ours not in ACTIVATIONS:
         known = sorted({*ACTIVATIONS, *_ACTIVATION_NAMES} - {"gelu_tanh"})
-        raise ValueError(
-            f"{path}: {layout.activation} must be one of {', '.join(known)}; found {name!r:.60}"
-        )
+        raise ValueError(f"{path}: {key} must be one of {', '.join(known)}; found {name!r:.60}")
     return ours

@@ -1,24 +1,80 @@
-"""The `modules.json` of sentence-transformers: what follows a transformer, in our terms.
+"""The `modules.json` of sentence-transformers and the settings beside it, in our terms.
 
-Modules that would change vectors and that our encoder does not have are refused.
+What would change vectors and our encoder does not have is refused, by its name; so is every key
+that is not known here.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xling_jax.convert.huggingface_config import (
     CONFIG_FILE,
-    check_values,
     read_json,
     read_settings,
     read_size,
 )
+from xling_jax.models.bert import LAYER_NORM
 
-_KINDS = ("bert", "roberta", "distilbert", "xlm-roberta")
-_POOLINGS = {"cls": "first", "mean": "mean", "max": "max"}
+SETTINGS_FILE = "config_sentence_transformers.json"
 
-_REQUIRED = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
-_REQUIRED["use_residual"] = False
+# The first versions name the file of a transformer for its kind.
+_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_POOLINGS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
+_AFTER_POOLING = ("Dense", "LayerNorm", "Dropout")
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+_SENTENCE = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
+
+# File or kind of module -> its keys, each with the only supported value or values, or with nothing
+# if it is read below or has no effect on vectors.
+_ANY: tuple[Any, ...] = ()
+_KEYS: dict[str, dict[str, tuple[Any, ...]]] = {
+    SETTINGS_FILE: {
+        "model_type": ("SentenceTransformer",),
+        "__version__": _ANY,
+        "prompts": _ANY,
+        "default_prompt_name": _ANY,
+        "similarity_fn_name": SIMILARITIES,
+        "truncate_dim": _ANY,
+    },
+    "Transformer": {
+        "max_seq_length": _ANY,
+        "do_lower_case": _ANY,
+        "unpad_inputs": _ANY,
+        "transformer_task": ("feature-extraction",),
+        "modality_config": (
+            {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+        ),
+        "module_output_name": ("token_embeddings",),
+        "backend": ("torch",),
+        **dict.fromkeys(("model_args", "tokenizer_args", "config_args"), ({},)),
+        **dict.fromkeys(("model_kwargs", "processor_kwargs", "config_kwargs"), ({},)),
+        "processing_kwargs": ({},),
+        **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
+        "tokenizer_name_or_path": (None,),
+    },
+    "Pooling": {
+        "embedding_dimension": _ANY,
+        "word_embedding_dimension": _ANY,
+        "include_prompt": _ANY,
+        "pooling_mode": _ANY,
+        **{
+            f"pooling_mode_{mode}": _ANY
+            for mode in ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens")
+        },
+        **{f"pooling_mode_{mode}": _ANY for mode in ("weightedmean_tokens", "lasttoken")},
+    },
+    "Dense": {
+        **dict.fromkeys(("in_features", "out_features", "bias", "activation_function"), _ANY),
+        **{key: (value,) for key, value in _SENTENCE.items()},
+        "use_residual": (False,),
+    },
+    "LayerNorm": {"dimension": _ANY},
+    "Dropout": {"dropout": _ANY},
+    "Normalize": {key: (value,) for key, value in _SENTENCE.items()},
+    "StaticEmbedding": {},
+}
 
 # Class name of PyTorch -> key of `models.bert.ACTIVATIONS`.
 _TORCH_ACTIVATIONS = {
@@ -31,15 +87,38 @@ _TORCH_ACTIVATIONS = {
 }
 
 
+class Module(NamedTuple):
+    """A row of `modules.json`."""
+
+    kind: str  # name of its class, such as Pooling
+    directory: Path
+
+
 class Projection(NamedTuple):
-    """A dense layer after the pooling."""
+    """A dense layer or a layer norm after the pooling."""
 
     directory: Path  # with its tensors
     tensor: str  # their name, without `.weight` and `.bias`
     inputs: int
     width: int
-    activation: str  # key of `models.bert.ACTIVATIONS`
+    activation: str  # key of `models.bert.ACTIVATIONS`, or `LAYER_NORM`
     use_bias: bool
+
+
+class Use(NamedTuple):
+    """How the vectors of a directory are meant to be used.
+
+    Attributes:
+        prompts: texts before an input, by name.
+        default_prompt: name of the one that inputs get, None for none.
+        truncate_dim: dimensions to keep, None for all.
+        similarity: of `SIMILARITIES`, None if not said; changes no vector.
+    """
+
+    prompts: Mapping[str, str] = {}
+    default_prompt: str | None = None
+    truncate_dim: int | None = None
+    similarity: str | None = None
 
 
 class Modules(NamedTuple):
@@ -48,11 +127,11 @@ class Modules(NamedTuple):
     Attributes:
         transformer: directory of the transformer and its tokenizer.
         pooling: of `models.layers.POOLINGS`.
-        projections: dense layers, in order.
+        projections: dense layers and norms, in order.
         normalize: whether vectors are scaled to length 1.
         max_length_tokens: longest input, None if not set.
         lowercase: whether text is lowercased before the tokenizer.
-        prefix: text before every sentence, "" for none.
+        use: prompts and width.
     """
 
     transformer: Path
@@ -61,69 +140,137 @@ class Modules(NamedTuple):
     normalize: bool = False
     max_length_tokens: int | None = None
     lowercase: bool = False
-    prefix: str = ""
+    use: Use = Use()
 
 
-def read_modules(directory: Path) -> Modules | None:
+def list_modules(directory: Path) -> list[Module] | None:
     """Reads the `modules.json` of sentence-transformers; None if there is none.
 
     Raises:
-        ValueError: if a file is broken, or the modules are not a transformer, a pooling, any
-            number of dense layers and at most one normalization, in that order.
+        ValueError: if it is broken, or a module is not of sentence-transformers itself or takes
+            arguments of its own.
     """
     path = directory / "modules.json"
     if not path.is_file():
         return None
     rows = read_json(path)
     try:
-        modules = [(str(row["type"]).rsplit(".", 1)[-1], directory / row["path"]) for row in rows]
+        modules = [Module(str(row["type"]), directory / row["path"]) for row in rows]
     except (TypeError, KeyError) as error:
         raise ValueError(f"{path}: must list modules with 'type' and 'path'") from error
     for row in rows:
         if Path(row["path"]).is_absolute() or ".." in Path(row["path"]).parts:
             raise ValueError(f"{path}: {row['path']!r:.80} must be a directory here")
-    kinds = [kind for kind, _ in modules]
-    projections = kinds.count("Dense")
+        if not str(row["type"]).startswith("sentence_transformers."):
+            raise ValueError(
+                f"{path}: {row['type']!r:.80} is code of its own, which is not run; modules must "
+                "be of sentence_transformers; with --pooling the transformer alone is converted"
+            )
+        keys = {**dict.fromkeys(("idx", "name", "path", "type"), _ANY), "kwargs": ([],)}
+        check_keys(path, row, keys)
+    return [Module(kind.rsplit(".", 1)[-1], path) for kind, path in modules]
+
+
+def read_modules(directory: Path, modules: list[Module]) -> Modules:
+    """Reads the directories of modules that begin with a transformer.
+
+    Raises:
+        ValueError: if a file is broken, or the modules are not a transformer, a pooling, any
+            number of dense layers, norms and dropouts, and at most one normalization, in order.
+    """
+    kinds = [module.kind for module in modules]
     normalize = kinds[-1:] == ["Normalize"]
-    if kinds != ["Transformer", "Pooling", *["Dense"] * projections, *["Normalize"] * normalize]:
+    middle = modules[2 : len(modules) - normalize]
+    is_known = all(module.kind in _AFTER_POOLING for module in middle)
+    if kinds[:2] != ["Transformer", "Pooling"] or not is_known:
         raise ValueError(
-            f"{path}: modules must be Transformer, Pooling, then Dense and Normalize where there "
-            f"are any; found {', '.join(kinds):.200}; with --pooling the transformer alone is "
-            "converted"
+            f"{directory / 'modules.json'}: modules must be Transformer, Pooling, then Dense, "
+            f"LayerNorm, Dropout and one Normalize where there are any; found "
+            f"{', '.join(kinds):.200}; with --pooling the transformer alone is converted"
         )
-    transformer = modules[0][1]
-    # The first versions name the file for the kind of model.
+    transformer = modules[0].directory
     paths = (transformer / f"sentence_{kind}_config.json" for kind in _KINDS)
-    settings = next((read_settings(path) for path in paths if path.is_file()), {})
-    length, prefix = settings.get("max_seq_length"), _default_prompt(directory)
+    path = next((path for path in paths if path.is_file()), None)
+    settings = read_settings(path) if path else {}
+    if path:
+        check_keys(path, settings, _KEYS["Transformer"])
+    if normalize:
+        module_settings(modules[-1])
+    length, use = settings.get("max_seq_length"), read_use(directory)
     return Modules(
         transformer=transformer,
-        pooling=_pooling(modules[1][1] / CONFIG_FILE, prefix),
-        projections=tuple(_projection(path) for kind, path in modules if kind == "Dense"),
+        pooling=_pooling(modules[1], use.prompts),
+        projections=tuple(p for p in map(_projection, middle) if p is not None),
         normalize=normalize,
         max_length_tokens=length and read_size(transformer, settings, "max_seq_length"),
         lowercase=bool(settings.get("do_lower_case", False)),
-        prefix=prefix,
+        use=use,
     )
 
 
-def _default_prompt(directory: Path) -> str:
-    """The text that sentence-transformers puts before sentences by default."""
-    path = directory / "config_sentence_transformers.json"
+def read_use(directory: Path) -> Use:
+    """Reads prompts, width and similarity of a directory of sentence-transformers.
+
+    Raises:
+        ValueError: if the file is broken or holds an unknown key.
+    """
+    path = directory / SETTINGS_FILE
     settings = read_settings(path) if path.is_file() else {}
-    name = settings.get("default_prompt_name")
-    if name is None:
-        return ""
-    prompts = settings.get("prompts")
-    known = isinstance(prompts, dict) and isinstance(name, str)
-    prompt = prompts.get(name) if known else None
-    if not isinstance(prompt, str):
+    check_keys(path, settings, _KEYS[SETTINGS_FILE])
+    prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(
+        text is None or isinstance(text, str) for text in prompts.values()
+    ):
+        raise ValueError(f"{path}: prompts must be texts by name; found {prompts!r:.60}")
+    if name is not None and (not isinstance(name, str) or name not in prompts):
         raise ValueError(f"{path}: default_prompt_name {name!r:.60} must be one of its prompts")
-    return prompt
+    # sentence-transformers writes null or nothing where it knows a name of a prompt but has none.
+    has_any = any(prompts.values())
+    prompts = {key: text for key, text in prompts.items() if has_any and text is not None}
+    dim = settings.get("truncate_dim")
+    return Use(
+        prompts,
+        name if name in prompts else None,
+        None if dim is None else read_size(path, settings, "truncate_dim"),
+        settings.get("similarity_fn_name"),
+    )
 
 
-def _pooling(path: Path, prefix: str) -> str:
+def check_keys(
+    path: Path, settings: Mapping[str, Any], known: Mapping[str, tuple[Any, ...]]
+) -> None:
+    """Raises ValueError for an unknown key, or one with a value that is not supported.
+
+    Args:
+        path: the file, for errors.
+        settings: its content.
+        known: key -> its supported values, all of them if there are none.
+    """
+    if unknown := sorted(map(str, settings.keys() - known.keys())):
+        raise ValueError(
+            f"{path}: {', '.join(unknown):.120} is not known here and might change vectors; remove "
+            "it if it does not, or convert the transformer alone with --pooling"
+        )
+    for key, value in settings.items():
+        if known[key] and value not in known[key]:
+            found = f"{value!r:.60}"
+            if len(known[key]) == 1:
+                raise ValueError(f"{path}: {key} must be {known[key][0]!r}; found {found}")
+            raise ValueError(f"{path}: {key} must be one of {', '.join(known[key])}; found {found}")
+
+
+def module_settings(module: Module) -> dict[str, Any]:
+    """The config.json of a module; {} for one that has none, as older ones of Normalize."""
+    path = module.directory / CONFIG_FILE
+    if module.kind in ("Normalize", "Dropout") and not path.is_file():
+        return {}
     settings = read_settings(path)
+    check_keys(path, settings, _KEYS[module.kind])
+    return settings
+
+
+def _pooling(module: Module, prompts: Mapping[str, str]) -> str:
+    path, settings = module.directory / CONFIG_FILE, module_settings(module)
     modes = settings.get("pooling_mode")
     if modes is None:
         modes = [
@@ -137,18 +284,22 @@ def _pooling(path: Path, prefix: str) -> str:
             f"{path}: the pooling must be one of {', '.join(_POOLINGS)}; found "
             f"{', '.join(map(str, modes)):.80}; with --pooling the transformer alone is converted"
         )
-    if prefix and not settings.get("include_prompt", True):
+    if any(prompts.values()) and not settings.get("include_prompt", True):
         raise ValueError(
-            f"{path}: include_prompt must be true where there is a default prompt; found "
-            f"{prefix!r:.60}"
+            f"{path}: include_prompt must be true where there are prompts; found "
+            f"{', '.join(prompts):.60}"
         )
     return _POOLINGS[modes[0]]
 
 
-def _projection(directory: Path) -> Projection:
-    path = directory / CONFIG_FILE
-    settings = read_settings(path)
-    check_values(path, settings, _REQUIRED)
+def _projection(module: Module) -> Projection | None:
+    """What a module after the pooling computes; None for dropout, which is for training."""
+    path, settings = module.directory / CONFIG_FILE, module_settings(module)
+    if module.kind == "Dropout":
+        return None
+    if module.kind == "LayerNorm":
+        width = read_size(path, settings, "dimension")
+        return Projection(module.directory, "norm", width, width, LAYER_NORM, True)
     name = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
     activation = _TORCH_ACTIVATIONS.get(name.rsplit(".", 1)[-1])
     if activation is None or not name.startswith("torch.nn."):
@@ -157,7 +308,7 @@ def _projection(directory: Path) -> Projection:
             f"{', '.join(_TORCH_ACTIVATIONS)}; found {name!r:.60}"
         )
     return Projection(
-        directory=directory,
+        directory=module.directory,
         tensor="linear",
         inputs=read_size(path, settings, "in_features"),
         width=read_size(path, settings, "out_features"),

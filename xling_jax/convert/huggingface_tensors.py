@@ -1,7 +1,7 @@
-"""The tensors of a Hugging Face directory: safetensors, whole or sharded, or a PyTorch file."""
+"""The tensors of a Hugging Face directory: safetensors or PyTorch files, whole or sharded."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,49 +14,56 @@ from xling_jax.convert.torch_file import load_torch, to_numpy
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 TORCH_FILE = "pytorch_model.bin"
+TORCH_INDEX_FILE = "pytorch_model.bin.index.json"
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
+_INTEGERS = ("I8", "I32", "I64")
 
 
 class Tensors:
     """The tensors of a directory by name; read one at a time, as float32.
 
     Args:
-        directory: with `WEIGHTS_FILE`, or `INDEX_FILE` and its shards, or `TORCH_FILE`.
+        directory: with `WEIGHTS_FILE`, or `INDEX_FILE` and its shards, or `TORCH_FILE`, or
+            `TORCH_INDEX_FILE` and its shards.
+        path: another file there, which is then read.
 
     Attributes:
         path: the file that was read.
         prefix: put before all names that are read.
+        added: name of a matrix -> two factors, whose product is added to it by `take`.
 
     Raises:
         ValueError: if there is none, or it is damaged.
         ImportError: for a PyTorch file without PyTorch.
     """
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, path: Path | None = None):
         self.prefix = ""
-        self._readers: dict[str, Callable[[], np.ndarray]] = {}
-        if (directory / WEIGHTS_FILE).is_file():
-            self.path = directory / WEIGHTS_FILE
-            self._open(self.path)
-        elif (directory / INDEX_FILE).is_file():
-            self.path = directory / INDEX_FILE
-            for shard in sorted(set(_weight_map(self.path).values())):
-                if not shard or Path(shard).name != shard or len(shard) > 255:
-                    raise ValueError(f"{self.path}: {shard!r:.80} must be the name of a file here")
-                self._open(directory / shard)
-        elif (directory / TORCH_FILE).is_file():
-            self.path = directory / TORCH_FILE
-            hint = f"; use the model's {WEIGHTS_FILE}"
-            for name, value in load_torch(self.path, hint, tensors_only=True).items():
-                self._readers[_modern(name)] = functools.partial(
-                    to_numpy, value, f"{self.path}: tensor {name}"
-                )
-        else:
-            raise ValueError(
-                f"{directory}: must hold {WEIGHTS_FILE}, {INDEX_FILE} with its shards, or "
-                f"{TORCH_FILE}; found {', '.join(sorted(p.name for p in directory.glob('*.*')))}"
-            )
+        self.added: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._readers: dict[str, Callable[..., np.ndarray]] = {}
+        if path is not None:
+            self.path = path
+            if not path.is_file():
+                raise ValueError(f"{path}: missing")
+            (self._open if path.suffix == ".safetensors" else self._open_torch)(path)
+            return
+        whole = {WEIGHTS_FILE: self._open, TORCH_FILE: self._open_torch}
+        sharded = {INDEX_FILE: self._open, TORCH_INDEX_FILE: self._open_torch}
+        for name in (WEIGHTS_FILE, INDEX_FILE, TORCH_FILE, TORCH_INDEX_FILE):
+            self.path = directory / name
+            if not self.path.is_file():
+                continue
+            if name in whole:
+                whole[name](self.path)
+            else:
+                for shard in _shards(self.path):
+                    sharded[name](shard)
+            return
+        raise ValueError(
+            f"{directory}: must hold {WEIGHTS_FILE}, {INDEX_FILE} with its shards, or "
+            f"{TORCH_FILE}; found {', '.join(sorted(p.name for p in directory.glob('*.*')))}"
+        )
 
     @property
     def names(self) -> set[str]:
@@ -80,7 +87,25 @@ class Tensors:
             raise ValueError(
                 f"{self.path}: tensor {name} must be {list(shape)}; found {list(value.shape)}"
             )
+        if name in self.added:
+            outer, inner = self.added[name]
+            if (len(outer), inner.shape[1]) != shape:
+                raise ValueError(f"{self.path}: tensor {name} {list(shape)} is not the adapter's")
+            value = value + outer @ inner
         return value
+
+    def table(self, name: str) -> np.ndarray:
+        """Returns a tensor of any shape: float32, or integers as stored.
+
+        Raises:
+            ValueError: if it is missing or of another type.
+        """
+        if name not in self._readers:
+            raise ValueError(
+                f"{self.path}: tensor {name} is missing; found "
+                f"{', '.join(sorted(self.names)[:5]) or 'none'}"
+            )
+        return self._readers[name](dtypes=(*_FLOATS, *_INTEGERS))
 
     def norm(self, name: str, width: int) -> dict[str, np.ndarray]:
         """Parameters of a layer norm in Linen."""
@@ -97,8 +122,6 @@ class Tensors:
         return params | ({"bias": self.take(f"{name}.bias", outputs)} if use_bias else {})
 
     def _open(self, path: Path) -> None:
-        if not path.is_file():  # a directory, too, is no shard
-            raise ValueError(f"{path}: missing; {INDEX_FILE} names it")
         try:
             file = safetensors.safe_open(path, framework="numpy")
         except safetensors.SafetensorError as error:
@@ -107,15 +130,26 @@ class Tensors:
         for name in file.keys():  # noqa: SIM118, safe_open is no mapping
             self._readers[_modern(name)] = functools.partial(_read, path, file, name)
 
+    def _open_torch(self, path: Path) -> None:
+        hint = f"; use the model's {WEIGHTS_FILE}"
+        for name, value in load_torch(path, hint, tensors_only=True).items():
+            where = f"{path}: tensor {name}"
+            self._readers[_modern(name)] = functools.partial(_read_torch, value, where)
 
-def _read(path: Path, file: Any, name: str) -> np.ndarray:
+
+def _read(path: Path, file: Any, name: str, dtypes: Sequence[str] = _FLOATS) -> np.ndarray:
     dtype = file.get_slice(name).get_dtype()
-    if dtype not in _FLOATS:
+    if dtype not in dtypes:
         raise ValueError(
-            f"{path}: tensor {name} must be one of {', '.join(_FLOATS)}; found {dtype}, as in a "
+            f"{path}: tensor {name} must be one of {', '.join(dtypes)}; found {dtype}, as in a "
             "quantized model; take the model it was made from"
         )
-    return file.get_tensor(name).astype(np.float32)
+    value = file.get_tensor(name)
+    return value if dtype in _INTEGERS else value.astype(np.float32)
+
+
+def _read_torch(value: Any, where: str, dtypes: Sequence[str] = _FLOATS) -> np.ndarray:
+    return to_numpy(value, where)  # of floats
 
 
 def _modern(name: str) -> str:
@@ -126,8 +160,15 @@ def _modern(name: str) -> str:
     return name
 
 
-def _weight_map(path: Path) -> Mapping[str, str]:
-    found = read_settings(path).get("weight_map")
+def _shards(index: Path) -> list[Path]:
+    """The files that an index names."""
+    found = read_settings(index).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
-        raise ValueError(f"{path}: must hold a weight_map from tensors to files")
-    return found
+        raise ValueError(f"{index}: must hold a weight_map from tensors to files")
+    shards = sorted(set(found.values()))
+    for shard in shards:
+        if not shard or Path(shard).name != shard or len(shard) > 255:
+            raise ValueError(f"{index}: {shard!r:.80} must be the name of a file here")
+        if not (index.parent / shard).is_file():  # a directory, too, is no shard
+            raise ValueError(f"{index.parent / shard}: missing; {index.name} names it")
+    return [index.parent / shard for shard in shards]

@@ -1,16 +1,18 @@
 """From the tokenizer files of a Hugging Face directory to a vocabulary.
 
 tokenizer.json                     all but XLM
-vocab.txt                          BERT and DistilBERT without it
+vocab.txt                          BERT, DistilBERT and MPNet without it
 vocab.json, merges.txt             RoBERTa without it, and XLM
 tokenizer_config.json, special_tokens_map.json    settings, where they are there
 """
 
+import functools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xling_jax.convert.huggingface_config import Published, read_settings
+from xling_jax.convert.huggingface_config import Published, check_values, read_settings
 from xling_jax.text.huggingface_vocab import (
     MERGES_FILE,
     TOKENIZER_FILE,
@@ -23,10 +25,20 @@ from xling_jax.text.huggingface_vocab import (
 )
 
 _SWITCHES = {"tokenize_chinese_chars", "strip_accents", "do_lower_case", "add_prefix_space"}
+# One of them is in every directory with a tokenizer.
+TOKENIZER_FILES = (TOKENIZER_FILE, VOCABULARY_FILE, "vocab.txt")
 _SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
+# Key of tokenizer_config.json -> the only supported value.
+_REQUIRED = {"padding_side": "right", "split_special_tokens": False, "auto_map": {}}
+_SIDES = ("right", "left")
+# Classes of transformers that add special tokens as tokenizer.json says, and else none.
+_PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer")
 
 # transformers writes 1e30 where a tokenizer has no limit.
 _NO_LIMIT = 10**6
+
+# Kinds whose tokenizers put around a text what tokenizer.json says, none where it says nothing.
+_AS_IN_FILE = ("gemma3_text", "modernbert", "qwen3")
 
 # Special tokens of the kinds that may come without tokenizer.json.
 _DEFAULTS = {
@@ -36,6 +48,9 @@ _DEFAULTS = {
     "xlm": {"bos_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"},
 }
 _DEFAULTS |= {"distilbert": _DEFAULTS["bert"], "xlm-roberta": _DEFAULTS["roberta"]}
+_DEFAULTS |= {"camembert": _DEFAULTS["roberta"], "mpnet": _DEFAULTS["roberta"]}
+# Kinds whose vocabulary may be a vocab.txt.
+_WORDPIECE = ("bert", "distilbert", "mpnet")
 
 
 def read_tokenizer(
@@ -60,13 +75,25 @@ def read_tokenizer(
         ImportError: without `tokenizers` where that is needed.
     """
     settings = _read_settings(directory)
+    required = dict(_REQUIRED)
+    if published.pad_id is None:  # the side does not matter where positions are rotations
+        del required["padding_side"]
+    check_values(directory / _SETTINGS_FILES[1], settings, required)
+    side = settings.get("truncation_side")
+    if side not in (*_SIDES, None):
+        raise ValueError(
+            f"{directory / _SETTINGS_FILES[1]}: truncation_side must be right or left; found "
+            f"{side!r:.60}"
+        )
     limit = settings.get("model_max_length")
     limit = int(limit) if isinstance(limit, (int, float)) and 2 < limit < _NO_LIMIT else None
     if published.model_type == "xlm" and (directory / VOCABULARY_FILE).is_file():
-        own = {"prefix": prefix, "language": language}
+        own = {"prefix": prefix, "language": language, "truncation_side": side or "right"}
         return _xlm_vocab(directory, settings, first_token, lowercase, **own), limit
     tokenizer = _tokenizer(directory, published, settings)
     padding = tokenizer.padding
+    if side is None and tokenizer.truncation:
+        side = tokenizer.truncation["direction"]
     tokenizer.no_padding()  # published ones may pad all texts to one length
     tokenizer.no_truncation()
     if lowercase:
@@ -74,12 +101,16 @@ def read_tokenizer(
         steps = [normalizers.Lowercase(), tokenizer.normalizer]
         tokenizer.normalizer = normalizers.Sequence([step for step in steps if step is not None])
     where = directory / TOKENIZER_FILE
-    first, last = _ends(tokenizer, settings, where)
+    first, last = _ends(tokenizer, settings, where, published.model_type in _AS_IN_FILE)
     if first_token is not None:
         first = _id(tokenizer.token_to_id, first_token, "first_token", where)
+    if published.pad_id is None:
+        # Qwen3's padding is the token behind a text, and others may be written out in one.
+        _check_rows(tokenizer, (first, last), published, where)
+        pad_id = max(tokenizer.get_vocab().values()) + 1
     # config.json comes last: MiniLM and e5, BERT with XLM-R's tokenizer, have pad_token_id 0 in it,
     # the <s> of that tokenizer.
-    if settings.get("pad_token"):
+    elif settings.get("pad_token"):
         pad_id = _id(tokenizer.token_to_id, settings["pad_token"], "pad_token", where)
     else:
         pad_id = padding["pad_id"] if padding else published.pad_id
@@ -88,7 +119,7 @@ def read_tokenizer(
             f"{where}: padding must have an id of its own; found {pad_id} for a special token "
             "around the text too; name a pad_token in tokenizer_config.json"
         )
-    text = HuggingFaceText(bos_id=first, eos_id=last, pad_id=pad_id, prefix=prefix)
+    text = HuggingFaceText(first, last, pad_id, prefix, truncation_side=side or "right")
     try:
         return HuggingFaceVocab({TOKENIZER_FILE: tokenizer.to_str().encode()}, text), limit
     except ValueError as error:
@@ -114,10 +145,12 @@ def _read_settings(directory: Path) -> dict[str, Any]:
 def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any]) -> Any:
     path = directory / TOKENIZER_FILE
     if path.is_file():
-        return load_tokenizer(path.read_bytes(), str(path))
+        tokenizer = load_tokenizer(path.read_bytes(), str(path))
+        _apply_settings(tokenizer, settings, directory / _SETTINGS_FILES[1])
+        return tokenizer
     kind = published.model_type
-    if kind in ("bert", "distilbert") and (directory / "vocab.txt").is_file():
-        return _wordpiece(directory / "vocab.txt", settings)
+    if kind in _WORDPIECE and (directory / "vocab.txt").is_file():
+        return _wordpiece(directory / "vocab.txt", {**_DEFAULTS[kind], **settings})
     if kind == "roberta" and (directory / VOCABULARY_FILE).is_file():
         return _byte_level(directory, settings)
     raise ValueError(
@@ -125,6 +158,57 @@ def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any
         "\"from transformers import AutoTokenizer as T; T.from_pretrained('DIR')"
         ".save_pretrained('DIR')\""
     )
+
+
+def _apply_settings(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> None:
+    """Changes what tokenizer.json says where tokenizer_config.json says otherwise."""
+    tokenizers = import_tokenizers()
+    normalizer = tokenizer.normalizer
+    if isinstance(normalizer, tokenizers.normalizers.BertNormalizer):
+        normalizer.lowercase = settings.get("do_lower_case", normalizer.lowercase)
+        normalizer.strip_accents = settings.get("strip_accents", normalizer.strip_accents)
+        chinese = settings.get("tokenize_chinese_chars", normalizer.handle_chinese_chars)
+        normalizer.handle_chinese_chars = chinese
+        tokenizer.normalizer = normalizer
+    given, found = settings.get("add_prefix_space"), _adds_space(tokenizer)
+    if None not in (given, found) and given != found:
+        raise ValueError(
+            f"{where}: add_prefix_space must be that of {TOKENIZER_FILE}, {found}; found {given}; "
+            "remove the one that is wrong"
+        )
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    tokens = _named_tokens(settings, where)
+    missing = [token for token in tokens if token.content not in known]
+    # A name without an id would get one that the model has no row for.
+    tokenizer.add_tokens([t for t in missing if tokenizer.token_to_id(t.content) is not None])
+
+
+def _adds_space(tokenizer: Any) -> bool | None:
+    """Whether a space is put in front of a text, None if the tokenizer does not decide that."""
+    found = json.loads(tokenizer.to_str())["pre_tokenizer"] or {}
+    for step in found.get("pretokenizers", [found]):
+        if step.get("type") == "ByteLevel":
+            return step["add_prefix_space"]
+        if step.get("type") == "Metaspace":
+            return step.get("prepend_scheme") != "never"
+    return None
+
+
+def _named_tokens(settings: Mapping[str, Any], where: Path) -> list[Any]:
+    """The tokens that the settings name, as the library takes them."""
+    make = functools.partial(import_tokenizers().AddedToken, normalized=False)
+    listed = [value for key, value in sorted(settings.items()) if key.endswith("_token") and value]
+    for key in ("extra_special_tokens", "additional_special_tokens"):
+        more = settings.get(key) or []
+        listed += more.values() if isinstance(more, Mapping) else more
+    decoder = settings.get("added_tokens_decoder") or {}
+    try:
+        by_id = sorted(decoder.items(), key=lambda item: int(item[0]))
+        tokens = [import_tokenizers().AddedToken(**token) for _, token in by_id]
+        texts = [token if isinstance(token, str) else token["content"] for token in listed]
+        return [*tokens, *(make(text, special=True) for text in texts)]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: names a token that is none: {error}") from error
 
 
 def _wordpiece(path: Path, settings: Mapping[str, Any]) -> Any:
@@ -145,7 +229,7 @@ def _wordpiece(path: Path, settings: Mapping[str, Any]) -> Any:
         lowercase=settings.get("do_lower_case", True),
     )
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    _add_specials(tokenizer, {**_DEFAULTS["bert"], **settings}, path)
+    _add_specials(tokenizer, settings, path)
     return tokenizer
 
 
@@ -181,21 +265,56 @@ def _add_specials(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> N
     )
 
 
-def _ends(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> tuple[int, int]:
-    """Ids of the special tokens in front of and behind a text."""
+def _ends(
+    tokenizer: Any, settings: Mapping[str, Any], where: Path, as_in_file: bool
+) -> tuple[int | None, int | None]:
+    """Ids of the special tokens in front of and behind a text; None where there is none.
+
+    There are two, or with `as_in_file` as many as `tokenizer.json` adds.
+    """
     encoded = tokenizer.encode("a")
     special = encoded.special_tokens_mask
-    if sum(special) == 2 and special[0] and special[-1]:
+    count = sum(special)
+    if count == 2 and special[0] and special[-1]:
+        for name, found in (("cls_token", encoded.tokens[0]), ("sep_token", encoded.tokens[-1])):
+            if not as_in_file and settings.get(name) not in (None, found):
+                raise ValueError(
+                    f"{where}: puts {found} around a text, but tokenizer_config.json says {name} "
+                    f"{settings[name]!r:.60}; remove the one that is wrong"
+                )
         return encoded.ids[0], encoded.ids[-1]
+    if as_in_file and count == special[0] + special[-1]:
+        return encoded.ids[0] if special[0] else None, encoded.ids[-1] if special[-1] else None
+    if not count and settings.get("tokenizer_class") in _PLAIN_CLASSES:
+        raise ValueError(
+            f"{where}: has no post_processor, so that transformers adds no special tokens around a "
+            "text; the model needs one in front and one behind"
+        )
     first = settings.get("cls_token") or settings.get("bos_token")
     last = settings.get("sep_token") or settings.get("eos_token")
-    if sum(special) or first is None or last is None:
+    if count or first is None or last is None:
         raise ValueError(
             f"{where}: must put one special token in front of a text and one behind; "
             f"found {' '.join(encoded.tokens):.60} for 'a'"
         )
     to_id = tokenizer.token_to_id
     return _id(to_id, first, "cls_token", where), _id(to_id, last, "sep_token", where)
+
+
+def _check_rows(
+    tokenizer: Any, ends: tuple[int | None, int | None], published: Published, where: Path
+) -> None:
+    """Raises ValueError if the model's table has no rows for the tokenizer's pieces or `ends`.
+
+    Tokens that were added to the pieces may have none: Gemma's table has none for images.
+    """
+    pieces = tokenizer.get_vocab(with_added_tokens=False).values()
+    needed = max([*pieces, *(number for number in ends if number is not None)], default=-1) + 1
+    if needed > published.vocab_size:
+        raise ValueError(
+            f"{where.parent}: the tokenizer has {needed} tokens, the model's table "
+            f"{published.vocab_size} rows; the files are from different models"
+        )
 
 
 def _id(token_to_id: Any, token: str, name: str, where: Path) -> int:

@@ -74,7 +74,7 @@ def convert_laser(
     read = read_laser_checkpoint(checkpoint)
     path = _find_vocabulary(checkpoint, read.dictionary, vocabulary)
     vocab = _read_vocabulary(path, read.dictionary, language)
-    pieces = vocab.pieces()
+    pieces = vocab.splitter_pieces()
     known = sum(piece in vocab.dictionary for piece in pieces)
     if known < _MIN_KNOWN_SHARE * len(pieces):
         raise ValueError(

@@ -1,0 +1,288 @@
+"""What a directory of sentence-transformers says is followed or refused, key by key.
+
+Each key that the installed sentence-transformers and transformers write has a row below, with a
+value that is not the default: either our vectors are still those of sentence-transformers, or the
+conversion is refused.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.convert.huggingface import convert_huggingface
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+sentence_transformers = pytest.importorskip("sentence_transformers")
+
+from sentence_transformers.sentence_transformer import modules  # noqa: E402
+
+from tests.convert import huggingface_reference as reference  # noqa: E402
+
+TEXTS = [
+    *reference.TEXTS,
+    *reference.HOSTILE[4:9],
+    "KEL la mo",
+    "la [SEP] mo </s> ti",
+    "木 la 木木",
+]
+WRITTEN = {
+    "modules.json": [{"idx", "name", "path", "type", "kwargs"}],
+    "config_sentence_transformers.json": [
+        {"__version__", "default_prompt_name", "model_type", "prompts"},
+        {"similarity_fn_name", "truncate_dim"},
+    ],
+    "sentence_bert_config.json": [modules.Transformer.config_keys],
+    "1_Pooling/config.json": [modules.Pooling.config_keys],
+    "2_Dense/config.json": [modules.Dense.config_keys],
+    "3_LayerNorm/config.json": [modules.LayerNorm.config_keys],
+    "4_Dropout/config.json": [modules.Dropout.config_keys],
+    "5_Dense/config.json": [],
+    "6_Normalize/config.json": [modules.Normalize.config_keys],
+}
+OTHER = "another"  # a row of modules.json that is changed, not the whole file
+
+# File -> key -> value, and why it is refused; "" where it is followed or changes no vector.
+SETTINGS = {
+    "modules.json": {
+        "idx": (9, ""),
+        "name": ("x", ""),
+        "path": ("../st", "must be a directory here"),
+        "type": ("mine.Pooling", "is code of its own, which is not run"),
+        "kwargs": (["task"], r"kwargs must be \[\]; found \['task'\]"),
+        OTHER: (1, "another is not known here and might change vectors"),
+    },
+    "config_sentence_transformers.json": {
+        "__version__": ({}, ""),
+        "model_type": ("SparseEncoder", "model_type must be 'SentenceTransformer'; found"),
+        "prompts": ({"query": "la mo: ", "passage": None}, ""),
+        "default_prompt_name": ("mine", "default_prompt_name 'mine' must be one of its prompts"),
+        "similarity_fn_name": ("dot", ""),
+        "truncate_dim": (5, ""),
+        "max_sim": (1, "max_sim is not known here"),
+    },
+    "sentence_bert_config.json": {
+        "transformer_task": ("fill-mask", "transformer_task must be 'feature-extraction'"),
+        "modality_config": ({"image": {}}, "modality_config must be"),
+        "module_output_name": ("sentence_embedding", "module_output_name must be"),
+        "processing_kwargs": ({"text": {"max_length": 3}}, "processing_kwargs must be {}; found"),
+        "unpad_inputs": (False, ""),
+        "query_length": (3, "query_length must be None; found 3"),
+        "document_length": (3, "document_length must be None; found 3"),
+        "query_expansion": ({}, "query_expansion must be None"),
+        "do_lower_case": (True, ""),
+        "max_seq_length": (9, ""),
+        "model_args": ({"x": 1}, "model_args must be {}"),
+    },
+    "1_Pooling/config.json": {
+        "embedding_dimension": (5, ""),
+        "pooling_mode": ("cls", ""),
+        "include_prompt": (False, ""),
+    },
+    "2_Dense/config.json": {
+        "in_features": (5, r"must be \[16, 5\]"),
+        "out_features": (5, r"must be \[5, 24\]"),
+        "bias": (True, ""),  # without one, sentence-transformers refuses the tensors that are there
+        "activation_function": ("torch.nn.modules.activation.Sigmoid", ""),
+        "module_input_name": ("token_embeddings", "module_input_name must be"),
+        "module_output_name": ("token_embeddings", "module_output_name must be"),
+        "use_residual": (True, "use_residual must be False"),
+    },
+    "3_LayerNorm/config.json": {"dimension": (5, r"must be \[5\]")},
+    "4_Dropout/config.json": {"dropout": (0.9, "")},
+    "5_Dense/config.json": {"activation_function": ("torch.nn.modules.linear.Identity", "")},
+    "6_Normalize/config.json": {
+        "module_input_name": ("token_embeddings", "module_input_name must be"),
+        "module_output_name": ("token_embeddings", "module_output_name must be"),
+    },
+}
+# Of any kind of tokenizer; keys with the content of the file itself are not changed.
+TOKENIZER = {
+    "backend": ("tokenizers", ""),
+    "do_lower_case": (False, ""),
+    "strip_accents": (False, ""),
+    "tokenize_chinese_chars": (False, ""),
+    "truncation_side": ("left", ""),
+    "padding_side": ("left", "padding_side must be 'right'"),
+    "split_special_tokens": (True, "split_special_tokens must be False"),
+    "auto_map": ({"AutoTokenizer": ["x.y", None]}, "auto_map must be {}"),
+    "model_max_length": (9, ""),
+    "clean_up_tokenization_spaces": (True, ""),
+    "cls_token": ("mo", "tokenizer_config.json says cls_token 'mo'"),
+    "sep_token": ("mo", "tokenizer_config.json says sep_token 'mo'"),
+    "mask_token": ("mo", ""),
+    "unk_token": ("[UNK]", ""),
+    "pad_token": ("[PAD]", ""),
+    "bos_token": ("mo", ""),
+    "eos_token": ("mo", ""),
+    "extra_special_tokens": (["mo"], ""),
+    "tokenizer_class": ("BertTokenizer", ""),
+    "errors": ("ignore", ""),
+    "trim_offsets": (False, ""),
+    "is_local": (True, ""),
+    "local_files_only": (True, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A directory with every module that can be converted."""
+    path = tmp_path_factory.mktemp("settings")
+    reference.save_model(path / "bert", "bert")
+    parts = [modules.Transformer(str(path / "bert"), max_seq_length=20)]
+    parts += [modules.Pooling(24, pooling_mode="mean"), modules.Dense(24, 16)]
+    parts += [modules.LayerNorm(16), modules.Dropout(0.5)]
+    parts += [modules.Dense(16, 12, activation_function=torch.nn.SiLU()), modules.Normalize()]
+    for part in (parts[2], parts[3], parts[5]):
+        reference.randomize(part)
+    sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(str(path / "st"))
+    return path / "st"
+
+
+def changed(saved, path, file, key, value):
+    shutil.copytree(saved, path)
+    content = json.loads((path / file).read_text())
+    if file == "modules.json":
+        content[1][key] = value
+    else:
+        content[key] = value
+    (path / file).write_text(json.dumps(content))
+    return path
+
+
+def check(path, tmp_path, message):
+    """Our vectors are those of sentence-transformers, or we refuse with a message."""
+    if message:
+        with pytest.raises(ValueError, match=message) as error:
+            convert_huggingface(path, tmp_path / "m")
+        assert "\n" not in str(error.value) and str(path) in str(error.value)
+        return
+    convert_huggingface(path, tmp_path / "m")
+    encoder = xling_jax.load(tmp_path / "m")
+    model = sentence_transformers.SentenceTransformer(str(path), device="cpu")
+    assert encoder.prompts.keys() <= model.prompts.keys()
+    for name in (None, *encoder.prompts):
+        chosen = {"prompt_name": name} if name else {}
+        found, expected = encoder.encode(TEXTS, **chosen), model.encode(TEXTS, **chosen)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("file", "key"), [(f, key) for f in SETTINGS for key in SETTINGS[f]])
+def test_a_key_of_sentence_transformers_is_followed_or_refused(saved, tmp_path, file, key):
+    value, message = SETTINGS[file][key]
+    check(changed(saved, tmp_path / "st", file, key, value), tmp_path, message)
+
+
+@pytest.mark.parametrize("key", TOKENIZER)
+def test_a_key_of_the_tokenizer_is_followed_or_refused(saved, tmp_path, key):
+    value, message = TOKENIZER[key]
+    check(changed(saved, tmp_path / "st", "tokenizer_config.json", key, value), tmp_path, message)
+
+
+def test_every_key_that_is_written_has_a_row(saved, tmp_path):
+    for file, keys in WRITTEN.items():
+        content = json.loads((saved / file).read_text())
+        found = content[1] if file == "modules.json" else content
+        expected = {key for row in keys for key in row} | found.keys()
+        if not file.startswith("5"):  # a second module of a kind
+            assert expected <= SETTINGS[file].keys(), file
+    for kind in ("bert", "roberta", "xlm-roberta", "camembert", "mpnet"):
+        (tmp_path / kind).mkdir()
+        reference.save_tokenizer(kind, tmp_path / kind)
+        found = json.loads((tmp_path / kind / "tokenizer_config.json").read_text())
+        # Whether a space is put in front is tested below, with the tokenizers that have it.
+        assert found.keys() - {"add_prefix_space"} <= TOKENIZER.keys()
+
+
+def test_a_default_prompt_and_prompts_that_the_pooling_leaves_out(saved, tmp_path):
+    file = "config_sentence_transformers.json"
+    prompts = {"query": "la mo: ", "document": "su: "}
+    path = changed(saved, tmp_path / "st", file, "prompts", prompts)
+    reference.edit_json(path / file, default_prompt_name="query")
+    check(path, tmp_path, "")
+    assert xling_jax.load(tmp_path / "m").default_prompt == "query"
+    reference.edit_json(path / "1_Pooling" / "config.json", include_prompt=False)
+    check(path, tmp_path, "include_prompt must be true where there are prompts")
+
+
+@pytest.mark.parametrize("kind", ["roberta", "camembert"])
+def test_a_space_in_front_must_be_what_the_tokenizer_does(tmp_path, kind):
+    reference.save_model(tmp_path / kind, kind)
+    settings = tmp_path / kind / "tokenizer_config.json"
+    given = json.loads(settings.read_text())["add_prefix_space"]
+    reference.edit_json(settings, add_prefix_space=not given)
+    with pytest.raises(ValueError, match=f"add_prefix_space must be that of .*, {given}; found"):
+        convert_huggingface(tmp_path / kind, tmp_path / "m")
+
+
+def test_a_tokenizer_without_post_processor(saved, tmp_path):
+    path = changed(saved, tmp_path / "st", "tokenizer.json", "post_processor", None)
+    check(path, tmp_path, "")  # its class adds special tokens
+    settings = path / "tokenizer_config.json"
+    reference.edit_json(settings, tokenizer_class="PreTrainedTokenizerFast")
+    check(path, tmp_path, "has no post_processor, so that transformers adds no special tokens")
+
+
+def test_sharded_pytorch_files_are_read(saved, tmp_path):
+    shutil.copytree(saved, tmp_path / "st")
+    convert_huggingface(saved, tmp_path / "whole")
+    from safetensors.torch import load_file
+
+    path = tmp_path / "st"
+    state = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    shards: dict = {"a.bin": {}, "b.bin": {}}
+    for number, (name, value) in enumerate(state.items()):
+        shards["ab"[number % 2] + ".bin"][name] = value
+    for shard, content in shards.items():
+        torch.save(content, path / shard)
+    names = {name: shard for shard, content in shards.items() for name in content}
+    index = path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    convert_huggingface(path, tmp_path / "m")
+    found, expected = (xling_jax.load(tmp_path / name).encode(TEXTS) for name in ("m", "whole"))
+    np.testing.assert_array_equal(found, expected)
+    (path / "b.bin").unlink()
+    with pytest.raises(ValueError, match=r"b.bin: missing; pytorch_model.bin.index.json names it"):
+        convert_huggingface(path, tmp_path / "x")
+
+
+@pytest.mark.parametrize(("rslora", "named"), [(False, True), (True, False)])
+def test_a_lora_adapter_is_merged(tmp_path, rslora, named):
+    peft = pytest.importorskip("peft")
+    reference.save_model(tmp_path / "base", "xlm-roberta")
+    base = transformers.AutoModel.from_pretrained(tmp_path / "base")
+    config = peft.LoraConfig(
+        r=3, lora_alpha=7, target_modules=["query", "value", "dense"], use_rslora=rslora
+    )
+    model = peft.get_peft_model(base, config)
+    generator = torch.Generator().manual_seed(0)
+    for name, value in model.named_parameters():
+        if "lora_" in name:
+            value.data = torch.randn(value.shape, generator=generator) * 0.1
+    model.save_pretrained(tmp_path / "adapter")
+    model.merge_and_unload().save_pretrained(tmp_path / "merged")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "base" / name, tmp_path / "merged" / name)
+    base_argument = {} if named else {"base": tmp_path / "base"}
+    if not named:
+        reference.edit_json(
+            tmp_path / "adapter" / "adapter_config.json", base_model_name_or_path="some/where"
+        )
+        with pytest.raises(ValueError, match="is an adapter of some/where, which is no model dir"):
+            convert_huggingface(tmp_path / "adapter", tmp_path / "x")
+    convert_huggingface(tmp_path / "adapter", tmp_path / "m", **base_argument)
+    convert_huggingface(tmp_path / "merged", tmp_path / "expected")
+    convert_huggingface(tmp_path / "base", tmp_path / "plain")
+    found, expected, plain = (
+        xling_jax.load(tmp_path / name).encode(TEXTS) for name in ("m", "expected", "plain")
+    )
+    # Rounding of the product alone: the layers after it enlarge that, differently on each CPU.
+    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+    assert np.abs(plain - expected).max() > 0.1
+    reference.edit_json(tmp_path / "adapter" / "adapter_config.json", use_dora=True)
+    with pytest.raises(ValueError, match="use_dora must be null or false; found True"):
+        convert_huggingface(tmp_path / "adapter", tmp_path / "x", **base_argument)

@@ -1,0 +1,292 @@
+"""Converted encoders train on: a step is PyTorch's, dropout the original's, the tokenizer kept."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+import xling_jax
+from tests.cli.corpora_for_cli import write_tsv, xling
+from tests.train.processes import metrics_without_timing
+from xling_jax.cli.arguments import load_config
+from xling_jax.cli.export import encoder_arguments, vocab_arguments
+from xling_jax.cli.train import train_from_config
+from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.convert.laser_checkpoint import convert_laser
+from xling_jax.encode.model_directory import load_model
+from xling_jax.models.bert import BertEncoder
+from xling_jax.models.layers import Dropout
+from xling_jax.options import OptionError
+from xling_jax.train.build import VocabFacts, build, check_config
+from xling_jax.train.mesh import make_mesh
+from xling_jax.train.step import make_steps
+from xling_jax.train.warm_start import put_encoder
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+sentence_transformers = pytest.importorskip("sentence_transformers")
+
+from tests.convert import huggingface_reference as reference  # noqa: E402
+from tests.convert import laser_reference  # noqa: E402
+
+published = reference.published  # a fixture
+
+SOURCE = ["la mo ti ren", "kel da vi", "su kel mo la bor", "né ti"]
+TARGET = ["ren ti mo", "vi da kel la la", "bor su", "mo né ti su kel"]
+RATE = 0.05
+
+
+def encode_in_torch(model, texts):
+    """Vectors [n, dim] with gradients, of a SentenceTransformer or the mean of token states."""
+    if isinstance(model, sentence_transformers.SentenceTransformer):
+        return model(model.tokenize(texts))["sentence_embedding"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model.name_or_path)
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    states, mask = model(**batch).last_hidden_state, batch["attention_mask"][..., None]
+    return (states * mask).sum(1) / mask.sum(1)
+
+
+def step_in_torch(path, after):
+    """One step of SGD on the in-batch loss in both directions; saves the model in `after`."""
+    is_modules = (path / "modules.json").is_file()
+    if is_modules:
+        model = sentence_transformers.SentenceTransformer(str(path), device="cpu")
+    else:
+        model = transformers.AutoModel.from_pretrained(path)
+    model.train()  # with dropout 0
+    # Merged into the positions by the conversion, which here train alone.
+    frozen = [p for name, p in model.named_parameters() if "token_type" in name]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    vectors = [encode_in_torch(model, texts) for texts in (SOURCE, TARGET)]
+    cosine = 20 * torch.nn.functional.cosine_similarity(vectors[0][:, None], vectors[1], dim=-1)
+    labels = torch.arange(len(SOURCE))
+    loss = sum(torch.nn.functional.cross_entropy(c, labels) for c in (cosine, cosine.T))
+    loss.backward()
+    torch.optim.SGD([p for p in model.parameters() if p.grad is not None], lr=RATE).step()
+    shutil.copytree(path, after)
+    model.save(str(after)) if is_modules else model.save_pretrained(after)
+    return float(loss.detach())
+
+
+def finetune_config(model, *overrides):
+    given = (f"--config.train.model_init={model}", *overrides)
+    return load_config("finetune", given)
+
+
+def padded(vocab, texts, length=16, rows=5):
+    """[rows, length] ids with special tokens; rows beyond the texts are padding."""
+    tokens = np.full((rows, length), vocab.pad_id, np.int32)
+    for row, ids in zip(tokens, vocab.encode(texts)):
+        row[: len(ids) + 2] = [vocab.bos_id, *ids, vocab.eos_id]
+    return tokens
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "xlm", "xlm-roberta", "modules"])
+def test_a_step_is_that_of_torch(published, tmp_path, kind):
+    path = tmp_path / "published"
+    rates = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    rates |= {"dropout": 0, "attention_dropout": 0}
+    if kind == "modules":  # a dense layer and vectors of length 1, trained as well
+        shutil.copytree(published("bert"), tmp_path / "transformer")
+        reference.edit_json(tmp_path / "transformer/config.json", **rates)
+        reference.save_sentence_transformer(path, tmp_path / "transformer", "mean", dense=True)
+    else:
+        shutil.copytree(published(kind), path)
+        reference.edit_json(path / "config.json", **rates)
+    expected_loss = step_in_torch(path, tmp_path / "after")
+    convert_huggingface(path, tmp_path / "m")
+    convert_huggingface(tmp_path / "after", tmp_path / "m_after")
+    model, expected = load_model(tmp_path / "m"), load_model(tmp_path / "m_after").params
+
+    config = finetune_config(tmp_path / "m")
+    with config.unlocked():
+        config.optimizer = {"name": "sgd", "clip_global_norm": 0.0, "l2_penalty": 0.0}
+        config.schedule = {"name": "constant_schedule", "value": RATE}
+    built = build(config, VocabFacts.of(model.vocab))
+    steps = make_steps(built.objective, built.optimizer, make_mesh(1, 1), built.shapes, 0)
+    state = jax.jit(built.init)()
+    params, taken = put_encoder(state.params, model.params, model.vocab.size)
+    assert taken == len(jax.tree.leaves(params["encoder"]))
+    batch = {"target_language": np.zeros(5, np.int32)}
+    for side, texts in (("source", SOURCE), ("target", TARGET)):
+        batch[f"{side}_tokens"] = padded(model.vocab, texts)
+    state, sums = steps.train(state.replace(params=params), batch, np.int32(0))
+
+    np.testing.assert_allclose(sums["loss"] / sums["normalizer"], expected_loss, rtol=1e-5)
+    before, expected = flatten_dict(model.params, sep="/"), flatten_dict(expected, sep="/")
+    moved = []
+    for name, value in flatten_dict(state.params["encoder"], sep="/").items():
+        rows = model.vocab.size if name == "embedding" else None
+        wanted = expected[name][:rows]
+        np.testing.assert_allclose(value, wanted, atol=1e-5, err_msg=name)
+        moved.append(np.abs(wanted - before[name][:rows]).max())
+    assert sorted(moved)[len(moved) // 2] > 1e-3, "the step is too small to tell"
+
+
+def test_dropout_acts_where_the_original_has_it():
+    rates = {"dropout": 0.1, "attention_dropout": 0.3, "attention_output_dropout": 0.5}
+    sizes = {"vocab_size": 50, "width": 64, "layers": 2, "heads": 4, "ffn_width": 64}
+    tokens = np.random.default_rng(0).integers(1, 50, (16, 24))
+    module = BertEncoder(**sizes, **rates)
+    params = module.init(jax.random.key(0), tokens)["params"]
+    seen = lambda child, _: isinstance(child, Dropout)
+    run = lambda key, **how: module.apply(
+        {"params": params}, tokens, False, rngs={"dropout": jax.random.key(key)}, **how
+    )
+    _, variables = run(1, capture_intermediates=seen, mutable="intermediates")
+    found = {
+        "/".join(path[:-1]): float((values[0] == 0).mean())
+        for path, values in flatten_dict(variables["intermediates"]).items()
+    }
+    expected = {"Dropout_0": 0.1}
+    for block in ("blocks_0", "blocks_1"):  # attention probabilities, then both outputs
+        for number, rate in enumerate((0.3, 0.5, 0.1)):
+            expected[f"{block}/Dropout_{number}"] = rate
+    assert found.keys() == expected.keys()
+    for name, rate in expected.items():
+        assert abs(found[name] - rate) < 0.01, (name, found[name])
+    np.testing.assert_array_equal(run(1), run(1))
+    assert np.abs(run(1) - run(2)).max() > 1e-3
+    # No rate, and not training, are the same vectors; so are recomputed layers.
+    off = module.clone(**dict.fromkeys(rates, 0.0))
+    same = off.apply({"params": params}, tokens, False)
+    np.testing.assert_allclose(same, module.apply({"params": params}, tokens), atol=1e-6)
+    np.testing.assert_allclose(
+        module.clone(remat=True).apply(
+            {"params": params}, tokens, False, rngs={"dropout": jax.random.key(1)}
+        ),
+        run(1),
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "rates"),
+    [
+        ("bert", {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.0}, (0.2, 0, 0.2)),
+        ("distilbert", {"dropout": 0.2, "attention_dropout": 0.3}, (0.2, 0.3, 0)),
+        ("xlm", {"dropout": 0.3, "attention_dropout": 0.2}, (0.3, 0.2, 0.3)),
+    ],
+)
+def test_a_run_takes_encoder_dropout_and_lengths_of_the_model(
+    published, tmp_path, kind, settings, rates
+):
+    shutil.copytree(published(kind), tmp_path / "p")
+    reference.edit_json(tmp_path / "p/config.json", **settings)
+    convert_huggingface(tmp_path / "p", tmp_path / "m", max_length_tokens=20, pooling="max")
+    config, spec = finetune_config(tmp_path / "m"), load_model(tmp_path / "m")
+    names = ("dropout", "attention_dropout", "attention_output_dropout")
+    assert tuple(config.encoder[name] for name in names) == rates
+    assert config.data.longest_bucket == config.train.max_length_tokens == 20
+    assert config.vocab.model == str(tmp_path / "m")
+    family, arguments, limit = encoder_arguments(config)
+    arguments = {"pad_id": 0, **arguments, **vocab_arguments("bert", spec.vocab)}
+    kept = {"relative_positions": False, **spec.config["encoder"], "vocab_size": spec.vocab.size}
+    assert (family, json.loads(json.dumps(arguments)), limit) == ("bert", kept, 20)
+    changed = finetune_config(tmp_path / "m", "--config.encoder.dropout=0.5")
+    assert changed.encoder.dropout == 0.5 and changed.encoder.attention_dropout == rates[1]
+
+
+def test_terms_that_predict_tokens_can_be_added(published, tmp_path):
+    convert_huggingface(published("bert"), tmp_path / "m")
+    vocab = load_model(tmp_path / "m").vocab
+    facts = VocabFacts.of(vocab)
+    pieces = vocab.pieces()
+    assert pieces[facts.special_ids["mask"]] == "[MASK]"
+    assert not facts.maskable[pieces.index(".")] and facts.maskable[pieces.index("la")]
+    terms = [f"--config.objective.{name}.weight=1.0" for name in ("distance", "token_distribution")]
+    config = finetune_config(tmp_path / "m", *terms)
+    build(config, facts)
+    check_config(config)
+
+
+def test_what_cannot_be_trained_on_is_refused(published, tmp_path):
+    shutil.copytree(published("bert"), tmp_path / "p")
+    reference.edit_json(tmp_path / "p/config.json", hidden_dropout_prob=1.5)
+    message = "hidden_dropout_prob must be at least 0 and below 1; found 1.5"
+    with pytest.raises(ValueError, match=message):
+        convert_huggingface(tmp_path / "p", tmp_path / "m")
+    with pytest.raises(OptionError, match="config.encoder is missing; without it, name a model"):
+        load_config("finetune")
+    with pytest.raises(OptionError, match="--config.train.model_init: .*no such directory"):
+        finetune_config(tmp_path / "none")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_tsv(tmp_path_factory.mktemp("corpus") / "corpus.tsv")
+
+
+def settings_of(corpus, model):
+    return {
+        "train.model_init": model,
+        "data.corpora": f"('tsv:{corpus}',)",
+        "data.reader": "numpy",
+        "data.bucket_lengths": "(24,)",
+        "data.batch_size": 16,
+        "schedule.peak_value": 0.001,
+        "train.total_steps": 4,
+        "train.checkpoint_every_steps": 2,
+        "train.log_every_steps": 1,
+    }
+
+
+def train_here(settings, workdir):
+    words = [f"--config.{key}={value}" for key, value in settings.items()]
+    assert train_from_config(load_config("finetune", words), str(workdir)) == 0
+
+
+@pytest.mark.slow
+def test_trained_on_two_devices_stopped_and_exported(published, corpus, tmp_path):
+    """XLM: its vocabulary is `vocab.json`; LaBSE-like heads are in the test of a step."""
+    convert_huggingface(published("xlm"), tmp_path / "m")
+    settings, before = settings_of(corpus, tmp_path / "m"), load_model(tmp_path / "m")
+    train_here(settings, tmp_path / "w")
+    encoder = tmp_path / "w/encoder"
+    after = load_model(encoder)
+    assert after.vocab.fingerprint == before.vocab.fingerprint
+    for name in ("max_length_tokens", "preprocessing", "specials", "dim"):
+        assert after.config[name] == before.config[name]
+    assert after.config["training"]["encoder"]["dropout"] == 0.1
+    vectors = [xling_jax.load(path).encode(["la mo", "ti"]) for path in (encoder, tmp_path / "m")]
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
+
+    # From the checkpoint at step 2 again: the same bytes.
+    shutil.copytree(tmp_path / "w", tmp_path / "resumed")
+    shutil.rmtree(tmp_path / "resumed/checkpoints/00000004")
+    shutil.rmtree(tmp_path / "resumed/encoder")
+    train_here(settings, tmp_path / "resumed")
+    file = "encoder.safetensors"
+    assert (tmp_path / "resumed/encoder" / file).read_bytes() == (encoder / file).read_bytes()
+    assert metrics_without_timing(tmp_path / "resumed") == metrics_without_timing(tmp_path / "w")
+
+    # What was exported can be the beginning again, on several devices; without a rate it stays.
+    words = [f"--config.{key}={value}" for key, value in settings.items()]
+    xling("train", "--config", "finetune:devices=8", "--workdir", tmp_path / "eight", *words)
+    several = load_model(tmp_path / "eight/encoder")
+    again = flatten_dict(several.params, sep="/")
+    for name, value in flatten_dict(after.params, sep="/").items():
+        if "attention_input/bias" not in name:  # Adam enlarges the rounding of the keys' bias
+            np.testing.assert_allclose(again[name], value, atol=2e-4, err_msg=name)
+    settings |= {"train.model_init": tmp_path / "w"}
+    train_here(settings, tmp_path / "more")
+    # Without a rate the vectors stay those of the published encoder, also of padded batches.
+    settings |= {"train.model_init": tmp_path / "m", "schedule.peak_value": 0.0}
+    train_here(settings, tmp_path / "still")
+    vectors = [xling_jax.load(tmp_path / name).encode(reference.TEXTS) for name in ("still", "m")]
+    np.testing.assert_allclose(*vectors, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_laser_trains_on(corpus, sentences, tmp_path):
+    path = laser_reference.write_laser2(tmp_path, [text for text in sentences if text.strip()])
+    convert_laser(path, tmp_path / "m")
+    train_here(settings_of(corpus, tmp_path / "m"), tmp_path / "w")
+    before, after = load_model(tmp_path / "m"), load_model(tmp_path / "w/encoder")
+    assert after.vocab.fingerprint == before.vocab.fingerprint
+    assert after.config["training"]["encoder"] == {"dropout": 0.1}
+    assert np.isfinite(xling_jax.load(tmp_path / "w").encode(["la mo", ""])).all()

@@ -1,0 +1,256 @@
+"""Encoders with rotary positions against transformers and sentence-transformers."""
+
+import json
+
+import pytest
+
+import xling_jax
+from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.encode.model_directory import load_model
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+sentence_transformers = pytest.importorskip("sentence_transformers")
+
+from tests.convert import huggingface_reference  # noqa: E402
+from tests.convert import rotary_reference as reference  # noqa: E402
+
+TEXTS = reference.TEXTS
+# The plain Gemma tokenizer has this class in mmBERT.
+MMBERT = lambda path: reference.save_gemma(path, "PreTrainedTokenizerFast")
+ROPES = lambda full, local: {"full_attention": full, "sliding_attention": local}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling", "config"),
+    [
+        ("modernbert", "first", {}),
+        (
+            "modernbert",
+            "mean",
+            {
+                "tokenizer": MMBERT,
+                "norm_bias": True,
+                "attention_bias": True,
+                "mlp_bias": True,
+                "hidden_activation": "gelu_new",
+                "local_attention": 1,
+                "layer_types": ["sliding_attention"] * 2 + ["full_attention"],
+                "rope_parameters": ROPES(
+                    {"rope_type": "linear", "factor": 3.0, "rope_theta": 500.0},
+                    {"rope_type": "default", "rope_theta": 30.0},
+                ),
+            },
+        ),
+        ("qwen3", "last", {}),
+        (
+            "qwen3",
+            "mean",
+            {
+                "attention_bias": True,
+                "use_sliding_window": True,
+                "sliding_window": 5,
+                "max_window_layers": 1,
+                "hidden_act": "gelu",
+                "rope_parameters": {**YARN, "rope_theta": 300.0},
+            },
+        ),
+        (
+            "qwen3",
+            "last",
+            {
+                "num_key_value_heads": None,
+                "rope_parameters": {
+                    **LLAMA3,
+                    "rope_theta": 100.0,
+                    "original_max_position_embeddings": 20,
+                },
+            },
+        ),
+        ("gemma3_text", "mean", {}),
+        (
+            "gemma3_text",
+            "last",
+            {
+                "use_bidirectional_attention": False,
+                "sliding_window": 4,
+                "attention_bias": True,
+                "rope_parameters": ROPES(
+                    {**YARN, "rope_theta": 900.0, "attention_factor": 0.7},
+                    {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 50.0},
+                ),
+            },
+        ),
+        ("gte", "first", {"type_vocab_size": 2}),
+        (
+            "gte",
+            "mean",
+            {"rope_parameters": {"rope_type": "linear", "factor": 1.5, "rope_theta": 80.0}},
+        ),
+    ],
+)
+def test_vectors_are_those_of_transformers(tmp_path, kind, pooling, config):
+    """Also of long, empty and hostile text, and whatever side the original pads."""
+    settings = {key: value for key, value in config.items() if key != "tokenizer"}
+    path = reference.save_model(tmp_path / "original", kind, config.get("tokenizer"), **settings)
+    convert_huggingface(path, tmp_path / "m", pooling=pooling)
+    encoder = xling_jax.load(tmp_path / "m")
+    assert encoder.max_length_tokens == reference.POSITIONS
+    expected = reference.vectors(path, TEXTS, pooling)
+    assert reference.difference(encoder.encode(TEXTS), expected) < 1e-5
+
+
+def _save_bare_qwen(path):
+    reference.save_qwen(path, last=None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "save_tokenizer", "specials"),
+    [
+        ("modernbert", None, [["bos"], ["eos"]]),
+        ("modernbert", MMBERT, [["bos"], ["eos"]]),
+        ("qwen3", None, [[], ["eos"]]),
+        ("qwen3", _save_bare_qwen, [[], []]),
+        ("gemma3_text", None, [["bos"], ["eos"]]),
+    ],
+)
+def test_ids_are_those_of_the_published_tokenizer(tmp_path, kind, save_tokenizer, specials):
+    path = reference.save_model(tmp_path / "original", kind, save_tokenizer, num_hidden_layers=1)
+    convert_huggingface(path, tmp_path / "m", layer=0)
+    spec = load_model(tmp_path / "m")
+    vocab, tokenizer = spec.vocab, transformers.AutoTokenizer.from_pretrained(path)
+    assert spec.config["specials"] == [list(names) for names in spec.module.specials] == specials
+    ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
+    before, after = ([ids[name] for name in names] for names in specials)
+    for text, row in zip(TEXTS, vocab.encode(TEXTS), strict=True):
+        assert [*before, *row, *after] == tokenizer(text)["input_ids"]
+    # No text has the id of padding, not even one that spells the original's.
+    assert vocab.pad_id == vocab.size - 1 == max(tokenizer.get_vocab().values()) + 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling", "widths"), [("qwen3", "lasttoken", ()), ("gemma3_text", "mean", (31, 7))]
+)
+def test_sentence_transformers_are_converted_whole(tmp_path, kind, pooling, widths):
+    """As Qwen3-Embedding and EmbeddingGemma are published."""
+    from sentence_transformers.sentence_transformer import modules
+
+    original = reference.save_model(tmp_path / "original", kind)
+    width = reference.CONFIGS[kind]["hidden_size"]
+    parts = [modules.Transformer(str(original), max_seq_length=21)]
+    parts.append(modules.Pooling(width, pooling_mode=pooling))
+    for outputs in widths:
+        identity = torch.nn.Identity()
+        dense = modules.Dense(width, outputs, bias=False, activation_function=identity)
+        huggingface_reference.randomize(dense)
+        parts, width = [*parts, dense], outputs
+    parts.append(modules.Normalize())
+    model = sentence_transformers.SentenceTransformer(modules=parts, device="cpu")
+    model.save(str(tmp_path / "st"))
+    recorded = convert_huggingface(tmp_path / "st", tmp_path / "m")
+    assert recorded["pooling"].endswith("normalized")
+    encoder = xling_jax.load(tmp_path / "m")
+    assert encoder.dim == width and encoder.max_length_tokens == 21
+    assert reference.difference(encoder.encode(TEXTS), model.encode(TEXTS)) < 1e-5
+
+
+def test_an_earlier_layer_has_no_final_norm(tmp_path):
+    path = reference.save_model(tmp_path / "original", "modernbert")
+    recorded = convert_huggingface(path, tmp_path / "m", layer=2)
+    assert recorded["layer"] == "2 of 3"
+    states, mask = huggingface_reference.token_states(path, TEXTS, 2, reference.POSITIONS)
+    expected = huggingface_reference.mean(states, mask)
+    found = xling_jax.load(tmp_path / "m").encode(TEXTS)
+    assert reference.difference(found, expected) < 1e-5
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    """A directory of each kind."""
+    folder = tmp_path_factory.mktemp("originals")
+    return {kind: reference.save_model(folder / kind, kind) for kind in reference.CONFIGS}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("gte", {"model_type": "new"}, "model_type 'new' is Python code .* model_type 'gte'"),
+        ("qwen3", {"model_type": "qwen4"}, "'qwen4' is not supported; .* modernbert, qwen3"),
+        ("qwen3", {"rope_parameters": {"rope_type": "longrope"}}, "rope_type='longrope' must be"),
+        (
+            "qwen3",
+            {"rope_parameters": {"rope_type": "linear"}},
+            "factor must be a number above 0; found nothing",
+        ),
+        (
+            "qwen3",
+            {"rope_parameters": {"rope_theta": 9.0, "partial_rotary_factor": 0.5}},
+            "partial_rotary_factor must be 1.0; found 0.5",
+        ),
+        ("modernbert", {"rope_parameters": {"rope_theta": 9.0}}, "must hold full_attention and"),
+        ("modernbert", {"hidden_activation": "xielu"}, "hidden_activation must be one of .*xielu"),
+        ("modernbert", {"layer_types": ["full_attention"]}, "layer_types must be 3 times"),
+        ("modernbert", {"num_attention_heads": 5}, "=5 must divide hidden_size=36"),
+        ("modernbert", {"mlp_bias": 1}, "mlp_bias must be true or false; found 1"),
+        ("gemma3_text", {"attn_logit_softcapping": 30.0}, "attn_logit_softcapping must be None"),
+        ("gemma3_text", {"is_causal": False}, "is_causal must be True; found False"),
+        ("gemma3_text", {"num_key_value_heads": 3}, "=3 must divide num_attention_heads=4"),
+        ("gemma3_text", {"head_dim": 15}, "must have an even width; found 15"),
+        ("gemma3_text", {"attention_bias": True}, "self_attn.q_proj.bias .* is missing"),
+        ("gemma3_text", {"vocab_size": 300}, "the tokenizer has .* the model's table 300 rows"),
+        ("qwen3", {"attention_dropout": 2}, "attention_dropout must be at least 0 and below 1"),
+    ],
+)
+def test_what_is_not_supported_is_refused_in_one_line(originals, tmp_path, kind, changes, message):
+    path = tmp_path / "original"
+    path.mkdir()
+    for file in originals[kind].iterdir():
+        (path / file.name).symlink_to(file)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").unlink()
+    (path / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(ValueError, match=message) as error:
+        convert_huggingface(path, tmp_path / "m")
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_cannot_be_pooled_is_refused(originals, tmp_path):
+    with pytest.raises(ValueError, match="that of the last special token; use pooling='mean'"):
+        convert_huggingface(originals["qwen3"], tmp_path / "m", pooling="last", pool_specials=False)
+    with pytest.raises(ValueError, match="pooling='pooler': gte has no such layer"):
+        convert_huggingface(originals["gte"], tmp_path / "m", pooling="pooler")
+
+
+def test_settings_as_they_were_before_transformers_5(originals, tmp_path):
+    """The names that the configs on the hub have."""
+    old = {
+        "modernbert": {
+            "global_rope_theta": 160000.0,
+            "local_rope_theta": 10000.0,
+            "global_attn_every_n_layers": 2,
+            "position_embedding_type": "sans_pos",
+        },
+        "qwen3": {"rope_theta": 10000.0, "rope_scaling": None},
+        "gemma3_text": {
+            "rope_theta": 1000000.0,
+            "rope_local_base_freq": 10000.0,
+            "rope_scaling": None,
+            "sliding_window_pattern": 3,
+        },
+    }
+    for kind, settings in old.items():
+        convert_huggingface(originals[kind], tmp_path / "new" / kind)
+        config = json.loads((originals[kind] / "config.json").read_text())
+        for key in ("rope_parameters", "layer_types"):
+            if key == "rope_parameters" or kind != "qwen3":
+                del config[key]
+        path = originals[kind] / "config.json"
+        text = path.read_text()
+        path.write_text(json.dumps(config | settings))
+        convert_huggingface(originals[kind], tmp_path / "old" / kind)
+        path.write_text(text)
+        new, found = (load_model(tmp_path / age / kind) for age in ("new", "old"))
+        assert found.fingerprint == new.fingerprint

@@ -1,0 +1,177 @@
+"""Encoders with rotary positions: who sees whom, frequencies, padding, training."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xling_jax.models import registry
+from xling_jax.models.rotary import RotaryEncoder, rope_frequencies, rope_table, rotate
+
+PAD = 19
+SIZES = {
+    "vocab_size": 20,
+    "width": 12,
+    "layers": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_width": 6,
+    "ffn_width": 10,
+    "max_length_tokens": 16,
+    "pad_id": PAD,
+}
+TOKENS = np.random.default_rng(0).integers(0, 18, (3, 9)).astype(np.int32)
+TOKENS[1, 5:] = PAD
+
+
+def build(**changes):
+    module = RotaryEncoder(**{**SIZES, **changes})
+    params = jax.jit(module.init)(jax.random.key(0), TOKENS)["params"]
+    params = jax.tree.map(lambda leaf: leaf * 8 if leaf.ndim > 1 else leaf, params)
+    return module, params
+
+
+def encode(module, params, tokens=TOKENS, **kwargs):
+    return np.asarray(jax.jit(lambda t: module.apply({"params": params}, t, **kwargs))(tokens))
+
+
+def seen(**changes):
+    """Which tokens change the state of which before them, [7, 7]; of one layer, so no others do."""
+    module, params = build(layers=1, pooling="last", **changes)
+    reader, place = np.tril_indices(7)
+    position = np.arange(7, dtype=np.int32)
+    # The last token reads.
+    rows = np.where(position <= reader[:, None], position, PAD)
+    others = np.where(position == place[:, None], 15, rows)
+    vectors = encode(module, params, np.concatenate([rows, others]))
+    found = np.zeros((7, 7), bool)
+    found[reader, place] = np.abs(np.subtract(*np.split(vectors, 2))).max(1) > 1e-6
+    return found
+
+
+def test_a_window_is_a_distance():
+    distance = np.arange(7)[:, None] - np.arange(7)
+    for options in ({}, {"causal": True}):
+        found = seen(local_layers=[0], window=3, **options)
+        np.testing.assert_array_equal(found, (distance >= 0) & (distance < 3))
+    np.testing.assert_array_equal(seen(), distance >= 0)
+
+
+def test_only_a_causal_token_does_not_see_what_follows():
+    other = np.concatenate([TOKENS[:, :6], (TOKENS[:, 6:] + 1) % 18], axis=1)
+    for causal in (False, True):
+        module, params = build(causal=causal, pooling="first")
+        same = np.allclose(encode(module, params, other)[0], encode(module, params)[0], atol=1e-6)
+        assert same == causal
+
+
+def test_frequencies_and_their_scaling():
+    plain = 100.0 ** (-np.arange(4) / 4)
+    found, factor = rope_frequencies((100.0,), 8)
+    np.testing.assert_allclose(found, plain, rtol=1e-6)
+    assert factor == 1 and found.dtype == np.float32
+    np.testing.assert_allclose(rope_frequencies((100.0, "linear", 4.0), 8)[0], plain / 4, rtol=1e-6)
+    # Turns in 100 positions: 15.9, 5.03, 1.59, 0.503; kept from 8, scaled to 1, mixed between.
+    found, factor = rope_frequencies((100.0, "llama3", 4.0, 1.0, 8.0, 100.0), 8)
+    kept = np.array([1, (100 * plain[1] / (2 * np.pi) - 1) / 7, 0.08450, 0])
+    np.testing.assert_allclose(found, plain * (kept + (1 - kept) / 4), rtol=1e-4)
+    # 8 ln(100 / (2π 8)) / (2 ln 100) = 0.60 -> 0 and 8 ln(100 / 2π) / (2 ln 100) = 2.40 -> 3.
+    found, factor = rope_frequencies((100.0, "yarn", 4.0, 8.0, 1.0, 100.0, 1.25), 8)
+    kept = np.array([1, 2 / 3, 1 / 3, 0])
+    np.testing.assert_allclose(found, plain * (kept + (1 - kept) / 4), rtol=1e-6)
+    assert factor == 1.25
+    with pytest.raises(ValueError, match="linear takes 1 numbers; found 0"):
+        rope_frequencies((100.0, "linear"), 8)
+    with pytest.raises(ValueError, match="encoder.rope='ntk' must be one of linear, llama3, yarn"):
+        rope_frequencies((100.0, "ntk", 1.0), 8)
+
+
+def test_a_rotation_keeps_lengths_and_scores_of_equal_distances():
+    table = jnp.asarray(rope_table((50.0,), 6, 12))
+    query, key = jax.random.normal(jax.random.key(0), (2, 6))
+    rows = lambda vector: jnp.broadcast_to(vector, (1, 12, 1, 6))
+    queries, keys = (np.asarray(rotate(rows(v), table))[0, :, 0] for v in (query, key))
+    lengths = np.linalg.norm(queries, axis=1)
+    np.testing.assert_allclose(lengths, np.linalg.norm(query), rtol=1e-5)
+    scores = queries @ keys.T
+    for distance in range(12):
+        np.testing.assert_allclose(np.diag(scores, distance), scores[0, distance], atol=1e-5)
+    assert np.ptp(scores[0]) > 0.1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pooling": "mean", "local_layers": [1], "window": 2, "pool_specials": False},
+        {"pooling": "last", "causal": True, "specials": [[], ["eos"]], "norm": "rms"},
+        {"pooling": "max", "norm_placement": "post", "query_key_norm": True},
+    ],
+)
+def test_padding_does_not_change_a_vector(options):
+    module, params = build(**options)
+    found = encode(module, params)
+    padded = np.pad(TOKENS, ((0, 0), (0, 4)), constant_values=PAD)
+    np.testing.assert_allclose(encode(module, params, padded), found, atol=1e-5)
+    alone = encode(module, params, TOKENS[1:2, :5])
+    np.testing.assert_allclose(alone[0], found[1], atol=1e-5)
+    nothing = np.full((1, 6), PAD, np.int32)
+    np.testing.assert_array_equal(encode(module, params, nothing), 0)
+
+
+def test_bfloat16_stays_close_and_gives_float32():
+    module, params = build(norm="rms", norm_placement="both", query_key_norm=True)
+    low = RotaryEncoder(**SIZES, norm="rms", norm_placement="both", query_key_norm=True)
+    low = low.clone(dtype="bfloat16")
+    found, expected = encode(low, params), encode(module, params)
+    assert found.dtype == np.float32 and np.abs(found - expected).max() > 0
+    np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
+
+
+RATES = ("embedding_dropout", "dropout", "attention_dropout")
+RATES += ("attention_output_dropout", "activation_dropout")
+
+
+def test_every_dropout_counts_in_training_alone_and_remat_changes_nothing():
+    module, params = build(layers=1, dropout_generator="hash")
+    plain = encode(module, params)
+    rngs = {"dropout": jax.random.key(1)}
+    for rate in RATES:
+        dropped = encode(module.clone(**{rate: 0.5}), params, deterministic=False, rngs=rngs)
+        assert np.abs(dropped - plain).max() > 1e-3
+    dropping = module.clone(**dict.fromkeys(RATES, 0.1))
+    np.testing.assert_array_equal(encode(dropping, params), plain)
+
+    def gradient(module):
+        loss = lambda p: module.apply({"params": p}, TOKENS, False, rngs=rngs).var()
+        return jax.jit(jax.grad(loss))(params)
+
+    expected, found = gradient(dropping), gradient(dropping.clone(remat=True))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(expected))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kv_heads": 3}, "encoder.kv_heads=3 must divide encoder.heads=4"),
+        ({"head_width": 5}, "encoder.head_width=5 must be even"),
+        ({"head_width": 0, "heads": 5}, "encoder.heads=5 must divide encoder.width=12"),
+        ({"norm": "batch"}, "encoder.norm='batch' must be one of layer, rms"),
+        ({"norm_placement": "mid"}, "encoder.norm_placement='mid' must be one of pre, post, both"),
+        ({"max_length_tokens": 8}, "length 9; encoder.max_length_tokens=8 is the longest"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, message):
+    module = RotaryEncoder(**{**SIZES, **changes})
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(module.init, jax.random.key(0), TOKENS)
+
+
+def test_it_is_a_family_whose_special_tokens_are_an_option():
+    module = registry.build_encoder("rotary", **SIZES, specials=[[], ["eos"]], local_layers=[1])
+    assert hash(module) == hash(RotaryEncoder(**SIZES, specials=((), ("eos",)), local_layers=(1,)))
+    assert module.specials == ((), ("eos",))
+    names = registry.special_names({"family": "rotary", "specials": module.specials})
+    assert names == module.specials
+    assert registry.special_names({"family": "rotary"}) == (("bos",), ("eos",))
+    assert registry.special_names({"family": "laser"}) == ((), ("eos",))

@@ -1,0 +1,512 @@
+"""Transformers with rotary positions on Hugging Face, in the terms of `models.rotary`.
+
+    modernbert     ModernBERT, mmBERT
+    qwen3          Qwen3-Embedding
+    gemma3_text    EmbeddingGemma
+    gte            gte-multilingual, in the layout of transformers
+
+Settings that would change vectors and that our encoder does not have are refused.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xling_jax.convert.huggingface_config import (
+    CONFIG_FILE,
+    Published,
+    check_values,
+    read_activation,
+    read_settings,
+    read_size,
+)
+from xling_jax.convert.huggingface_tensors import Tensors
+from xling_jax.models.rotary import ROPE_SCALINGS
+from xling_jax.registry import check_choice
+from xling_jax.text.huggingface_vocab import HuggingFaceVocab
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_ROPE_TYPES = ("default", "dynamic", *ROPE_SCALINGS)
+
+# Key of config.json -> the only supported value.
+_REQUIRED = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "attn_logit_softcapping": None,
+    "partial_rotary_factor": 1.0,
+}
+
+
+class RotaryLayout(NamedTuple):
+    """Names of the settings and tensors of one kind of model.
+
+    Attributes:
+        read: (path, config, number of layers) -> arguments of `models.rotary.RotaryEncoder`
+            besides the sizes.
+        activation, epsilon: keys of config.json.
+        token, embedding_norm, final_norm: names of the table and of norms, "" without one.
+        attention_input: matrices of queries, keys and values in layer {}, or the one of all.
+        ffn_inner: matrices of the inner layer and of the gate, or the one of both.
+        attention_output, ffn_outer: names of those matrices.
+        norms: our name -> name of that norm in layer {}.
+        dropout: our rate -> key of config.json; the others are 0.
+        activation_default, epsilon_default: where config.json does not have them.
+        gate_first: whether the one matrix of `ffn_inner` holds the gate first.
+        norm_offset: what is added to the stored scale of norms.
+        token_type: name of the table of token types, "" without one.
+        has_pooler: as in `huggingface_config.Layout`.
+    """
+
+    read: Callable[[Path, Mapping[str, Any], int], dict[str, Any]]
+    activation: str
+    epsilon: str
+    token: str
+    embedding_norm: str
+    final_norm: str
+    attention_input: tuple[str, ...]
+    ffn_inner: tuple[str, ...]
+    attention_output: str
+    ffn_outer: str
+    norms: Mapping[str, str]
+    dropout: Mapping[str, str]
+    epsilon_default: float
+    activation_default: str = "gelu"
+    gate_first: bool = False
+    norm_offset: float = 0.0
+    token_type: str = ""
+    has_pooler: bool = False
+
+
+def read_rotary(directory: Path) -> Published:
+    """Reads the `config.json` of a transformer of a kind in `LAYOUTS`.
+
+    Raises:
+        ValueError: if it is broken, or has a setting that is not supported.
+    """
+    path = directory / CONFIG_FILE
+    config = read_settings(path)
+    layout = LAYOUTS[config["model_type"]]
+    check_values(path, config, _REQUIRED)
+    width, heads = (read_size(path, config, key) for key in ("hidden_size", "num_attention_heads"))
+    layers = read_size(path, config, "num_hidden_layers")
+    sizes = {
+        "width": width,
+        "layers": layers,
+        "heads": heads,
+        "kv_heads": heads,
+        "ffn_width": read_size(path, config, "intermediate_size"),
+        "activation": read_activation(path, config, layout.activation, layout.activation_default),
+        "norm_epsilon": _number(path, config, layout.epsilon, layout.epsilon_default),
+        **layout.read(path, config, layers),
+    }
+    if "head_width" not in sizes:
+        if width % heads:
+            raise ValueError(f"{path}: num_attention_heads={heads} must divide hidden_size={width}")
+        sizes["head_width"] = width // heads
+    if sizes["head_width"] % 2:
+        raise ValueError(f"{path}: heads must have an even width; found {sizes['head_width']}")
+    if heads % sizes["kv_heads"]:
+        raise ValueError(
+            f"{path}: num_key_value_heads={sizes['kv_heads']} must divide "
+            f"num_attention_heads={heads}"
+        )
+    return Published(
+        config["model_type"],
+        layout,
+        sizes=sizes,
+        vocab_size=read_size(path, config, "vocab_size"),
+        positions=read_size(path, config, "max_position_embeddings"),
+        token_types=_token_types(path, config) if layout.token_type else 0,
+        first_position=0,
+        position_buckets=0,
+        pad_id=None,
+        dropout={ours: _rate(path, config, key) for ours, key in layout.dropout.items()},
+    )
+
+
+def encoder_arguments(
+    published: Published, arguments: Mapping[str, Any], vocab: HuggingFaceVocab
+) -> dict[str, Any]:
+    """Completes the arguments of an encoder, which may end at an earlier layer.
+
+    The table has rows for padding and for added tokens that the published one lacks; Gemma's
+    tokenizer has one for images. The original fails on them.
+    """
+    layers = arguments["layers"]
+    specials = (("bos", vocab.bos_id), ("eos", vocab.eos_id))
+    return {
+        **arguments,
+        "vocab_size": max(published.vocab_size, vocab.size),
+        "local_layers": [number for number in arguments["local_layers"] if number < layers],
+        "final_norm": arguments["final_norm"] and layers == published.sizes["layers"],
+        "specials": [[name] if number is not None else [] for name, number in specials],
+    }
+
+
+def rotary_params(
+    tensors: Tensors, published: Published, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Parameters of `models.rotary.RotaryEncoder` without projections.
+
+    Args:
+        tensors: of the directory.
+        published: its config.
+        arguments: of the encoder; rows of its table beyond the published ones are zeros.
+    """
+    layout, sizes, width = published.layout, published.sizes, published.sizes["width"]
+    # Checkpoints of a model with a task's head have a prefix.
+    ends = (n for n in sorted(tensors.names) if f".{n}".endswith(f".{layout.token}.weight"))
+    tensors.prefix = next(ends, "").removesuffix(f"{layout.token}.weight")
+    table = tensors.take(f"{layout.token}.weight", published.vocab_size, width)
+    if published.token_types:
+        # Every token of a sentence has type 0.
+        types = tensors.take(f"{layout.token_type}.weight", published.token_types, width)
+        table = table + types[0]
+    unused = np.zeros((arguments["vocab_size"] - len(table), width), np.float32)
+    params: dict[str, Any] = {"embedding": np.concatenate([table, unused])}
+    norms = {"embedding_norm": layout.embedding_norm}
+    if arguments["final_norm"]:
+        norms["final_norm"] = layout.final_norm
+    for ours, name in norms.items():
+        if name:
+            params[ours] = _norm(tensors, name, width, sizes, layout)
+    for number in range(arguments["layers"]):
+        params[f"blocks_{number}"] = _layer_params(tensors, number, sizes, layout)
+    return params
+
+
+def _layer_params(
+    tensors: Tensors, number: int, sizes: Mapping[str, Any], layout: RotaryLayout
+) -> dict[str, Any]:
+    """Parameters of a `models.rotary.RotaryLayer`."""
+    width, ffn_width, head = sizes["width"], sizes["ffn_width"], sizes["head_width"]
+    queries, keys = sizes["heads"] * head, sizes["kv_heads"] * head
+
+    def dense(names: Sequence[str], inputs: int, outputs: Sequence[int], bias: str) -> Any:
+        """The layers of these names as one, which the directory may hold as one."""
+        parts = outputs if len(names) == len(outputs) else [sum(outputs)]
+        use_bias = sizes.get(bias, False)
+        found = [
+            tensors.dense(name.format(number), inputs, size, use_bias)
+            for name, size in zip(names, parts, strict=True)
+        ]
+        return {key: np.concatenate([part[key] for part in found], axis=-1) for key in found[0]}
+
+    inner = dense(layout.ffn_inner, width, (ffn_width, ffn_width), "ffn_inner_bias")
+    if layout.gate_first:
+        inner = {name: np.roll(value, ffn_width, axis=-1) for name, value in inner.items()}
+    attention_input = dense(layout.attention_input, width, (queries, keys, keys), "attention_bias")
+    params = {
+        "attention_input": attention_input,
+        "attention_output": dense([layout.attention_output], queries, [width], "attention_bias"),
+        "ffn_inner": inner,
+        "ffn_outer": dense([layout.ffn_outer], ffn_width, [width], "ffn_outer_bias"),
+    }
+    # The input of the first layer may be normalized already.
+    normed = number == 0 and sizes["embedding_norm"] and sizes["norm_placement"] == "pre"
+    skipped = "attention_norm" if normed else ""
+    for ours, name in layout.norms.items():
+        if ours == skipped:
+            continue
+        size = head if ours in ("query_norm", "key_norm") else width
+        params[ours] = _norm(tensors, name.format(number), size, sizes, layout)
+    return params
+
+
+def _norm(
+    tensors: Tensors, name: str, width: int, sizes: Mapping[str, Any], layout: RotaryLayout
+) -> dict[str, np.ndarray]:
+    if sizes.get("norm_bias"):
+        return tensors.norm(name, width)
+    return {"scale": tensors.take(f"{name}.weight", width) + np.float32(layout.norm_offset)}
+
+
+def _modernbert(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    every = read_size(path, config, "global_attn_every_n_layers", 3)
+    rope = _nested_ropes(
+        path, config, {_FULL: "global_rope_theta", _SLIDING: "local_rope_theta"}, 160000.0
+    )
+    mlp_bias = _flag(path, config, "mlp_bias", False)
+    return {
+        "norm": "layer",
+        "norm_bias": _flag(path, config, "norm_bias", False),
+        "norm_placement": "pre",
+        "embedding_norm": True,
+        "final_norm": True,
+        "attention_bias": _flag(path, config, "attention_bias", False),
+        "ffn_inner_bias": mlp_bias,
+        "ffn_outer_bias": mlp_bias,
+        # Tokens see those at a distance of up to half the window.
+        "window": read_size(path, config, "local_attention", 128) // 2 + 1,
+        "local_layers": _local_layers(path, config, layers, lambda number: number % every != 0),
+        **rope,
+    }
+
+
+def _qwen3(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    first_local = config.get("max_window_layers", 28)
+    windowed = _flag(path, config, "use_sliding_window", False)
+    windowed = windowed and config.get("sliding_window") is not None
+    local = _local_layers(path, config, layers, lambda n: windowed and n >= first_local)
+    if local and not windowed:
+        raise ValueError(
+            f"{path}: layer_types has {_SLIDING}, which needs use_sliding_window=true and a "
+            "sliding_window"
+        )
+    return {
+        **_decoder(path, config, 128),
+        "norm_placement": "pre",
+        "causal": True,
+        "local_layers": local,
+        **({"window": read_size(path, config, "sliding_window")} if local else {}),
+        **_one_rope(path, config, 10000.0),
+    }
+
+
+def _gemma3(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    every = read_size(path, config, "sliding_window_pattern", 6)
+    causal = not _flag(path, config, "use_bidirectional_attention", False)
+    window = read_size(path, config, "sliding_window", 4096)
+    return {
+        **_decoder(path, config, 256),
+        "norm_placement": "both",
+        "query_scale": _number(path, config, "query_pre_attn_scalar", 256) ** -0.5,
+        "embedding_scale": float(np.float32(read_size(path, config, "hidden_size") ** 0.5)),
+        "causal": causal,
+        # In both directions, the window is shared between them.
+        "window": window if causal else window // 2 + 1,
+        "local_layers": _local_layers(path, config, layers, lambda n: (n + 1) % every != 0),
+        **_nested_ropes(
+            path, config, {_FULL: "rope_theta", _SLIDING: "rope_local_base_freq"}, 1000000.0
+        ),
+    }
+
+
+def _gte(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    return {
+        "norm": "layer",
+        "norm_bias": True,
+        "norm_placement": "post",
+        "embedding_norm": True,
+        "final_norm": False,
+        "attention_bias": True,
+        "ffn_outer_bias": True,
+        "local_layers": [],
+        **_one_rope(path, config, 160000.0),
+    }
+
+
+def _decoder(path: Path, config: Mapping[str, Any], head_width: int) -> dict[str, Any]:
+    """What Qwen3 and Gemma 3 share."""
+    check_values(path, config, {"is_causal": True})
+    grouped = config.get("num_key_value_heads") is not None
+    groups = "num_key_value_heads" if grouped else "num_attention_heads"
+    return {
+        "norm": "rms",
+        "embedding_norm": False,
+        "final_norm": True,
+        "query_key_norm": True,
+        "attention_bias": _flag(path, config, "attention_bias", False),
+        "kv_heads": read_size(path, config, groups),
+        "head_width": read_size(path, config, "head_dim", head_width),
+    }
+
+
+def _token_types(path: Path, config: Mapping[str, Any]) -> int:
+    return 0 if config.get("type_vocab_size") == 0 else read_size(path, config, "type_vocab_size")
+
+
+def _flag(path: Path, config: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = config.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{path}: {key} must be true or false; found {value!r:.60}")
+    return default if value is None else value
+
+
+def _number(path: Path, settings: Mapping[str, Any], key: str, default: float | None) -> float:
+    """Returns a positive number; raises ValueError for anything else."""
+    value = settings.get(key)
+    value = default if value is None else value
+    if type(value) not in (int, float) or not 0 < value < 1e12:
+        found = "nothing" if value is None else f"{value!r:.60}"
+        raise ValueError(f"{path}: {key} must be a number above 0; found {found}")
+    return float(value)
+
+
+def _rate(path: Path, config: Mapping[str, Any], key: str) -> float:
+    rate = 0.0 if config.get(key) is None else config[key]
+    if type(rate) not in (int, float) or not 0 <= rate < 1:
+        raise ValueError(f"{path}: {key} must be at least 0 and below 1; found {rate!r:.60}")
+    return float(rate)
+
+
+def _local_layers(
+    path: Path, config: Mapping[str, Any], layers: int, is_local: Callable[[int], bool]
+) -> list[int]:
+    """Numbers of the layers with a window: as `layer_types` says, `is_local` where it is absent."""
+    types = config.get("layer_types")
+    if types is None:
+        return [number for number in range(layers) if is_local(number)]
+    if not isinstance(types, list) or len(types) != layers or not {*types} <= {_FULL, _SLIDING}:
+        raise ValueError(
+            f"{path}: layer_types must be {layers} times {_FULL} or {_SLIDING}; found {types!r:.80}"
+        )
+    return [number for number, kind in enumerate(types) if kind == _SLIDING]
+
+
+def _one_rope(path: Path, config: Mapping[str, Any], theta: float) -> dict[str, Any]:
+    """The rotation of a model with one for all layers."""
+    found = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    rope = _rope(path, config, found, "rope_theta", theta)
+    return {"rope": rope, "local_rope": rope}
+
+
+def _nested_ropes(
+    path: Path, config: Mapping[str, Any], keys: Mapping[str, str], theta: float
+) -> dict[str, Any]:
+    """The rotations of a model with one for each kind of layer.
+
+    `keys` names those of config.json that held θ before transformers 5, and `theta` is the default
+    of layers without a window; that of the others is 10000.
+    """
+    found = config.get("rope_parameters") or {}
+    if not isinstance(found, dict) or not {*found} <= {_FULL, _SLIDING}:
+        raise ValueError(
+            f"{path}: rope_parameters must hold {_FULL} and {_SLIDING}; found {found!r:.80}"
+        )
+    scaling = config.get("rope_scaling") or {}
+    ropes = {}
+    for ours, kind, default in (("rope", _FULL, theta), ("local_rope", _SLIDING, 10000.0)):
+        # Gemma's applies to layers without a window alone, ModernBERT's to all.
+        scales = kind == _FULL or config["model_type"] == "modernbert"
+        parameters = {**(found.get(kind) or {}), **(scaling if scales else {})}
+        ropes[ours] = _rope(path, config, parameters, keys[kind], default)
+    if not found and config.get("local_rope_theta", 0) is None:  # the same as globally
+        ropes["local_rope"][0] = ropes["rope"][0]
+    return ropes
+
+
+def _rope(
+    path: Path, config: Mapping[str, Any], parameters: Any, key: str, default: float
+) -> list[Any]:
+    """The argument `rope` of the encoder, see `models.rotary.rope_frequencies`."""
+    if not isinstance(parameters, dict):
+        raise ValueError(f"{path}: rope_parameters must be an object; found {parameters!r:.60}")
+    theta = _number(path, config, key, default)
+    theta = _number(path, parameters, "rope_theta", theta)
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
+    check_choice(f"{path}: rope_type", kind, _ROPE_TYPES)
+    check_values(path, parameters, {"partial_rotary_factor": 1.0, "truncate": True})
+    if kind == "default":
+        return [theta]
+    number = lambda name, default=None: _number(path, parameters, name, default)
+    scale = number("factor")
+    if kind == "dynamic":  # scales what is longer than the positions of the model
+        return [theta]
+    if kind == "linear":
+        return [theta, kind, scale]
+    positions = read_size(path, config, "max_position_embeddings")
+    original = number("original_max_position_embeddings", float(positions))
+    if kind == "llama3":
+        return [theta, kind, scale, number("low_freq_factor"), number("high_freq_factor"), original]
+    grows = lambda factor: 0.1 * factor * np.log(scale) + 1.0 if scale > 1 else 1.0
+    factor = grows(1.0)
+    if parameters.get("mscale") and parameters.get("mscale_all_dim"):
+        factor = grows(number("mscale")) / grows(number("mscale_all_dim"))
+    factor = number("attention_factor", float(factor))
+    return [
+        theta,
+        kind,
+        scale,
+        number("beta_fast", 32.0),
+        number("beta_slow", 1.0),
+        original,
+        factor,
+    ]
+
+
+_DECODER = {
+    "token": "embed_tokens",
+    "embedding_norm": "",
+    "final_norm": "norm",
+    "attention_input": tuple(f"layers.{{}}.self_attn.{part}_proj" for part in "qkv"),
+    "ffn_inner": ("layers.{}.mlp.gate_proj", "layers.{}.mlp.up_proj"),
+    "attention_output": "layers.{}.self_attn.o_proj",
+    "ffn_outer": "layers.{}.mlp.down_proj",
+    "dropout": {"attention_dropout": "attention_dropout"},
+    "epsilon": "rms_norm_eps",
+    "epsilon_default": 1e-6,
+}
+_DECODER_NORMS = {
+    "attention_norm": "layers.{}.input_layernorm",
+    "query_norm": "layers.{}.self_attn.q_norm",
+    "key_norm": "layers.{}.self_attn.k_norm",
+}
+LAYOUTS = {
+    "gemma3_text": RotaryLayout(
+        _gemma3,
+        activation="hidden_activation",
+        activation_default="gelu_pytorch_tanh",
+        norms=_DECODER_NORMS
+        | {
+            "attention_output_norm": "layers.{}.post_attention_layernorm",
+            "ffn_norm": "layers.{}.pre_feedforward_layernorm",
+            "ffn_output_norm": "layers.{}.post_feedforward_layernorm",
+        },
+        norm_offset=1.0,
+        **_DECODER,
+    ),
+    "gte": RotaryLayout(
+        _gte,
+        activation="hidden_act",
+        epsilon="layer_norm_eps",
+        token="embeddings.word_embeddings",
+        embedding_norm="embeddings.LayerNorm",
+        final_norm="",
+        attention_input=("encoder.layer.{}.attention.qkv_proj",),
+        ffn_inner=("encoder.layer.{}.mlp.up_gate_proj",),
+        attention_output="encoder.layer.{}.attention.o_proj",
+        ffn_outer="encoder.layer.{}.mlp.down_proj",
+        norms={
+            "attention_norm": "encoder.layer.{}.attn_ln",
+            "ffn_norm": "encoder.layer.{}.mlp_ln",
+        },
+        dropout={"attention_dropout": "attention_probs_dropout_prob"}
+        | dict.fromkeys(
+            ("embedding_dropout", "attention_output_dropout", "activation_dropout", "dropout"),
+            "hidden_dropout_prob",
+        ),
+        epsilon_default=1e-12,
+        gate_first=True,
+        token_type="embeddings.token_type_embeddings",
+    ),
+    "modernbert": RotaryLayout(
+        _modernbert,
+        activation="hidden_activation",
+        epsilon="norm_eps",
+        token="embeddings.tok_embeddings",
+        embedding_norm="embeddings.norm",
+        final_norm="final_norm",
+        attention_input=("layers.{}.attn.Wqkv",),
+        ffn_inner=("layers.{}.mlp.Wi",),
+        attention_output="layers.{}.attn.Wo",
+        ffn_outer="layers.{}.mlp.Wo",
+        norms={"attention_norm": "layers.{}.attn_norm", "ffn_norm": "layers.{}.mlp_norm"},
+        dropout={
+            "embedding_dropout": "embedding_dropout",
+            "attention_dropout": "attention_dropout",
+            "attention_output_dropout": "attention_dropout",
+            "activation_dropout": "mlp_dropout",
+        },
+        epsilon_default=1e-5,
+    ),
+    "qwen3": RotaryLayout(
+        _qwen3,
+        activation="hidden_act",
+        activation_default="silu",
+        norms=_DECODER_NORMS | {"ffn_norm": "layers.{}.post_attention_layernorm"},
+        **_DECODER,
+    ),
+}
