@@ -1,0 +1,93 @@
+"""Model directories of every family, untrained, and text that they encode."""
+
+import jax
+import numpy as np
+import pytest
+
+from xling_jax.encode.model_directory import save_model
+from xling_jax.models import registry
+from xling_jax.models.static_form import StaticForm, choose_keys
+from xling_jax.text.vocab import train_vocab
+
+TEXT = [
+    "the cat sat on the mat, and the dog did not.",
+    "Der Hund läuft über die Straße; die Katze schläft.",
+    "Ο ΟΔΥΣΣΕΥΣ γύρισε στην Ιθάκη μετά από είκοσι χρόνια.",
+    "собака бежит по улице, а кошка спит дома",
+    "कुत्ता सड़क पर दौड़ता है और बिल्ली सोती है",
+    "犬は通りを走り、猫は家で寝ています。",
+    "aaaa aaa aa a banana bananas nananana",
+]
+TEXTS = [*TEXT, "", "  ", "<s> <pad> </s>", "a\u0301 ▁ ☃ \u200b\x00", "the cat " * 60, "x"]
+MAX_LENGTH_TOKENS = 40
+
+_SIZES = {"width": 16, "layers": 2, "heads": 2, "ffn_width": 24}
+ENCODERS = {
+    "tlaser": ("tlaser", _SIZES),
+    "tlaser_max": ("tlaser", _SIZES | {"pooling": "max"}),
+    "dual": ("dual", _SIZES),
+    "dual_max": ("dual", _SIZES | {"pooling": "max"}),
+    "dual_pre": ("dual", _SIZES | {"norm": "pre", "pooling": "weighted_mean"}),
+    "dual_attention": ("dual", _SIZES | {"pooling": "self_attention", "attention_hops": 2}),
+    "mean": ("dual", {"width": 16, "layers": 0}),
+    "laser": ("laser", {"width": 12, "embedding_width": 10, "layers": 2}),
+    "laser_mixed": (
+        "laser",
+        {
+            **{"width": 12, "layers": 2, "unidirectional_layers": 1, "embedding_width": 10},
+            **{"pooling": "self_attention", "attention_hops": 2, "published_parameters": True},
+        },
+    ),
+    "static": ("static", {"width": 16}),
+    "static_features": (
+        "static",
+        {"width": 16, "features": ["pairs", "skips", "triples"], "feature_rows": 90},
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def vocabs():
+    sizes = {"laser": 150, "dual": 110}
+    kinds = {"laser": "bpe", "dual": "unigram"}
+    return {
+        layout: train_vocab(TEXT * 20, size=size, layout=layout, model_type=kinds[layout])
+        for layout, size in sizes.items()
+    }
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory, vocabs):
+    """Name -> its model directory, written when first asked for."""
+    top = tmp_path_factory.mktemp("models")
+
+    def model(name):
+        directory = top / name
+        if directory.exists():
+            return directory
+        family, arguments = ENCODERS[name]
+        vocab = vocabs["dual" if family in ("dual", "static") else "laser"]
+        arguments = {"pad_id": vocab.pad_id, **arguments}
+        module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
+        tokens = jax.ShapeDtypeStruct((1, 8), np.int32)
+        shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
+        draw = np.random.default_rng(0)
+        params = jax.tree.map(lambda s: draw.normal(0, 0.3, s.shape).astype(s.dtype), shapes)
+        if arguments.get("features"):
+            form = StaticForm(vocab.size, 16, tuple(arguments["features"]), 90, vocab.pad_id)
+            ids, lengths = vocab.encode_flat(TEXT)
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            params["feature_keys"] = choose_keys(form, [(ids, offsets)])[0]
+        save_model(
+            directory,
+            family=family,
+            encoder_args=arguments,
+            params=params,
+            vocab=vocab,
+            languages=("de", "en"),
+            max_length_tokens=MAX_LENGTH_TOKENS,
+            training={},
+        )
+        return directory
+
+    return model

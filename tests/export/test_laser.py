@@ -1,0 +1,48 @@
+"""LASER's files: out as they came in, and read by LASER's own code."""
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.convert.laser_checkpoint import convert_laser
+from xling_jax.export.laser import export_laser
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transliterate")
+
+from tests.convert import laser_reference as reference  # noqa: E402
+from tests.export.conftest import TEXT  # noqa: E402
+
+TEXTS = [*TEXT, "", "low lower „newer“", "☃"]
+WORDS = [f"{a}{b} {c}" for a in "abcdefghijklm" for b in "nopqrst" for c in "uvwxyz"]
+
+
+@pytest.mark.parametrize("write", ["laser1", "laser2"])
+def test_what_came_from_laser_goes_back_and_comes_again(tmp_path, write):
+    if write == "laser1":
+        checkpoint = reference.write_laser1(tmp_path)
+    else:
+        checkpoint = reference.write_laser2(tmp_path, WORDS, num_layers=2)
+    convert_laser(checkpoint, tmp_path / "ours")
+    facts = export_laser(tmp_path / "ours", tmp_path / "theirs")
+    suffixes = {"laser1": [".fcodes", ".fvocab"], "laser2": [".spm"]}[write]
+    assert facts["files"] == sorted(["encoder.pt", *(f"encoder{s}" for s in suffixes)])
+    state = torch.load(tmp_path / "theirs" / "encoder.pt", weights_only=True)
+    original = torch.load(checkpoint, weights_only=True)
+    assert state["params"] == original["params"]
+    assert original["dictionary"].items() <= state["dictionary"].items()
+    lines = [" ".join(list(state["dictionary"])[4:9]), "☃"]
+    np.testing.assert_allclose(
+        reference.encode(tmp_path / "theirs" / "encoder.pt", lines),
+        reference.encode(checkpoint, lines),
+        atol=1e-6,
+    )
+    convert_laser(tmp_path / "theirs" / "encoder.pt", tmp_path / "again")
+    found = xling_jax.load(tmp_path / "again").encode(TEXTS)
+    np.testing.assert_array_equal(found, xling_jax.load(tmp_path / "ours").encode(TEXTS))
+
+
+def test_a_vocabulary_of_our_own_is_refused(tmp_path, models):
+    with pytest.raises(ValueError, match="LASER's code prepares text in its own way"):
+        export_laser(models("laser"), tmp_path / "out")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,152 @@
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import xling_jax
+from tests.export.conftest import ENCODERS, TEXTS
+from xling_jax.cli.main import main
+from xling_jax.encode.encoder import l2_normalize
+from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.text.vocab import Vocab
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("jax2onnx")
+
+from xling_jax.export import onnx_file  # noqa: E402
+
+
+def run_script(directory, sentences):
+    """The vectors of the script in the model card, run by itself, and the modules it loads."""
+    (script,) = re.findall("```python\n(.*?)```", (directory / "README.md").read_text(), re.DOTALL)
+    assert len(script.splitlines()) <= 14
+    script = re.sub(r"(?m)^sentences = .*", lambda _: f"sentences = {sentences!r}", script)
+    script += "import sys; np.save('vectors.npy', vectors); print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=directory, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    return np.load(directory / "vectors.npy"), {name.split(".")[0] for name in run.stdout.split()}
+
+
+def vectors_of(directory, sentences):
+    tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    tokens = np.array([row.ids for row in tokenizer.encode_batch(sentences)], np.int32)
+    tokens = tokens.reshape(len(sentences), -1)  # also without any
+    session = onnxruntime.InferenceSession(directory / "model.onnx")
+    return session.run(None, {"tokens": tokens})[0]
+
+
+SLOW = ("tlaser_max", "dual_max", "dual_attention", "laser")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in ENCODERS]
+)
+def test_vectors_are_the_same_in_batches_of_any_size(tmp_path, models, name):
+    directory = models(name)
+    facts = onnx_file.export_onnx(directory, tmp_path / "out")
+    ours = xling_jax.load(directory).encode(TEXTS)
+    assert np.ptp(ours) > 0.1 and facts["largest_difference"] < 1e-5
+    np.testing.assert_allclose(vectors_of(tmp_path / "out", TEXTS), ours, atol=1e-5)
+    for part in (slice(0, 3), slice(7, 8), slice(7, 9), slice(11, 13)):
+        found = vectors_of(tmp_path / "out", TEXTS[part])
+        np.testing.assert_allclose(found, ours[part], atol=1e-5)
+    model = onnx.load(tmp_path / "out" / "model.onnx")
+    onnx.checker.check_model(model)
+    sizes = [d.dim_param for d in model.graph.input[0].type.tensor_type.shape.dim]
+    assert sizes == ["batch", "length"]
+
+
+@pytest.mark.parametrize("name", ["mini", "tlaser"])
+def test_the_script_of_the_card_runs_without_jax(tmp_path, models, name):
+    given = name if name == "mini" else str(models(name))
+    assert main(["export", "--to", "onnx", "--model", given, "--output", str(tmp_path / "o")]) == 0
+    found, loaded = run_script(tmp_path / "o", TEXTS)
+    np.testing.assert_allclose(found, xling_jax.load(given).encode(TEXTS), atol=1e-5)
+    assert not loaded & {"jax", "flax", "torch", "xling_jax"}
+    assert {"numpy", "onnxruntime", "tokenizers"} <= loaded
+
+
+def test_the_script_reads_vocabularies_of_other_kinds_without_jax(tmp_path, models):
+    spec = load_model(models("static"))
+    save_model(
+        tmp_path / "m",
+        family="static",
+        encoder_args=spec.config["encoder"],
+        params=spec.params,
+        vocab=Vocab(spec.vocab.model_bytes, moses=True),
+        languages=(),
+        max_length_tokens=40,
+        training={},
+        prompts={"query": "the dog "},
+        default_prompt="query",
+        truncate_dim=5,
+    )
+    onnx_file.export_onnx(tmp_path / "m", tmp_path / "o")
+    found, loaded = run_script(tmp_path / "o", TEXTS)
+    ours = xling_jax.load(tmp_path / "m").encode(TEXTS)
+    assert found.shape == (len(TEXTS), 5)
+    np.testing.assert_allclose(found, ours, atol=1e-5)
+    assert not loaded & {"jax", "flax", "torch"}
+
+
+@pytest.mark.parametrize("name", ["static_features", "dual", "laser"])
+def test_eight_bits_are_smaller_and_close(tmp_path, models, name):
+    directory = models(name)
+    whole = onnx_file.export_onnx(directory, tmp_path / "o")
+    facts = onnx_file.export_onnx(directory, tmp_path / "o", quantize="int8", overwrite=True)
+    assert facts["size_mb"] < whole["size_mb"]
+    assert facts["mean_cosine"] > 0.99
+    ours = xling_jax.load(directory).encode(TEXTS, normalize=True)
+    found = l2_normalize(vectors_of(tmp_path / "o", TEXTS))
+    full = np.linalg.norm(ours, axis=1) > 0
+    assert ((ours * found).sum(1)[full] > 0.97).all()
+    assert not np.allclose(found, ours, atol=1e-6)
+
+
+def test_a_graph_that_computes_something_else_is_not_written(tmp_path, models, monkeypatch):
+    right = onnx_file._graph
+
+    def wrong(spec, quantize):
+        model = right(spec, quantize)
+        for constant in model.graph.initializer:
+            value = onnx.numpy_helper.to_array(constant)
+            if value.shape == (128, 16):
+                constant.CopyFrom(onnx.numpy_helper.from_array(value * 1.01, constant.name))
+        return model
+
+    monkeypatch.setattr(onnx_file, "_graph", wrong)
+    with pytest.raises(ValueError, match="does not compute what the encoder does"):
+        onnx_file.export_onnx(models("static"), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_use_is_refused(tmp_path, models, capsys):
+    model = str(models("static"))
+    export = ["export", "--model", model, "--output", str(tmp_path / "o")]
+    for wrong, says in (
+        (["--to", "laser"], "is of family static; --to laser writes those of family laser"),
+        (["--quantize", "int8"], "give --workdir and --checkpoint, or --model with --to"),
+        (["--to", "laser", "--quantize", "int8"], "--quantize int8: goes with --to onnx alone"),
+        (["--to", "onnx", "--storage", "int8"], "give --workdir and --checkpoint, or --model"),
+    ):
+        assert main([*export, *wrong]) == (1 if wrong == ["--to", "laser"] else 2)
+        assert says in capsys.readouterr().err
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "thesis.txt").write_text("mine")
+    assert main([*export, "--to", "onnx"]) == 2
+    assert "exists; choose another --output" in capsys.readouterr().err
+    assert main([*export, "--to", "onnx", "--overwrite"]) == 1
+    assert "only an earlier export or an empty directory" in capsys.readouterr().err
+    assert (tmp_path / "o" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_missing_package_is_named(tmp_path, models, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install 'xling_jax\[onnx\]'"):
+        onnx_file.export_onnx(models("static"), tmp_path / "o")

@@ -1,0 +1,120 @@
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import pytest
+
+import xling_jax
+from tests.export.conftest import TEXTS
+from xling_jax.cli.main import main
+from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
+from xling_jax.export.sentence_transformers import export_sentence_transformers
+
+library = pytest.importorskip("sentence_transformers")
+
+from tests.convert import huggingface_reference as reference  # noqa: E402
+
+# Without special tokens, transformers cannot take a text without tokens.
+WITH_TOKENS = [text for text in TEXTS if text.strip()]
+
+
+@pytest.mark.parametrize("name", ["tlaser", "tlaser_max", "dual", "dual_max", "mean", "static"])
+def test_sentence_transformers_gives_the_same_vectors(tmp_path, models, name, recwarn):
+    directory, out = models(name), str(tmp_path / "out")
+    command = ["export", "--to", "sentence-transformers", "--model", str(directory)]
+    assert main([*command, "--output", out]) == 0
+    model = library.SentenceTransformer(out, device="cpu")
+    assert model.max_seq_length in (40, float("inf"))  # of StaticEmbedding, whose tokenizer cuts
+    texts = TEXTS if name in ("tlaser", "tlaser_max", "mean", "static") else WITH_TOKENS
+    ours = xling_jax.load(directory).encode(texts)
+    assert np.ptp(ours) > 0.1
+    np.testing.assert_allclose(model.encode(texts), ours, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "distilbert"])
+def test_published_encoders_go_back_and_come_again(tmp_path, kind):
+    transformer, published = tmp_path / "transformer", tmp_path / "p"
+    ours, theirs, again = (tmp_path / name for name in ("o", "t", "a"))
+    reference.save_model(transformer, kind)
+    reference.save_sentence_transformer(published, transformer, "mean", dense=True)
+    convert_huggingface(published, ours)
+    export_sentence_transformers(ours, theirs)
+    convert_huggingface(theirs, again)
+    expected = xling_jax.load(ours).encode(reference.TEXTS)
+    model = library.SentenceTransformer(str(theirs), device="cpu")
+    np.testing.assert_allclose(model.encode(reference.TEXTS), expected, atol=1e-5)
+    found = xling_jax.load(again).encode(reference.TEXTS)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert load_model(again).max_length_tokens == load_model(ours).max_length_tokens
+
+
+def test_prompts_and_width_go_along(tmp_path, models):
+    spec = load_model(models("tlaser"))
+    save_model(
+        tmp_path / "m",
+        family="tlaser",
+        encoder_args=spec.config["encoder"],
+        params=spec.params,
+        vocab=spec.vocab,
+        languages=(),
+        max_length_tokens=40,
+        training={},
+        prompts={"query": "the dog "},
+        default_prompt="query",
+        truncate_dim=5,
+    )
+    export_sentence_transformers(tmp_path / "m", tmp_path / "out")
+    model = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    ours = xling_jax.load(tmp_path / "m")
+    found = model.encode(TEXTS)
+    assert found.shape[1] == 5
+    np.testing.assert_allclose(found, ours.encode(TEXTS), atol=1e-5)
+    found = model.encode(TEXTS, prompt="")
+    np.testing.assert_allclose(found, ours.encode(TEXTS, prompt=""), atol=1e-5)
+
+
+def test_a_dual_encoder_comes_back_as_bert(tmp_path, models):
+    export_sentence_transformers(models("dual"), tmp_path / "t")
+    vocab = load_model(models("dual")).vocab
+    assert vocab.bos_id is None  # so it cannot come back: BERT puts tokens around a text
+    with pytest.raises(ValueError, match="split_special_tokens must be False"):
+        convert_huggingface(tmp_path / "t", tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("dual_pre", "encoder.pooling='weighted_mean' has no form"),
+        ("dual_attention", "encoder.pooling='self_attention' has no form"),
+        ("laser", "encoders of family laser have no form.*--to onnx.*--to laser"),
+        ("static_features", "encoder.features=pairs,skips,triples have no place"),
+    ],
+)
+def test_what_its_modules_cannot_say_is_refused(tmp_path, models, name, says):
+    with pytest.raises(ValueError, match=says):
+        export_sentence_transformers(models(name), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_pre_norm_without_a_last_norm_is_refused(tmp_path, models):
+    spec = load_model(models("dual"))
+    params = {k: v for k, v in spec.params.items() if k != "embedding_norm"}
+    save_model(
+        tmp_path / "m",
+        family="dual",
+        encoder_args=spec.config["encoder"] | {"norm": "pre"},
+        params=params,
+        vocab=spec.vocab,
+        languages=(),
+        max_length_tokens=40,
+        training={},
+    )
+    with pytest.raises(ValueError, match="encoder.norm='pre' without a norm after the last layer"):
+        export_sentence_transformers(tmp_path / "m", tmp_path / "out")
+
+
+def test_features_of_the_shipped_encoder_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="StaticEmbedding, which knows single tokens"):
+        export_sentence_transformers(SHIPPED["mini"], tmp_path / "out")

@@ -1,0 +1,268 @@
+"""An encoder as one ONNX file with its tokenizer beside it, for onnxruntime without JAX.
+
+    model.onnx         `tokens` [batch, length] int32 -> `embeddings` [batch, dim] float32
+    tokenizer.json     special tokens, the longest input and padding included; where a vocabulary
+                       has no such form, its own files, read by `xling_jax.text`, which needs no JAX
+    README.md          what it is, and how to run it in ten lines
+
+jax2onnx converts the transformers. It cannot convert loops of unknown length, so the graphs of
+static encoders and of LSTMs are written here, see `onnx_graphs`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xling_jax.encode.model_card import card_header
+from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
+from xling_jax.export.output import export_directory
+from xling_jax.export.registry import QUANTIZATIONS
+from xling_jax.export.tokenizer_json import tokenizer_json, with_specials
+from xling_jax.registry import check_choice, import_extra
+from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab
+from xling_jax.text.vocabularies import record, write_vocab
+
+logger = logging.getLogger(__name__)
+
+MODEL_FILE = "model.onnx"
+_PACKAGES = ("onnx", "onnxruntime")
+# Largest difference of an element from the encoder's own, relative to the largest element.
+TOLERANCE = 1e-4
+_MOST_BYTES = (1 << 31) - (1 << 24)  # a protocol buffer ends at 2 GB
+_SAMPLE_SENTENCES, _SAMPLE_LENGTH = 16, 24
+
+_WITH_TOKENIZER_JSON = """\
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("tokenizer.json")
+session = onnxruntime.InferenceSession("model.onnx")
+sentences = ["Where is the station?", "Wo ist der Bahnhof?"]
+rows = tokenizer.encode_batch({sentences})
+tokens = np.array([row.ids for row in rows], np.int32)
+vectors = session.run(None, {{"tokens": tokens}})[0]{cut}
+"""
+_WITH_XLING_JAX = """\
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from xling_jax.text.vocabularies import read_vocab
+
+vocab = read_vocab(Path("."), {preprocessing})
+session = onnxruntime.InferenceSession("model.onnx")
+sentences = ["Where is the station?", "Wo ist der Bahnhof?"]
+rows = [[{before}*ids[:{room}]{after}] for ids in vocab.encode({sentences})]
+longest = max(map(len, rows))
+tokens = np.array([row + [{pad}] * (longest - len(row)) for row in rows], np.int32)
+vectors = session.run(None, {{"tokens": tokens}})[0]{cut}
+"""
+
+
+def export_onnx(
+    model_directory: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    quantize: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes an encoder as an ONNX file with its tokenizer.
+
+    The graph is run before it is written and compared with the encoder.
+
+    Args:
+        model_directory: of the encoder.
+        output: the directory to write.
+        quantize: `int8` stores the weights in 8 bits: of static encoders with a factor for each
+            row; of others with one for each column, and with activations quantized as they come
+            (onnxruntime's dynamic quantization).
+        overwrite: replace an earlier export.
+
+    Returns:
+        Facts: `size_mb`, and `largest_difference`, or with quantization `mean_cosine`, from the
+        encoder's vectors of random tokens.
+
+    Raises:
+        ImportError: without onnx, onnxruntime or jax2onnx.
+        ValueError: if the model is broken, its parameters exceed 2 GB, or its graph computes
+            something else.
+        OSError: if a file cannot be written.
+    """
+    if quantize is not None:
+        check_choice("quantize", quantize, QUANTIZATIONS)
+    onnx, onnxruntime = (import_extra(name, "onnx", "--to onnx") for name in _PACKAGES)
+    spec = load_model(model_directory)
+    num_bytes = sum(value.nbytes for value in _leaves(spec.stored))
+    if num_bytes > _MOST_BYTES:
+        raise ValueError(
+            f"{os.fspath(model_directory)}: has {num_bytes / 1e9:.1f} GB of parameters; an ONNX "
+            "file holds 2 GB; export a smaller encoder, or use --to sentence-transformers"
+        )
+    with export_directory(output, MODEL_FILE, overwrite) as fresh:
+        path = fresh / MODEL_FILE
+        model = _graph(spec, quantize)
+        onnx.save(model, path)
+        if quantize and not spec.static_form:
+            _quantize_file(path)
+        facts = _compare(spec, model_directory, onnxruntime.InferenceSession(path), quantize)
+        facts["size_mb"] = path.stat().st_size / 1e6
+        script = _write_tokenizer(spec, fresh)
+        (fresh / CARD_FILE).write_text(_card(spec, facts, quantize, script), encoding="utf-8")
+    return facts
+
+
+def _leaves(tree: Any) -> list[np.ndarray]:
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in _leaves(value)]
+    return [tree]
+
+
+def _graph(spec: ModelSpec, quantize: str | None) -> Any:
+    if form := spec.static_form:
+        from xling_jax.export.onnx_graphs import static_graph
+
+        stored = spec.stored
+        if quantize and form.storage != "int8":
+            form, stored = form.as_int8(stored)
+        return static_graph(form, stored)
+    if spec.config["family"] == "laser":
+        from xling_jax.export.onnx_graphs import laser_graph
+
+        names = ("pad_id", "layers", "width", "pooling")
+        return laser_graph({name: getattr(spec.module, name) for name in names}, spec.params)
+    return _converted(spec)
+
+
+def _converted(spec: ModelSpec) -> Any:
+    """The graph of a transformer by jax2onnx."""
+    jax2onnx = import_extra("jax2onnx", "onnx", "--to onnx of an encoder with layers")
+    import jax
+    import jax.numpy as jnp
+
+    from xling_jax.encode.device_batches import in_dtype
+    from xling_jax.export.onnx_graphs import accept_empty
+
+    module = in_dtype(spec.module, "float32")
+    params = jax.tree.map(jnp.asarray, spec.params)
+
+    def encode(tokens: jax.Array) -> jax.Array:
+        return module.apply({"params": params}, tokens, deterministic=True).astype(jnp.float32)
+
+    # With a limit, a table of positions can be cut at the length.
+    limit = [f"length <= {spec.max_length_tokens}"]
+    shape = jax.export.symbolic_shape("batch, length", constraints=limit)
+    tokens = jax.ShapeDtypeStruct(shape, jnp.int32)
+    names = {"input_names": ["tokens"], "output_names": ["embeddings"]}
+    # It warns of every constant without a recorded type; the graph is checked when it has been run.
+    logging.getLogger("onnx_ir").setLevel(logging.ERROR)
+    model = jax2onnx.to_onnx(encode, [tokens], model_name="encoder", **names)
+    return model if any(spec.config["specials"]) else accept_empty(model, spec.vocab.pad_id)
+
+
+def _quantize_file(path: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+        prepared = Path(directory) / MODEL_FILE
+        quant_pre_process(path, prepared, skip_symbolic_shape=True)
+        root = logging.getLogger()
+        level = root.level
+        quantize_dynamic(prepared, path, per_channel=True, weight_type=QuantType.QInt8)
+        root.setLevel(level)
+
+
+def _compare(
+    spec: ModelSpec, directory: Any, session: Any, quantize: str | None
+) -> dict[str, float]:
+    """Runs random tokens through both; raises ValueError where they differ."""
+    from xling_jax.encode.encoder import Encoder, l2_normalize
+    from xling_jax.encode.texts import TokenWindow
+
+    draw = np.random.default_rng(0)
+    longest = min(_SAMPLE_LENGTH, spec.max_length_tokens)
+    lengths = draw.integers(1, longest + 1, _SAMPLE_SENTENCES)
+    pad_id, size = spec.vocab.pad_id, spec.vocab.size
+    tokens = np.full((len(lengths), longest), pad_id, np.int32)
+    real = np.arange(longest) < lengths[:, None]
+    drawn = draw.integers(0, size - 1, real.sum())
+    tokens[real] = drawn + (drawn >= pad_id)  # any but padding
+    encoder = Encoder.from_directory(directory, "float32")
+    ours = np.empty((len(lengths), spec.dim), np.float32)
+    window = TokenWindow(tokens[real], np.concatenate([[0], np.cumsum(lengths)]))
+    encoder.backend.run_window(window, encoder.batch_shapes(), ours)
+    (theirs,) = session.run(None, {"tokens": tokens})
+    if quantize:
+        return {"mean_cosine": float((l2_normalize(ours) * l2_normalize(theirs)).sum(1).mean())}
+    difference = float(np.abs(ours - theirs).max())
+    if not difference <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
+        raise ValueError(
+            f"the graph does not compute what the encoder does: vectors differ by {difference:.2g} "
+            f"(at most {TOLERANCE:g}); nothing was written; this is a bug of xling_jax or jax2onnx"
+        )
+    return {"largest_difference": difference}
+
+
+def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
+    """Writes the files of the tokenizer; returns the script that runs the model with them."""
+    vocab, (before, after) = spec.vocab, spec.config["specials"]
+    ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
+    first, last = ([ids[name] for name in names] for names in (before, after))
+    prompt = spec.prompts.get(spec.default_prompt, "")
+    prefix = vocab.text.prefix if isinstance(vocab, HuggingFaceVocab) else ""
+    cut = f"[:, :{spec.truncate_dim}]" if spec.truncate_dim else ""
+    form = lambda text: f"[{text!r} + sentence for sentence in sentences]" if text else "sentences"
+    try:
+        content = tokenizer_json(vocab)
+    except ValueError:  # it has no such form
+        write_vocab(vocab, fresh)
+        return _WITH_XLING_JAX.format(
+            preprocessing=record(vocab),
+            before="".join(f"{number}, " for number in first),
+            room=spec.max_length_tokens - len(first) - len(last),
+            after="".join(f", {number}" for number in last),
+            pad=vocab.pad_id,
+            sentences=form(prompt),  # the vocabulary adds its prefix
+            cut=cut,
+        )
+    content = with_specials(content, first, last, vocab.pad_id, spec.max_length_tokens)
+    (fresh / TOKENIZER_FILE).write_text(content, encoding="utf-8")
+    return _WITH_TOKENIZER_JSON.format(sentences=form(prefix + prompt), cut=cut)
+
+
+def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, script: str) -> str:
+    config = spec.config
+    languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
+    name = f"{config['family']} sentence encoder{languages}, ONNX"
+    dim = spec.truncate_dim or spec.dim
+    if quantize:
+        weights = f"{quantize}; mean cosine with the float32 vectors {facts['mean_cosine']:.4f}"
+    else:
+        weights = f"as in the model; vectors differ by {facts['largest_difference']:.1g} at most"
+    lines = [
+        card_header(config, name=name, library="onnx", tags=["onnx"]) + f"# {name}",
+        "",
+        f"Turns a sentence in any of its languages into a vector of {dim} floats; "
+        "translations get close vectors. It runs in onnxruntime, in batches of any size and "
+        "length:",
+        "",
+        f"```python\n{script}```",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| input | `tokens` [batch, length] int32, padded on the right with {spec.vocab.pad_id} |",
+        f"| output | `embeddings` [batch, {config['dim']}] float32 |",
+        f"| longest input | {spec.max_length_tokens} tokens; the tokenizer cuts longer ones |",
+        f"| weights | {weights} |",
+        f"| size | {facts['size_mb']:.1f} MB |",
+        f"| exported from | fingerprint `{spec.fingerprint[:16]}` |",
+    ]
+    return "\n".join(lines) + "\n"

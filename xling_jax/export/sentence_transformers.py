@@ -1,0 +1,415 @@
+"""An encoder as a directory that `SentenceTransformer(PATH)` loads, with the same vectors.
+
+    bert, and dual with post-norm    BertModel, pooling, dense layers, normalization
+    tlaser                           XLMRobertaXLModel: pre-norm, a last norm, no norm of embeddings
+    static without features          StaticEmbedding
+
+transformers and sentence-transformers are not needed to write it. What their modules cannot say is
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+
+from xling_jax.convert.huggingface_config import LAYOUTS
+from xling_jax.encode.model_card import card_header
+from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
+from xling_jax.export.output import export_directory
+from xling_jax.export.tokenizer_json import tokenizer_json, with_specials
+from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab, load_tokenizer
+
+MODULES_FILE = "modules.json"
+WEIGHTS_FILE = "model.safetensors"
+
+_POOLINGS = {"first": "cls", "mean": "mean", "max": "max"}
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "identity": "linear",
+    "relu": "relu",
+    "sigmoid": "sigmoid",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+_TORCH_ACTIVATIONS = {
+    "gelu": "activation.GELU",
+    "identity": "linear.Identity",
+    "relu": "activation.ReLU",
+    "sigmoid": "activation.Sigmoid",
+    "swish": "activation.SiLU",
+    "tanh": "activation.Tanh",
+}
+# Our name -> name in layer {} of XLMRobertaXLModel.
+_XLM_ROBERTA_XL = LAYOUTS["bert"].layer | {
+    "attention_norm": "encoder.layer.{}.attention.self_attn_layer_norm",
+    "ffn_norm": "encoder.layer.{}.LayerNorm",
+}
+# Arguments that say nothing of the vectors, or only sizes that the parameters have, too.
+_SIZES = {"vocab_size", "vocab_multiple", "width", "layers", "heads", "ffn_width", "dtype"}
+_SIZES |= {"pad_id", "max_length_tokens", "attention_hops", "attention_width"}
+_WAY_OUT = "use --to onnx, which holds every encoder"
+
+
+class _Transformer(NamedTuple):
+    """A transformer in the layout of transformers, and what follows it."""
+
+    config: dict[str, Any]  # of config.json
+    tensors: dict[str, np.ndarray]
+    pooling: str
+    # (activation, kernel and bias) of a dense layer; None is a normalization.
+    rest: list[tuple[str, dict[str, np.ndarray]] | None]
+
+
+def export_sentence_transformers(
+    model_directory: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes an encoder as a directory of sentence-transformers.
+
+    Args:
+        model_directory: of the encoder.
+        output: the directory to write.
+        overwrite: replace an earlier export.
+
+    Returns:
+        Facts: `modules`, in their order.
+
+    Raises:
+        ImportError: without `tokenizers`.
+        ValueError: if the model is broken, or no modules give its vectors; says why.
+        OSError: if a file cannot be written.
+    """
+    where = os.fspath(model_directory)
+    spec = load_model(model_directory)
+    content = tokenizer_json(spec.vocab, where)
+    table = _static_table(spec, where)
+    transformer = _transformer(spec, where) if table is None else None
+    with export_directory(output, MODULES_FILE, overwrite) as fresh:
+        if transformer is None:
+            names = ["StaticEmbedding"]
+            _write_static(spec, table, content, fresh)
+        else:
+            names = _write_transformer(spec, transformer, content, fresh)
+        rows = [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+            for i, (name, path) in enumerate(_paths(names))
+        ]
+        _write_json(fresh / MODULES_FILE, rows)
+        _write_json(fresh / "config_sentence_transformers.json", _settings(spec))
+        (fresh / CARD_FILE).write_text(_card(spec, names), encoding="utf-8")
+    return {"modules": names}
+
+
+def _paths(names: list[str]) -> list[tuple[str, str]]:
+    """The folder of each module; the first is in the root."""
+    return [(name, f"{i}_{name}" if i else "") for i, name in enumerate(names)]
+
+
+def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
+    """The vectors [vocab, width] whose mean is that of a sentence; None for one with layers."""
+    arguments = spec.config["encoder"]
+    if form := spec.static_form:
+        if form.features:
+            raise ValueError(
+                f"{where}: encoder.features={','.join(form.features)} have no place in "
+                f"StaticEmbedding, which knows single tokens; {_WAY_OUT}, or train without them"
+            )
+        _refuse_others(arguments, where, {"features", "feature_rows", "storage", "pooling"})
+        rows, factors = form.tables(spec.stored)
+        return (rows * factors[:, None])[: spec.vocab.size, : spec.truncate_dim]
+    if spec.config["family"] == "dual" and spec.module.layers == 0:
+        if spec.module.pooling != "mean":
+            raise ValueError(
+                f"{where}: encoder.pooling={spec.module.pooling!r} without layers is no mean of "
+                f"token vectors, and StaticEmbedding is; {_WAY_OUT}"
+            )
+        return np.asarray(spec.params["embedding"])[: spec.vocab.size, : spec.truncate_dim]
+    return None
+
+
+def _refuse_others(arguments: Mapping[str, Any], where: str, known: set[str]) -> None:
+    """Raises ValueError for an argument of the encoder that this module does not know."""
+    others = {name: v for name, v in arguments.items() if name not in _SIZES | known and v}
+    for name, value in others.items():
+        raise ValueError(
+            f"{where}: encoder.{name}={value!r:.60} has no form in sentence-transformers; "
+            f"{_WAY_OUT}"
+        )
+
+
+def _transformer(spec: ModelSpec, where: str) -> _Transformer:
+    family, module = spec.config["family"], spec.module
+    if family not in ("bert", "dual", "tlaser"):
+        raise ValueError(
+            f"{where}: encoders of family {family} have no form in sentence-transformers; "
+            f"{_WAY_OUT}" + (", or --to laser" if family == "laser" else "")
+        )
+    if module.pooling not in _POOLINGS:
+        raise ValueError(
+            f"{where}: encoder.pooling={module.pooling!r} has no form in sentence-transformers, "
+            f"which has {', '.join(_POOLINGS)}; {_WAY_OUT}"
+        )
+    if family == "dual" and module.norm != "post":
+        raise ValueError(
+            f"{where}: encoder.norm={module.norm!r} without a norm after the last layer has no "
+            f"form in transformers; {_WAY_OUT}"
+        )
+    if family == "bert" and module.pooling != "first" and not module.pool_specials:
+        raise ValueError(
+            f"{where}: encoder.pool_specials=False has no form in sentence-transformers, whose "
+            f"pooling counts the special tokens; {_WAY_OUT}, or convert it without "
+            "--without-specials"
+        )
+    known = {"pooling", "norm", "pool_specials", "activation", "layer_norm_epsilon"}
+    _refuse_others(spec.config["encoder"], where, known | {"projections", "normalize"})
+    layers = {"bert": _of_bert, "dual": _of_dual, "tlaser": _of_tlaser}[family]
+    config, tensors = layers(spec)
+    rest: list[tuple[str, dict[str, np.ndarray]] | None] = []
+    for number, (_, activation, _) in enumerate(getattr(module, "projections", ())):
+        if activation not in _TORCH_ACTIVATIONS:
+            raise ValueError(
+                f"{where}: a dense layer with {activation} has no form in sentence-transformers; "
+                f"{_WAY_OUT}"
+            )
+        rest.append((activation, spec.params[f"projections_{number}"]))
+    if getattr(module, "normalize", False):
+        rest.append(None)
+    if spec.truncate_dim:
+        rest.append(("identity", {"kernel": np.eye(spec.dim, spec.truncate_dim)}))
+    config |= {
+        "vocab_size": len(tensors["embeddings.word_embeddings.weight"]),
+        "hidden_size": module.width,
+        "num_hidden_layers": module.layers,
+        "num_attention_heads": module.heads,
+        "intermediate_size": module.ffn_width,
+        "max_position_embeddings": len(tensors["embeddings.position_embeddings.weight"]),
+        "type_vocab_size": 1,
+        "pad_token_id": spec.vocab.pad_id,
+        "bos_token_id": spec.vocab.bos_id,
+        "eos_token_id": spec.vocab.eos_id,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "torch_dtype": "float32",
+    }
+    width = module.width
+    tensors["embeddings.token_type_embeddings.weight"] = np.zeros((1, width), np.float32)
+    # No pooling reads it; without it transformers warns that it is missing.
+    tensors |= _dense("pooler.dense", np.zeros((width, width), np.float32), np.zeros(width))
+    return _Transformer(config, tensors, module.pooling, rest)
+
+
+def _of_bert(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    module, params = spec.module, spec.params
+    config = _bert_config(module.activation, module.layer_norm_epsilon)
+    tensors = _tables(params["embedding"], params["position_embedding"])
+    tensors |= _norm("embeddings.LayerNorm", params["embedding_norm"])
+    for number in range(module.layers):
+        layer = dict(params[f"blocks_{number}"])
+        joined = layer.pop("attention_input")
+        kernels = np.split(joined["kernel"], 3, axis=1)
+        biases = np.split(joined["bias"], 3)
+        for name, kernel, bias in zip(("query", "key", "value"), kernels, biases):
+            layer[name] = {"kernel": kernel, "bias": bias}
+        tensors |= _layer(LAYOUTS["bert"].layer, number, layer)
+    return config, tensors
+
+
+def _of_dual(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    params = spec.params
+    # Row 0 is that of padding, which is masked wherever it matters.
+    tensors = _tables(params["embedding"], params["position_embedding"][1:])
+    tensors |= _norm("embeddings.LayerNorm", params["embedding_norm"])
+    for number in range(spec.module.layers):
+        tensors |= _layer(LAYOUTS["bert"].layer, number, _blocks(params[f"blocks_{number}"]))
+    return _bert_config("swish", 1e-12), tensors
+
+
+def _of_tlaser(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    from xling_jax.models.layers import sinusoidal_positions
+
+    module, params = spec.module, spec.params
+    table = np.asarray(params["embed"]["embedding"]) * np.sqrt(module.width).astype(np.float32)
+    first = module.pad_id + 1  # transformers counts positions from there, too
+    positions = np.zeros((first + spec.max_length_tokens, module.width), np.float32)
+    positions[first:] = sinusoidal_positions(spec.max_length_tokens, module.width, first)
+    tensors = _tables(table, positions) | _norm("encoder.LayerNorm", params["final_norm"])
+    for number in range(module.layers):
+        tensors |= _layer(_XLM_ROBERTA_XL, number, _blocks(params[f"blocks_{number}"]))
+    config = {
+        "model_type": "xlm-roberta-xl",
+        "architectures": ["XLMRobertaXLModel"],
+        "hidden_act": "relu",
+        "layer_norm_eps": 1e-5,
+    }
+    return config, tensors
+
+
+def _bert_config(activation: str, epsilon: float) -> dict[str, Any]:
+    return {
+        "model_type": "bert",
+        "architectures": ["BertModel"],
+        "hidden_act": _ACTIVATIONS[activation],
+        "layer_norm_eps": epsilon,
+    }
+
+
+def _blocks(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """A `models.layers.TransformerLayer` under the names of `_layer`."""
+    attention, ffn = dict(layer["attention"]), layer["ffn"]
+    return {
+        "attention_output": attention.pop("output"),
+        **attention,
+        "attention_norm": layer["attention_norm"],
+        "ffn_inner": ffn["inner"],
+        "ffn_outer": ffn["outer"],
+        "ffn_norm": layer["ffn_norm"],
+    }
+
+
+def _layer(names: Mapping[str, str], number: int, layer: Mapping[str, Any]) -> dict[str, Any]:
+    tensors: dict[str, np.ndarray] = {}
+    for ours, pattern in names.items():
+        name, params = pattern.format(number), layer[ours]
+        if "scale" in params:
+            tensors |= _norm(name, params)
+        else:
+            tensors |= _dense(name, params["kernel"], params["bias"])
+    return tensors
+
+
+def _tables(tokens: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        "embeddings.word_embeddings.weight": np.asarray(tokens),
+        "embeddings.position_embeddings.weight": np.asarray(positions),
+    }
+
+
+def _norm(name: str, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{name}.weight": params["scale"], f"{name}.bias": params["bias"]}
+
+
+def _dense(name: str, kernel: np.ndarray, bias: np.ndarray | None) -> dict[str, np.ndarray]:
+    """PyTorch stores the transposed matrix."""
+    tensors = {f"{name}.weight": np.asarray(kernel).T}
+    return tensors if bias is None else tensors | {f"{name}.bias": bias}
+
+
+def _write_static(spec: ModelSpec, table: np.ndarray, content: str, fresh: Path) -> None:
+    _write_tensors(fresh / WEIGHTS_FILE, {"embedding.weight": table})
+    # It ignores special tokens; the limit it keeps.
+    limited = with_specials(content, [], [], spec.vocab.pad_id, spec.max_length_tokens)
+    (fresh / TOKENIZER_FILE).write_text(limited, encoding="utf-8")
+
+
+def _write_transformer(
+    spec: ModelSpec, transformer: _Transformer, content: str, fresh: Path
+) -> list[str]:
+    """Writes the modules; returns their names."""
+    _write_json(fresh / "config.json", transformer.config)
+    _write_tensors(fresh / WEIGHTS_FILE, transformer.tensors)
+    vocab, (before, after) = spec.vocab, spec.config["specials"]
+    ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
+    first, last = ([ids[name] for name in names] for names in (before, after))
+    content = with_specials(content, first, last, vocab.pad_id, spec.max_length_tokens)
+    (fresh / TOKENIZER_FILE).write_text(content, encoding="utf-8")
+    token = load_tokenizer(content.encode(), TOKENIZER_FILE).id_to_token
+    tokenizer = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": spec.max_length_tokens,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "pad_token": token(vocab.pad_id),
+        **({"cls_token": token(first[0])} if first else {}),
+        **({"sep_token": token(last[0])} if last else {}),
+        # Of our own vocabularies, special tokens written out in a text are text.
+        "split_special_tokens": not isinstance(vocab, HuggingFaceVocab),
+    }
+    _write_json(fresh / "tokenizer_config.json", tokenizer)
+    limit = {"max_seq_length": spec.max_length_tokens, "do_lower_case": False}
+    _write_json(fresh / "sentence_bert_config.json", limit)
+    names = ["Transformer", "Pooling"]
+    names += ["Dense" if layer else "Normalize" for layer in transformer.rest]
+    folders = [fresh / path for _, path in _paths(names)]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    mode = _POOLINGS[transformer.pooling]
+    chosen = {
+        f"pooling_mode_{name}": name.startswith(mode)
+        for name in ("cls_token", "mean_tokens", "max_tokens")
+    }
+    width = spec.module.width
+    _write_json(folders[1] / "config.json", {"word_embedding_dimension": width, **chosen})
+    for folder, layer in zip(folders[2:], transformer.rest):
+        if layer is None:
+            continue
+        activation, params = layer
+        inputs, outputs = params["kernel"].shape
+        settings = {
+            "in_features": inputs,
+            "out_features": outputs,
+            "bias": "bias" in params,
+            "activation_function": f"torch.nn.modules.{_TORCH_ACTIVATIONS[activation]}",
+        }
+        _write_json(folder / "config.json", settings)
+        tensors = _dense("linear", params["kernel"], params.get("bias"))
+        _write_tensors(folder / WEIGHTS_FILE, tensors)
+    return names
+
+
+def _settings(spec: ModelSpec) -> dict[str, Any]:
+    """Of config_sentence_transformers.json; what goes before every text goes into the prompts."""
+    prefix = spec.vocab.text.prefix if isinstance(spec.vocab, HuggingFaceVocab) else ""
+    prompts = {name: prefix + prompt for name, prompt in spec.prompts.items()}
+    default = spec.default_prompt
+    if prefix and default is None:
+        default = "prefix"
+        prompts[default] = prefix
+    return {"similarity_fn_name": "cosine", "prompts": prompts, "default_prompt_name": default}
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    plain = {name: np.ascontiguousarray(value, np.float32) for name, value in tensors.items()}
+    # Not `save_file`, whose files only their owner can read.
+    path.write_bytes(safetensors.numpy.save(plain, metadata={"format": "pt"}))
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _card(spec: ModelSpec, names: list[str]) -> str:
+    config = spec.config
+    languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
+    name = f"{config['family']} sentence encoder{languages}"
+    header = card_header(
+        config, name=name, library="sentence-transformers", tags=["sentence-transformers"]
+    )
+    return f"""{header}
+# {name}
+
+Turns a sentence in any of its languages into a vector of {spec.truncate_dim or spec.dim} floats;
+translations get close vectors.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("PATH/OF/THIS/DIRECTORY")
+vectors = model.encode(["A sentence.", "Another one."])
+```
+
+| | |
+|---|---|
+| modules | {", ".join(names)} |
+| longest input | {spec.max_length_tokens} tokens, longer ones are cut |
+| exported from | fingerprint `{spec.fingerprint[:16]}` |
+"""

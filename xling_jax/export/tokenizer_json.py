@@ -1,0 +1,198 @@
+"""Our SentencePiece vocabularies as a `tokenizer.json`, with the same tokens for any text.
+
+That is the format of the `tokenizers` library, which transformers, sentence-transformers, model2vec
+and servers without Python read. What it cannot say is refused. Known to differ are only letters of
+mathematical alphabets, superscripts and half-width Hangul letters with a combining mark or vowel
+behind them: SentencePiece composes the two.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from xling_jax.text.huggingface_vocab import (
+    TOKENIZER_FILE,
+    HuggingFaceVocab,
+    import_tokenizers,
+    load_tokenizer,
+)
+from xling_jax.text.vocab import Vocab, remove_invisible
+from xling_jax.text.vocabularies import Vocabulary
+
+SPACE = "▁"  # how SentencePiece writes it
+
+# Python lower-cases a capital sigma at the end of a word to the final form; the library looks at
+# one character at a time.
+_FINAL_SIGMA = r"(?<=\p{Cased}\p{Case_Ignorable}{0,8})Σ(?!\p{Case_Ignorable}*\p{Cased})"
+
+_BEFORE_MARK = r"(?=\p{M})"
+_APART = "\x01"  # none is left in a text
+
+
+def tokenizer_json(vocab: Vocabulary, where: str = "vocabulary") -> str:
+    """Returns the content of a `tokenizer.json` that splits text as a vocabulary does.
+
+    It adds no special tokens around a text. Special tokens written out in a text are text, as in
+    the vocabulary, so none of them is among the `added_tokens`: of a unigram vocabulary they are
+    named with a space in front, which no text can contain at that point.
+
+    Args:
+        vocab: of unigrams or byte-pair encoding, or a published tokenizer, whose file is returned
+            as it is.
+        where: what errors call it.
+
+    Raises:
+        ValueError: if there is no such form of the vocabulary; says which part has none.
+        ImportError: without `tokenizers`.
+    """
+    if isinstance(vocab, HuggingFaceVocab) and TOKENIZER_FILE in vocab.files:
+        return vocab.files[TOKENIZER_FILE].decode("utf-8")
+    if not isinstance(vocab, Vocab):
+        raise ValueError(
+            f"{where}: {type(vocab).__name__} has no form as {TOKENIZER_FILE}, since its tokens "
+            "depend on more than one vocabulary; use --to onnx, which keeps the files as they are"
+        )
+    if vocab.moses:
+        raise ValueError(
+            f"{where}: the rules of Moses (vocab.moses=True) have no form as {TOKENIZER_FILE}; use "
+            "--to onnx, which keeps the files as they are, or train with vocab.moses=False"
+        )
+    proto = _read_model(vocab)
+    _check_model(proto, where)
+    tokenizers = import_tokenizers()
+    tokenizer = tokenizers.Tokenizer(_model(proto, where))
+    tokenizer.normalizer = _normalizer(proto, vocab.lowercase)
+    tokenizer.pre_tokenizer = _pre_tokenizer(proto)
+    tokenizer.decoder = tokenizers.decoders.Metaspace(SPACE, "always")
+    return tokenizer.to_str(pretty=False)
+
+
+def with_specials(
+    content: str, first: Sequence[int], last: Sequence[int], pad_id: int, max_length_tokens: int
+) -> str:
+    """Returns a `tokenizer.json` that also adds special tokens, cuts and pads as an encoder does.
+
+    Args:
+        content: of a `tokenizer.json`.
+        first: ids of the special tokens before a text.
+        last: those after it.
+        pad_id: of padding, on the right to the longest text of a batch.
+        max_length_tokens: longest input, special tokens included; longer ones are cut.
+    """
+    tokenizer = load_tokenizer(content.encode(), TOKENIZER_FILE)
+    name = tokenizer.id_to_token
+    around = [(name(number), number) for number in dict.fromkeys([*first, *last])]
+    # With none, this replaces what a published tokenizer would add.
+    tokenizer.post_processor = import_tokenizers().processors.TemplateProcessing(
+        single=[*map(name, first), "$A", *map(name, last)], special_tokens=around
+    )
+    tokenizer.enable_truncation(max_length_tokens)
+    tokenizer.enable_padding(pad_id=pad_id, pad_token=name(pad_id))
+    return tokenizer.to_str(pretty=False)
+
+
+def _read_model(vocab: Vocab) -> Any:
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(vocab.model_bytes)
+    return proto
+
+
+def _check_model(proto: Any, where: str) -> None:
+    """Raises ValueError for settings that `xling prepare` never writes and that have no form."""
+    trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
+    kind = trainer.ModelType.Name(trainer.model_type).lower()
+    if kind not in ("unigram", "bpe"):
+        raise ValueError(
+            f"{where}: vocab.model_type={kind} has no form as {TOKENIZER_FILE}; use --to onnx, "
+            "which keeps the files as they are, or train with unigram or bpe"
+        )
+    wrong = [
+        *(["byte_fallback"] if trainer.byte_fallback else []),
+        *(["treat_whitespace_as_suffix"] if trainer.treat_whitespace_as_suffix else []),
+        *(["user_defined_symbols"] if any(p.type == p.USER_DEFINED for p in proto.pieces) else []),
+        *(["unused pieces"] if any(p.type == p.UNUSED for p in proto.pieces) else []),
+        *(["no dummy prefix"] if not normalizer.add_dummy_prefix else []),
+        *(["kept white space"] if not normalizer.remove_extra_whitespaces else []),
+        *(["unescaped white space"] if not normalizer.escape_whitespaces else []),
+    ]
+    if wrong:
+        raise ValueError(
+            f"{where}: the SentencePiece model was trained with {', '.join(wrong)}, which has no "
+            f"form as {TOKENIZER_FILE} here; use --to onnx, which keeps the files as they are"
+        )
+
+
+def _model(proto: Any, where: str) -> Any:
+    models = import_tokenizers().models
+    normal = [piece.type == piece.NORMAL for piece in proto.pieces]
+    unknown = next(i for i, piece in enumerate(proto.pieces) if piece.type == piece.UNKNOWN)
+    trainer = proto.trainer_spec
+    if trainer.model_type == trainer.UNIGRAM:
+        # The penalty of unknown characters is relative to the lowest score.
+        lowest = min(piece.score for piece, is_normal in zip(proto.pieces, normal) if is_normal)
+        pieces = [
+            (piece.piece, piece.score) if is_normal else (f" {piece.piece}", lowest)
+            for piece, is_normal in zip(proto.pieces, normal)
+        ]
+        return models.Unigram(pieces, unk_id=unknown, byte_fallback=False)
+    ids = {piece.piece: i for i, piece in enumerate(proto.pieces)}
+    known = {piece.piece for piece, is_normal in zip(proto.pieces, normal) if is_normal}
+    # Any two pieces whose concatenation is a piece may be merged, those of the best score first.
+    merges = [
+        (left, right)
+        for piece in sorted(known, key=lambda piece: (-proto.pieces[ids[piece]].score, ids[piece]))
+        for left, right in ((piece[:i], piece[i:]) for i in range(1, len(piece)))
+        if left in known and right in known
+    ]
+    unk = proto.pieces[unknown].piece
+    return models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=False)
+
+
+def _normalizer(proto: Any, lowercase: bool) -> Any:
+    """`text.vocab.normalize_text`, then the normalization of SentencePiece and its spaces."""
+    tokenizers = import_tokenizers()
+    steps, regex = tokenizers.normalizers, tokenizers.Regex
+    spaces = [steps.Replace(regex(" {2,}"), " "), steps.Strip()]
+    invisible, white = _classes()
+    chain = [steps.Replace(regex(invisible), "")]
+    if lowercase:
+        chain += [steps.Replace(regex(_FINAL_SIGMA), "ς"), steps.Lowercase()]
+    chain += [steps.NFC(), steps.Replace(regex(white), " ")]
+    if charsmap := proto.normalizer_spec.precompiled_charsmap:
+        # The library drops a mark on a character that has a rule; apart from it, it is kept.
+        chain += [*spaces, steps.Replace(regex(_BEFORE_MARK), _APART)]
+        chain += [steps.Precompiled(charsmap), steps.Replace(_APART, "")]
+    chain += [*spaces, steps.Prepend(SPACE), steps.Replace(" ", SPACE)]
+    return steps.Sequence(chain)
+
+
+def _pre_tokenizer(proto: Any) -> Any:
+    """Splits into words, which are remembered, where no piece spans two of them."""
+    pieces = [piece.piece for piece in proto.pieces if piece.type == piece.NORMAL]
+    spans = any(SPACE in piece[1:] for piece in pieces)
+    if spans or SPACE not in pieces:
+        return None
+    return import_tokenizers().pre_tokenizers.Split(SPACE, "merged_with_next")
+
+
+@functools.cache
+def _classes() -> tuple[str, str]:
+    """Regular expressions of the characters that are removed, and of those that are white space."""
+    # All but the surrogates, which the library cannot represent.
+    numbers = [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]
+    invisible = [number for number in numbers if not remove_invisible(chr(number))]
+    white = [number for number in numbers if chr(number).isspace()]
+    return _character_class(invisible), _character_class(white)
+
+
+def _character_class(numbers: Sequence[int]) -> str:
+    """A regular expression of the characters with these ascending numbers."""
+    runs = itertools.groupby(enumerate(numbers), lambda item: item[1] - item[0])
+    ranges = ([number for _, number in run] for _, run in runs)
+    return "[" + "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in ranges) + "]"
