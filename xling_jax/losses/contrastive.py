@@ -13,25 +13,26 @@ from xling_jax.losses.similarity import check_pairs
 from xling_jax.registry import check_choice
 
 # Below every logit, yet finite, so that a row without candidates has no NaN in its gradient.
-_EXCLUDED = -1e30
+EXCLUDED = -1e30
 # Of two softmax values: at 1, log cos and its slope are infinite. Beyond it the gradient is 0.
 _LARGEST_DIFFERENCE = 1 - 1e-5
 # Pairs per batch in Mao et al. (2021), for which the weight of SIM was chosen.
 _PUBLISHED_BATCH = 128
 
 
-def _valid_rows(vectors: jax.Array, mask: jax.Array) -> jax.Array:
+def valid_rows(vectors: jax.Array, mask: jax.Array) -> jax.Array:
+    """Vectors [batch, dim] in float32, zero in rows outside the mask."""
     return jnp.where(mask[:, None], vectors.astype(jnp.float32), 0)
 
 
-def _normalized(vectors: jax.Array) -> jax.Array:
+def normalized(vectors: jax.Array) -> jax.Array:
     """Scales vectors to length 1; zero stays zero, with gradient zero."""
     squares = (vectors**2).sum(1, keepdims=True)
     positive = squares > 0
     return jnp.where(positive, vectors * jax.lax.rsqrt(jnp.where(positive, squares, 1)), 0)
 
 
-def _products(left: jax.Array, right: jax.Array) -> jax.Array:
+def inner_products(left: jax.Array, right: jax.Array) -> jax.Array:
     """All inner products at full precision: the losses take small differences of large ones."""
     return jnp.matmul(left, right.T, precision=jax.lax.Precision.HIGHEST)
 
@@ -116,19 +117,19 @@ def alignment_loss(
     if scale <= 0:
         raise ValueError(f"scale={scale} must be positive")
     mask = jnp.asarray(mask, bool)
-    source, target = _valid_rows(source, mask), _valid_rows(target, mask)
+    source, target = valid_rows(source, mask), valid_rows(target, mask)
     if similarity == "cosine":
-        source, target = _normalized(source), _normalized(target)
+        source, target = normalized(source), normalized(target)
     compared = mask[:, None] & mask
     if ignore is not None:
         compared &= ~ignore
     translation = jnp.eye(mask.shape[0], dtype=bool)
     # The only candidate of a padding row is itself: loss and gradient are 0.
     compared |= translation
-    products = jnp.where(compared, _products(source, target), _EXCLUDED)
-    logits = jnp.where(compared, scale * (products - margin * translation), _EXCLUDED)
+    products = jnp.where(compared, inner_products(source, target), EXCLUDED)
+    logits = jnp.where(compared, scale * (products - margin * translation), EXCLUDED)
     positive = jnp.diagonal(logits)
-    others = jax.lax.stop_gradient(jnp.where(translation, _EXCLUDED, products))
+    others = jax.lax.stop_gradient(jnp.where(translation, EXCLUDED, products))
     loss, correct = 0.0, 0.0
     for axis in (1, 0):
         loss += (jax.nn.logsumexp(logits, axis=axis) - positive).sum()
@@ -188,15 +189,15 @@ def similarity_distribution_loss(
     check_choice("reduction", reduction, ("normalized", "sum", "mean"))
     check_choice("form", form, ("log_cos", "squared"))
     mask = jnp.asarray(mask, bool)
-    source, target = _valid_rows(source, mask), _valid_rows(target, mask)
+    source, target = valid_rows(source, mask), valid_rows(target, mask)
     compared = mask[:, None] & mask
     if not include_diagonal:
         compared &= ~jnp.eye(mask.shape[0], dtype=bool)
-    products = _products(source, source), _products(target, target)
+    products = inner_products(source, source), inner_products(target, target)
     if form == "squared":
         values = jnp.where(compared, (products[0] - products[1]) ** 2, 0)
     else:
-        softmax = lambda p: jax.nn.softmax(jnp.where(compared, p, _EXCLUDED))
+        softmax = lambda p: jax.nn.softmax(jnp.where(compared, p, EXCLUDED))
         first, second = (jnp.where(compared, softmax(p), 0) for p in products)
         values = _log_cos(first - second)
     total = values.sum()

@@ -83,7 +83,7 @@ def mask_one_token(
     side = jnp.where((counts > 0).all(0), coin, counts[1] > 0).astype(jnp.int32)
     number = jax.random.randint(place_key, counts.shape, 0, jnp.maximum(counts, 1))
     hidden = [
-        candidate & (jnp.cumsum(candidate, 1) == number[i][:, None] + 1) & (side == i)[:, None]
+        candidate & (jnp.cumsum(candidate, axis=1) == number[i][:, None] + 1) & (side == i)[:, None]
         for i, candidate in enumerate(candidates)
     ]
     # At most one position of a pair is masked; the sum is its id.

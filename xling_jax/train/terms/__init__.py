@@ -12,5 +12,6 @@ TERMS = Registry(
     encoder_l2=f"{_HERE}.encoder_l2:EncoderL2",
     token_distribution=f"{_HERE}.token_distribution:TokenDistribution",
     alignment=f"{_HERE}.alignment:Alignment",
+    distillation=f"{_HERE}.distillation:Distillation",
     similarity_distribution=f"{_HERE}.similarity_distribution:SimilarityDistribution",
 )

@@ -5,11 +5,12 @@ import dataclasses
 import jax
 
 from xling_jax.losses.contrastive import alignment_loss, equal_sentences
-from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, per_sentence
+from xling_jax.train.terms.nested import NestedTerm
+from xling_jax.train.terms.term import Inputs, Setting, Sums, per_sentence
 
 
 @dataclasses.dataclass(frozen=True)
-class Alignment(Term):
+class Alignment(NestedTerm):
     """Finds the translation among the sentences of a batch; options of `alignment_loss`.
 
     Attributes:
@@ -23,7 +24,7 @@ class Alignment(Term):
     reads = frozenset({"target"})
     logged = "alignment_loss"
 
-    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs, both directions."""
         ignore = None
         if self.ignore_equal:

@@ -5,11 +5,12 @@ import dataclasses
 import jax
 
 from xling_jax.losses.distance import distance_constraint
-from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, per_sentence
+from xling_jax.train.terms.nested import NestedTerm
+from xling_jax.train.terms.term import Inputs, Setting, Sums, per_sentence
 
 
 @dataclasses.dataclass(frozen=True)
-class Distance(Term):
+class Distance(NestedTerm):
     """Keeps translations closer than random sentences; options of `losses.distance`.
 
     The weight is β in the paper.
@@ -19,7 +20,7 @@ class Distance(Term):
     reads = frozenset({"target"})
     logged = "distance_loss"
 
-    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs."""
         value, metrics = distance_constraint(
             inputs.source, inputs.target, inputs.mask, inputs.key, **self.passed

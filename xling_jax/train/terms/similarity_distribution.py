@@ -5,11 +5,12 @@ import dataclasses
 import jax
 
 from xling_jax.losses.contrastive import similarity_distribution_loss
-from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, once_per_update
+from xling_jax.train.terms.nested import NestedTerm
+from xling_jax.train.terms.term import Inputs, Setting, Sums, once_per_update
 
 
 @dataclasses.dataclass(frozen=True)
-class SimilarityDistribution(Term):
+class SimilarityDistribution(NestedTerm):
     """SIM; options of `losses.contrastive.similarity_distribution_loss`."""
 
     passes_to = (similarity_distribution_loss,)
@@ -17,7 +18,7 @@ class SimilarityDistribution(Term):
     logged = "similarity_distribution_loss"
     collapses = True
 
-    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Counted once per update."""
         value = similarity_distribution_loss(
             inputs.source, inputs.target, inputs.mask, **self.passed

@@ -61,8 +61,9 @@ class Inputs:
 
     Attributes:
         params: of the model.
-        batch: `source_tokens`, `target_tokens` [batch, length], `target_language` [batch], and
-            `source_language` if both directions of the pair are trained.
+        batch: `source_tokens`, `target_tokens` [batch, length], `target_language` [batch],
+            `source_language` if both directions of the pair are trained, and `source_teacher`,
+            `target_teacher` [batch, dim] if a term reads them.
         masked: the tokens as encoded; None if no term masks any.
         key: PRNG key of the term.
         train: whether to use dropout.
@@ -100,7 +101,8 @@ class Term:
 
         passes_to   functions of the loss; `supplied` names their keywords that are not options
         reads       what it needs: `target` (vectors of the translations), `decoder`, `head`,
-                    `masked` (a masked token in each pair)
+                    `masked` (a masked token in each pair), `source_teacher` and `target_teacher`
+                    (vectors of a frozen encoder, in the batch)
         logged      the metric shown in log lines, a loss: lower is better
         collapses   whether equal vectors for all sentences minimize it
 
@@ -157,6 +159,9 @@ def once_per_update(
     """The value of a term that counts once per update, whatever the batch size."""
     sums = {name: value, f"{name}_count": jnp.ones((), jnp.float32)}
     return value * normalizer(setting, inputs), sums
+
+
+TEACHERS = ("source_teacher", "target_teacher")
 
 
 def all_reads(terms: Collection[Term]) -> frozenset[str]:

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.cli.train import _check_beginning
+from xling_jax.config import load_config
+from xling_jax.encode.teacher import Teacher, teacher_dim
+from xling_jax.options import OptionError
+
+TEXTS = ["Guten Tag", "two  words", "un soft\u00adhyphen", "Guten Tag"]
+
+
+@pytest.fixture
+def stored(tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    np.save(tmp_path / "v.npy", np.arange(12, dtype=np.float32).reshape(4, 3) + 1)
+    return str(tmp_path / "v.npy"), str(tmp_path / "texts.txt")
+
+
+def test_a_model_gives_the_unit_vectors_of_encode():
+    teacher = Teacher("mini")
+    (vectors,) = teacher.encode_stream(TEXTS)
+    expected = xling_jax.load("mini").encode(TEXTS, normalize=True)
+    np.testing.assert_array_equal(vectors, expected)
+    assert teacher.dim == teacher_dim("mini") == vectors.shape[1] and teacher.fingerprint
+
+
+def test_stored_vectors_are_found_by_their_text_as_cleaning_leaves_it(stored):
+    teacher = Teacher(*stored)
+    assert teacher.dim == teacher_dim(*stored) == 3
+    (vectors,) = teacher.encode_stream(["un softhyphen", "Guten Tag", "two words"])
+    expected = np.array([[7, 8, 9], [1, 2, 3], [4, 5, 6]], np.float64)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors, expected, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"texts.txt: has no line 'guten tag', which is in the tr"):
+        list(teacher.encode_stream(["Guten Tag", "guten tag"]))
+
+
+def test_other_texts_or_vectors_are_another_teacher(stored):
+    before = Teacher(*stored).fingerprint
+    np.save(stored[0], np.ones((4, 3), np.float32))
+    assert Teacher(*stored).fingerprint != before
+    np.save(stored[0], np.ones((5, 3), np.float32))
+    with pytest.raises(ValueError, match="must have a line for each of the 5 vectors .* found 4"):
+        Teacher(*stored)
+
+
+def test_axes_are_orthonormal_and_the_largest_first():
+    teacher = Teacher("mini")
+    texts = [f"{a} {b}" for a in ("red", "blue", "tree") for b in ("runs", "sings", "sleeps")]
+    axes = teacher.principal_axes(texts)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(teacher.dim), atol=1e-4)
+    energy = (np.concatenate(list(teacher.encode_stream(texts))) @ axes) ** 2
+    assert (np.diff(energy.sum(0)) < 1e-4).all()
+    with pytest.raises(ValueError, match="are all zero"):
+        teacher.principal_axes([""])
+
+
+def test_a_teacher_that_cannot_be_learned_is_refused_before_any_work(stored):
+    def check(*overrides):
+        overrides = [f"--config.objective.distillation.{text}" for text in overrides]
+        config = load_config("distill:smoke", ["--config.data.corpora=('x.tsv',)", *overrides])
+        _check_beginning(config)
+
+    check()
+    with pytest.raises(OptionError, match=r"distillation.teacher: nowhere"):
+        check("teacher=nowhere")
+    with pytest.raises(OptionError, match="v.npy has 3 dimensions, the encoder 32; make the enc"):
+        check(f"teacher={stored[0]}", f"teacher_texts={stored[1]}")
+    check(f"teacher={stored[0]}", f"teacher_texts={stored[1]}", "form=similarity")
+    with pytest.raises(OptionError, match="none.txt: no such file"):
+        check(f"teacher={stored[0]}", "teacher_texts=none.txt")
+    with pytest.raises(ValueError, match="distillation.teacher is missing; name a model directory"):
+        check("teacher=")

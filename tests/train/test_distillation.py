@@ -1,0 +1,143 @@
+"""Vectors of a teacher with the batches, what an encoder learns from them, and nested widths."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.train.synthetic import LANGUAGES, VOCAB_SIZE, write_corpus
+from xling_jax.config import load_config
+from xling_jax.corpora.shards import PairTokens
+from xling_jax.losses.contrastive import alignment_loss
+from xling_jax.train import loop
+from xling_jax.train.batches import read_batches
+from xling_jax.train.build import VocabFacts, build, check_config
+from xling_jax.train.terms.alignment import Alignment
+from xling_jax.train.terms.term import Inputs, Setting
+
+WIDTH, TAUGHT = 32, 8
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A corpus whose teacher knows 8 dimensions, the sum of vectors of its words."""
+    directory = tmp_path_factory.mktemp("corpus")
+    corpus = write_corpus(directory)
+    words = np.random.default_rng(5).normal(size=(56, TAUGHT))
+    for path in directory.iterdir():
+        tokens = PairTokens(path)
+        (directory / "teacher" / path.name).mkdir(parents=True)
+        for language in tokens.languages:
+            shift, rows = 17 * LANGUAGES.index(language), np.arange(len(tokens))
+            ids = tokens.gather(language, rows, 20, -1)
+            vectors = np.where((ids >= 0)[..., None], words[(ids - 4 - shift) % 56], 0).sum(1)
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            file = directory / "teacher" / path.name / f"{language}.npy"
+            np.save(file, vectors.astype(np.float16))
+    return corpus
+
+
+def make_config(width=TAUGHT, steps=8, reader="numpy", **distillation):
+    config = load_config("distill:smoke")
+    config.languages, config.encoder.width = LANGUAGES, width
+    config.data.update(pairs=("aa-bb", "cc-aa", "bb-cc"), reader=reader, bucket_lengths=(8, 24))
+    config.objective.distillation.update(distillation)
+    config.train.update(total_steps=steps, checkpoint_every_steps=2, evaluate_every_steps=4)
+    return config
+
+
+def test_both_readers_give_each_row_its_vectors(corpus):
+    config = make_config(width=WIDTH, fits="own", form="similarity")
+    batches = loop.open_batches(config, corpus)
+    for index, batch in enumerate(read_batches(batches, 0, 12, reader="numpy")):
+        entry = batches.plan[index]
+        direction = batches.directions[entry.pair]
+        pair = "-".join(sorted((direction.source, direction.target)))
+        for side in ("source", "target"):
+            file = f"{corpus.directory}/teacher/{pair}/{getattr(direction, side)}.npy"
+            expected = np.where(entry.rows[:, None] >= 0, np.load(file)[entry.rows], 0)
+            found = batch[f"{side}_teacher"]
+            assert found.dtype == np.float32 and not found[:, TAUGHT:].any()
+            np.testing.assert_array_equal(found[:, :TAUGHT], expected)
+    pytest.importorskip("tensorflow")
+    both = [read_batches(batches, 0, 6, reader=reader) for reader in ("numpy", "tf.data")]
+    for one, other in zip(*both, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+    source_only = loop.open_batches(make_config(), corpus)[0]
+    assert "source_teacher" in source_only and "target_teacher" not in source_only
+
+
+def test_the_shapes_that_are_checked_beforehand_are_those_of_the_batches(corpus):
+    for settings in ({}, {"fits": "own"}):
+        config = make_config(**settings)
+        check_config(config)
+        batches = loop.open_batches(config, corpus)
+        objective = build(config, VocabFacts(VOCAB_SIZE)).objective
+        bucket = batches.plan[0].bucket
+        shapes = {k: (v.shape, v.dtype) for k, v in batches[0].items()}
+        planned = objective.abstract_batch(bucket, both=False)
+        assert shapes == {k: (v.shape, v.dtype) for k, v in planned.items()}
+
+
+def test_a_student_learns_the_teacher_and_goes_on_with_the_same_bits(corpus, tmp_path):
+    config = make_config(steps=60, form="cosine")
+    config.schedule.peak_value = 0.05
+    config.train.update(log_every_steps=60, checkpoint_every_steps=30)
+    whole = loop.train(config, tmp_path / "whole", corpus)
+    stops = iter(range(60))
+    stop = lambda: next(stops) == 29
+    half = loop.train(config, tmp_path / "parts", corpus, should_stop=stop)
+    assert half.step == 30
+    rest = loop.train(config, tmp_path / "parts", corpus)
+    jax.tree.map(np.testing.assert_array_equal, rest.encoder_params, whole.encoder_params)
+
+    built = build(config, VocabFacts(VOCAB_SIZE))
+    encode = built.objective.setting.model.encoder.apply
+    batch = loop.open_batches(config, corpus)[70]
+    # About 0 before training; of both languages, though the teacher read the source only.
+    for side in ("source", "target"):
+        vectors = encode({"params": whole.encoder_params}, batch[f"{side}_tokens"])
+        dots = (vectors * batch["source_teacher"]).sum(1) / jnp.linalg.norm(vectors, axis=1)
+        assert float(dots[(batch["source_tokens"] != 1).any(1)].mean()) > 0.5
+
+
+def make_inputs():
+    random = np.random.default_rng(1)
+    source, target = random.normal(size=(2, 6, 8)).astype(np.float32)
+    mask = np.arange(6) < 5
+    return Inputs({}, {}, None, jax.random.key(0), True, mask, source, target)
+
+
+def test_nested_widths_add_up_and_none_changes_nothing():
+    inputs, setting = make_inputs(), Setting(None, 0, {"pad": 1}, reduction="mean")
+    passed = {"similarity": "cosine", "scale": 5.0, "margin": 0.1}
+    run = lambda **options: Alignment(passed=passed, **options)(setting, inputs)
+    value, sums = run(widths=(2, 4, 8), width_weights=(0.5, 2.0, 1.0))
+
+    def by_hand(width):
+        u, v = (a[:5, :width].astype(np.float64) for a in (inputs.source, inputs.target))
+        u, v = (a / np.linalg.norm(a, axis=1, keepdims=True) for a in (u, v))
+        logits = 5.0 * (u @ v.T - 0.1 * np.eye(5))
+        loss = lambda s: (np.log(np.exp(s).sum(1)) - np.diagonal(s)).sum()
+        return loss(logits) + loss(logits.T)
+
+    expected = 0.5 * by_hand(2) + 2.0 * by_hand(4) + by_hand(8)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    plain = alignment_loss(inputs.source, inputs.target, inputs.mask, **passed)
+    assert run()[0] == plain[0] and sums["alignment_accuracy"] == plain[1]
+    assert run(widths=(8,))[0] == plain[0]
+    np.testing.assert_allclose(run(widths=[4, 8])[0], by_hand(4) + by_hand(8), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ({"widths": (4, 2, 8)}, "must be positive and ascend"),
+        ({"widths": (4, 8), "width_weights": (1.0,)}, "must be one for each of"),
+        ({"widths": (8, 16)}, r"widths=\(8, 16\) .* must end with the 8 dimensions"),
+        ({"widths": (4,)}, r"widths=\(4,\) .* must end with the 8 dimensions"),
+    ],
+)
+def test_widths_that_make_no_sense_are_refused(options, reason):
+    with pytest.raises(ValueError, match=reason):
+        Alignment(passed={}, **options)(Setting(None, 0, {}), make_inputs())

@@ -1,0 +1,116 @@
+"""Teachers: the vectors that a student is to learn, from an encoder or from files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xling_jax.encode.encoder import Encoder, l2_normalize
+from xling_jax.encode.model_directory import find_model_directory, load_model
+from xling_jax.encode.static import principal_axes
+from xling_jax.encode.texts import text_windows
+from xling_jax.files.embeddings import read_embeddings
+from xling_jax.files.hashes import hash_file
+from xling_jax.files.lines import iterate_lines
+from xling_jax.options import OptionError
+from xling_jax.text.vocab import normalize_text
+
+_WINDOW = 8192
+
+
+class Teacher:
+    """Gives texts their unit vectors.
+
+    Args:
+        name: a model directory, workdir or shipped name; or, with `texts`, an `.npy` of vectors.
+        texts: a file with the texts of these vectors, one per line, as `xling embed` reads it.
+
+    Attributes:
+        fingerprint: of the vectors.
+        dim: their size.
+
+    Raises:
+        OptionError: if there is no such model or file.
+        ValueError: if it is damaged, or texts and vectors differ in number.
+    """
+
+    def __init__(self, name: str, texts: str = ""):
+        if texts:
+            self._source = _StoredVectors(_existing(texts), _existing(name))
+        else:
+            self._source = Encoder.from_directory(find_model_directory(name))
+        self.fingerprint, self.dim = self._source.fingerprint, self._source.dim
+
+    def encode_stream(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """Yields the vectors of texts, [any, dim] float32 of length 1, in input order.
+
+        Raises:
+            ValueError: if stored vectors lack a text.
+        """
+        return self._source.encode_stream(texts, normalize=True)
+
+    def principal_axes(self, texts: Iterable[str]) -> np.ndarray:
+        """The principal axes of the vectors of texts, see `static.principal_axes`."""
+        axes = principal_axes(self.encode_stream(texts))
+        if axes is None:
+            raise ValueError("the teacher's vectors of the training text are all zero")
+        return axes
+
+
+def teacher_dim(name: str, texts: str = "") -> int:
+    """The size of a teacher's vectors; arguments and errors as `Teacher`."""
+    if texts:
+        _existing(texts)
+        return read_embeddings(_existing(name)).shape[1]
+    return load_model(find_model_directory(name)).dim
+
+
+def _existing(path: str) -> str:
+    if not Path(path).is_file():
+        raise OptionError(f"{path}: no such file")
+    return path
+
+
+class _StoredVectors:
+    """Vectors on disk, looked up by their text.
+
+    Texts are compared as `normalize_text` leaves them, in their case, since training text is
+    cleaned. Of equal ones the first counts.
+    """
+
+    def __init__(self, texts: str, vectors: str):
+        self._texts, self._vectors = texts, read_embeddings(vectors)
+        hashes = np.fromiter(map(_hash, iterate_lines(texts)), np.uint64)
+        if len(hashes) != len(self._vectors):
+            raise ValueError(
+                f"{texts}: must have a line for each of the {len(self._vectors)} vectors in "
+                f"{vectors}; found {len(hashes)}"
+            )
+        self._hashes, self._rows = np.unique(hashes, return_index=True)
+        self.dim = self._vectors.shape[1]
+        self.fingerprint = f"{hash_file(texts)}-{hash_file(vectors)}"
+
+    def encode_stream(self, texts: Iterable[str], normalize: bool) -> Iterator[np.ndarray]:
+        """See `Encoder.encode_stream`."""
+        for window in text_windows(texts, _WINDOW):
+            vectors = self._vectors[self._find(window)]
+            yield l2_normalize(vectors) if normalize else vectors
+
+    def _find(self, texts: Sequence[str]) -> np.ndarray:
+        wanted = np.fromiter(map(_hash, texts), np.uint64, len(texts))
+        places = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
+        missing = np.flatnonzero(self._hashes[places] != wanted)
+        if len(missing):
+            raise ValueError(
+                f"{self._texts}: has no line {texts[missing[0]]!r:.100}, which is in the training "
+                "text; embed all of it, or name a model as objective.distillation.teacher"
+            )
+        return self._rows[places]
+
+
+def _hash(text: str) -> int:
+    content = normalize_text(text, lowercase=False).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")

@@ -1,0 +1,66 @@
+"""Terms that can also be applied to the first dimensions of the vectors."""
+
+import dataclasses
+
+import jax
+
+from xling_jax.options import check_number
+from xling_jax.train.terms.term import Inputs, Setting, Sums, Term
+
+
+@dataclasses.dataclass(frozen=True)
+class NestedTerm(Term):
+    """A term that compares sentence vectors, of one width or several nested ones.
+
+        L = Σ_w c_w · L(first w dimensions)            (Kusupati et al. 2022, Eq. 1)
+
+    The first dimensions then suffice where space is short (`Encoder.truncated`). A cosine is that
+    of the truncated vectors, so of length 1; dot products and distances take them as they are.
+
+    Attributes:
+        widths: w, ascending, the last that of the encoder; empty for whole vectors only.
+        width_weights: c_w; empty for 1 each.
+    """
+
+    widths: tuple[int, ...] = ()
+    width_weights: tuple[float, ...] = ()
+
+    def __post_init__(self):
+        widths, weights = tuple(self.widths), tuple(self.width_weights)
+        object.__setattr__(self, "widths", widths)
+        object.__setattr__(self, "width_weights", weights or (1.0,) * len(widths))
+        if any(not 0 < low < high for low, high in zip((0.5, *widths), widths)):
+            raise ValueError(f"widths={widths} of an objective's term must be positive and ascend")
+        if len(self.width_weights) != len(widths):
+            raise ValueError(
+                f"width_weights={weights} of an objective's term must be one for each of "
+                f"widths={widths}"
+            )
+        for weight in weights:
+            check_number(weight, "width_weights of an objective's term", at_least=0)
+
+    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+        """See `Term`; the metrics are those of the whole vectors.
+
+        Raises:
+            ValueError: if the last of several widths is not that of the vectors.
+        """
+        if not self.widths:
+            return self.compare(setting, inputs)
+        dim = inputs.source.shape[-1]
+        if self.widths[-1] != dim:
+            raise ValueError(
+                f"widths={self.widths} of an objective's term must end with the {dim} dimensions "
+                "of the encoder"
+            )
+        total = 0.0
+        for width, weight in zip(self.widths, self.width_weights):
+            source, target = inputs.source[:, :width], inputs.target[:, :width]
+            cut = dataclasses.replace(inputs, source=source, target=target)
+            value, sums = self.compare(setting, cut)
+            total += weight * value
+        return total, sums
+
+    def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+        """The value and metrics at one width, as `Term`."""
+        raise NotImplementedError
