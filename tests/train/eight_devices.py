@@ -27,7 +27,8 @@ CONSTRAINED = TRANSLATION | {"distance": {"weight": 0.25, "num_negatives": 2}}
 LIGHTWEIGHT = {  # losses over the whole batch, whose rows lie on all devices
     "token_distribution": {"weight": 1.0, "max_logits": 640},
     "alignment": {"weight": 2.0, "ignore_equal": True},
-    "similarity_distribution": {"weight": 2.0, "reduction": "sum"},
+    "similarity_distribution": {"weight": 2.0, "reduction": "sum", "widths": (8, 16)},
+    "distillation": {"teacher": "none", "form": "similarity"},
 }
 
 
@@ -45,7 +46,8 @@ def make_batch(seed: int, rows: int) -> dict[str, np.ndarray]:
         return ids.astype(np.int32)
 
     language = random.integers(0, 3, rows).astype(np.int32)
-    return {"source_tokens": tokens(), "target_tokens": tokens(), "target_language": language}
+    batch = {"source_tokens": tokens(), "target_tokens": tokens(), "target_language": language}
+    return batch | {"source_teacher": random.normal(size=(rows, 5)).astype(np.float32) / 2}
 
 
 def make_gradients(dropout: float, terms, family: str = "tlaser", encode_chunks: int = 1):

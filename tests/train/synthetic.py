@@ -32,7 +32,7 @@ def write_corpus(
         rest = {k: _rows(v, rows // 2, rows) for k, v in columns.items()}
         write_shard(directory / name / "00000", half)
         write_shard(directory / name / "00001", rest)
-    facts = VocabFacts(VOCAB_SIZE, "vocab", {"bos": 0, "pad": 1, "eos": 2})
+    facts = VocabFacts(VOCAB_SIZE, "vocab", {"bos": 0, "pad": 1, "eos": 2, "mask": 3})
     return Corpus(str(directory), "data", facts)
 
 

@@ -10,7 +10,6 @@ from xling_jax.train import flops
 from xling_jax.train.batching import Bucket
 from xling_jax.train.build import VocabFacts, build_objective, init_params
 from xling_jax.train.flops import matmul_flops
-from xling_jax.train.objective import abstract_batch
 
 B, T, D, F, L, V = 32, 32, 1024, 4096, 6, 50_000
 KEY = jax.eval_shape(lambda: jax.random.key(0))
@@ -59,7 +58,7 @@ def step_flops(both=False, distance_weight=0.0):
     overrides = [f"--config.objective.distance.weight={distance_weight}"] if distance_weight else []
     objective = build_objective(load_config("t_laser", overrides), VocabFacts(V))
     params = jax.eval_shape(init_params(objective.setting.model), KEY)
-    return flops.FlopsByShape(objective, params)(abstract_batch(Bucket(T, B), both))
+    return flops.FlopsByShape(objective, params)(objective.abstract_batch(Bucket(T, B), both))
 
 
 @pytest.fixture(scope="module")
