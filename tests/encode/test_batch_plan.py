@@ -33,6 +33,13 @@ def test_full_batches_hold_the_tokens_asked_for_and_small_ones_few_rows():
     assert BatchShapes(max_length_tokens=100, batch_tokens=1024, batch_size=3).rows(8) == (3,)
 
 
+def test_long_inputs_share_a_batch_as_far_as_their_attention_fits():
+    shapes = BatchShapes(max_length_tokens=8192, batch_tokens=32768)
+    assert shapes.lengths[-5:] == (2048, 3072, 4096, 6144, 8192)
+    assert shapes.rows(2048) == (8, 16)
+    assert [shapes.rows(length) for length in (3072, 4096, 8192)] == [(1, 7), (1, 4), (1,)]
+
+
 def test_a_few_sentences_take_the_small_shape():
     assert [shape for _, shape in plan_batches(np.array([5, 6, 7]), SHAPES)] == [(8, 8)]
 

@@ -65,8 +65,63 @@ def test_truncate_dim(run, encoder, text_file, tmp_path):
     run("--input", text_file, "--output", tmp_path / "e.npy", "--truncate-dim", 3)
     found = read_embeddings(tmp_path / "e.npy")
     np.testing.assert_allclose(found, encoder.encode(LINES)[:, :3], atol=1e-5)
-    with pytest.raises(OptionError, match="--truncate-dim=17 must be from 1 to 16"):
+    with pytest.raises(OptionError, match="--truncate-dim 17: must be from 1 to 16"):
         run("--input", text_file, "--output", tmp_path / "f.npy", "--truncate-dim", 17)
+
+
+def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(encoder.backend), "window_sentences", 3)  # several chunks
+    expected = encoder.encode(LINES)
+    files = {"--input": text_file, "--output": tmp_path / "e.npy"}
+    for precision in ("float16", "ubinary", "binary", "int8"):
+        files["--output"] = path = tmp_path / f"{precision}.npy"
+        run(*[word for pair in files.items() for word in pair], "--precision", precision)
+        wanted = {"float16": "float16", "ubinary": "uint8"}.get(precision, "int8")
+        assert np.load(path).dtype == wanted and len(np.load(path)) == len(LINES)
+        found = np.asarray(read_embeddings(path))
+        if precision == "float16":
+            np.testing.assert_allclose(found, expected, atol=1e-3)
+        elif precision == "int8":
+            np.testing.assert_allclose(found, expected, atol=np.ptp(expected) / 255)
+        else:
+            np.testing.assert_array_equal(found, np.where(expected > 0, 1, -1))
+    ranges = json.loads((tmp_path / "int8.npy.json").read_text())["ranges"]
+    np.testing.assert_allclose(ranges, [expected.min(axis=0), expected.max(axis=0)], atol=1e-5)
+    (tmp_path / "other.txt").write_text("ren\nla mo ti né bor\n")
+    again = ["--input", text_file, "--precision", "int8", "--ranges-from"]
+    run(*again, tmp_path / "int8.npy", "--output", tmp_path / "same.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "same.npy"), np.load(tmp_path / "int8.npy"))
+    run(*again, tmp_path / "other.txt", "--output", tmp_path / "more.npy")
+    assert json.loads((tmp_path / "more.npy.json").read_text())["ranges"] != ranges
+    (tmp_path / "int8.npy.json").unlink()
+    with pytest.raises(ValueError, match=r"int8.npy.json with their precision is missing; copy"):
+        read_embeddings(tmp_path / "int8.npy")
+
+
+@pytest.mark.parametrize(
+    "wrong, complaint",
+    [
+        (("--precision", "int8", "--input", "-"), "stdin is read only once; add --ranges-from"),
+        (("--precision", "int8", "--documents"), "learned on sentences, not --documents"),
+        (("--precision", "binary", "--output", "-"), "second file beside it"),
+        (("--precision", "float16", "--format", "laser"), "--format laser: is float32 only"),
+        (("--ranges-from", "text.de"), "requires --precision int8"),
+        (("--prompt", "a", "--prompt-name", "b"), "only one of them"),
+        (("--prompt-name", "b"), "--prompt-name b: prompt_name='b' must be one of"),
+    ],
+)
+def test_precisions_and_prompts_that_cannot_be_are_refused(
+    run, text_file, tmp_path, wrong, complaint
+):
+    with pytest.raises(OptionError, match=complaint):
+        run("--input", text_file, "--output", tmp_path / "e.npy", *wrong)
+    assert [*tmp_path.iterdir()] == [text_file]
+
+
+def test_a_prompt_goes_before_every_line(run, encoder, text_file, tmp_path):
+    run("--input", text_file, "--output", tmp_path / "e.npy", "--prompt", "vi bor ")
+    wanted = encoder.encode([f"vi bor {line}" for line in LINES])
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), wanted, atol=1e-5)
 
 
 def test_counts_are_reported(run, text_file, tmp_path, caplog):

@@ -143,7 +143,7 @@ def test_an_error_in_the_stream_reaches_the_caller(encoder):
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [("one string", "list of strings"), (["a", None], r"sentences\[1\] must be a string; found")],
+    [(7, "list of strings"), (["a", None], r"sentences\[1\] must be a string; found")],
 )
 def test_wrong_input_is_named(encoder, wrong, message):
     with pytest.raises(ValueError, match=message):
@@ -249,8 +249,9 @@ def test_truncated_vectors_are_the_first_dimensions(encoder, sentences, model_di
     assert smaller.dim == 5 and smaller.truncated(5).dim == 5
     loaded = xling_jax.load(model_directory, truncate_dim=5)
     assert loaded.fingerprint == xling_jax.load(model_directory).fingerprint + "-5d"
-    for wrong in (0, 6):
-        with pytest.raises(ValueError, match=f"truncate_dim={wrong} must be from 1 to 5"):
+    np.testing.assert_array_equal(smaller.truncated(7).encode(sentences)[:, :5], first)
+    for wrong in (0, encoder.dim + 1):
+        with pytest.raises(ValueError, match=f"truncate_dim={wrong} must be from 1 to 16"):
             smaller.truncated(wrong)
 
 

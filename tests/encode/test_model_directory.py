@@ -37,6 +37,36 @@ def test_what_is_saved_is_loaded(tmp_path, model_arguments):
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["m"]
 
 
+def test_prompts_and_width_to_keep_are_part_of_the_model(tmp_path, model_arguments):
+    plain = save_model(tmp_path / "plain", **model_arguments, prompts={})
+    assert (
+        not {"prompts", "default_prompt", "truncate_dim"}
+        & load_model(tmp_path / "plain").config.keys()
+    )
+    given = {"prompts": {"query": "query: ", "none": ""}, "default_prompt": "query"}
+    given["truncate_dim"] = 4
+    assert save_model(tmp_path / "m", **model_arguments, **given) != plain
+    spec = load_model(tmp_path / "m")
+    assert {name: getattr(spec, name) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    "wrong, problem",
+    [
+        ({"prompts": {"query": 1}}, "prompts must be texts by name; found"),
+        ({"prompts": ["query"]}, "prompts must be texts by name; found"),
+        ({"default_prompt": "q"}, "default_prompt must be the name of a prompt .none.; found 'q'"),
+        ({"truncate_dim": 0}, "truncate_dim must be from 1 to"),
+        ({"truncate_dim": 10_000}, "truncate_dim must be from 1 to"),
+        ({"truncate_dim": True}, "truncate_dim must be from 1 to"),
+    ],
+)
+def test_impossible_prompts_and_widths_are_refused(model_directory, wrong, problem):
+    change_config(model_directory, **wrong)
+    with pytest.raises(ValueError, match=f"config.json: {problem}"):
+        load_model(model_directory)
+
+
 def test_card_shows_training_and_results(tmp_path, model_arguments):
     results = {"europarl/p_at_1": 0.976}
     save_model(tmp_path / "m", **{**model_arguments, "training": {"note": "a|b"}}, results=results)

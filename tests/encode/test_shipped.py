@@ -14,9 +14,9 @@ from xling_jax.encode.model_directory import SHIPPED, load_model
 SENTENCES = ("Where is the station?", "Wo ist der Bahnhof?", "Ich mag Tee, aber keinen Kaffee.")
 # The first dimensions of their vectors.
 PINNED = (
-    (0.16371322, 0.07147519, -0.14284058, -0.00658501),
-    (0.14832978, 0.098396, -0.09060446, -0.02437297),
-    (0.06162069, 0.14725834, -0.17211562, -0.00681832),
+    (-0.17294455, 0.15042007, 0.20132805, -0.08175079),
+    (-0.14507785, 0.11913566, 0.11955138, -0.08108465),
+    (-0.10167042, 0.18992761, 0.12167080, 0.02541106),
 )
 
 
@@ -39,7 +39,7 @@ def translations():
 
 def test_it_is_small_and_says_what_it_is():
     files = {path.name: path.stat().st_size for path in SHIPPED["mini"].iterdir()}
-    assert sum(files.values()) < 17_000_000
+    assert sum(files.values()) < 32_000_000
     card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
     for word in ("licenses", "Europarl", "negation", "What scores mean"):
         assert word in card

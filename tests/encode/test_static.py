@@ -148,8 +148,15 @@ def test_export_rotates_and_shrinks_a_model(vocab, sentences, tmp_path):
     kept = np.square(small).sum(0)
     assert (np.diff(kept) < 0.01).all() and kept[0] > 2 * kept[1]
     assert np.abs(np.corrcoef(small[:, 0], whole[:, 3])[0, 1]) > 0.99
-    assert main(export) == 2  # neither option: nothing to do
-    assert main([*export, "--workdir", "w", "--storage", "int8"]) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--model m", "--model m --workdir w --storage int8", "--workdir w", "--checkpoint 3", ""],
+)
+def test_export_needs_a_checkpoint_or_a_form(arguments, tmp_path, capsys):
+    assert main(["export", *arguments.split(), "--output", str(tmp_path / "x")]) == 2
+    assert "give --workdir and --checkpoint, or --model with" in capsys.readouterr().err
 
 
 def test_export_refuses_other_families(model_directory, tmp_path, capsys):

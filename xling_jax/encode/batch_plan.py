@@ -7,6 +7,11 @@ import numpy as np
 
 # Steps of at most 1.5: padding costs a third at worst and about a tenth on real text.
 BUCKET_LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+BUCKET_LENGTHS += (3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)
+
+# For longer inputs the scores of attention, whose number is the square of the length, decide how
+# many rows fit into memory.
+_LONG = 2048
 
 # The size for a single sentence: few shapes, and still a quick answer.
 _SMALLEST_BATCH = 8
@@ -40,8 +45,12 @@ class BatchShapes:
 
     def rows(self, length: int) -> tuple[int, ...]:
         """Batch sizes for a length, increasing: small, full, and one between if far apart."""
-        full = self.batch_size or max(_SMALLEST_BATCH, self.batch_tokens // length)
-        smallest = min(_SMALLEST_BATCH, full)
+        if length > _LONG:
+            full = self.batch_size or max(1, self.batch_tokens * _LONG // length**2)
+            smallest = 1
+        else:
+            full = self.batch_size or max(_SMALLEST_BATCH, self.batch_tokens // length)
+            smallest = min(_SMALLEST_BATCH, full)
         sizes = {smallest, full}
         if full // 8 >= 4 * smallest:
             sizes.add(full // 8)

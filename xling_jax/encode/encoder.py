@@ -10,19 +10,24 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import copy
+import hashlib
 import logging
+import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from xling_jax.encode import model_directory
+from xling_jax.align.rows import check_same_dim, normalize
+from xling_jax.encode import arguments, model_directory
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.documents import document_inputs, pool_stream
 from xling_jax.encode.static import StaticBackend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
+from xling_jax.files.quantization import Quantizer, learn_ranges
 from xling_jax.text.splitting import check_texts
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
 
 logger = logging.getLogger(__name__)
+
+# Names under which models have the prompt of what is searched, first choice first.
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 class Backend(Protocol):
@@ -60,9 +68,14 @@ class Encoder:
         languages: codes of the training languages, for information.
         fingerprint: hex digest of the model, "" for one in training; in another dtype than the
             model's own with that dtype at its end, because vectors differ.
-        dim: embedding size.
+        dim: embedding size of the backend.
         calibration: what scores of mined pairs mean, see `xling calibrate`; None if that was not
             measured.
+        prompts: texts that go before an input, by name.
+        default_prompt: name of the prompt that inputs get unless another is chosen.
+        truncate_dim: dimensions of the vectors to keep; None for all.
+        config: content of the `config.json` it was loaded from; without it the encoder can
+            neither be saved nor pickled.
     """
 
     def __init__(
@@ -76,14 +89,21 @@ class Encoder:
         fingerprint: str,
         dim: int,
         calibration: Calibration | None = None,
+        prompts: Mapping[str, str] | None = None,
+        default_prompt: str | None = None,
+        truncate_dim: int | None = None,
+        config: Mapping[str, Any] | None = None,
     ):
         self.backend = backend
         self.vocab = vocab
         self.max_length_tokens = max_length_tokens
         self.languages = tuple(languages)
         self.fingerprint = fingerprint
-        self.dim = self._model_dim = dim
+        self.dim, self._model_dim = truncate_dim or dim, dim
         self.calibration = calibration
+        self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
+        self._prompt = self.prompts.get(default_prompt, "")
+        self._config = config
         self._affixes = [_special_ids(vocab, names) for names in specials]
         self._room = max_length_tokens - sum(map(len, self._affixes))
         if self._room < 1:
@@ -104,11 +124,17 @@ class Encoder:
         Raises:
             ValueError: if the directory is not intact, or the dtype is unknown.
         """
-        spec = model_directory.load_model(path)
+        return cls._of_spec(model_directory.load_model(path), dtype, os.fspath(path))
+
+    @classmethod
+    def _of_spec(cls, spec: model_directory.ModelSpec, dtype: str | None, where: str) -> Encoder:
         if form := spec.static_form:
             if dtype not in (None, "auto", "float32"):
                 raise ValueError(f"dtype={dtype!r}: static encoders compute in float32 only")
-            backend = StaticBackend(form, spec.stored)
+            try:
+                backend = StaticBackend(form, spec.stored)
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from error
         else:
             from xling_jax.encode.device_batches import DeviceBatches, in_dtype
 
@@ -125,6 +151,10 @@ class Encoder:
             fingerprint=spec.fingerprint + suffix,
             dim=spec.dim,
             calibration=spec.calibration,
+            prompts=spec.prompts,
+            default_prompt=spec.default_prompt,
+            truncate_dim=spec.truncate_dim,
+            config=spec.config,
         )
 
     @property
@@ -154,7 +184,7 @@ class Encoder:
     def with_params(self, params: Any) -> Encoder:
         """Returns the same encoder with other parameters; compiled programs are shared."""
         other = copy.copy(self)
-        other.fingerprint, other.calibration = "", None
+        other.fingerprint, other.calibration, other._config = "", None, None
         other.backend = self.backend.with_params(params)
         return other
 
@@ -182,45 +212,109 @@ class Encoder:
         is that of their first dimensions: normalize after truncation, as `encode` does.
 
         Raises:
-            ValueError: if the vectors have fewer dimensions.
+            ValueError: if the model's vectors have fewer dimensions.
         """
-        if not 1 <= dim <= self.dim:
-            raise ValueError(f"truncate_dim={dim} must be from 1 to {self.dim}, the model's width")
-        smaller = copy.copy(self)
-        smaller.dim = dim
-        if dim < self.dim:
-            smaller.calibration = None
-            smaller.fingerprint = self.fingerprint and f"{self.fingerprint}-{dim}d"
-        return smaller
+        if not 1 <= operator.index(dim) <= self._model_dim:
+            raise ValueError(
+                f"truncate_dim={dim} must be from 1 to {self._model_dim}, the model's width"
+            )
+        other = copy.copy(self)
+        if dim != self.dim:
+            other.dim, other.calibration = operator.index(dim), None
+            other.fingerprint = self.fingerprint and f"{self.fingerprint}-{dim}d"
+        return other
+
+    def with_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> Encoder:
+        """Returns the same encoder with another text before every input.
+
+        Args:
+            prompt: the text; "" for none.
+            prompt_name: of one of `prompts`, instead.
+
+        Raises:
+            ValueError: if both or neither are given, or there is no prompt of that name.
+        """
+        if prompt is None and prompt_name is None:
+            raise ValueError("prompt or prompt_name is required; prompt='' is no prompt")
+        other = copy.copy(self)
+        other._prompt = arguments.find_prompt(self.prompts, prompt, prompt_name)
+        if other._prompt != self._prompt:
+            other.calibration = None
+            digest = hashlib.sha256(other._prompt.encode()).hexdigest()[:8]
+            other.fingerprint = self.fingerprint and f"{self.fingerprint}-prompt-{digest}"
+        return other
 
     def encode(
         self,
-        sentences: Sequence[str],
+        sentences: str | Sequence[str],
         *,
         batch_size: int | None = None,
-        normalize: bool = False,
-        show_progress: bool = False,
+        normalize: bool | None = None,
+        show_progress: bool | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        truncate_dim: int | None = None,
+        precision: str = "float32",
+        ranges: np.ndarray | None = None,
+        normalize_embeddings: bool | None = None,
+        show_progress_bar: bool | None = None,
+        **others: Any,
     ) -> np.ndarray:
         """Encodes sentences.
 
         Args:
-            sentences: texts, in any of the model's languages; an empty text is allowed.
+            sentences: texts, in any of the model's languages; an empty text is allowed. One string
+                gives one vector.
             batch_size: sentences in a full batch; by default as many as keep the device busy at
                 each length. Fewer need less memory.
             normalize: scale every vector to length 1 (a zero vector stays zero).
             show_progress: draw a progress bar on stderr.
+            prompt: text before every sentence, instead of the model's default; "" for none.
+            prompt_name: of one of the model's `prompts`, instead of its text.
+            truncate_dim: keep only the first dimensions, see `truncated`.
+            precision: "float32", "float16", "int8", "binary" or "ubinary", see `Quantizer`.
+            ranges: [2, dim] of the dimensions for "int8", see `learn_ranges`; by default those of
+                these vectors, which no other call shares.
+            normalize_embeddings: sentence-transformers' name of `normalize`.
+            show_progress_bar: its name of `show_progress`.
+            **others: its other arguments, which change nothing or are refused with the way out.
 
         Returns:
-            float32 [n, dim], row i for sentence i.
+            float32 [n, dim], row i for sentence i; [dim] for one string. In other precisions
+            `Quantizer.dtype`, and packed bits are [n, ceil(dim / 8)].
 
         Raises:
-            ValueError: if `sentences` is a single string, or an item is not a string.
+            ValueError: if an item is not a string, an argument is given by both names with
+                different values or does not apply, or prompt, width, precision or ranges are out
+                of place.
+            TypeError: for an unknown argument.
         """
-        sentences = check_texts(sentences)
+        arguments.refuse(others)
+        normalize = arguments.either(
+            "normalize", normalize, "normalize_embeddings", normalize_embeddings
+        )
+        show = arguments.either(
+            "show_progress", show_progress, "show_progress_bar", show_progress_bar
+        )
+        encoder = self
+        if prompt is not None or prompt_name is not None:
+            encoder = encoder.with_prompt(prompt, prompt_name)
+        if truncate_dim is not None:
+            encoder = encoder.truncated(truncate_dim)
+        quantizer = None
+        if ranges is not None or precision not in ("float32", "int8"):
+            quantizer = Quantizer(precision, encoder.dim, ranges)  # checked before any work
+        is_single = isinstance(sentences, str)
+        texts = check_texts([sentences] if is_single else sentences)
+        if precision == "int8" and ranges is None and len(texts) < 2:
+            raise ValueError(
+                "precision='int8' needs ranges= to encode a single sentence; learn them on many: "
+                "ranges = encoder.learn_ranges(sample)"
+            )
         stats = EncodeStats()
-        embeddings = np.empty((len(sentences), self.dim), np.float32)
-        windows = self._encode_windows(sentences, batch_size, normalize, stats, embeddings)
-        with Progress("encode", len(embeddings), "sentence", show=show_progress) as progress:
+        embeddings = np.empty((len(texts), encoder.dim), np.float32)
+        windows = encoder._encode_windows(texts, batch_size, normalize, stats, embeddings)
+        with Progress("encode", len(embeddings), "sentence", show=show) as progress:
             for window in windows:
                 progress(progress.done + len(window))
         if stats.num_truncated and not self._warned_of_truncation:
@@ -229,7 +323,204 @@ class Encoder:
                 "%d of %d sentences were cut at %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
-        return embeddings
+        if precision == "int8" and quantizer is None:
+            logger.warning(
+                "the ranges of precision='int8' are those of these %d vectors; pass ranges="
+                "encoder.learn_ranges(sample) to compare with vectors of other calls",
+                len(texts),
+            )
+            quantizer = Quantizer(precision, encoder.dim, learn_ranges([embeddings]))
+        if quantizer is not None:
+            embeddings = quantizer.quantize(embeddings)
+        return embeddings[0] if is_single else embeddings
+
+    def encode_query(self, sentences: str | Sequence[str], **settings: Any) -> np.ndarray:
+        """Encodes what is searched for: with the prompt "query" of models that have one.
+
+        Without it, and unless another is given, with no prompt. Arguments, result and errors as
+        `encode`.
+        """
+        return self.encode(sentences, **self._prompt_of(("query",), settings))
+
+    def encode_document(self, sentences: str | Sequence[str], **settings: Any) -> np.ndarray:
+        """Encodes what is searched: with the prompt "document" (or "passage", or "corpus").
+
+        Without any of them, and unless another is given, with no prompt. Arguments, result and
+        errors as `encode`; texts are not split into sentences, see `encode_documents` for that.
+        """
+        return self.encode(sentences, **self._prompt_of(_DOCUMENT_PROMPTS, settings))
+
+    def _prompt_of(self, names: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
+        """Adds the first prompt that the model has to arguments without one."""
+        if settings.get("prompt") is not None or settings.get("prompt_name") is not None:
+            return settings
+        found = next((self.prompts[name] for name in names if name in self.prompts), "")
+        return settings | {"prompt": found}
+
+    def learn_ranges(self, sentences: Iterable[str], *, normalize: bool = False) -> np.ndarray:
+        """Learns the ranges of vectors for `encode(..., precision="int8", ranges=ranges)`.
+
+        Args:
+            sentences: a sample of the texts, some thousands; read some at a time.
+            normalize: as the vectors will be encoded.
+
+        Returns:
+            [2, dim] float32, smallest and largest value of each dimension.
+
+        Raises:
+            ValueError: if there are fewer than two sentences.
+        """
+        return learn_ranges(self.encode_stream(sentences, normalize=normalize))
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """Cosine of every vector of one side with every vector of the other.
+
+        Args:
+            embeddings1: [n, dim] float, or [dim] for one.
+            embeddings2: [m, dim] float, or [dim].
+
+        Returns:
+            float32 [n, m].
+
+        Raises:
+            ValueError: if sizes differ, a value is not finite, or vectors are quantized.
+        """
+        one, other = _unit_sides(embeddings1, embeddings2)
+        return one @ other.T
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """Cosine of each vector with that of the same row: [n, dim] twice to float32 [n].
+
+        Arguments and errors as `similarity`; the numbers of rows must be equal.
+        """
+        one, other = _unit_sides(embeddings1, embeddings2)
+        if len(one) != len(other):
+            raise ValueError(
+                f"embeddings1 and embeddings2 must have as many rows; got {len(one)} and "
+                f"{len(other)}; similarity compares every row with every other"
+            )
+        return np.einsum("nd,nd->n", one, other)
+
+    def get_embedding_dimension(self) -> int:
+        """Returns the size of the vectors, `dim`."""
+        return self.dim
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Returns the size of the vectors, `dim`; the older name of `get_embedding_dimension`."""
+        return self.dim
+
+    def encode_multi_process(self, *args: Any, **settings: Any) -> np.ndarray:
+        """Refused: one process uses all devices.
+
+        Raises:
+            ValueError: always; says what to use.
+        """
+        raise ValueError(f"encode_multi_process does not apply: {arguments.MANY_PROCESSES}")
+
+    def start_multi_process_pool(self, *args: Any, **settings: Any) -> dict[str, Any]:
+        """Refused, see `encode_multi_process`."""
+        raise ValueError(f"start_multi_process_pool does not apply: {arguments.MANY_PROCESSES}")
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes a model directory, which `xling_jax.load` reads.
+
+        Shorter inputs (`with_max_length`) and vectors (`truncated`) are part of it; a dtype or
+        prompt chosen for this encoder is not.
+
+        Args:
+            path: of the directory.
+            overwrite: replace an existing model directory.
+
+        Raises:
+            ValueError: if the encoder does not come from a model directory.
+            FileExistsError: if the directory exists, is not empty and `overwrite` is False.
+        """
+        spec = self._spec("saved")
+        model_directory.save_model(
+            path,
+            family=spec.config["family"],
+            encoder_args=spec.config["encoder"],
+            params=spec.stored,
+            vocab=spec.vocab,
+            languages=spec.languages,
+            max_length_tokens=self.max_length_tokens,
+            training=spec.config.get("training", {}),
+            prompts=spec.prompts,
+            default_prompt=spec.default_prompt,
+            truncate_dim=None if self.dim == self._model_dim else self.dim,
+            overwrite=overwrite,
+        )
+        if self.calibration is not None:
+            model_directory.write_calibration(path, self.calibration)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Uploads what `save` writes to the Hugging Face hub; see `hub.push_directory`.
+
+        Args:
+            repo_id: `NAME` or `ORGANIZATION/NAME`.
+            **options: `private`, `token`, `revision`, `commit_message`.
+
+        Returns:
+            The URL of the commit.
+
+        Raises:
+            ImportError: without huggingface_hub.
+            ValueError: if the encoder does not come from a model directory.
+        """
+        from xling_jax.encode.hub import push_directory
+
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "model")
+            self.save(path)
+            return push_directory(path, repo_id, **options)
+
+    def _spec(self, done: str) -> model_directory.ModelSpec:
+        """What this encoder was loaded from, with its parameters in host memory."""
+        if self._config is None:
+            raise ValueError(
+                f"an encoder is {done} if it was loaded from a model directory; this one has "
+                "parameters of its own; write them with model_directory.save_model"
+            )
+        stored = self.params
+        if not isinstance(self.backend, StaticBackend):
+            import jax
+
+            stored = jax.device_get(stored)
+        return model_directory.ModelSpec(
+            stored=stored,
+            vocab=self.vocab,
+            max_length_tokens=self._config["max_length_tokens"],
+            dim=self._model_dim,
+            languages=self.languages,
+            fingerprint=self._config["fingerprint"],
+            config=dict(self._config),
+            calibration=self.calibration,
+            prompts=self.prompts,
+            default_prompt=self.default_prompt,
+            truncate_dim=self._config.get("truncate_dim"),
+        )
+
+    def __copy__(self) -> Encoder:
+        other = object.__new__(type(self))  # not by __reduce__, which copies the parameters
+        vars(other).update(vars(self))
+        return other
+
+    def __reduce__(self):
+        """Pickles the model itself, not its path: a worker process gets the same vectors."""
+        chosen = {name: getattr(self, name) for name in _PICKLED}
+        return _restored, (self._spec("pickled"), self.dtype, chosen)
+
+    def __repr__(self) -> str:
+        of_model = "" if self.dim == self._model_dim else f" of {self._model_dim}"
+        family = f"family={self._config['family']!r}, " if self._config else ""
+        prompts = f", prompts={[*self.prompts]}" if self.prompts else ""
+        languages = ", ".join(self.languages[:8]) + (", …" if len(self.languages) > 8 else "")
+        return (
+            f"Encoder({family}dim={self.dim}{of_model}, "
+            f"max_length_tokens={self.max_length_tokens}, vocab={self.vocab.size}, "
+            f"languages={len(self.languages)} ({languages}){prompts}, dtype={self.dtype!r}, "
+            f"devices={self.backend.num_devices}, fingerprint={self.fingerprint[:12]!r})"
+        )
 
     def encode_stream(
         self,
@@ -258,6 +549,11 @@ class Encoder:
     ) -> Iterator[np.ndarray]:
         """Yields the rows of each window; views of `out` if that is given."""
         shapes = self.batch_shapes(batch_size)
+        if prompt := self._prompt:
+            if isinstance(sentences, Sequence):
+                sentences = [prompt + sentence for sentence in sentences]
+            else:
+                sentences = (prompt + sentence for sentence in sentences)
         done = 0
         for window, counts in self._tokenized_windows(sentences):
             rows = len(window.offsets) - 1
@@ -348,7 +644,9 @@ class Encoder:
     ) -> Iterator[list[str]]:
         """Yields the texts to encode for each document; arguments as `encode_documents`."""
         settings = {"splitter": splitter, "language": language}
-        return document_inputs(documents, mode, vocab=self.vocab, room=self._room, **settings)
+        taken = len(self.vocab.encode([self._prompt])[0]) if self._prompt else 0
+        room = max(1, self._room - taken)
+        return document_inputs(documents, mode, vocab=self.vocab, room=room, **settings)
 
     def encode_document_stream(
         self,
@@ -384,6 +682,25 @@ def l2_normalize(embeddings: np.ndarray) -> np.ndarray:
     """Scales every row of [n, dim] to Euclidean length 1; zero rows stay zero."""
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
     return embeddings / np.maximum(norms, np.finfo(np.float32).tiny)
+
+
+# What may differ from the model directory.
+_PICKLED = ("dim", "max_length_tokens", "_room", "_prompt", "fingerprint", "calibration")
+
+
+def _restored(spec: model_directory.ModelSpec, dtype: str, chosen: Mapping[str, Any]) -> Encoder:
+    """The encoder that `Encoder.__reduce__` took apart."""
+    encoder = Encoder._of_spec(spec, dtype, "the pickled encoder")
+    vars(encoder).update(chosen)
+    return encoder
+
+
+def _unit_sides(*sides: Any) -> list[np.ndarray]:
+    """Both arguments of `similarity` as unit vectors, [n, dim] and [m, dim]."""
+    names = ("embeddings1", "embeddings2")
+    unit = [normalize(np.atleast_2d(side), name) for side, name in zip(sides, names, strict=True)]
+    check_same_dim(*unit, names)
+    return unit
 
 
 def _special_ids(vocab: Vocabulary, names: Sequence[str]) -> np.ndarray:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.text.vocabularies import Vocabulary
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
 
 _LOWERCASE = {True: "yes", False: "no", None: "as its tokenizer does"}
+_TAGS = ("sentence-similarity", "feature-extraction", "cross-lingual", "bitext-mining")
 # Margins in the card; `config.json` has all.
 _SCORES = {"ratio": "margin", "absolute": "cosine"}
 
@@ -21,41 +23,51 @@ def model_card(
     config: Mapping[str, Any],
     *,
     num_params: int,
+    size_mb: float,
     vocab: Vocabulary,
     results: Mapping[str, float] | None = None,
 ) -> str:
-    """Returns a model's README in Markdown.
+    """Returns a model's README in Markdown, with the YAML header that the Hugging Face hub reads.
 
     Args:
         config: the model's `config.json`.
         num_params: number of encoder parameters.
+        size_mb: of its parameters, in 10**6 bytes.
         vocab: its vocabulary.
         results: measured values, `eval_name/metric` to number.
     """
     languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
+    name = f"{config['family']} sentence encoder{languages}"
     lines = [
-        f"# {config['family']} sentence encoder{languages}",
+        card_header(config, name=name, library="xling_jax", results=results),
+        f"# {name}",
         "",
         f"Turns a sentence in any of its languages into a vector of {config['dim']} floats; "
         "translations get close vectors.",
         "",
-        "    import xling_jax",
-        '    encoder = xling_jax.load("PATH/OF/THIS/DIRECTORY")',
-        '    vectors = encoder.encode(["A sentence.", "Another one."])',
+        "```python",
+        "import xling_jax",
+        "",
+        'encoder = xling_jax.load("PATH/OF/THIS/DIRECTORY")',
+        'vectors = encoder.encode(["A sentence.", "Another one."])',
+        "```",
+        "",
+        "## Model",
         "",
         "| | |",
         "|---|---|",
-        f"| parameters | {num_params:,} |",
+        f"| parameters | {num_params:,}, {size_mb:,.1f} MB |",
+        f"| dimensions | {config['dim']} |",
         f"| vocabulary | {vocab.size:,} pieces |",
         f"| longest input | {config['max_length_tokens']} tokens, longer ones are cut |",
         f"| lower-cased input | {_LOWERCASE[vocab.lowercase]} |",
         f"| fingerprint | `{config['fingerprint'][:16]}` |",
         f"| made with | {', '.join(f'{k} {v}' for k, v in config['versions'].items())} |",
         "",
-        "## Training",
+        "## Training data and objective",
         "",
     ]
-    rows = [f"| {key} | {_cell(value)} |" for key, value in config["training"].items()]
+    rows = [f"| {key} | {_cell(value)} |" for key, value in _training(config["training"])]
     lines += ["| | |", "|---|---|", *rows] if rows else ["Not recorded."]
     lines += ["", "## Measured results", ""]
     rows = [f"| {name} | {value:.4g} |" for name, value in (results or {}).items()]
@@ -64,7 +76,80 @@ def model_card(
         if rows
         else ["None recorded. `xling evaluate` measures this encoder."]
     )
+    lines += [
+        "",
+        "## Elsewhere",
+        "",
+        "`xling export --to FORMAT` writes this model for onnxruntime, sentence-transformers and "
+        "others.",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def card_header(
+    config: Mapping[str, Any],
+    *,
+    name: str,
+    library: str,
+    tags: Sequence[str] = (),
+    results: Mapping[str, float] | None = None,
+) -> str:
+    """Returns the YAML header of a model card, as the Hugging Face hub reads it.
+
+    It names no license: that is for whoever publishes the model to say.
+
+    Args:
+        config: the model's `config.json`.
+        name: of the model.
+        library: that loads the directory.
+        tags: besides those of every sentence encoder.
+        results: measured values, `eval_name/metric` to number; those of a name without a metric
+            are left out.
+    """
+    header: dict[str, Any] = {
+        "library_name": library,
+        "pipeline_tag": "sentence-similarity",
+        "tags": [*_TAGS, config["family"], *tags],
+    }
+    # Codes of two or three letters; the hub refuses others.
+    if languages := [code for code in config["languages"] if re.fullmatch("[a-z]{2,3}", code)]:
+        header["language"] = languages
+    measured = [
+        (*key.rsplit("/", 1), value)
+        for key, value in (results or {}).items()
+        if "/" in key and math.isfinite(value)
+    ]
+    if measured:
+        header["metrics"] = sorted({metric for _, metric, _ in measured})
+        header["model-index"] = [
+            {
+                "name": name,
+                "results": [
+                    {
+                        "task": {"type": "sentence-similarity"},
+                        "dataset": {"name": data, "type": data},
+                        "metrics": [{"type": metric, "value": float(f"{value:.6g}")}],
+                    }
+                    for data, metric, value in measured
+                ],
+            }
+        ]
+    import yaml
+
+    return f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n"
+
+
+def _training(training: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Rows of the card; `config.json` has all settings of the objective."""
+    for key, value in training.items():
+        if key == "objective" and isinstance(value, Mapping):
+            terms = {name: part for name, part in value.items() if isinstance(part, Mapping)}
+            weights = {name: part.get("weight", 1) for name, part in terms.items()}
+            yield key, ", ".join(f"{name} (weight {weight:g})" for name, weight in weights.items())
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            yield key, ", ".join(map(str, value))
+        else:
+            yield key, value
 
 
 def with_scores_section(card: str, calibration: Calibration) -> str:

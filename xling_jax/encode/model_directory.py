@@ -1,7 +1,8 @@
 """Model directories: an encoder on disk as plain data.
 
     config.json            family, sizes, languages, preprocessing, versions, training summary, what
-                           scores mean (`xling calibrate`), and hashes of itself and of the files
+                           scores mean (`xling calibrate`), and hashes of itself and of the files;
+                           also prompts and the width to keep, of encoders that have them
     encoder.safetensors    float32 parameters, named by their path in the module ("a/b/kernel")
     sentencepiece.model    the vocabulary; converted encoders have other files
     README.md              model card
@@ -66,8 +67,10 @@ _CONFIG_TYPES: dict[str, type] = {
     "max_length_tokens": int,
     "fingerprint": str,
 }
+_OPTIONAL_KEYS = ("prompts", "default_prompt", "truncate_dim")
 # Below this, an encoder's sizes cost nothing to try; real parameters have more elements.
 _SMALL_SIZE = 1 << 20
+_SHORT_LIST = 16  # likewise, of values
 _SAFETENSORS_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "I8": "int8"}
 
 # Name of a parameter -> shape and dtype.
@@ -87,6 +90,9 @@ class ModelSpec:
         fingerprint: hex digest over everything that determines a vector.
         config: the whole `config.json`.
         calibration: what scores of mined pairs mean; None if it was not measured.
+        prompts: texts that go before an input, by name, such as "query"; {} for most encoders.
+        default_prompt: name of the prompt that inputs get unless another is chosen; None for none.
+        truncate_dim: dimensions to keep, at most `dim`; None for all.
     """
 
     stored: dict[str, Any]
@@ -97,6 +103,9 @@ class ModelSpec:
     fingerprint: str
     config: dict[str, Any]
     calibration: Calibration | None
+    prompts: dict[str, str]
+    default_prompt: str | None
+    truncate_dim: int | None
 
     @functools.cached_property
     def module(self) -> nn.Module:
@@ -132,7 +141,7 @@ def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
         name_or_path: a model directory, a workdir with an `encoder/`, or a shipped name.
 
     Raises:
-        ValueError: if there is no such model; says what is possible.
+        OptionError: if there is no such model; says what is possible.
     """
     name = os.fspath(name_or_path)
     path = pathlib.Path(name)
@@ -149,7 +158,7 @@ def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
     else:
         found = "no such directory"
     shipped = ", ".join(sorted(SHIPPED)) or "none"
-    raise ValueError(
+    raise options.OptionError(
         f"{name}: {found}; use a model directory, a workdir of xling train, "
         f"or the name of a shipped encoder ({shipped})"
     )
@@ -166,6 +175,9 @@ def save_model(
     max_length_tokens: int,
     training: Mapping[str, Any],
     results: Mapping[str, float] | None = None,
+    prompts: Mapping[str, str] | None = None,
+    default_prompt: str | None = None,
+    truncate_dim: int | None = None,
     overwrite: bool = False,
 ) -> str:
     """Writes a model directory; it appears whole or not at all.
@@ -181,13 +193,17 @@ def save_model(
         max_length_tokens: longest input in tokens, special tokens included; longer ones are cut.
         training: JSON-compatible summary of the training, for `config.json` and the model card.
         results: measured values for the model card, `eval_name/metric` to number.
+        prompts: see `ModelSpec`.
+        default_prompt: see `ModelSpec`.
+        truncate_dim: see `ModelSpec`.
         overwrite: replace an existing model directory; other directories are never replaced.
 
     Returns:
         The fingerprint: a hex digest over everything that determines a vector.
 
     Raises:
-        ValueError: if the parameters do not fit the module, or `directory` is something else.
+        ValueError: if the parameters do not fit the module, `directory` is something else, or
+            prompts or width are out of range.
         FileExistsError: if `directory` exists, is not empty and `overwrite` is False.
     """
     from flax.traverse_util import flatten_dict
@@ -216,9 +232,15 @@ def save_model(
         },
         "training": dict(training),
     }
+    # Only where there are any, so that the directories of other encoders stay as they are.
+    optional = (dict(prompts or {}), default_prompt, truncate_dim)
+    config |= {key: v for key, v in zip(_OPTIONAL_KEYS, optional) if v not in ({}, None)}
+    _check_prompts_and_width(config, str(directory))
     config["fingerprint"] = _fingerprint(config, flat, vocab)
     num_params = sum(value.size for value in flat.values())
-    card = model_card(config, num_params=num_params, vocab=vocab, results=results)
+    size_mb = sum(value.nbytes for value in flat.values()) / 1e6
+    sizes = {"num_params": num_params, "size_mb": size_mb}
+    card = model_card(config, **sizes, vocab=vocab, results=results)
     with whole_directory(directory) as fresh, naming_errors(directory):
         contiguous = {name: np.ascontiguousarray(value) for name, value in flat.items()}
         try:
@@ -274,7 +296,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
         if not (directory / name).is_file():
             raise ValueError(f"{directory}: {name} is missing; it is part of a model directory")
     config_path = directory / CONFIG_FILE
-    config = _read_config(config_path)
+    config = read_config(directory)
     calibration = _calibration(config, config_path)
     _check_sizes(config["encoder"], _read_shapes(directory / PARAMS_FILE), config_path)
     vocab = read_vocab(directory, config["preprocessing"])
@@ -283,6 +305,7 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     except Exception as error:  # what a wrong size does deep inside a module
         reason = " ".join(str(error).split())
         raise ValueError(f"{config_path}: describes no known encoder: {reason:.300}") from error
+    _check_prompts_and_width(config, str(config_path))
     for key in ("specials", "dim"):
         if config[key] != (built := getattr(expected, key)):
             found = f"{config[key]!r:.60}"
@@ -308,13 +331,16 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
         fingerprint=config["fingerprint"],
         config=config,
         calibration=calibration,
+        prompts=config.get("prompts") or {},
+        default_prompt=config.get("default_prompt"),
+        truncate_dim=config.get("truncate_dim"),
     )
 
 
 def needs_jax(name_or_path: str | os.PathLike[str]) -> bool:
     """Whether an encoder has layers; True of a broken or missing one, as loading it will say."""
     try:
-        config = _read_config(find_model_directory(name_or_path) / CONFIG_FILE)
+        config = read_config(find_model_directory(name_or_path))
         return _static_form(config["family"], config["encoder"]) is None
     except (OSError, ValueError):
         return True
@@ -363,7 +389,14 @@ def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
             )
 
 
-def _read_config(path: pathlib.Path) -> dict[str, Any]:
+def read_config(directory: pathlib.Path) -> dict[str, Any]:
+    """Reads the `config.json` of a model directory, and checks the types of what is in it.
+
+    Raises:
+        ValueError: if it is broken or from a newer version.
+        OSError: if it cannot be read.
+    """
+    path = directory / CONFIG_FILE
     config = parse_json(path.read_bytes(), str(path))
     version = config.get("format_version") if isinstance(config, dict) else None
     if not isinstance(version, int):
@@ -380,6 +413,28 @@ def _read_config(path: pathlib.Path) -> dict[str, Any]:
     if not all(isinstance(code, str) for code in config["languages"]):
         raise ValueError(f"{path}: languages must be codes; found {config['languages']!r:.60}")
     return config
+
+
+def _check_prompts_and_width(config: Mapping[str, Any], where: str) -> None:
+    """Raises ValueError unless prompts are texts, the default is one, and the width is possible."""
+    prompts = config.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(
+        isinstance(name, str) and isinstance(text, str) for name, text in prompts.items()
+    ):
+        found = f"{config['prompts']!r:.60}"
+        raise ValueError(f"{where}: prompts must be texts by name; found {found}")
+    default = config.get("default_prompt")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        known = ", ".join(map(repr, prompts)) or "none"
+        raise ValueError(
+            f"{where}: default_prompt must be the name of a prompt ({known}); found {default!r:.60}"
+        )
+    dim = config.get("truncate_dim")
+    if dim is not None and (type(dim) is not int or not 1 <= dim <= config["dim"]):
+        raise ValueError(
+            f"{where}: truncate_dim must be from 1 to {config['dim']}, the model's width; "
+            f"found {dim!r:.60}"
+        )
 
 
 def _calibration(config: Mapping[str, Any], path: pathlib.Path) -> Calibration | None:
@@ -420,9 +475,11 @@ def _check_sizes(arguments: Mapping[str, Any], found: Shapes, where: pathlib.Pat
     """
     elements = sum(math.prod(shape) for shape, _ in found.values())
     for name, value in arguments.items():
-        size = len(value) if isinstance(value, list) else value
-        is_count = isinstance(value, list) or name.endswith("layers")
-        limit = len(found) if is_count else max(elements, _SMALL_SIZE)
+        size, limit = value, max(elements, _SMALL_SIZE)
+        if isinstance(value, list):
+            size, limit = len(value), max(len(found), _SHORT_LIST)
+        elif name.endswith("layers"):
+            limit = len(found)
         if isinstance(size, int) and size > limit:
             raise ValueError(
                 f"{where}: encoder.{name}={value!s:.60} must be that of {PARAMS_FILE}, which holds "
@@ -476,7 +533,8 @@ def _fingerprint(
     config: Mapping[str, Any], flat: Mapping[str, np.ndarray], vocab: Vocabulary
 ) -> str:
     """Digests what determines a vector: parameters, vocabulary, sizes, specials, length."""
-    keys = ("family", "encoder", "preprocessing", "specials", "max_length_tokens")
+    keys = ["family", "encoder", "preprocessing", "specials", "max_length_tokens"]
+    keys += [key for key in _OPTIONAL_KEYS if config.get(key)]
     plain = json.dumps({key: config[key] for key in keys}, sort_keys=True)
     digest = hashlib.sha256(plain.encode())
     digest.update(vocab.fingerprint.encode())

@@ -16,6 +16,7 @@ import numpy as np
 from xling_jax.encode.texts import text_windows
 from xling_jax.files.embeddings import read_embeddings, write_embeddings
 from xling_jax.files.processes import Processes
+from xling_jax.files.quantization import Quantizer
 
 
 def share_of(
@@ -42,11 +43,12 @@ def write_embeddings_together(
     dim: int,
     format: str = "npy",
     overwrite: bool = False,
+    quantizer: Quantizer | None = None,
 ) -> int:
     """Writes the embeddings of all items, each process encoding its share.
 
     All processes call it with the same arguments. While they are joined, the parts take as much
-    room as the output, next to it.
+    room as the output in float32, next to it.
 
     Args:
         path: the output file, which appears whole or not at all.
@@ -57,6 +59,7 @@ def write_embeddings_together(
         dim: see `write_embeddings`, also for the others.
         format: npy or laser.
         overwrite: replace an existing file.
+        quantizer: see `write_embeddings`.
 
     Returns:
         The number of rows of the output, which is complete when any process returns, at least on
@@ -83,7 +86,8 @@ def write_embeddings_together(
             for index in range(1, processes.count):
                 processes.receive(_part(path, index))
             chunks = _joined(path, sizes, processes.count, dim)
-            write_embeddings(path, chunks, dim=dim, format=format, overwrite=overwrite)
+            file = {"format": format, "overwrite": overwrite, "quantizer": quantizer}
+            write_embeddings(path, chunks, dim=dim, **file)
         processes.meet(f"{path.name}: whole")
     finally:
         processes.remove(part.with_name(glob.escape(part.name)))

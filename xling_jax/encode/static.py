@@ -42,13 +42,20 @@ class StaticBackend:
 
     def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
         """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
+        self._sum(window, embeddings)
+        if self.form.normalize:
+            norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+            embeddings /= np.maximum(norms, 1e-12)
+        return len(window.tokens)
+
+    def _sum(self, window: TokenWindow, embeddings: np.ndarray) -> None:
         tokens, offsets = window
         if len(embeddings) <= _FEW_SENTENCES:
             for embedding, start, end in zip(embeddings, offsets[:-1], offsets[1:]):
                 rows = self._finder.sentence(tokens[start:end])
                 picked = self._table[rows].astype(np.float32, copy=False)
                 np.dot(self._factors[rows] * np.float32(1 / max(end - start, 1)), picked, embedding)
-            return len(tokens)
+            return
         # Imported here: a single sentence is encoded before SciPy is imported.
         from scipy.sparse import csr_array
 
@@ -62,7 +69,6 @@ class StaticBackend:
             rows = (np.cumsum(is_used, dtype=np.int32) - 1)[rows]
             table = table[is_used].astype(np.float32)
         embeddings[:] = csr_array((factors, rows, ends), (len(embeddings), len(table))) @ table
-        return len(tokens)
 
 
 def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:

@@ -72,7 +72,9 @@ def tokenize(
         num_tokens=int(offsets[-1]),
     )
     if is_cut:
-        ids = ids[positions_within(lengths) < np.repeat(kept, lengths)]
+        first = lengths - kept if vocab.truncation_side == "left" else np.zeros_like(kept)
+        place = positions_within(lengths)
+        ids = ids[(place >= np.repeat(first, lengths)) & (place < np.repeat(first + kept, lengths))]
     if not num_specials:
         return TokenWindow(ids, offsets), stats
     tokens = np.empty(stats.num_tokens, np.int32)

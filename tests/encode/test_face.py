@@ -1,0 +1,248 @@
+"""The encoder in the words of sentence-transformers."""
+
+import concurrent.futures
+import inspect
+import logging
+import multiprocessing
+import pickle
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.encode.encoder import l2_normalize
+from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.files.quantization import Quantizer
+
+PROMPTS = {"query": "la mo: ", "passage": "ren su: "}
+
+
+@pytest.fixture
+def prompted(tmp_path, model_arguments):
+    """A model with prompts and a width to keep."""
+    given = {"prompts": PROMPTS, "default_prompt": "passage", "truncate_dim": 10}
+    save_model(tmp_path / "prompted", **model_arguments, **given)
+    return xling_jax.load(tmp_path / "prompted")
+
+
+def test_one_string_gives_one_vector(encoder, sentences):
+    one = encoder.encode(sentences[0])
+    assert one.shape == (encoder.dim,)
+    np.testing.assert_array_equal(one, encoder.encode(sentences[:1])[0])
+
+
+def test_both_spellings_mean_the_same_and_do_not_contradict(encoder, sentences, capsys):
+    unit = encoder.encode(sentences, normalize=True)
+    np.testing.assert_array_equal(encoder.encode(sentences, normalize_embeddings=True), unit)
+    same = encoder.encode(sentences, normalize=True, normalize_embeddings=True)
+    np.testing.assert_array_equal(same, unit)
+    assert not capsys.readouterr().err
+    encoder.encode(sentences, show_progress_bar=True)
+    assert "sentence" in capsys.readouterr().err
+    for pair in ({"normalize": False, "normalize_embeddings": True},):
+        with pytest.raises(ValueError, match="normalize=False and normalize_embeddings=True"):
+            encoder.encode(sentences, **pair)
+    with pytest.raises(ValueError, match="show_progress=True and show_progress_bar=False"):
+        encoder.encode(sentences, show_progress=True, show_progress_bar=False)
+
+
+@pytest.mark.parametrize(
+    "wrong, way_out",
+    [
+        ({"convert_to_tensor": True}, "torch.from_numpy"),
+        ({"convert_to_numpy": False}, "list.vectors."),
+        ({"output_value": "token_embeddings"}, "none of tokens"),
+        ({"device": "cuda:1"}, "CUDA_VISIBLE_DEVICES"),
+        ({"pool": {}}, "xling embed --num-processes"),
+        ({"precision": "uint8"}, "precision"),
+        ({"prompt_name": "query"}, "prompt_name='query' must be one of .* .none.; or give"),
+        ({"prompt": "a", "prompt_name": "b"}, "not both"),
+        ({"truncate_dim": 99}, "truncate_dim=99 must be from 1 to 16"),
+        ({"ranges": np.zeros((2, 16))}, "ranges belong to precision='int8'"),
+        ({"precision": "int8", "ranges": np.zeros((2, 5))}, r"ranges must be \[2, 16\]"),
+    ],
+)
+def test_what_does_not_apply_is_refused_with_the_way_out(encoder, wrong, way_out):
+    with pytest.raises(ValueError, match=way_out):
+        encoder.encode(["la mo"], **wrong)
+
+
+def test_unknown_arguments_and_pools_are_refused(encoder):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'normalise'"):
+        encoder.encode(["la"], normalise=True)
+    for method in (encoder.encode_multi_process, encoder.start_multi_process_pool):
+        with pytest.raises(ValueError, match="xling embed --num-processes"):
+            method(["la"])
+
+
+def test_prompts_go_before_the_text(prompted, sentences):
+    plain = prompted.encode(sentences, prompt="")
+    assert plain.shape == (len(sentences), 10)
+
+    def expected(prompt):
+        return prompted.encode([prompt + text for text in sentences], prompt="")
+
+    query, passage = expected(PROMPTS["query"]), expected(PROMPTS["passage"])
+    assert np.abs(query - passage).max() > 1e-3
+    for found, wanted in {
+        "default": (prompted.encode(sentences), passage),
+        "name": (prompted.encode(sentences, prompt_name="query"), query),
+        "text": (prompted.encode(sentences, prompt="la mo: "), query),
+        "query": (prompted.encode_query(sentences), query),
+        "document": (prompted.encode_document(sentences), passage),
+        "given": (prompted.encode_query(sentences, prompt=""), plain),
+        "stream": (np.concatenate([*prompted.encode_stream(iter(sentences))]), passage),
+        "documents": (prompted.encode_documents([[text] for text in sentences]), passage),
+    }.values():
+        np.testing.assert_array_equal(found, wanted)
+    other = prompted.with_prompt(prompt_name="query")
+    np.testing.assert_array_equal(other.encode(sentences), query)
+    assert other.fingerprint != prompted.fingerprint
+
+
+def test_queries_of_models_without_a_prompt_for_them_have_none(tmp_path, model_arguments):
+    given = {"prompts": {"other": "vi bor "}, "default_prompt": "other"}
+    save_model(tmp_path / "m", **model_arguments, **given)
+    model = xling_jax.load(tmp_path / "m")
+    plain = model.encode(["la mo"], prompt="")
+    np.testing.assert_array_equal(model.encode_query(["la mo"]), plain)
+    np.testing.assert_array_equal(model.encode_document(["la mo"]), plain)
+    assert np.abs(model.encode(["la mo"]) - plain).max() > 1e-3
+
+
+def test_packed_documents_leave_room_for_the_prompt(prompted, sentences):
+    counts = [len(inputs) for inputs in prompted.document_inputs([sentences], "packed")]
+    free = [len(i) for i in prompted.with_prompt("").document_inputs([sentences], "packed")]
+    assert counts[0] > free[0]
+
+
+def test_a_recorded_width_is_the_default_and_may_be_changed(prompted, sentences):
+    whole = prompted.encode(sentences, truncate_dim=16)
+    assert whole.shape[1] == 16 and prompted.get_sentence_embedding_dimension() == 10
+    np.testing.assert_array_equal(prompted.encode(sentences), whole[:, :10])
+    unit = prompted.encode(sentences, truncate_dim=4, normalize=True)
+    np.testing.assert_allclose(unit, l2_normalize(whole[:, :4]), atol=1e-7)
+    assert prompted.truncated(4).get_embedding_dimension() == 4
+
+
+def test_similarities_are_cosines_in_float64(encoder):
+    generator = np.random.default_rng(0)
+    one, other = (generator.normal(size=(n, 5)) for n in (4, 3))
+    cosines = (one @ other.T) / np.linalg.norm(one, axis=1)[:, None]
+    cosines /= np.linalg.norm(other, axis=1)
+    np.testing.assert_allclose(encoder.similarity(one, other), cosines, atol=1e-6)
+    found = encoder.similarity_pairwise(one[:3], other)
+    np.testing.assert_allclose(found, np.diag(cosines[:3]), atol=1e-6)
+    assert encoder.similarity(one[0], other).shape == (1, 3)
+    with pytest.raises(ValueError, match="must have as many rows; got 4 and 3"):
+        encoder.similarity_pairwise(one, other)
+    with pytest.raises(ValueError, match="same dim; got 5 and 4"):
+        encoder.similarity(one, other[:, :4])
+
+
+def test_a_saved_model_is_the_model(prompted, sentences, tmp_path):
+    prompted.save(tmp_path / "copy")
+    copy = xling_jax.load(tmp_path / "copy")
+    assert copy.fingerprint == prompted.fingerprint
+    assert load_model(tmp_path / "copy").prompts == PROMPTS
+    np.testing.assert_array_equal(copy.encode(sentences), prompted.encode(sentences))
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        prompted.save(tmp_path / "copy")
+    prompted.truncated(4).with_max_length(20).save(tmp_path / "copy", overwrite=True)
+    small = xling_jax.load(tmp_path / "copy")
+    assert (small.dim, small.max_length_tokens) == (4, 20)
+    expected = prompted.with_max_length(20).encode(sentences, truncate_dim=4)
+    np.testing.assert_array_equal(small.encode(sentences), expected)
+
+
+def test_only_what_a_directory_holds_is_saved_and_pickled(encoder, prompted, tmp_path):
+    for other in (encoder, prompted.with_params(prompted.params)):
+        with pytest.raises(ValueError, match="an encoder is saved if it was loaded from a model"):
+            other.save(tmp_path / "m")
+        with pytest.raises(ValueError, match="an encoder is pickled if it was loaded"):
+            pickle.dumps(other)
+
+
+def test_a_spawned_worker_gets_the_same_vectors(prompted, sentences, tmp_path):
+    chosen = prompted.truncated(4).with_prompt("mo ").with_max_length(30)
+    expected = chosen.encode(sentences)
+    shutil.rmtree(tmp_path / "prompted")  # the worker may be on another machine
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        np.testing.assert_array_equal(pool.submit(chosen.encode, sentences).result(), expected)
+    assert repr(pickle.loads(pickle.dumps(chosen))) == repr(chosen)
+
+
+def test_static_models_are_pickled_and_saved(sentences, tmp_path):
+    mini = xling_jax.load("mini")
+    mini.save(tmp_path / "mini")
+    for other in (pickle.loads(pickle.dumps(mini)), xling_jax.load(tmp_path / "mini")):
+        np.testing.assert_array_equal(other.encode(sentences), mini.encode(sentences))
+        assert other.fingerprint == mini.fingerprint and other.calibration == mini.calibration
+
+
+def test_repr_tells_the_model(prompted):
+    text = repr(prompted.truncated(4))
+    wanted = r"Encoder\(family='tlaser', dim=4 of 16, max_length_tokens=40, vocab=120, "
+    wanted += r"languages=2 \(de, en\), prompts=\['passage', 'query'\], dtype='float32', "
+    assert re.match(wanted, text), text
+
+
+def test_quantized_vectors(encoder, sentences, caplog):
+    vectors = encoder.encode(sentences)
+    half = encoder.encode(sentences, precision="float16")
+    np.testing.assert_array_equal(half, vectors.astype(np.float16))
+    bits = encoder.encode(sentences, precision="ubinary", truncate_dim=10)
+    np.testing.assert_array_equal(bits, np.packbits(vectors[:, :10] > 0, axis=1))
+    signed = encoder.encode(sentences, precision="binary")
+    wanted = np.packbits(vectors > 0, axis=1)
+    np.testing.assert_array_equal(signed.astype(int) + 128, wanted)
+
+    ranges = encoder.learn_ranges(iter(sentences[:50]))
+    wanted = [vectors[:50].min(axis=0), vectors[:50].max(axis=0)]
+    np.testing.assert_allclose(ranges, wanted, atol=1e-5)
+    codes = encoder.encode(sentences, precision="int8", ranges=ranges)
+    assert codes.dtype == np.int8
+    back = Quantizer("int8", encoder.dim, ranges).dequantize(codes[:50])
+    assert (np.abs(back - vectors[:50]) <= 0.5 * (ranges[1] - ranges[0]) / 255 + 1e-5).all()
+    one = encoder.encode(sentences[3], precision="int8", ranges=ranges)
+    assert np.abs(one.astype(int) - codes[3]).max() <= 1
+    assert "ranges" not in caplog.text
+    with caplog.at_level(logging.WARNING):
+        encoder.encode(sentences, precision="int8")
+    assert "pass ranges=encoder.learn_ranges(sample)" in caplog.text
+    with pytest.raises(ValueError, match="needs ranges= to encode a single sentence"):
+        encoder.encode("la", precision="int8")
+
+
+def test_every_argument_of_sentence_transformers_has_an_answer(encoder, sentences):
+    peer = pytest.importorskip("sentence_transformers").SentenceTransformer
+    expected = encoder.encode(sentences)
+    for method in ("encode", "encode_query", "encode_document"):
+        parameters = [*inspect.signature(getattr(peer, method)).parameters.values()][2:]
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        assert {"precision", "prompt_name", "chunk_size"} <= defaults.keys()
+        found = getattr(encoder, method)(sentences, **defaults)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    for name in ("similarity", "similarity_pairwise", "save", "encode_multi_process"):
+        assert hasattr(peer, name) and hasattr(encoder, name)
+
+
+def test_codes_are_those_of_sentence_transformers():
+    peer = pytest.importorskip("sentence_transformers.util.quantization").quantize_embeddings
+    generator = np.random.default_rng(0)
+    sample, vectors = (generator.normal(size=(n, 20)).astype(np.float32) for n in (300, 1000))
+    sample[:, 7] = 0.25  # a dimension without a range
+    vectors[:5] = 0
+    ranges = np.stack([sample.min(axis=0), sample.max(axis=0)])
+    wanted = peer(vectors, "int8", calibration_embeddings=sample)
+    np.testing.assert_array_equal(Quantizer("int8", 20, ranges).quantize(vectors), wanted)
+    for precision in ("float32", "binary", "ubinary"):
+        found = Quantizer(precision, 20).quantize(vectors)
+        wanted = peer(vectors, precision)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+        signs = Quantizer(precision, 20).dequantize(found)
+        np.testing.assert_array_equal(signs > 0, vectors > 0)
