@@ -41,6 +41,7 @@ setup(
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.20",
         "polib",
+        "pyyaml",
         "regex",
         "sacremoses>=0.1.1",
         "safetensors",
@@ -65,12 +66,18 @@ setup(
         "beam": ["apache-beam>=2.70"],  # xling prepare --runner; brings protobuf 6
         "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders
+        "hub": ["huggingface_hub>=1"],  # Encoder.push_to_hub
+        "onnx": ["jax2onnx>=0.17", "onnx>=1.18", "onnxruntime>=1.22", "tokenizers>=0.20"],
         "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
+        "wandb": ["wandb>=0.19"],  # --config.train.writers
+        "mlflow": ["mlflow-skinny>=3", "alembic", "sqlalchemy>=2"],  # likewise
         "docs": ["l2m4m", "mkdocstrings-python>=2", "zensical>=0.0.70"],  # the documentation site
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
         # install a CPU build first, or pip takes the one with CUDA.
         "peers": [
-            *["faiss-cpu", "mteb>=2", "pandas", "selenium"],
+            *["alembic", "faiss-cpu", "jax2onnx>=0.17", "mlflow-skinny>=3", "model2vec", "mteb>=2"],
+            *["onnx>=1.18", "onnxruntime>=1.22", "pandas", "peft", "selenium", "sqlalchemy>=2"],
+            *["wandb>=0.19"],
             *["sentence-transformers", "transformers>=5"],
         ],
         "test": [

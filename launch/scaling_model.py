@@ -114,7 +114,6 @@ def make_update(name: str, rows: int) -> Update:
     from xling_jax.config import load_config
     from xling_jax.train.batching import Bucket
     from xling_jax.train.build import build
-    from xling_jax.train.dry_run import abstract_batch
     from xling_jax.train.flops import FlopsByShape
     from xling_jax.train.state import count_parameters
 
@@ -123,7 +122,7 @@ def make_update(name: str, rows: int) -> Update:
     built = build(config)
     model, params = built.objective.setting.model, built.shapes.params
     both = any(direction.both for direction in built.data.directions())
-    batch = abstract_batch(Bucket(SENTENCE, rows), both)
+    batch = built.objective.abstract_batch(Bucket(SENTENCE, rows), both)
     sizes = {path: leaf.size for path, leaf in flatten_dict(params).items()}
     tables = sum(size for path, size in sizes.items() if path[-1].endswith("embedding"))
     outputs = sum(size for path, size in sizes.items() if path[-1] == "output_embedding")

@@ -59,6 +59,9 @@ EXPERIMENTS = {
     "mini": (TINY, {"alignment"}, "cosine"),
     "mini:phase=tune": (TINY, {"alignment"}, "cosine"),
     "contextual:layers=2": (TINY, {"alignment", "token_distribution"}, "warmup_cosine"),
+    "distill": (TINY, {"distillation"}, "warmup_cosine"),
+    "distill:student=dual": (TINY, {"distillation"}, "warmup_cosine"),
+    "distill:student=tlaser,teacher=models/large": (TINY, {"distillation"}, "warmup_cosine"),
     "quickstart": (("small", "smoke"), CONSTRAINED, "inverse_sqrt"),
 }
 CASES = [
@@ -86,7 +89,7 @@ def load_alignment(argument, overrides=()):
 
 
 def test_all_configs_are_tried(request):
-    tried = {argument.split(":")[0] for argument in (*EXPERIMENTS, *ALIGNMENT)}
+    tried = {argument.split(":")[0] for argument in (*EXPERIMENTS, *ALIGNMENT, "finetune")}
     assert {path.stem for path in files(request)} == tried | {"recipes"}
 
 
@@ -106,6 +109,15 @@ def test_a_config_holds_what_it_uses_and_builds(argument, terms, shape):
     assert ("decoder" in config) == ("translation" in terms)
     assert ("head" in config) == ("token_distribution" in terms)
     assert count_parameters(build(config).shapes.params) > 0
+
+
+def test_finetune_takes_the_encoder_of_a_model():
+    arguments = ["--config.train.model_init=mini", "--config.encoder.token_dropout=0.3"]
+    config = load_any_config("finetune:pairs=de-en+en-fr", arguments)
+    assert (config.encoder.family, config.encoder.width) == ("static", 256)
+    assert config.encoder.token_dropout == 0.3 and config.vocab.size == 32_000
+    assert config.languages == ("de", "en", "fr")
+    check_config(config)
 
 
 @pytest.mark.parametrize("argument, terms, shape", CASES)
@@ -292,13 +304,17 @@ def test_an_encoder_begins_with_the_arrays_that_fit():
     params = jax.jit(init_params(model))(jax.random.key(0))
     encoder = params["encoder"]
     trained = {"embedding": encoder["embedding"] + 1, "token_weight": np.ones(3), "other": 0}
-    changed, taken = put_encoder(params, trained)
+    changed, taken = put_encoder(params, trained, 40)
     assert taken == 1
     np.testing.assert_array_equal(changed["encoder"]["embedding"], trained["embedding"])
     changed["encoder"]["embedding"] = encoder["embedding"]
     jax.tree.map(np.testing.assert_array_equal, changed, params)
     with pytest.raises(ValueError, match="its encoder has no array in common with this one"):
-        put_encoder(params, {"embedding": np.ones((40, 3))})
+        put_encoder(params, {"embedding": np.ones((40, 3))}, 40)
+    # Rows beyond the vocabulary are padding, here of 128 and there of none.
+    shorter, taken = put_encoder(params, {"embedding": np.ones((40, 32))}, 40)
+    assert taken == 1 and shorter["encoder"]["embedding"].shape == encoder["embedding"].shape
+    np.testing.assert_array_equal(shorter["encoder"]["embedding"][:40], 1)
 
 
 @pytest.mark.parametrize("argument", ALIGNMENT)

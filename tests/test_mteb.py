@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import xling_jax
 from xling_jax.encode.encoder import Encoder
 from xling_jax.mteb import MtebEncoder
 
@@ -98,6 +99,7 @@ def model():
         max_length_tokens=40,
         dim=DIM,
         fingerprint="abc",
+        prompts={},
     )
     model = MtebEncoder(stand_in, name="xling_jax/toy")
     model.calls = calls
@@ -167,3 +169,34 @@ def test_a_model_is_named_by_its_workdir(tmp_path, monkeypatch, model):
     monkeypatch.setattr(Encoder, "from_directory", lambda path, dtype=None: model.encoder)
     meta = MtebEncoder(str(tmp_path / "run_7"), None, device="cpu").mteb_model_meta
     assert (meta.name, meta.revision) == ("xling_jax/run_7", "abc")
+
+
+def test_prompts_and_width_of_the_model_count(tmp_path):
+    mini = xling_jax.load("mini")
+    mini.prompts = {"STS": "good morning ", "query": "where is ", "passage": "here is "}
+    mini.save(tmp_path / "m")
+    native = MtebEncoder(tmp_path / "m", truncate_dim=64)
+    assert native.mteb_model_meta.embed_dim == 64
+    texts = ["the house", "das Haus"]
+
+    def found(task, kind=None):
+        return native.encode([{"text": texts}], task_metadata=task.metadata, prompt_type=kind)
+
+    def expected(prompt):
+        return mini.encode([prompt + text for text in texts], truncate_dim=64)
+
+    kinds = mteb.types.PromptType
+    for task, kind, prompt in [
+        (Similarity, None, "good morning "),  # that of the task comes before that of the kind
+        (Similarity, kinds.query, "good morning "),
+        (Bitext, kinds.query, "where is "),
+        (Bitext, kinds.document, "here is "),
+        (Bitext, None, ""),
+    ]:
+        np.testing.assert_array_equal(found(task, kind), expected(prompt))
+    run = {"cache": None, "show_progress_bar": False}
+    results = mteb.evaluate(native, [Similarity()], **run).task_results
+    vectors = [mini.encode(side, prompt_name="STS", truncate_dim=64) for side in (ENGLISH, GERMAN)]
+    cosines = mini.similarity_pairwise(*vectors)
+    spearman = stats.spearmanr(cosines, GOLD).statistic
+    assert scores(results, "LocalSTS")["cosine_spearman"] == pytest.approx(spearman, abs=1e-4)

@@ -79,6 +79,10 @@ def test_scikit_learn_has_no_further_checks_for_texts():
 def test_transform_is_the_encoder(model):
     encoder = xling_jax.load(model)
     np.testing.assert_array_equal(SentenceEmbedder(model).transform(TEXTS), encoder.encode(TEXTS))
+    narrow = SentenceEmbedder(model, truncate_dim=5, normalize=True)
+    expected = encoder.encode(TEXTS, truncate_dim=5, normalize=True)
+    np.testing.assert_array_equal(narrow.fit(TEXTS).transform(TEXTS), expected)
+    assert len(narrow.get_feature_names_out()) == 5
     half = SentenceEmbedder(model, dtype="bfloat16").transform(TEXTS)
     assert half.dtype == np.float32 and not np.array_equal(half, encoder.encode(TEXTS))
     documents = ["One sentence. Another one.", "Rain."]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xling_jax.align.mining import mine
     from xling_jax.encode.encoder import Encoder
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["__version__", "load", "mine"]
 
 

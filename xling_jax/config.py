@@ -98,7 +98,13 @@ def _packaged() -> Path:
         return Path(__file__).parents[1] / "configs"
 
 
-def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = True) -> ConfigDict:
+def load_config(
+    path: str,
+    overrides: Sequence[str] = (),
+    *,
+    training: bool = True,
+    begin_with: Callable[[ConfigDict, str], None] = lambda config, model: None,
+) -> ConfigDict:
     """A config from its file, completed, with command-line overrides.
 
     Args:
@@ -107,6 +113,8 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
         overrides: `--config.a.b=value`; of several for one key the last counts.
         training: whether to fill in the defaults of a training config; configs of other commands
             are taken as they are.
+        begin_with: puts the `encoder` section, and what belongs to it, into a config that has none
+            but names the model to begin with, `train.model_init`.
 
     Raises:
         ConfigError: for a missing file, an error in it, a wrong argument, an unknown key or a value
@@ -122,6 +130,9 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
         raise ConfigError(f"--config {path}: devices={devices} is for configs that train")
     config = _run_config_file(path)
     try:
+        model = _model_init(config, overrides) if training else ""
+        if model and not config.get("encoder"):
+            begin_with(config, model)
         overrides = _make_room(config, overrides)
         finish(config)
         for word in overrides:
@@ -193,6 +204,13 @@ def _apply(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     )
     values(words)
     return values.config
+
+
+def _model_init(config: ConfigDict, overrides: Sequence[str]) -> str:
+    """`train.model_init` of a config with its overrides, "" if there is none."""
+    option = "--config.train.model_init="
+    given = [word.removeprefix(option) for word in overrides if word.startswith(option)]
+    return (given or [config.get("train", {}).get("model_init", "")])[-1]
 
 
 def _make_room(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
@@ -294,7 +312,8 @@ def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
         check_choice("config section", name, (*_PLAIN, "languages", *_SECTIONS))
     for name in ("languages", "encoder", "objective", "optimizer", "schedule"):
         if not config.get(name):
-            raise ValueError(f"config.{name} is missing")
+            way_out = "; without it, name a model in train.model_init" if name == "encoder" else ""
+            raise ValueError(f"config.{name} is missing{way_out}")
     for name, value in _PLAIN.items():
         config[name] = config.get(name, value)
     sections = {"data": DataSettings, "cleaning": CleaningRules, "vocab": VocabSettings}

@@ -20,7 +20,9 @@ from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.model_directory import find_model_directory
 
 if TYPE_CHECKING:
+    from mteb.abstasks.task_metadata import TaskMetadata
     from mteb.models.model_meta import ModelMeta
+    from mteb.types import PromptType
 
 __all__ = ["MtebEncoder"]
 
@@ -38,6 +40,7 @@ class MtebEncoder:
         device: ignored, there for MTEB; the encoder runs on all local devices.
         batch_size: see `Encoder.encode`; smaller needs less memory.
         dtype: see `xling_jax.load`; an `Encoder` keeps its own.
+        truncate_dim: keep only the first dimensions of the vectors, see `Encoder.truncated`.
         name: of the model, in the names of MTEB's result files, as "organization/model".
     """
 
@@ -49,6 +52,7 @@ class MtebEncoder:
         device: str | None = None,
         batch_size: int | None = None,
         dtype: str | None = None,
+        truncate_dim: int | None = None,
         name: str | None = None,
         **kwargs: Any,
     ):
@@ -61,14 +65,24 @@ class MtebEncoder:
             name = name or f"xling_jax/{named.resolve().name}"
         else:
             self.encoder = model_name
+        if truncate_dim is not None:
+            self.encoder = self.encoder.truncated(truncate_dim)
         self._name = name or "xling_jax/encoder"
         self._revision = revision or self.encoder.fingerprint or "unsaved"
         self._batch_size = batch_size
 
-    def encode(self, inputs: Any, **kwargs: Any) -> np.ndarray:
+    def encode(
+        self,
+        inputs: Any,
+        *,
+        task_metadata: TaskMetadata | None = None,
+        prompt_type: PromptType | None = None,
+        **kwargs: Any,
+    ) -> np.ndarray:
         """Embeds the texts of MTEB's batches, each with a list of strings under "text".
 
-        Of MTEB's arguments only `show_progress_bar` counts: task and kind of prompt change nothing.
+        Models with prompts get that which MTEB finds for the task and the kind of input ("query" or
+        "document") among their names. Of the other arguments only `show_progress_bar` counts.
 
         Returns:
             float32 [n, dim], the rows in the order of the batches.
@@ -82,7 +96,20 @@ class MtebEncoder:
                 raise ValueError(f"the encoder takes texts only; a batch holds {sorted(batch)}")
             texts.extend(batch["text"])
         show = bool(kwargs.get("show_progress_bar", False))
-        return self.encoder.encode(texts, batch_size=self._batch_size, show_progress=show)
+        settings: dict[str, Any] = {"batch_size": self._batch_size, "show_progress": show}
+        encode = self.encoder.encode
+        if self.encoder.prompts and task_metadata is not None:
+            from mteb.models.abs_encoder import get_prompt_name
+
+            if name := get_prompt_name(self.encoder.prompts, task_metadata, prompt_type):
+                settings["prompt_name"] = name
+            elif prompt_type is not None:
+                by_kind = {
+                    "query": self.encoder.encode_query,
+                    "document": self.encoder.encode_document,
+                }
+                encode = by_kind[prompt_type.value]
+        return encode(texts, **settings)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Returns the cosine of every row of [n, dim] with every row of [m, dim], [n, m]."""
@@ -118,6 +145,6 @@ class MtebEncoder:
             public_training_data=None,
             framework=["JAX"],
             similarity_fn_name="cosine",
-            use_instructions=False,
+            use_instructions=bool(self.encoder.prompts),
             training_datasets=None,
         )

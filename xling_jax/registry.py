@@ -10,6 +10,23 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 
+def import_extra(package: str, extra: str, purpose: str) -> Any:
+    """Imports a package that only an extra of ours installs.
+
+    Args:
+        package: its name in Python.
+        extra: as in `pip install 'xling_jax[EXTRA]'`.
+        purpose: what needs it, for the error.
+
+    Raises:
+        ImportError: if it is not installed; says how to install it.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs {package}; pip install 'xling_jax[{extra}]'") from error
+
+
 class Registry:
     """Things of one kind by name.
 

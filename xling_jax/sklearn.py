@@ -40,6 +40,7 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         documents: each text is a document; its vector is the mean of its sentences' vectors.
         batch_size: see `Encoder.encode`.
         dtype: see `xling_jax.load`; an `Encoder` keeps its own.
+        truncate_dim: keep only the first dimensions of the vectors, see `Encoder.truncated`.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         documents: bool = False,
         batch_size: int | None = None,
         dtype: str | None = None,
+        truncate_dim: int | None = None,
     ):
         self.model = model
         self.normalize = normalize
         self.documents = documents
         self.batch_size = batch_size
         self.dtype = dtype
+        self.truncate_dim = truncate_dim
 
     def fit(self, X: Sequence[str], y: Any = None) -> SentenceEmbedder:
         """Checks that the texts are texts and that the model loads; raises as `transform`."""
@@ -79,12 +82,13 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return encode(texts, batch_size=self.batch_size, normalize=self.normalize)
 
     def _encoder(self) -> Encoder:
-        if not isinstance(self.model, (str, os.PathLike)):
-            return self.model
-        directory = find_model_directory(self.model)
-        # A model that is trained again must not be answered from memory.
-        changed = max((file.stat().st_mtime_ns for file in directory.iterdir()), default=0)
-        return _load(os.path.abspath(directory), changed, self.dtype)
+        encoder = self.model
+        if isinstance(encoder, (str, os.PathLike)):
+            directory = find_model_directory(encoder)
+            # A model that is trained again must not be answered from memory.
+            changed = max((file.stat().st_mtime_ns for file in directory.iterdir()), default=0)
+            encoder = _load(os.path.abspath(directory), changed, self.dtype)
+        return encoder if self.truncate_dim is None else encoder.truncated(self.truncate_dim)
 
     @property
     def _n_features_out(self) -> int:

@@ -77,5 +77,5 @@ def test_a_directory_of_somebody_else_is_not_used(home, monkeypatch):
 def test_commands_that_encode_keep_their_programs(command, home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.tsv").write_text("en\tde\none\teins\ntwo\tzwei\n")
-    assert main(command.split()) == 1  # There is no such model.
+    assert main(command.split()) == 2  # There is no such model.
     assert jax.config.jax_compilation_cache_dir == str(home / ".cache" / "xling_jax")

@@ -11,6 +11,8 @@ import pytest
 import xling_jax
 from tests.align import laser_mining
 from xling_jax.cli.main import main
+from xling_jax.files.embeddings import write_embeddings
+from xling_jax.files.quantization import Quantizer
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog", "hail", "dew")
 DIM = 6
@@ -129,6 +131,20 @@ def test_ready_vectors_in_place_of_a_model(files, suffix, monkeypatch):
     options = ready(files, suffix) + (("--dim", DIM) if suffix == "bin" else ())
     assert mine(files, *options, model=None) == 0
     check_same(read(files / "out.tsv"), expected_pairs())
+
+
+def test_ready_vectors_of_fewer_bytes(files):
+    for name, precision in (("a.en", "int8"), ("b.de", "float16")):
+        vectors = np.load(files / f"{name}.npy")
+        ranges = [vectors.min(axis=0), vectors.max(axis=0)] if precision == "int8" else None
+        file = {"dim": DIM, "overwrite": True, "quantizer": Quantizer(precision, DIM, ranges)}
+        write_embeddings(files / f"{name}.npy", [vectors], **file)
+    assert mine(files, *ready(files), model=None) == 0
+    found, expected = read(files / "out.tsv"), expected_pairs()
+    assert {pair[1:] for pair in found} == {pair[1:] for pair in expected}
+    np.testing.assert_allclose(
+        [pair[0] for pair in found], [pair[0] for pair in expected], atol=5e-3
+    )
 
 
 def test_one_side_with_ready_vectors_and_one_with_a_model(files, encoded):

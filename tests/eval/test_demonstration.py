@@ -38,14 +38,14 @@ def test_precision_and_recall_count_right_pairs():
     texts = ShuffledTexts(
         ["one", "two", "four"], ["zwei", "drei", "eins", "fünf"], np.array([2, 0, -1])
     )
-    found = find_translations(encode, texts, 1.1)
+    found = find_translations(encode, texts, len)
     right = {texts.source[i]: ok for (_, i, _), ok in zip(found.pairs, found.is_right)}
     assert right == {"one": True, "two": True, "four": False}
     assert found.precision == pytest.approx(2 / 3) and found.recall == 1
     lines = format_translations(texts, found, width=16).splitlines()
     shown = {source.split()[1]: target.split() for source, target in zip(lines[::2], lines[1::2])}
     assert shown["tw"] == ["right", "zw"] and shown["fo"] == ["wrong", "fü"]  # cut at the width
-    none = find_translations(encode, texts, 1e6)
+    none = find_translations(encode, texts, lambda pairs: 0)
     assert np.isnan(none.precision) and none.recall == 0 and not format_translations(texts, none)
 
 

@@ -13,6 +13,8 @@ from xling_jax.eval.classification import Classification
 from xling_jax.eval.classification_data import load_classification_data
 from xling_jax.eval.retrieval import Retrieval
 from xling_jax.eval.stored_embeddings import StoredEmbeddings
+from xling_jax.files.embeddings import write_embeddings
+from xling_jax.files.quantization import Quantizer
 
 RNG = np.random.default_rng(0)
 NUM_ROWS, DIM = 12, 5
@@ -61,6 +63,20 @@ def test_stored_vectors_give_the_scores_of_brute_force(data, vectors, tmp_path):
     assert 0 < np.mean(expected) < 1
     assert results["model"]["path"] == str(vectors)
     assert len(results["model"]["fingerprint"]) == 64
+
+
+def test_packed_bits_are_scored_by_the_bits_that_agree(data, vectors, tmp_path):
+    english = RNG.normal(size=(NUM_ROWS, 64))
+    german = english + 2.5 * RNG.normal(size=english.shape)
+    for code, side in (("en", english), ("de", german)):
+        file = {"dim": 64, "overwrite": True, "quantizer": Quantizer("ubinary", 64)}
+        write_embeddings(vectors / f"toy.dev.{code}.npy", [side], **file)
+    assert evaluate(data, vectors, tmp_path / "out") == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    signs = [np.where(side > 0, 1, -1) for side in (english, german)]
+    expected = nearest_is_own(*signs), nearest_is_own(*signs[::-1])
+    assert results["metrics"]["toy_dev/p_at_1"] == pytest.approx(np.mean(expected))
+    assert 0.1 < np.mean(expected) < 1
 
 
 def test_headerless_files_and_languages_by_alias_are_read(data, vectors, tmp_path):

@@ -81,3 +81,7 @@ def test_pair_is_source_then_target():
 def test_malformed_pair_is_an_error(pair):
     with pytest.raises(ValueError, match="must"):
         languages.parse_pair(pair)
+
+
+def test_a_language_with_itself_is_a_pair_where_text_needs_no_translation():
+    assert languages.parse_pair("de-de", allow_same=True) == ("de", "de")

@@ -19,6 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.align.bitext import write_pairs
+from xling_jax.align.sentences import SentenceAligner
+from xling_jax.cli import sentence_alignment
 from xling_jax.cli.arguments import (
     add_output,
     add_sides,
@@ -50,6 +52,9 @@ EXAMPLES = """examples:
   xling align --model M --source fr.jsonl.gz --target en.jsonl.gz --output pairs.tsv
   xling align --model M --source crawl.jsonl --target crawl.jsonl --languages fr,en \\
       --domain domain --url-matching --output pairs.tsv
+  xling align --sentences --model mini --source book.fr --target book.en --output book.tsv
+  xling align --sentences --model mini --source fr.jsonl --target en.jsonl \\
+      --pairs pairs.tsv --format tmx --output corpus.tmx
   jq -r '.sentences[]' a.jsonl | xling embed --model M --input - --output a.npy
   xling align --source a.jsonl --target b.jsonl --source-embeddings a.npy \\
       --target-embeddings b.npy --output - | head
@@ -57,6 +62,10 @@ EXAMPLES = """examples:
 Input lines are {"id", "lang", "text" or "sentences", optional "domain", "url"}. Output lines are
 `score<TAB>source id<TAB>target id`, best first; each document is in one line at most. Pairs found
 by their URLs come first, with score inf. Documents without text are never matched.
+
+With --sentences, documents are aligned inside: groups of m and n sentences, in order, by dynamic
+programming over vectors of adjacent sentences. A cost is 0 for equal vectors and about 1 for random
+ones; sentences without translation are left out, except with --format groups.
 
 While the command runs, sentence vectors are kept in an unnamed file beside the output (with
 --output - in the directory for temporary files), 4 bytes x dim per sentence.
@@ -89,9 +98,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(parser, Options)
     parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")
+    sentence_alignment.add_arguments(parser)
+    add_options(parser, SentenceAligner)
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.sentences:
+        sentence_alignment.run(args, Options)
+        return
+    if wrong := sentence_alignment.given(args):
+        raise OptionError(f"{wrong[0]}: needs --sentences")
     languages, options = _check_arguments(args)
     directory = Path(tempfile.gettempdir() if args.output == "-" else Path(args.output).parent)
     with contextlib.ExitStack() as stack:
@@ -179,7 +195,8 @@ def _embed(
     for path, side, ready in zip(paths, both, (args.source_embeddings, args.target_embeddings)):
         if ready:
             what = f"nonblank sentences of {side.name}"
-            vectors.append(read_vectors(ready, sum(side.lengths), what, args, encoder))
+            found = read_vectors(ready, sum(side.lengths), what, args, encoder)
+            vectors.append(np.asanyarray(found))  # int8 and packed bits are decoded in memory
         else:
             read = read_documents(path, splitter=options.splitter)
             documents = filter(None, (d.sentences for d in read if d.language == side.language))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
+from xling_jax import options
 from xling_jax.cli.options import flag, require_file
 from xling_jax.models.dtypes import DTYPES
 from xling_jax.options import OptionError
@@ -136,7 +137,8 @@ def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:
 def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = True) -> ConfigDict:
     """A config with command-line overrides, see `xling_jax.config.load_config`.
 
-    A run that begins with a model (`train.model_init`) takes its vocabulary, unless it names one.
+    A run that begins with a model (`train.model_init`) takes its vocabulary, unless it names one,
+    and a config without an `encoder` section takes its encoder too.
 
     Args:
         path: of the file, or name of a packaged config.
@@ -147,7 +149,9 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
         OptionError: for a missing file, an unknown key or a value of the wrong type.
     """
     try:
-        config = config_lib.load_config(path, overrides, training=training)
+        config = config_lib.load_config(
+            path, overrides, training=training, begin_with=_take_encoder
+        )
     except config_lib.ConfigError as error:
         raise OptionError(str(error)) from error
     if training and config.train.model_init and not config.vocab.model:
@@ -155,19 +159,50 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
     return config
 
 
+def _take_encoder(config: ConfigDict, model: str) -> None:
+    """Puts the encoder of a model into a config: its sizes, dropout and longest input."""
+    from xling_jax.cli.remote import local_name
+    from xling_jax.encode.model_directory import find_model_directory, read_config
+    from xling_jax.models.registry import ENCODERS, SUPPLIED
+    from xling_jax.train.batches import DataSettings
+
+    try:
+        recorded = read_config(find_model_directory(local_name(model)))
+        known = options.defaults(ENCODERS[recorded["family"]], SUPPLIED)
+    except (OSError, ValueError) as error:
+        raise OptionError(f"--config.train.model_init: {error}") from error
+    given, training = recorded["encoder"], recorded.get("training")
+    given = given | (training.get("encoder", {}) if isinstance(training, dict) else {})
+    given = {name: value for name, value in given.items() if name in known}
+    config.encoder = {"family": recorded["family"], **_without_lists(given)}
+    for name in ("train", "data", "vocab"):
+        config[name] = config.get(name, {})
+    limit = recorded["max_length_tokens"]
+    config.train.max_length_tokens = config.train.get("max_length_tokens") or limit
+    longest = config.data.get("longest_bucket", options.defaults(DataSettings)["longest_bucket"])
+    config.data.longest_bucket = min(longest, limit)
+    if size := recorded["encoder"].get("vocab_size"):
+        config.vocab.size = size  # of a dry run
+
+
+def _without_lists(value: Any) -> Any:
+    """JSON's lists as tuples, which configs have."""
+    if isinstance(value, dict):
+        return {name: _without_lists(item) for name, item in value.items()}
+    return tuple(map(_without_lists, value)) if isinstance(value, list) else value
+
+
 def _take_vocab(config: ConfigDict) -> None:
     """Names the vocabulary of `train.model_init`, if that is a directory here that has one."""
-    from xling_jax.encode.model_directory import CONFIG_FILE, find_model_directory
-    from xling_jax.files.json_text import parse_json
+    from xling_jax.encode.model_directory import find_model_directory, read_config
 
-    with contextlib.suppress(ValueError):  # said where the model is loaded
+    with contextlib.suppress(OSError, ValueError):  # said where the model is loaded
         directory = find_model_directory(config.train.model_init)
-        model, settings = directory / "sentencepiece.model", directory / CONFIG_FILE
-        if model.is_file() and settings.is_file():
-            found = parse_json(settings.read_bytes(), str(settings))["preprocessing"]
-            config.vocab.model = str(model)
-            config.vocab.lowercase = bool(found.get("lowercase"))
-            config.vocab.moses = bool(found.get("moses"))
+        preprocessing = read_config(directory)["preprocessing"]
+        given = preprocessing.get("tokenizer", "sentencepiece") == "sentencepiece"
+        config.vocab.model = str(directory / "sentencepiece.model" if given else directory)
+        config.vocab.lowercase = bool(preprocessing.get("lowercase"))
+        config.vocab.moses = bool(preprocessing.get("moses"))
 
 
 def optional_config(args: argparse.Namespace) -> ConfigDict | None:
@@ -196,8 +231,9 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
         args: with those of `add_vector_options`.
 
     Raises:
-        OptionError: if `--truncate-dim` is no number of dimensions that its vectors have.
-        ValueError: if there is no such model, or it is broken.
+        OptionError: if there is no such model, or its vectors have fewer dimensions than
+            `--truncate-dim`.
+        ValueError: if the model is broken.
     """
     import xling_jax
     from xling_jax.encode.model_directory import needs_jax
@@ -210,7 +246,8 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
     try:
         return encoder.truncated(args.truncate_dim)
     except ValueError as error:
-        raise OptionError(f"--{str(error).replace('_', '-')}") from error
+        rule = str(error).partition(" must be ")[2]
+        raise OptionError(f"--truncate-dim {args.truncate_dim}: must be {rule}") from error
 
 
 def keep_compiled_programs() -> None:

@@ -6,11 +6,12 @@ Row i of the output is line i of the input; a blank line gets the vector of an e
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli import distributed
 from xling_jax.cli.arguments import (
@@ -25,14 +26,21 @@ from xling_jax.documents.records import read_texts
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.process_shares import share_of, write_embeddings_together
 from xling_jax.encode.texts import EncodeStats
-from xling_jax.files.embeddings import FORMATS, write_embeddings
+from xling_jax.files.embeddings import FORMATS, meaning_path, read_quantizer, write_embeddings
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import track
+from xling_jax.files.quantization import PRECISIONS, Quantizer, learn_ranges
 from xling_jax.options import OptionError
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
 logger = logging.getLogger(__name__)
+
+# Lines of a sample from which the ranges of int8 are learned.
+_SAMPLE_LINES = 10_000
 
 # Roughly. Processes take turns by windows with this many times fewer documents than sentences.
 _SENTENCES_OF_A_DOCUMENT = 16
@@ -40,6 +48,7 @@ _SENTENCES_OF_A_DOCUMENT = 16
 EXAMPLES = """examples:
   xling embed --model runs/quickstart --input europarl.de.gz --output europarl.de.npy
   zcat news.en.gz | xling embed --model runs/quickstart --input - --output news.en.npy
+  xling embed --model mini --input news.en.gz --output news.en.npy --precision int8
 
 Compiled programs are cached for the next start in JAX_COMPILATION_CACHE_DIR, otherwise in
 $XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax; the directory can be removed at any time.
@@ -66,6 +75,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--document-mode", choices=MODES, help=f"{MODES_HELP} (sentences)")
     add("--splitter", choices=SPLITTERS, help=f"{SPLITTERS_HELP} (rule)")
     add("--normalize", action="store_true", help="scale vectors to length 1")
+    add(
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="of the vectors in the file; int8 and packed bits (binary, ubinary) come with "
+        "OUTPUT.json, which says what they mean (float32)",
+    )
+    add(
+        "--ranges-from",
+        metavar="FILE",
+        help="for int8: text, on whose first 10,000 lines the range of each dimension is learned "
+        "(--input), or an int8 .npy file written before, whose ranges are taken",
+    )
+    add("--prompt-name", metavar="NAME", help="of the model's prompt before every line, as query")
+    add("--prompt", metavar="TEXT", help="text before every line, instead of the model's default")
     add("--batch-size", type=int, help="sentences in a full batch; fewer need less memory")
     distributed.add_arguments(parser)
 
@@ -87,6 +111,29 @@ def _check_arguments(args: argparse.Namespace) -> None:
             raise OptionError(f"{flag(option)}: requires --documents")
     if args.splitter:
         check_splitter(args.splitter)
+    is_stored = bool(args.ranges_from) and args.ranges_from.endswith(".npy")
+    if args.ranges_from and args.precision != "int8":
+        raise OptionError(f"--ranges-from {args.ranges_from}: requires --precision int8")
+    if args.ranges_from and not os.path.isfile(args.ranges_from):
+        raise OptionError(f"--ranges-from {args.ranges_from}: no such file")
+    if args.precision == "int8" and args.input == "-" and not args.ranges_from:
+        raise OptionError("--precision int8: stdin is read only once; add --ranges-from FILE")
+    if args.precision == "int8" and args.documents and not is_stored:
+        raise OptionError(
+            "--precision int8: ranges are learned on sentences, not --documents; take those of a "
+            "file, --ranges-from FILE.npy, or use another precision"
+        )
+    if args.precision in ("int8", "binary", "ubinary"):
+        if args.output == "-" or getattr(args, "store", None):
+            raise OptionError(
+                f"--precision {args.precision}: is written with a second file beside it; choose "
+                "a local --output, or float16"
+            )
+        refuse_existing(meaning_path(args.output), args.overwrite)
+    if args.precision != "float32" and args.format != "npy":
+        raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
+    if args.prompt is not None and args.prompt_name is not None:
+        raise OptionError("--prompt and --prompt-name: give only one of them")
     if args.input != "-" and (not os.path.exists(args.input) or os.path.isdir(args.input)):
         raise OptionError(f"--input {args.input}: no such file")
     refuse_existing(args.output, args.overwrite)
@@ -94,6 +141,12 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _embed(args: argparse.Namespace, processes: Processes) -> None:
     encoder = load_encoder(args.model, args)
+    if args.prompt is not None or args.prompt_name is not None:
+        try:
+            encoder = encoder.with_prompt(args.prompt, args.prompt_name)
+        except ValueError as error:
+            raise OptionError(f"--prompt-name {args.prompt_name}: {error}") from error
+    quantizer = _quantizer(args, encoder)
     window = encoder.window_sentences
     if args.documents:
         window = max(1, window // _SENTENCES_OF_A_DOCUMENT)
@@ -124,6 +177,7 @@ def _embed(args: argparse.Namespace, processes: Processes) -> None:
         total = sum(1 for _ in share_of(texts(), window, processes))
     start = time.perf_counter()
     file = {"dim": encoder.dim, "format": args.format, "overwrite": args.overwrite}
+    file["quantizer"] = quantizer
     if processes.count > 1:
         file |= {"window": window, "processes": processes}
         rows = write_embeddings_together(args.output, texts(), encode, **file)
@@ -140,3 +194,24 @@ def _embed(args: argparse.Namespace, processes: Processes) -> None:
         stats.num_sentences / max(seconds, 1e-9),
         100 * (1 - stats.num_tokens / max(stats.num_padded_tokens, 1)),
     )
+
+
+def _quantizer(args: argparse.Namespace, encoder: Encoder) -> Quantizer:
+    """What turns vectors into those of the file; for int8 with ranges, learned or read."""
+    if args.precision != "int8":
+        return Quantizer(args.precision, encoder.dim)
+    path = args.ranges_from or args.input
+    if path.endswith(".npy"):
+        quantizer = read_quantizer(path)
+        if (quantizer.precision, quantizer.dim) != ("int8", encoder.dim):
+            raise OptionError(
+                f"--ranges-from {path}: must be int8 of {encoder.dim} dimensions; found "
+                f"{quantizer.precision} of {quantizer.dim}"
+            )
+        return quantizer
+    sample = itertools.islice(iterate_lines(path), _SAMPLE_LINES)
+    try:
+        ranges = learn_ranges(encoder.encode_stream(sample, normalize=args.normalize))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return Quantizer("int8", encoder.dim, ranges, f"first {_SAMPLE_LINES} lines of {path}")

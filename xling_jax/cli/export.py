@@ -1,4 +1,7 @@
-"""Writes the encoder of a checkpoint, or a static encoder in another form, as a model directory."""
+"""Writes a checkpoint as a model directory, and a model in another format.
+
+An encoder of family static may also be written in another form.
+"""
 
 from __future__ import annotations
 
@@ -14,66 +17,125 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
+from xling_jax import options
 from xling_jax.cli.arguments import MODEL_HELP, add_output, refuse_existing
 from xling_jax.cli.options import require_file
 from xling_jax.eval.tasks import TASKS
+from xling_jax.export.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import iterate_lines
 from xling_jax.models.static_form import STORAGES
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
-    from xling_jax.text.vocab import Vocab
+    from xling_jax.text.vocabularies import Vocabulary
 
 logger = logging.getLogger(__name__)
 
 _OF_A_RUN = {"workdir", "checkpoint"}
-_OF_A_MODEL = {"model", "storage", "principal_axes", "truncate_dim"}
+_OF_A_FORM = {"storage", "principal_axes", "truncate_dim"}
+_OF_A_FORMAT = {"to", "quantize"}
 
 EXAMPLES = """\
 examples:
   xling export --workdir runs/t_laser --checkpoint 42000 --output models/t_laser
   xling export --model runs/static --storage int8 --principal-axes text.txt --truncate-dim 256 \\
       --output models/static
+  xling export --to onnx --model mini --output onnx/mini --quantize int8
+  xling export --to sentence-transformers --model runs/dual --output sbert/dual
 
 A run exports its last or best checkpoint to WORKDIR/encoder. With --workdir, another one that it
-keeps is exported, such as the best of those that xling evaluate --checkpoint compared; with
---model, an encoder of family static in a quarter of its size.
+keeps is exported, such as the best of those that xling evaluate --checkpoint compared.
+
+With --model and --to, an encoder is written for other libraries, with the same vectors; what a
+format cannot hold is refused. onnx: one file for onnxruntime, its tokenizer, and a script without
+JAX (pip install 'xling_jax[onnx]'). sentence-transformers: transformers and static encoders without
+features. laser: encoders converted from LASER (needs PyTorch).
+
+With --model alone, an encoder of family static is written in another form: with 8 bits per number
+it takes a quarter of the space.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", help="directory of a run")
     parser.add_argument("--checkpoint", type=int, metavar="STEP", help="its step")
-    parser.add_argument("--model", help=f"instead of a run: {MODEL_HELP}, of family static")
-    parser.add_argument("--storage", choices=STORAGES, help="of its parameters (float32)")
+    parser.add_argument("--model", help=f"instead of a run: {MODEL_HELP}")
+    formats = "; ".join(f"{name}: {EXPORTERS.help(name)}" for name in EXPORTERS)
+    parser.add_argument("--to", choices=tuple(EXPORTERS), help=f"its format; {formats}")
+    parser.add_argument(
+        "--quantize",
+        choices=QUANTIZATIONS,
+        help="with --to onnx: weights in 8 bits, and vectors close to those of the model",
+    )
+    parser.add_argument(
+        "--storage", choices=STORAGES, help="static encoders: of the parameters (float32)"
+    )
     parser.add_argument(
         "--principal-axes",
         metavar="FILE",
-        help="rotate its vectors to their principal axes on this text, one sentence per line: the "
-        "first dimensions then hold the most (--truncate-dim), and no cosine changes",
+        help="static encoders: rotate vectors to their principal axes on this text, one sentence "
+        "per line: the first dimensions then hold the most (--truncate-dim), and no cosine changes",
     )
-    parser.add_argument("--truncate-dim", type=int, metavar="DIM", help="keep only so many of them")
+    parser.add_argument(
+        "--truncate-dim",
+        type=int,
+        metavar="DIM",
+        help="static encoders: keep only the first dimensions",
+    )
     add_output(parser, "the model directory", metavar="DIR")
 
 
 def run(args: argparse.Namespace) -> None:
     given = {name for name, value in vars(args).items() if value is not None}
-    for together, alone in (({"workdir", "checkpoint"}, _OF_A_MODEL), ({"model"}, _OF_A_RUN)):
-        if together <= given and not alone & given:
-            break
-    else:
+    of_a_run, form, to = given & _OF_A_RUN, given & _OF_A_FORM, given & _OF_A_FORMAT
+    is_model = "model" in given and not of_a_run
+    if not (
+        (of_a_run == _OF_A_RUN and not given & {"model", *form, *to})
+        or (is_model and form and not to)
+        or (is_model and "to" in to and not form)
+    ):
         raise OptionError(
-            "either --workdir and --checkpoint, or --model with --storage, --principal-axes or "
-            "--truncate-dim"
+            "give --workdir and --checkpoint, or --model with --to, or --model with --storage, "
+            "--principal-axes or --truncate-dim"
         )
+    if args.quantize and args.to != "onnx":
+        raise OptionError(f"--quantize {args.quantize}: goes with --to onnx alone")
     refuse_existing(args.output, args.overwrite)
-    if args.model:
+    if to:
+        export_to(args)
+        return
+    if form:
         export_static(args)
         return
     (step,) = choose_checkpoints(args.workdir, str(args.checkpoint))
     export_checkpoint(args.workdir, step, args.output, overwrite=args.overwrite)
     logger.info("encoder of step %d in %s", step, args.output)
+
+
+def export_to(args: argparse.Namespace) -> None:
+    """Writes the encoder of `--model` in the format of `--to`.
+
+    Raises:
+        OptionError: if there is no such model.
+        ImportError: for a missing package.
+        ValueError: if the model is damaged, or the format cannot hold it.
+    """
+    from xling_jax.encode.model_directory import find_model_directory
+
+    options = {"quantize": args.quantize} if args.quantize else {}
+    export = EXPORTERS[args.to]
+    facts = export(
+        find_model_directory(args.model), args.output, overwrite=args.overwrite, **options
+    )
+    described = "; ".join(f"{name.replace('_', ' ')}: {_fact(v)}" for name, v in facts.items())
+    logger.info("%s: %s, for %s; %s", args.output, args.model, args.to, described)
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def export_static(args: argparse.Namespace) -> None:
@@ -95,7 +157,7 @@ def export_static(args: argparse.Namespace) -> None:
     params = spec.params
     if args.principal_axes:
         require_file(args.principal_axes, "--principal-axes")
-        encoder = Encoder.from_directory(directory)
+        encoder = Encoder.from_directory(directory).truncated(spec.dim)
         texts = iterate_lines(args.principal_axes)
         axes = principal_axes(encoder.encode_stream(texts, normalize=True))
         if axes is None:
@@ -118,6 +180,9 @@ def export_static(args: argparse.Namespace) -> None:
         languages=config["languages"],
         max_length_tokens=config["max_length_tokens"],
         training=config["training"],
+        prompts=spec.prompts,
+        default_prompt=spec.default_prompt,
+        truncate_dim=spec.truncate_dim if (spec.truncate_dim or width) < width else None,
         overwrite=args.overwrite,
     )
     logger.info("%s: %s, stored in %s", args.output, args.model, form.storage)
@@ -156,7 +221,7 @@ def export_checkpoint(
     """
     import jax
 
-    from xling_jax.text.vocab import Vocab
+    from xling_jax.corpora.prepare import prepared_vocab
     from xling_jax.train.build import VocabFacts, build
     from xling_jax.train.checkpoint import read_params
     from xling_jax.train.mesh import make_mesh
@@ -167,7 +232,7 @@ def export_checkpoint(
     config = ConfigDict({name: value for name, value in saved.items() if name != "version"})
     config_lib.complete(config, TASKS)
     text = {"lowercase": config.vocab.lowercase, "moses": config.vocab.moses}
-    vocab = Vocab(path / "vocab" / "sentencepiece.model", **text)
+    vocab = prepared_vocab(path, **text)
     mesh = make_mesh(devices=jax.devices()[:1])  # whatever the run was trained on
     targets = sharded_shapes(mesh, build(config, VocabFacts.of(vocab)).shapes)
     params = read_params(path / "checkpoints", step, targets)
@@ -184,7 +249,7 @@ def export_checkpoint(
 
 def export_encoder(
     config: ConfigDict,
-    vocab: Vocab,
+    vocab: Vocabulary,
     params: Any,
     directory: str | os.PathLike,
     *,
@@ -206,10 +271,11 @@ def export_encoder(
     from xling_jax.encode.model_directory import save_model
 
     family, arguments, limit = encoder_arguments(config)
+    rates = {name: rate for name, rate in config.encoder.items() if name.endswith("dropout")}
     save_model(
         directory,
         family=family,
-        encoder_args={"vocab_size": vocab.size, **arguments},
+        encoder_args={**vocab_arguments(family, vocab), **arguments},
         params=params,
         vocab=vocab,
         languages=config.languages,
@@ -218,10 +284,20 @@ def export_encoder(
             **training,
             "pairs": list(config.data.pairs),
             "objective": config.objective.to_dict(),
+            "encoder": rates,
         },
         results=results,
         overwrite=overwrite,
     )
+
+
+def vocab_arguments(family: str, vocab: Vocabulary) -> dict[str, int]:
+    """Constructor arguments that the vocabulary gives: its size, and padding if not as usual."""
+    from xling_jax.models.registry import ENCODERS
+
+    usual = options.defaults(ENCODERS[family])["pad_id"]
+    padding = {} if vocab.pad_id == usual else {"pad_id": vocab.pad_id}
+    return {"vocab_size": vocab.size, **padding}
 
 
 def encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any], int]:

@@ -31,7 +31,10 @@ COMMANDS = Registry(
     mine=("xling_jax.cli.mine", "find translations in two texts, or score given pairs"),
     calibrate=("xling_jax.cli.calibrate", "measure what the scores of mined pairs mean"),
     align=("xling_jax.cli.align", "pair documents that are translations"),
-    export=("xling_jax.cli.export", "the encoder of one checkpoint as a model directory"),
+    export=(
+        "xling_jax.cli.export",
+        "a checkpoint, or a model in fewer bytes, as a model directory",
+    ),
     report=("xling_jax.cli.report", "one HTML page from runs and results"),
     convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
     quickstart=("xling_jax.cli.quickstart", "see the encoder in the package at work, train one"),

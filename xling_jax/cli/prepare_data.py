@@ -3,12 +3,14 @@
 Cleans the text, trains or loads the SentencePiece model, and prints what was dropped and why.
 """
 
+from __future__ import annotations
+
 import argparse
 import logging
 import shlex
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
@@ -18,8 +20,14 @@ from xling_jax.corpora.beam import BeamRunner
 from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.prepare import PreparedData, prepare
 from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.corpora.shards import pair_name
+from xling_jax.encode.teacher import Teacher
 from xling_jax.files.progress import track
 from xling_jax.options import OptionError
+from xling_jax.text.languages import parse_pair
+
+if TYPE_CHECKING:
+    from xling_jax.train.terms.distillation import Distillation
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +137,7 @@ def prepare_workdir(
             progress=track,
             runner=runner,
             local=local_name,
+            open_teacher=Teacher,
             **settings,
         )
         rows = sum(pair["rows"] for pair in prepared.counts["pairs"].values())
@@ -157,7 +166,8 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
     from xling_jax.train.objective import parse_objective
     from xling_jax.train.terms.term import all_reads
 
-    reads = all_reads(parse_objective(config.objective.to_dict())[1].values())
+    terms = parse_objective(config.objective.to_dict())[1]
+    reads = all_reads(terms.values())
     return {
         "languages": tuple(config.languages),
         "corpora": tuple(config.data.corpora),
@@ -173,7 +183,30 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
             config.encoder.family, translates="decoder" in reads, masks="head" in reads
         ),
         "seed": config.seed,
+        "teacher": _taught(config, terms["distillation"]) if "distillation" in terms else {},
     }
+
+
+def _taught(config: ConfigDict, distillation: Distillation) -> dict[str, Any]:
+    """The vectors of a teacher that training needs, for `PrepareSettings`."""
+    from xling_jax.cli.export import encoder_arguments
+    from xling_jax.models.registry import build_encoder
+
+    if not distillation.teacher:
+        raise ValueError(
+            "objective.distillation.teacher is missing; name a model directory, or mini for the "
+            "encoder in the package"
+        )
+    family, arguments, _ = encoder_arguments(config)
+    encoder = build_encoder(family, vocab_size=config.vocab.size, **arguments)
+    languages = {}
+    for pair in config.data.pairs:
+        source, target = parse_pair(pair, allow_same=True)
+        sides = {source, target} if "target_teacher" in distillation.reads else {source}
+        languages.setdefault(pair_name(source, target), set()).update(sides)
+    languages = {pair: sorted(sides) for pair, sides in languages.items()}
+    named = {"model": distillation.teacher, "texts": distillation.teacher_texts}
+    return {**named, "width": encoder.dim, "languages": languages}
 
 
 def held_out_of_training(config: ConfigDict) -> tuple[str, ...]:

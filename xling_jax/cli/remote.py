@@ -142,7 +142,7 @@ class Workdir:
         OSError: if the store cannot be read.
     """
 
-    _PUBLISHED = ("config.json", "metrics.jsonl", "tensorboard", "results")
+    _PUBLISHED = ("config.json", "metrics.jsonl", "writers.json", "tensorboard", "results")
     _MANIFEST = "data/manifest.json"
     _KEPT_HERE = ("text", "input_hashes.json", ".lock")
 

@@ -9,15 +9,16 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax.cli import distributed, prepare_data
 from xling_jax.cli.arguments import add_config_and_workdir, load_config
-from xling_jax.cli.export import encoder_arguments, export_encoder
+from xling_jax.cli.export import encoder_arguments, export_encoder, vocab_arguments
 from xling_jax.cli.leaving import noting_signals
 from xling_jax.cli.options import require_file
 from xling_jax.cli.remote import Workdir, local_config, local_name
@@ -34,11 +35,14 @@ from xling_jax.files.json_text import parse_json
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
 from xling_jax.options import OptionError
+from xling_jax.train.settings import COOCCURRENCE
 
 if TYPE_CHECKING:
+    from xling_jax.corpora.shards import PairTokens
     from xling_jax.encode.encoder import Encoder
     from xling_jax.eval.during_training import Measure
-    from xling_jax.text.vocab import Vocab
+    from xling_jax.text.vocabularies import Vocabulary
+    from xling_jax.train.callbacks import Callback
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +82,20 @@ def run(args: argparse.Namespace) -> int:
         return train_from_config(config, args.workdir, processes)
 
 
-def train_from_config(config: ConfigDict, workdir: str, processes: Processes | None = None) -> int:
+def train_from_config(
+    config: ConfigDict,
+    workdir: str,
+    processes: Processes | None = None,
+    *,
+    callbacks: Sequence[Callback] = (),
+) -> int:
     """Prepares, trains and exports.
 
     Args:
         config: files it names may be at URLs.
         workdir: a directory, or `gs://BUCKET/PATH`, see `remote.Workdir`.
         processes: who trains together; None for this one alone.
+        callbacks: called while training, see `train.callbacks`.
 
     Returns:
         0 when the last step is done or `train.stop_metric` ended the run, 143 when SIGTERM did, 130
@@ -106,11 +117,15 @@ def train_from_config(config: ConfigDict, workdir: str, processes: Processes | N
     _check_goals(config)
     _check_beginning(config)
     with run.in_use():
-        return _train(original, config, measures, run)
+        return _train(original, config, measures, run, callbacks)
 
 
 def _train(
-    original: ConfigDict, config: ConfigDict, measures: Mapping[str, Measure], run: Workdir
+    original: ConfigDict,
+    config: ConfigDict,
+    measures: Mapping[str, Measure],
+    run: Workdir,
+    callbacks: Sequence[Callback],
 ) -> int:
     """Prepares, trains and exports in a workdir that no other run is in.
 
@@ -119,20 +134,22 @@ def _train(
         config: names their copies on this machine.
         measures: what its evaluation section names, read.
         run: the workdir.
+        callbacks: as given.
     """
     import jax
 
     with distributed.dying_of_sigterm():
         prepared = prepare_data.prepare_workdir(original, run)
 
-    from xling_jax.text.vocab import Vocab
+    from xling_jax.corpora.prepare import prepared_vocab
     from xling_jax.train.build import VocabFacts
     from xling_jax.train.loop import Corpus, train
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         cache = run.path.absolute() / "xla_cache"
         jax.config.update("jax_compilation_cache_dir", str(cache))
-    vocab = Vocab(prepared.vocab_path, lowercase=config.vocab.lowercase, moses=config.vocab.moses)
+    text = {"lowercase": config.vocab.lowercase, "moses": config.vocab.moses}
+    vocab = prepared_vocab(run.path, **text)
     started = time.time()
     # JAX notifies several processes of a SIGTERM to one of them, for `reached_preemption`.
     several = jax.distributed.is_initialized()
@@ -148,6 +165,7 @@ def _train(
             on_step=progress,
             checkpoint_directory=run.checkpoints,
             publish=run.publish,
+            callbacks=callbacks,
         )
     if not result.finished:
         logger.info(
@@ -229,7 +247,7 @@ def _check_metrics(config: ConfigDict) -> None:
 
 def _check_beginning(config: ConfigDict) -> None:
     """Refuses word vectors or a model to begin with that are not there."""
-    if config.train.word_vectors:
+    if config.train.word_vectors not in ("", COOCCURRENCE):
         require_file(config.train.word_vectors, "--config.train.word_vectors")
     if config.train.model_init:
         from xling_jax.encode.model_directory import find_model_directory
@@ -238,6 +256,24 @@ def _check_beginning(config: ConfigDict) -> None:
             find_model_directory(config.train.model_init)
         except ValueError as error:
             raise OptionError(f"--config.train.model_init: {error}") from error
+    if taught := prepare_data.prepare_settings(config)["teacher"]:
+        _check_teacher(taught, config.objective.distillation.form)
+
+
+def _check_teacher(taught: Mapping[str, Any], form: str) -> None:
+    """Refuses a teacher that is not there, or whose vectors the encoder cannot learn."""
+    from xling_jax.encode.teacher import teacher_dim
+
+    where = "--config.objective.distillation"
+    try:
+        dim = teacher_dim(local_name(taught["model"]), local_name(taught["texts"]))
+    except ValueError as error:
+        raise OptionError(f"{where}.teacher: {error}") from error
+    if dim < taught["width"] and form != "similarity":
+        raise OptionError(
+            f"{where}.teacher: {taught['model']} has {dim} dimensions, the encoder "
+            f"{taught['width']}; make the encoder as narrow or set {where}.form=similarity"
+        )
 
 
 def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
@@ -277,28 +313,22 @@ def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
     return config
 
 
-def _begin_with(config: ConfigDict, vocab: Vocab, directory: Path, params: Any) -> Any:
+def _begin_with(config: ConfigDict, vocab: Vocabulary, directory: Path, params: Any) -> Any:
     """Fresh parameters with what the training text and the `train` section put into them."""
     if config.encoder.get("features"):
-        from xling_jax.corpora.shards import PairTokens, pair_name
         from xling_jax.models.registry import build_encoder
-        from xling_jax.text.languages import parse_pair
         from xling_jax.train.warm_start import put_feature_keys
 
         family, arguments, _ = encoder_arguments(config)
         form = build_encoder(family, vocab_size=vocab.size, **arguments).form
-        names = sorted({pair_name(*parse_pair(pair)) for pair in config.data.pairs})
-        tokens = (PairTokens(directory / name, vocab.size) for name in names)
+        tokens = _pair_tokens(config, vocab, directory)
         params, share = put_feature_keys(params, form, tokens)
         logger.info("%.1f %% of the features in the text have a row", 100 * share)
     if config.train.word_vectors:
-        from xling_jax.text.word_vectors import coverage, read_word_vectors
+        from xling_jax.text.word_vectors import coverage
         from xling_jax.train.warm_start import put_word_vectors
 
-        width = config.encoder.get("embedding_width", config.encoder.width)
-        vectors, found = read_word_vectors(
-            config.train.word_vectors, vocab.pieces(), config.languages, width, vocab.lowercase
-        )
+        vectors, found = _word_vectors(config, vocab, directory)
         covered = coverage(vocab.pieces(), found)
         logger.info(
             "word vectors for %.1f %% of the pieces, %.1f %% of those that are words",
@@ -318,20 +348,56 @@ def _begin_with(config: ConfigDict, vocab: Vocab, directory: Path, params: Any) 
                 f"train.model_init: {directory} has another vocabulary; give it to "
                 "--config.vocab.model and prepare with it"
             )
-        params, taken = put_encoder(params, model.params)
+        params, taken = put_encoder(params, model.params, vocab.size)
         count = len(jax.tree.leaves(params["encoder"]))
         logger.info("%d of the encoder's %d arrays are those of %s", taken, count, directory)
     return params
 
 
-def _encoder(config: ConfigDict, vocab: Vocab) -> Encoder:
+def _pair_tokens(config: ConfigDict, vocab: Vocabulary, directory: Path) -> list[PairTokens]:
+    """The token shards of each pair of languages."""
+    from xling_jax.corpora.shards import PairTokens, pair_name
+    from xling_jax.text.languages import parse_pair
+
+    names = sorted({pair_name(*parse_pair(pair, allow_same=True)) for pair in config.data.pairs})
+    return [PairTokens(directory / name, vocab.size) for name in names]
+
+
+def _word_vectors(
+    config: ConfigDict, vocab: Vocabulary, directory: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors of `train.word_vectors`, and which pieces have one."""
+    from xling_jax.text.vocab import Vocab
+
+    width = config.encoder.get("embedding_width", config.encoder.width)
+    if config.train.word_vectors != COOCCURRENCE:
+        from xling_jax.text.word_vectors import read_word_vectors
+
+        if not isinstance(vocab, Vocab):
+            raise ValueError("train.word_vectors: needs a vocabulary of SentencePiece pieces")
+        return read_word_vectors(
+            config.train.word_vectors, vocab.pieces(), config.languages, width, vocab.lowercase
+        )
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    from xling_jax.train.warm_start import cooccurrence_of_pairs
+
+    vectors = cooccurrence_of_pairs(
+        _pair_tokens(config, vocab, directory), vocab.size, width, config.seed
+    )
+    # The last bits depend on the machine; all processes must begin with the same.
+    vectors = np.asarray(broadcast_one_to_all(vectors))
+    return vectors, vectors.any(axis=1)
+
+
+def _encoder(config: ConfigDict, vocab: Vocabulary) -> Encoder:
     """The encoder to measure while training, without parameters."""
     from xling_jax.encode.device_batches import DeviceBatches
     from xling_jax.encode.encoder import Encoder
     from xling_jax.models.registry import build_encoder
 
     family, arguments, limit = encoder_arguments(config)
-    module = build_encoder(family, vocab_size=vocab.size, **arguments)
+    module = build_encoder(family, **vocab_arguments(family, vocab), **arguments)
     return Encoder(
         DeviceBatches(module, {}, vocab.pad_id),
         vocab,

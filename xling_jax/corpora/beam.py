@@ -96,6 +96,8 @@ class BeamRunner:
                 absolute = specs.moved_corpus(local, os.path.abspath)
                 readings.append((absolute, list(files), directory))
 
+        read = functools.partial(_read_chunks, tuple(languages), cleaner.min_languages)
+
         def build(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
 
@@ -103,7 +105,7 @@ class BeamRunner:
                 pipeline
                 | "Corpora" >> beam.Create(readings)
                 | "Spread corpora" >> beam.Reshuffle()
-                | "Read" >> beam.FlatMapTuple(functools.partial(_read_chunks, tuple(languages)))
+                | "Read" >> beam.FlatMapTuple(read)
                 | "Spread chunks" >> beam.Reshuffle()
                 | "Clean" >> beam.MapTuple(functools.partial(_clean_chunk, cleaner))
             )
@@ -201,7 +203,11 @@ class BeamRunner:
 
 
 def _read_chunks(
-    languages: Sequence[str], corpus: str, files: Sequence[tuple[str, str]], directory: Path
+    languages: Sequence[str],
+    min_languages: int,
+    corpus: str,
+    files: Sequence[tuple[str, str]],
+    directory: Path,
 ) -> Iterator[tuple[Path, list[Mapping[str, str]]]]:
     """Reads a corpus; yields the chunks that are not cleaned yet. Runs on a worker."""
     counter, number = RowCounter(corpus), 0
@@ -211,7 +217,8 @@ def _read_chunks(
                 f"{corpus}: its content on a worker differs from that on this machine; give all "
                 "workers the same files"
             )
-        for number, chunk in enumerate(counter.chunks(specs.read_corpus(corpus, languages)), 1):
+        rows = specs.read_corpus(corpus, languages)
+        for number, chunk in enumerate(counter.chunks(rows, min_languages), 1):
             path = directory / f"{number - 1:08d}"
             if not path.exists():
                 yield path, chunk

@@ -164,6 +164,9 @@ class RowCleaner:
         pairs: pairs wanted, each two codes in alphabetical order.
         held_out: `content_hash` of each text that no row may repeat in any language -> the
             fingerprint of the file that it is in.
+
+    Attributes:
+        min_languages: texts that a row must have to be of use.
     """
 
     def __init__(
@@ -173,6 +176,7 @@ class RowCleaner:
         held_out: Mapping[int, str] | None = None,
     ):
         self._rules, self._pairs, self._held_out = rules, tuple(pairs), dict(held_out or {})
+        self.min_languages = 1 if any(first == second for first, second in pairs) else 2
         self._foreign = {}
         if rules.alphabet_only:
             self._foreign = {pair: rules.foreign_letter(*pair) for pair in self._pairs}
@@ -181,6 +185,8 @@ class RowCleaner:
         self, texts: Mapping[str, str]
     ) -> list[tuple[tuple[str, str], str | None, CleanText, CleanText]]:
         """Cleans one row, language -> text.
+
+        A language paired with itself wants rows with a text in that language only.
 
         Returns:
             For each wanted pair with both languages in it: the pair, why it is dropped or None, and
@@ -196,7 +202,7 @@ class RowCleaner:
         return [
             (pair, self._pair_reason(pair, sides[pair[0]], sides[pair[1]]), *map(sides.get, pair))
             for pair in self._pairs
-            if pair[0] in sides and pair[1] in sides
+            if pair[0] in sides and pair[1] in sides and (pair[0] != pair[1] or len(sides) == 1)
         ]
 
     def _clean_text(self, language: str, text: str) -> CleanText:
@@ -239,7 +245,11 @@ class RowCleaner:
             foreign = self._foreign[pair]
             if foreign.search(first.text.lower()) or foreign.search(second.text.lower()):
                 return "wrong_letters"
-        if rules.drop_identical and first.text.casefold() == second.text.casefold():
+        if (
+            pair[0] != pair[1]
+            and rules.drop_identical
+            and first.text.casefold() == second.text.casefold()
+        ):
             return "identical"
         shorter, longer = sorted((first.num_words, second.num_words))
         if longer > rules.max_length_ratio * shorter + rules.length_ratio_slack:

@@ -153,7 +153,7 @@ class ChunkCleaner:
     """Cleans and compresses a chunk of rows; runs in a worker process."""
 
     def __init__(self, cleaner: RowCleaner):
-        self._cleaner = cleaner
+        self._cleaner, self.min_languages = cleaner, cleaner.min_languages
 
     def __call__(self, chunk: Sequence[Mapping[str, str]]) -> dict[str, PairChunk]:
         """Returns the result for each pair of `chunk`, a list of language -> text."""
@@ -197,7 +197,9 @@ class RowCounter:
         self._where, self._num_problems = where, 0
         self.files: dict[str, dict[str, Any]] = dict(files or {})
 
-    def chunks(self, rows: Iterable[Row]) -> Iterator[list[Mapping[str, str]]]:
+    def chunks(
+        self, rows: Iterable[Row], min_languages: int = 2
+    ) -> Iterator[list[Mapping[str, str]]]:
         """Groups the texts of usable rows; where a chunk ends depends on the rows alone."""
         chunk, num_chars = [], 0
         for texts, file, line, problem in rows:
@@ -210,7 +212,7 @@ class RowCounter:
                 continue
             for language in texts:
                 count["languages"][language] = True
-            if len(texts) < 2:
+            if len(texts) < min_languages:
                 continue
             chunk.append(texts)
             num_chars += sum(map(len, texts.values()))

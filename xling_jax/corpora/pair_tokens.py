@@ -16,7 +16,7 @@ import numpy as np
 from xling_jax.corpora.pair_text import Member, PairText
 from xling_jax.corpora.shards import token_dtype, write_shard
 from xling_jax.files.whole import naming_errors, read_json, rename_directory, write_json
-from xling_jax.text.vocab import Vocab
+from xling_jax.text.vocabularies import Vocabulary
 
 SHARD_ROWS = 100_000
 
@@ -121,7 +121,7 @@ class ShardWriter:
         max_tokens: maximum pieces of a side; 0 for no limit.
     """
 
-    def __init__(self, vocab: Vocab, max_tokens: int):
+    def __init__(self, vocab: Vocabulary, max_tokens: int):
         self._vocab, self._max_tokens = vocab, max_tokens
 
     def __call__(self, shard: Shard) -> None:
@@ -149,6 +149,24 @@ class ShardWriter:
         self, member: Member, keep: np.ndarray
     ) -> tuple[list[np.ndarray], np.ndarray, int]:
         """Flat ids of both sides, their [2, rows] lengths, and the number of rows too long."""
+        rows, sides, lengths, fits = self._encode(member, keep)
+        flat = [
+            np.concatenate(
+                [ids for ids, fit in zip(side, fits, strict=True) if fit] or [[]]
+            ).astype(token_dtype(self._vocab.size))
+            for side in sides
+        ]
+        return flat, lengths[:, fits], int(len(rows) - fits.sum())
+
+    def rows(self, member: Member, keep: np.ndarray) -> list[tuple[str, str]]:
+        """The rows of a member that a shard holds, as text."""
+        rows, _, _, fits = self._encode(member, keep)
+        return [row for row, fit in zip(rows, fits, strict=True) if fit]
+
+    def _encode(
+        self, member: Member, keep: np.ndarray
+    ) -> tuple[list[tuple[str, str]], list[list[list[int]]], np.ndarray, np.ndarray]:
+        """The rows to keep, the ids of both sides, their [2, rows] lengths, and which rows fit."""
         rows = [row for row, kept in zip(member.read(), keep, strict=True) if kept]
         # One thread: there are as many processes as cores already.
         sides = [
@@ -160,13 +178,7 @@ class ShardWriter:
         fits = (lengths > 0).all(axis=0)
         if self._max_tokens:
             fits &= (lengths <= self._max_tokens).all(axis=0)
-        flat = [
-            np.concatenate(
-                [ids for ids, fit in zip(side, fits, strict=True) if fit] or [[]]
-            ).astype(token_dtype(self._vocab.size))
-            for side in sides
-        ]
-        return flat, lengths[:, fits], int(len(rows) - fits.sum())
+        return rows, sides, lengths, fits
 
 
 def pair_summary(directory: Path, fingerprint: str) -> dict | None:

@@ -1,9 +1,11 @@
 """From the corpora of a config to token shards: the stages, in order, each done once.
 
-    DIR/vocab/sentencepiece.model   the vocabulary
+    DIR/vocab/sentencepiece.model   the vocabulary; or
+    DIR/vocab/tokenizer/            the files of that of a published encoder
     DIR/vocab/vocab.json            what it was made from
     DIR/data/de-en/                 token shards of one pair (pair_tokens.py)
     DIR/data/validation/de-en/      likewise, of pairs held out for the validation loss
+    DIR/data/teacher/               vectors of a teacher for these rows (row_vectors.py)
     DIR/data/text/                  cleaned text of each corpus (pair_text.py)
     DIR/data/counts.json            rows by corpus, pair and reason
     DIR/data/manifest.json          fingerprints of inputs and stages, settings, versions
@@ -37,17 +39,41 @@ from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.held_out import HeldOutText, find_held_out
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter
 from xling_jax.corpora.pair_tokens import PairPlan, Shard, ShardWriter
+from xling_jax.corpora.row_vectors import (
+    TEACHER,
+    RowEncoder,
+    remove_row_vectors,
+    write_row_vectors,
+)
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.shards import VALIDATION
 from xling_jax.files.hashes import FileHashes, fingerprint
-from xling_jax.files.whole import lock_directory, read_json, remove_temporary, write_json
+from xling_jax.files.whole import (
+    lock_directory,
+    read_json,
+    remove_temporary,
+    whole_directory,
+    write_json,
+)
 from xling_jax.files.workers import map_in_order, num_cores
 from xling_jax.text.vocab import Vocab, check_layout, train_vocab
+from xling_jax.text.vocabularies import (
+    Vocabulary,
+    read_model_vocab,
+    read_vocab,
+    record,
+    write_vocab,
+)
 
 if TYPE_CHECKING:
     from xling_jax.corpora.beam import BeamRunner
 
 FORMAT_VERSION = 1
+# To find the principal axes of a teacher's vectors on.
+_AXES_SENTENCES = 100_000
+
+# In DIR/vocab, of a vocabulary that is no SentencePiece model: one of its files is a `vocab.json`.
+_OTHER_VOCAB = "tokenizer"
 
 _logger = logging.getLogger(__name__)
 
@@ -59,7 +85,7 @@ class PreparedData:
     Attributes:
         directory: holds `a-b/` for each pair, as `shards.PairTokens` reads them.
         pairs: unordered pairs, `a-b` in alphabetical order.
-        vocab_path: the SentencePiece model.
+        vocab_path: the SentencePiece model; for a vocabulary of another kind there is no such file.
         fingerprint: of all tokens; equal means the same rows in the same order.
         counts: content of `counts.json`.
     """
@@ -78,6 +104,7 @@ def prepare(
     progress: Callable[..., Iterable] = lambda items, *_, **__: items,
     runner: "BeamRunner | None" = None,
     local: Callable[[str], str] = lambda path: path,
+    open_teacher: Callable[[str, str], RowEncoder] | None = None,
     **settings: Any,
 ) -> PreparedData:
     """Reads, cleans, deduplicates and tokenizes parallel corpora; does only what is missing.
@@ -90,6 +117,7 @@ def prepare(
         runner: cleans rows and writes shards in place of processes of this machine; the output
             does not depend on it.
         local: maps a path or pattern in the settings, which may be a URL, to one on this machine.
+        open_teacher: loads the teacher that the settings name, from its `model` and `texts`.
         **settings: arguments of `PrepareSettings`.
 
     Returns:
@@ -106,10 +134,11 @@ def prepare(
     data = workdir / "data"
     data.mkdir(parents=True, exist_ok=True)
     with lock_directory(data):
-        for directory in (data, data / "text", workdir / "vocab"):
+        teachers = (data / TEACHER, data / VALIDATION / TEACHER)
+        for directory in (data, data / "text", workdir / "vocab", *teachers):
             remove_temporary(directory)
         workers = num_workers or num_cores()
-        return _Preparation(workdir, checked, local, workers, runner, progress).run()
+        return _Preparation(workdir, checked, local, workers, runner, progress, open_teacher).run()
 
 
 def load_prepared(
@@ -145,12 +174,31 @@ def load_prepared(
     )
 
 
+def prepared_vocab(workdir: str | os.PathLike[str], *, lowercase: bool, moses: bool) -> Vocabulary:
+    """Returns the vocabulary of a workdir.
+
+    Args:
+        workdir: directory of the run.
+        lowercase: of its config, for a SentencePiece model; others have settings of their own.
+        moses: likewise.
+
+    Raises:
+        ValueError: if a file is missing or broken.
+        OSError: if one cannot be read.
+    """
+    directory = Path(workdir) / "vocab"
+    if own := (read_json(directory / "vocab.json") or {}).get("preprocessing"):
+        return read_vocab(directory / _OTHER_VOCAB, own)
+    return Vocab(directory / "sentencepiece.model", lowercase=lowercase, moses=moses)
+
+
 def is_made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> bool:
     """Whether a `manifest.json` is of data prepared with these settings by this version."""
     wanted = json.loads(json.dumps(dataclasses.asdict(settings)))
     # Settings that a version did not have yet were as by default.
     fields = (f for f in dataclasses.fields(settings) if f.default is not dataclasses.MISSING)
     before = json.loads(json.dumps({field.name: field.default for field in fields}))
+    before["teacher"] = {}
     made = manifest.get("settings")
     if manifest.get("format_version") != FORMAT_VERSION or not isinstance(made, dict):
         return False
@@ -172,6 +220,7 @@ class _Preparation:
     num_workers: int
     runner: "BeamRunner | None"
     progress: Callable[..., Iterable]
+    open_teacher: Callable[[str, str], RowEncoder] | None
 
     def __post_init__(self):
         self._data, self._vocab_directory = self.workdir / "data", self.workdir / "vocab"
@@ -221,13 +270,40 @@ class _Preparation:
                 for pair in self.settings.pairs
                 if any(text.num_rows.get(pair) for text in validation.values())
             ]
-        write = functools.partial(
-            self._write_shards, ShardWriter(vocab, self.settings.cleaning.max_tokens_per_sentence)
-        )
+        writer = ShardWriter(vocab, self.settings.cleaning.max_tokens_per_sentence)
+        write = functools.partial(self._write_shards, writer)
         pair_tokens.write_pair_tokens(self._data, plans, write)
         if held_out_plans:
             pair_tokens.write_pair_tokens(self._data / VALIDATION, held_out_plans, write)
-        return self._conclude(texts, validation, vocab, plans, held_out_plans)
+        taught = self._teach(texts, masks, writer, plans, held_out_plans)
+        return self._conclude(texts, validation, vocab, plans, held_out_plans, taught)
+
+    def _teach(
+        self,
+        texts: Mapping[str, PairText],
+        masks: Callable[[str], list[np.ndarray]],
+        writer: ShardWriter,
+        plans: Sequence[PairPlan],
+        held_out_plans: Sequence[PairPlan],
+    ) -> str:
+        """Computes the vectors of a teacher for all rows; returns their fingerprint or ""."""
+        settings, directories = self.settings.teacher, {self._data: plans}
+        if held_out_plans:
+            directories[self._data / VALIDATION] = held_out_plans
+        if not settings:
+            remove_row_vectors(self._data)
+            remove_row_vectors(self._data / VALIDATION)
+            return ""
+        teacher = self.open_teacher(self.local(settings["model"]), self.local(settings["texts"]))
+        return write_row_vectors(
+            directories,
+            settings["languages"],
+            teacher,
+            settings["width"],
+            writer,
+            lambda: _sample(self.settings, texts, masks, _AXES_SENTENCES),
+            self.progress,
+        )
 
     def _split(
         self, pair: str, texts: Mapping[str, PairText]
@@ -321,7 +397,8 @@ class _Preparation:
             return
         for spec, rows in missing.items():
             counter = RowCounter(spec)
-            chunks = self.progress(counter.chunks(rows), f"clean {spec}", unit="row", size=len)
+            chunks = counter.chunks(rows, cleaner.min_languages)
+            chunks = self.progress(chunks, f"clean {spec}", unit="row", size=len)
             yield spec, counter, map_in_order(cleaner, chunks, self.num_workers)
 
     def _write_shards(self, writer: ShardWriter, shards: Sequence[Shard]) -> Iterable[Any]:
@@ -333,7 +410,7 @@ class _Preparation:
     def _hashed_files(self, spec: str) -> list[tuple[str, str]]:
         return specs.hashed_files(self._local[spec], self._codes, self._hashes.get)
 
-    def _make_vocab(self, texts: Mapping, masks: Callable[[str], list[np.ndarray]]) -> Vocab:
+    def _make_vocab(self, texts: Mapping, masks: Callable[[str], list[np.ndarray]]) -> Vocabulary:
         """Loads the finished vocabulary, or trains or copies it."""
         settings = self.settings.vocab
         # Options added later count only if they are on, so that older vocabularies stay.
@@ -342,8 +419,10 @@ class _Preparation:
         identity = {"layout": self.settings.layout, **text}
         given = None
         if settings.model:
-            given = Vocab(self.local(settings.model), **text)
-            check_layout(given, self.settings.layout, settings.model)
+            model = Path(self.local(settings.model))
+            given = read_model_vocab(model) if model.is_dir() else Vocab(model, **text)
+            if isinstance(given, Vocab):
+                check_layout(given, self.settings.layout, settings.model)
             identity["model"] = given.fingerprint
         else:
             identity["settings"] = dataclasses.asdict(settings)
@@ -355,16 +434,18 @@ class _Preparation:
                 identity["validation_pairs"] = self.settings.validation_pairs
         stage = fingerprint({"format": FORMAT_VERSION, **identity})
         path = self._vocab_directory / "sentencepiece.model"
-        record = read_json(self._vocab_directory / "vocab.json") or {}
-        if record.get("stage") == stage:
+        made = read_json(self._vocab_directory / "vocab.json") or {}
+        if made.get("stage") == stage:
             # A file that is missing or damaged is made again.
             with contextlib.suppress(ValueError, FileNotFoundError):
-                vocab = Vocab(path, **text)
-                if vocab.fingerprint == record.get("fingerprint"):
+                vocab = prepared_vocab(
+                    self.workdir, lowercase=settings.lowercase, moses=settings.moses
+                )
+                if vocab.fingerprint == made.get("fingerprint"):
                     return vocab
-        if record:
+        if made:
             _logger.warning("%s: made with other settings or damaged; replaced", path)
-        sentences = _sample(self.settings, texts, masks)
+        sentences = _sample(self.settings, texts, masks, settings.sample_sentences)
         vocab = given or train_vocab(
             self.progress(sentences, "sample text for the vocabulary", unit="sentence"),
             size=settings.size,
@@ -374,12 +455,17 @@ class _Preparation:
             **text,
             seed=self.settings.seed,
         )
-        vocab.save(path)
-        record = {"stage": stage, "fingerprint": vocab.fingerprint, "size": vocab.size, **identity}
-        write_json(self._vocab_directory / "vocab.json", record)
+        facts = {"stage": stage, "fingerprint": vocab.fingerprint, "size": vocab.size}
+        if isinstance(vocab, Vocab):
+            vocab.save(path)
+        else:
+            facts["preprocessing"] = record(vocab)
+            with whole_directory(self._vocab_directory / _OTHER_VOCAB) as fresh:
+                write_vocab(vocab, fresh)
+        write_json(self._vocab_directory / "vocab.json", facts | identity)
         return vocab
 
-    def _plan(self, pair: str, texts: Mapping, masks: Callable, vocab: Vocab) -> PairPlan:
+    def _plan(self, pair: str, texts: Mapping, masks: Callable, vocab: Vocabulary) -> PairPlan:
         key = fingerprint(
             {
                 "format": FORMAT_VERSION,
@@ -396,9 +482,10 @@ class _Preparation:
         self,
         texts: Mapping,
         validation: Mapping,
-        vocab: Vocab,
+        vocab: Vocabulary,
         plans: Sequence[PairPlan],
         held_out_plans: Sequence[PairPlan],
+        taught: str,
     ) -> PreparedData:
         """Writes counts and manifest, and removes what no stage of this config uses."""
         summaries = {
@@ -419,9 +506,11 @@ class _Preparation:
             counts.setdefault("validation", {})[plan.pair] = found
         if found := self._num_held_out(texts):
             counts["held_out"] = found
+        content = {p.pair: p.fingerprint for p in plans}
+        content |= {TEACHER: taught} if taught else {}
         manifest = {
             "format_version": FORMAT_VERSION,
-            "fingerprint": fingerprint({p.pair: p.fingerprint for p in plans}),
+            "fingerprint": fingerprint(content),
             "languages": self.settings.languages,
             "pairs": {p.pair: p.fingerprint for p in plans},
             "vocab": {"fingerprint": vocab.fingerprint, "size": vocab.size},
@@ -448,16 +537,19 @@ class _Preparation:
 
 
 def _sample(
-    settings: PrepareSettings, texts: Mapping, masks: Callable[[str], list[np.ndarray]]
+    settings: PrepareSettings,
+    texts: Mapping,
+    masks: Callable[[str], list[np.ndarray]],
+    sentences: int,
 ) -> Iterator[str]:
-    """Yields both sides of rows drawn with the seed from all kept rows.
+    """Yields both sides of rows drawn with the seed from all kept rows, about so many sentences.
 
     A sentence that occurs in several pairs may be drawn several times, as for the published
     vocabularies, which were trained on the concatenation of all pair files.
     """
     totals = {pair: sum(int(m.sum()) for m in masks(pair)) for pair in settings.pairs}
     weights = {pair: n**settings.vocab.sampling_exponent for pair, n in totals.items() if n}
-    rows = settings.vocab.sample_sentences / 2 / max(1, sum(weights.values()))
+    rows = sentences / 2 / max(1, sum(weights.values()))
     for number, (pair, total) in enumerate(totals.items()):
         rng = np.random.default_rng([settings.seed, number])
         chosen = np.zeros(total, bool)

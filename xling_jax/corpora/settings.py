@@ -18,7 +18,8 @@ class VocabSettings:
 
     Args:
         size: number of pieces, special tokens included.
-        model: a SentencePiece model to use instead of training one; empty to train.
+        model: a SentencePiece model, or a model directory whose vocabulary of another kind is used,
+            instead of training one; empty to train.
         model_type: `bpe`, `unigram` or `word`, see `train_vocab`.
         sample_sentences: maximum sentences to train on, sampled with the seed from all kept text.
         sampling_exponent: a pair of n rows contributes in proportion to n ** exponent: 1 as
@@ -70,7 +71,8 @@ class PrepareSettings:
     Args:
         languages: codes of the languages.
         corpora: each `KIND:WHERE`, see `specs.open_corpus`.
-        pairs: pairs to train on, each `source-target`; kept unordered and sorted.
+        pairs: pairs to train on, each `source-target`; kept unordered and sorted. `de-de` is text
+            without translations: rows with a text in that language only.
         exclude: files whose texts no training row may repeat.
         evaluation: likewise, those that the config measures while training.
         validation_pairs: rows of each pair to take out of the corpora for the validation loss.
@@ -80,6 +82,8 @@ class PrepareSettings:
         vocab: options of `VocabSettings`.
         layout: special tokens of the vocabulary, a key of `vocab.SPECIALS`.
         seed: of the vocabulary's sample.
+        teacher: whose vectors to compute for the rows, see `row_vectors`: `model`, `texts`,
+            `width`, and `languages`, pair -> the sides; empty for none.
 
     Raises:
         ValueError: naming the key of the config, what was found, and the way out.
@@ -97,6 +101,7 @@ class PrepareSettings:
     vocab: Mapping = dataclasses.field(default_factory=dict)
     layout: str = "laser"
     seed: int = 0
+    teacher: Mapping = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         self.languages = check_languages(self.languages)
@@ -104,7 +109,7 @@ class PrepareSettings:
             values = getattr(self, name)
             if not values or isinstance(values, str):
                 raise ValueError(f"data.{name} must be a list with at least one; found {values!r}")
-        codes = [parse_pair(pair) for pair in self.pairs]
+        codes = [parse_pair(pair, allow_same=True) for pair in self.pairs]
         for code in itertools.chain(*codes):
             check_known(code, self.languages, "data.pairs")
         self.pairs = tuple(sorted({pair_name(*pair) for pair in codes}))

@@ -5,7 +5,7 @@ rule is an error, because ids stand for documents in gold pairs and results.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -318,6 +318,33 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
     if not pairs:
         raise ValueError(f"{path}: must hold pairs source id<TAB>target id; found none")
     return frozenset(pairs)
+
+
+def read_pairs_of_ids(
+    path: str | Path, source: Container[str], target: Container[str]
+) -> list[tuple[str, str]]:
+    """Reads the pairs of documents that `xling align` writes.
+
+    Args:
+        path: lines `score<TAB>source id<TAB>target id` or without the score, maybe compressed.
+        source: ids of one side.
+        target: ids of the other.
+
+    Raises:
+        ValueError: if a line is broken or names no document; says which line.
+        OSError: if the file cannot be read.
+    """
+    pairs = []
+    for number, line in enumerate(iterate_lines(path), 1):
+        cells = line.split("\t")[-2:]
+        where = f"{shown(path)}:{number}"
+        if len(cells) != 2:
+            raise ValueError(f"{where}: must be score, source id and target id, separated by tabs")
+        for cell, side, name in zip(cells, (source, target), ("source", "target")):
+            if cell not in side:
+                raise ValueError(f"{where}: no {name} document has the id {cell!r}")
+        pairs.append(tuple(cells))
+    return pairs
 
 
 def _parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:

@@ -106,8 +106,8 @@ def shuffled_texts(
     Returns:
         Rows of the source and of the target text, [n] int64 each, in random order.
     """
-    size = int(num_rows / (2 - share))
-    num_both = round(share * size)
+    size = int(num_rows / (2 - share) + 1e-9)  # 40 rows of which 2/3 are in both are 30, not 29
+    num_both = max(round(share * size), 2 * size - num_rows)
     rows = random.permutation(num_rows)
     source = rows[:size]
     target = np.concatenate([rows[:num_both], rows[size : 2 * size - num_both]])

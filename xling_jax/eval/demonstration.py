@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from xling_jax.align.mining import MinedPairs, mine
+from xling_jax.eval.calibration import shuffled_texts
 from xling_jax.eval.neighbors import Neighbor, nearest_sentences
 from xling_jax.eval.unique import Encode
 
-# Of each side, texts whose translation is not on the other side.
-_ALONE = 1 / 3
+# Of each side, texts whose translation is on the other side.
+_SHARE = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,15 @@ class ShuffledTexts:
 def shuffle_texts(source: Sequence[str], target: Sequence[str], seed: int = 0) -> ShuffledTexts:
     """Shuffles two texts that are translations line by line.
 
-    A third of the sentences that remain on each side lose their translations.
+    Two thirds of the sentences that remain on each side have their translation on the other.
 
     Args:
         source: n sentences.
         target: n sentences.
-        seed: of the orders.
+        seed: of the choice and of the orders.
     """
     random = np.random.default_rng(seed)
-    chosen = random.permutation(len(source))
-    alone = round(len(chosen) * _ALONE / (1 + _ALONE))
-    source_rows = chosen[: len(chosen) - alone]
-    target_rows = random.permutation(chosen[alone:])
+    source_rows, target_rows = shuffled_texts(len(source), _SHARE, random)
     places = np.full(len(source), -1)
     places[target_rows] = np.arange(len(target_rows))
     return ShuffledTexts(
@@ -77,9 +75,18 @@ class FoundTranslations:
     recall: float
 
 
-def find_translations(encode: Encode, texts: ShuffledTexts, threshold: float) -> FoundTranslations:
-    """Mines pairs with a ratio margin above a threshold, as `xling mine` does."""
-    pairs = mine(encode(texts.source), encode(texts.target), threshold=threshold)
+def find_translations(
+    encode: Encode, texts: ShuffledTexts, count: Callable[[MinedPairs], int]
+) -> FoundTranslations:
+    """Mines pairs as `xling mine` does.
+
+    Args:
+        encode: texts to [n, dim] embeddings.
+        texts: whose translations are known.
+        count: says how many of all pairs, best first, are kept, such as `Calibration.count_for`.
+    """
+    pairs = mine(encode(texts.source), encode(texts.target))
+    pairs = pairs.take(np.arange(count(pairs)))
     is_right = texts.translation[pairs.source] == pairs.target
     return FoundTranslations(
         pairs,

@@ -1,7 +1,7 @@
 """Embedding files: `.npy` and LASER's headerless `.bin`, written as a stream and memory-mapped.
 
-The writer holds one chunk at a time, so a file may be larger than memory. Nothing here knows about
-models or text.
+Of int8 and packed bits, `PATH.json` says beside the file what they mean. The writer holds one chunk
+at a time, so a file may be larger than memory. Nothing here knows about models or text.
 """
 
 import math
@@ -14,7 +14,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from xling_jax.files.whole import naming_errors, whole_file
+from xling_jax.files.json_text import parse_json
+from xling_jax.files.quantization import QuantizedRows, Quantizer
+from xling_jax.files.whole import naming_errors, whole_file, write_json
 from xling_jax.registry import check_choice
 
 FORMATS = ("npy", "laser")
@@ -30,6 +32,7 @@ def write_embeddings(
     dim: int,
     format: str = "npy",
     overwrite: bool = False,
+    quantizer: Quantizer | None = None,
 ) -> int:
     """Writes embeddings chunk by chunk; the file appears whole or not at all.
 
@@ -37,10 +40,13 @@ def write_embeddings(
         path: the output file, or "-" for stdout. What goes to stdout is first written to a
             temporary file: the header of an `.npy` holds the number of rows, and a failure must
             emit nothing.
-        chunks: arrays [any, dim], converted to little-endian float32; pulled one at a time.
+        chunks: float arrays [any, dim], converted to little-endian float32 or quantized; pulled one
+            at a time.
         dim: embedding size; a file without rows needs it.
         format: "npy" (float32 [n, dim]) or "laser" (the same numbers without a header).
         overwrite: whether to replace an existing file.
+        quantizer: of the precision to store; None for float32. With that of int8 or packed bits,
+            `PATH.json` is written too, and `path` must be an `.npy` file.
 
     Returns:
         The number of rows written.
@@ -52,9 +58,20 @@ def write_embeddings(
         OSError: naming `path`, if writing fails.
     """
     check_choice("format", format, FORMATS)
+    quantizer = quantizer or Quantizer("float32", dim)
+    if quantizer.dim != dim:
+        raise ValueError(f"quantizer must be for {dim} dimensions; found {quantizer.dim}")
+    is_described = quantizer.dtype.kind != "f"
+    if format != "npy" and quantizer.dtype != _DTYPE:
+        raise ValueError(f"format={format!r} is float32 only; found {quantizer.precision}")
+    if is_described and os.fspath(path) == "-":
+        raise ValueError(
+            f"vectors in precision {quantizer.precision} need a file, with what they mean in a "
+            "second one beside it; stdout has none"
+        )
     if os.fspath(path) == "-":
         with naming_errors(tempfile.gettempdir()), tempfile.TemporaryFile() as spool:
-            rows = _write_stream(spool, chunks, dim, format)
+            rows = _write_stream(spool, chunks, quantizer, format)
             spool.seek(0)
             shutil.copyfileobj(spool, sys.stdout.buffer, 1 << 20)
             sys.stdout.buffer.flush()
@@ -62,69 +79,105 @@ def write_embeddings(
     if os.path.isfile(path) and not overwrite:
         raise FileExistsError(f"{path}: already exists; pass overwrite=True to replace it")
     with whole_file(path) as file:
-        return _write_stream(file, chunks, dim, format)
+        rows = _write_stream(file, chunks, quantizer, format)
+    if is_described:
+        write_json(meaning_path(path), quantizer.to_json())
+    return rows
+
+
+def meaning_path(path: str | os.PathLike[str]) -> str:
+    """The file beside an embedding file of int8 or packed bits, with its `Quantizer`."""
+    return f"{os.fspath(path)}.json"
+
+
+def read_quantizer(path: str | os.PathLike[str]) -> Quantizer:
+    """Reads the `Quantizer` of an embedding file of int8 or packed bits.
+
+    Raises:
+        ValueError: if it is missing or damaged; names it.
+    """
+    beside = meaning_path(path)
+    if not os.path.isfile(beside):
+        raise ValueError(
+            f"{path}: holds int8 or uint8, and {beside} with their precision is missing; copy it "
+            'from where the file was written, or write it: {"precision": "ubinary", "dim": 256}'
+        )
+    with open(beside, "rb") as file:
+        return Quantizer.from_json(parse_json(file.read(), beside), beside)
 
 
 def read_embeddings(
     path: str | os.PathLike[str], dim: int | None = None, mmap: bool = True
-) -> np.ndarray:
+) -> np.ndarray | QuantizedRows:
     """Reads embeddings; the first bytes of the file show which format it has.
 
     Args:
-        path: an `.npy` file holding floats [n, dim], or a LASER file (float32, no header).
+        path: an `.npy` file holding floats [n, dim], or int8 or packed bits with their `PATH.json`,
+            or a LASER file (float32, no header).
         dim: embedding size; checked for `.npy`, required for LASER files.
-        mmap: map float32 files instead of reading them; other floats are converted in memory.
+        mmap: map float32 and quantized files instead of reading them; other floats are converted in
+            memory.
 
     Returns:
-        float32 [n, dim], read-only when mapped.
+        float32 [n, dim], read-only when mapped; int8 and packed bits as `QuantizedRows`, which are
+        decoded as they are selected.
 
     Raises:
-        ValueError: if the size of the file does not agree with its header or with `dim`.
+        ValueError: if the size of the file does not agree with its header or with `dim`, or
+            `PATH.json` is missing or damaged.
     """
     with open(path, "rb") as file:
         is_npy = file.read(len(_NPY_MAGIC)) == _NPY_MAGIC
-    dtype, offset, shape = _npy_layout(path, dim) if is_npy else _laser_layout(path, dim)
+    dtype, offset, shape = _npy_layout(path) if is_npy else _laser_layout(path, dim)
+    quantizer = read_quantizer(path) if dtype.kind != "f" else None
+    found_dim = quantizer.dim if quantizer else shape[1]
+    if dim is not None and found_dim != dim:
+        raise ValueError(f"{path}: embeddings must have {dim} dimensions; found {found_dim}")
     if not math.prod(shape):  # an empty file cannot be mapped
-        return np.zeros(shape, np.float32)
-    if mmap:
+        embeddings = np.zeros(shape, dtype)
+    elif mmap:
         embeddings = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
     else:
         embeddings = np.fromfile(path, dtype=dtype, offset=offset).reshape(shape)
+    if quantizer:
+        return QuantizedRows(embeddings, quantizer, name=os.fspath(path))
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
         return embeddings.astype(np.float32, copy=False)
 
 
-def _write_stream(file: BinaryIO, chunks: Iterable[np.ndarray], dim: int, format: str) -> int:
+def _write_stream(
+    file: BinaryIO, chunks: Iterable[np.ndarray], quantizer: Quantizer, format: str
+) -> int:
     if format == "npy":
-        _write_npy_header(file, 0, dim)
+        _write_npy_header(file, 0, quantizer)
     data_start = file.tell()
     rows = 0
     for chunk in chunks:
-        chunk = np.ascontiguousarray(chunk, dtype=_DTYPE)
-        if chunk.ndim != 2 or chunk.shape[1] != dim:
+        chunk = np.asarray(chunk)
+        if chunk.ndim != 2 or chunk.shape[1] != quantizer.dim:
             raise ValueError(
-                f"a chunk of embeddings must have shape [any, {dim}]; found {list(chunk.shape)}"
+                f"a chunk of embeddings must have shape [any, {quantizer.dim}]; "
+                f"found {list(chunk.shape)}"
             )
-        file.write(chunk.data)
+        file.write(np.ascontiguousarray(quantizer.quantize(chunk)).data)
         rows += len(chunk)
     if format == "npy":
         # NumPy pads the header for any number of rows, so writing it again moves no data.
         file.seek(0)
-        _write_npy_header(file, rows, dim)
+        _write_npy_header(file, rows, quantizer)
         if file.tell() != data_start:
             raise RuntimeError("the .npy header changed size with the number of rows")
         file.seek(0, os.SEEK_END)
     return rows
 
 
-def _write_npy_header(file: BinaryIO, rows: int, dim: int) -> None:
-    header = {"descr": _DTYPE.str, "fortran_order": False, "shape": (rows, dim)}
+def _write_npy_header(file: BinaryIO, rows: int, quantizer: Quantizer) -> None:
+    shape = (rows, quantizer.width)
+    header = {"descr": quantizer.dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def _npy_layout(
-    path: str | os.PathLike[str], dim: int | None
-) -> tuple[np.dtype, int, tuple[int, ...]]:
+def _npy_layout(path: str | os.PathLike[str]) -> tuple[np.dtype, int, tuple[int, ...]]:
     """Type, offset and shape of the numbers in an `.npy` file."""
     with open(path, "rb") as file:
         try:
@@ -144,14 +197,13 @@ def _npy_layout(
                 f"{path}: damaged .npy header ({reason:.200}); write it again"
             ) from error
         offset = file.tell()
-    if len(shape) != 2 or dtype.kind != "f" or fortran_order:
+    is_known = dtype.kind == "f" or dtype in (np.int8, np.uint8)
+    if len(shape) != 2 or not is_known or fortran_order:
         order = "column" if fortran_order else "row"
         raise ValueError(
-            f"{path}: embeddings must be floats [n, dim] in row order; "
-            f"found {dtype} {list(shape)} in {order} order"
+            f"{path}: embeddings must be floats [n, dim] in row order, or int8 or uint8 as "
+            f"xling embed --precision writes them; found {dtype} {list(shape)} in {order} order"
         )
-    if dim is not None and shape[1] != dim:
-        raise ValueError(f"{path}: embeddings must have {dim} dimensions; found {shape[1]}")
     expected = math.prod(shape) * dtype.itemsize
     found = os.path.getsize(path) - offset
     if found != expected:

@@ -1,9 +1,8 @@
-"""Published post-norm transformers: BERT, RoBERTa, XLM-R, XLM and DistilBERT are one encoder.
+"""Published post-norm transformers: BERT, RoBERTa, XLM-R, XLM, DistilBERT, MPNet in one encoder.
 
 Their differences are resolved when a checkpoint is converted (`convert.huggingface`): names of
 tensors, the first row of the position table that a text uses, and the vectors of token types, which
-are added to the positions because a sentence has one type. For encoding with published weights:
-there is no dropout.
+are added to the positions because a sentence has one type. Dropout is where the original has it.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.models.layers import POOLINGS, check_length, layer_norm, pool
+from xling_jax.models.layers import (
+    POOLINGS,
+    Dropout,
+    check_length,
+    layer_norm,
+    padded_vocab_size,
+    pool,
+)
 from xling_jax.registry import check_choice
+
+# MPNet's, whatever the number of rows in a published table: distances below a quarter of the
+# buckets have one each, longer ones share them by their logarithm, to this distance.
+POSITION_BUCKETS, _FARTHEST = 32, 128
+# `vocab_multiple` of decoders and heads; the table itself has the published rows.
+_ROWS_MULTIPLE = 128
 
 
 def gelu(inputs: jax.Array) -> jax.Array:
@@ -33,19 +45,55 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
 }
 
+# In place of an activation: a norm on the pooled vector, with PyTorch's epsilon.
+LAYER_NORM, _NORM_EPSILON = "layer_norm", 1e-5
 
-def _activation(name: str) -> Callable[[jax.Array], jax.Array]:
+
+def activation_function(name: str) -> Callable[[jax.Array], jax.Array]:
+    """The function of a key of `ACTIVATIONS`; raises ValueError for another name."""
     check_choice("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]
 
 
+def project(
+    vectors: jax.Array, projections: Sequence[tuple[int, str, bool]], normalize: bool
+) -> jax.Array:
+    """Applies dense layers to pooled vectors, inside the module whose parameters they are.
+
+    Args:
+        vectors: [batch, width] float32.
+        projections: layers, each (width, activation, use_bias), or norms, with `LAYER_NORM`
+            in place of the activation.
+        normalize: whether the result is scaled to length 1.
+
+    Returns:
+        [batch, width of the last layer] float32.
+    """
+    for number, (width, activation, use_bias) in enumerate(projections):
+        name = f"projections_{number}"
+        if activation == LAYER_NORM:
+            vectors = layer_norm(_NORM_EPSILON, jnp.float32, name)(vectors)
+            continue
+        dense = nn.Dense(width, use_bias=use_bias, name=name)
+        vectors = activation_function(activation)(dense(vectors))
+    if normalize:
+        # Under the root: the norm of a row of padding, 0, has no gradient.
+        squares = jnp.sum(vectors * vectors, axis=1, keepdims=True)
+        vectors = vectors / jnp.sqrt(jnp.maximum(squares, 1e-24))
+    return vectors
+
+
 class BertLayer(nn.Module):
-    """x ← LN(x + MHA(x)); x ← LN(x + W2 f(W1 x)).
+    """x ← LN(x + Drop(MHA(x))); x ← LN(x + Drop(W2 f(W1 x))).
 
     Attributes:
         width, heads, ffn_width: sizes; `heads` must divide `width`.
         activation: f, a key of `ACTIVATIONS`.
         layer_norm_epsilon: of both norms.
+        dropout: on the output of the feed-forward block.
+        attention_dropout: on the attention probabilities.
+        attention_output_dropout: on the output of the attention block.
+        dropout_generator: see `layers.Dropout`.
         first_only: compute position 0 only (keys and values still come from all positions).
         dtype: of the computation; the softmax is float32.
     """
@@ -55,12 +103,30 @@ class BertLayer(nn.Module):
     ffn_width: int
     activation: str
     layer_norm_epsilon: float
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    attention_output_dropout: float = 0.0
+    dropout_generator: str = "threefry"
     first_only: bool = False
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """Maps [batch, length, width] to the same, or to [batch, 1, width] if `first_only`."""
+    def __call__(
+        self,
+        states: jax.Array,
+        mask: jax.Array,
+        bias: jax.Array | None = None,
+        deterministic: bool = True,
+    ) -> jax.Array:
+        """Maps [batch, length, width] to the same, or to [batch, 1, width] if `first_only`.
+
+        Args:
+            states: [batch, length, width].
+            mask: [batch, length], True at tokens.
+            bias: [1, heads, length, length], added to the scores of queries and keys.
+            deterministic: without dropout.
+        """
+        drop = lambda rate, inputs: Dropout(rate, self.dropout_generator)(inputs, deterministic)
         dense = lambda width, name: nn.Dense(width, dtype=self.dtype, name=name)
         norm = lambda name: layer_norm(self.layer_norm_epsilon, self.dtype, name)
         # One product gives queries, keys and values.
@@ -69,11 +135,23 @@ class BertLayer(nn.Module):
         query, key, value = (joined[:, :, part] for part in range(3))
         if self.first_only:
             states, query = states[:, :1], query[:, :1]
-        attended = jax.nn.dot_product_attention(query, key, value, mask=mask[:, None, None, :])
+            bias = None if bias is None else bias[:, :, :1]
+        mask = mask[:, None, None, :]
+        if deterministic or not self.attention_dropout:
+            attended = jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
+        else:
+            query = query / np.asarray(np.sqrt(query.shape[-1]), query.dtype)
+            scores = jnp.einsum("bqhd,bkhd->bhqk", query, key, preferred_element_type=jnp.float32)
+            scores = scores if bias is None else scores + bias
+            weights = nn.softmax(jnp.where(mask, scores, -1e9)).astype(self.dtype)
+            weights = drop(self.attention_dropout, weights)
+            attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
         attended = dense(self.width, "attention_output")(attended.reshape(states.shape))
+        attended = drop(self.attention_output_dropout, attended)
         states = norm("attention_norm")(states + attended)
-        hidden = _activation(self.activation)(dense(self.ffn_width, "ffn_inner")(states))
-        return norm("ffn_norm")(states + dense(self.width, "ffn_outer")(hidden))
+        hidden = activation_function(self.activation)(dense(self.ffn_width, "ffn_inner")(states))
+        hidden = drop(self.dropout, dense(self.width, "ffn_outer")(hidden))
+        return norm("ffn_norm")(states + hidden)
 
 
 class BertEncoder(nn.Module):
@@ -86,11 +164,18 @@ class BertEncoder(nn.Module):
         activation: of the layers, a key of `ACTIVATIONS`.
         layer_norm_epsilon: of every norm.
         max_length_tokens: rows of the position table; longer input is an error.
-        pooling: `first`, `mean` or `max`.
+        relative_positions: whether attention scores get a bias by the distance of two tokens, one
+            table for all layers, as in MPNet.
+        pooling: `first`, `mean`, `max` or `last`.
         pool_specials: whether mean and max count the special tokens around the text.
-        projections: dense layers on the pooled vector, each (width, activation, use_bias).
+        projections: dense layers on the pooled vector, each (width, activation, use_bias), or
+            norms, with `LAYER_NORM` in place of the activation.
         normalize: whether vectors are scaled to length 1.
+        dropout, attention_dropout, attention_output_dropout: see `BertLayer`; `dropout` also acts
+            on the normalized embeddings. In DistilBERT the last one is 0, in the others `dropout`.
         pad_id: id of padding.
+        remat: recompute layers in the backward pass to save memory.
+        dropout_generator: see `layers.Dropout`.
         dtype: of the layers; parameters, pooling, head and the result are float32.
     """
 
@@ -102,15 +187,21 @@ class BertEncoder(nn.Module):
     activation: str = "gelu"
     layer_norm_epsilon: float = 1e-12
     max_length_tokens: int = 512
+    relative_positions: bool = False
     pooling: str = "mean"
     pool_specials: bool = True
     projections: Sequence[tuple[int, str, bool]] = ()
     normalize: bool = False
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    attention_output_dropout: float = 0.1
     pad_id: int = 0
+    remat: bool = False
+    dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
 
     specials = (("bos",), ("eos",))
-    training_only = ()
+    training_only = ("dropout", "attention_dropout", "attention_output_dropout", "remat")
 
     def __post_init__(self):
         # A config.json holds lists; a module must be hashable.
@@ -129,7 +220,7 @@ class BertEncoder(nn.Module):
         Args:
             tokens: [batch, length] int32, a special token, w_1 .. w_n, a special token, padded on
                 the right.
-            deterministic: ignored; there is no dropout.
+            deterministic: False enables dropout, which needs a `dropout` PRNG.
 
         Returns:
             [batch, dim] float32; for a row of padding only, the projections of zeros.
@@ -141,26 +232,34 @@ class BertEncoder(nn.Module):
             raise ValueError(f"encoder.heads={self.heads} must divide encoder.width={self.width}")
         check_choice("encoder.pooling", self.pooling, POOLINGS)
         mask = tokens != self.pad_id
-        states = self._embed(tokens)
+        drop = Dropout(self.dropout, self.dropout_generator)
+        states = drop(self._embed(tokens), deterministic)
+        bias = self._position_bias(tokens.shape[1]) if self.relative_positions else None
+        layer = nn.remat(BertLayer, static_argnums=(4,)) if self.remat else BertLayer
         for number in range(self.layers):
-            states = BertLayer(
+            states = layer(
                 *(self.width, self.heads, self.ffn_width, self.activation),
-                self.layer_norm_epsilon,
+                *(self.layer_norm_epsilon, self.dropout, self.attention_dropout),
+                *(self.attention_output_dropout, self.dropout_generator),
                 first_only=self.pooling == "first" and number == self.layers - 1,
                 dtype=self.dtype,
                 name=f"blocks_{number}",
-            )(states, mask)
-        if self.pooling != "first" and not self.pool_specials:
-            position = jnp.arange(tokens.shape[1])
+            )(states, mask, bias, deterministic)
+        if self.pooling in ("mean", "max") and not self.pool_specials:
+            # Not `arange`, which jax2onnx cannot write for a length of any size.
+            position = jnp.cumsum(jnp.ones_like(tokens), axis=1) - 1
             mask = (position > 0) & (position < mask.sum(1, keepdims=True) - 1)
         vectors = pool(states.astype(jnp.float32), mask, self.pooling)
-        for number, (width, activation, use_bias) in enumerate(self.projections):
-            dense = nn.Dense(width, use_bias=use_bias, name=f"projections_{number}")
-            vectors = _activation(activation)(dense(vectors))
-        if self.normalize:
-            norms = jnp.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / jnp.maximum(norms, 1e-12)
-        return vectors
+        return project(vectors, self.projections, self.normalize)
+
+    def table(self) -> jax.Array:
+        """The token table, for a decoder or head that shares it; after a call.
+
+        Padded to the rows of a head's bias.
+        """
+        table = self.get_variable("params", "embedding")
+        missing = padded_vocab_size(len(table), _ROWS_MULTIPLE) - len(table)
+        return jnp.pad(table, ((0, missing), (0, 0)))
 
     def _embed(self, tokens: jax.Array) -> jax.Array:
         """LN(E[token] + position), [batch, length, width] in `dtype`."""
@@ -171,3 +270,23 @@ class BertEncoder(nn.Module):
         positions = self.param("position_embedding", init, shape)
         states = (jnp.take(table, tokens, axis=0) + positions[: tokens.shape[1]]).astype(self.dtype)
         return layer_norm(self.layer_norm_epsilon, self.dtype, "embedding_norm")(states)
+
+    def _position_bias(self, length: int) -> jax.Array:
+        """The bias of each head by the distance of two tokens, [1, heads, length, length]."""
+        shape = (POSITION_BUCKETS, self.heads)
+        table = self.param("position_bias", nn.initializers.normal(0.02), shape)
+        bias = jnp.take(table, position_buckets(length), axis=0)
+        return bias.transpose(2, 0, 1)[None].astype(self.dtype)
+
+
+def position_buckets(length: int) -> np.ndarray:
+    """The bucket of key j for query i, [length, length], as in T5: half of them for keys behind."""
+    distance = np.arange(length) - np.arange(length)[:, None]
+    half = POSITION_BUCKETS // 2
+    exact = half // 2
+    far = np.maximum(np.abs(distance), exact).astype(np.float32) / exact
+    # In float32, as published: the last bits decide at the border of two buckets.
+    far = np.log(far) / np.float32(np.log(_FARTHEST / exact)) * np.float32(half - exact)
+    far = np.minimum(exact + far.astype(np.int64), half - 1)
+    near = np.abs(distance)
+    return np.where(near < exact, near, far) + half * (distance > 0)

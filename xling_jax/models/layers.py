@@ -13,7 +13,7 @@ from xling_jax.registry import check_choice
 Initializer = Callable[..., jax.Array]
 
 DROPOUT_GENERATORS = ("threefry", "hash")
-POOLINGS = ("first", "mean", "max")
+POOLINGS = ("first", "mean", "max", "last")
 
 
 def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -155,11 +155,15 @@ def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
     Args:
         states: [batch, length, width] float.
         mask: [batch, length] bool, True at real tokens.
-        pooling: `first` (position 0), `mean` over real tokens, or `max` over real tokens.
+        pooling: `first` (position 0), `mean` or `max` over real tokens, or `last`, the last real
+            token of a row padded on the right.
     """
     check_choice("pooling", pooling, POOLINGS)
     if pooling == "first":
         pooled = states[:, 0]
+    elif pooling == "last":
+        last = jnp.maximum(mask.sum(1) - 1, 0)
+        pooled = jnp.take_along_axis(states, last[:, None, None], axis=1)[:, 0]
     elif pooling == "mean":
         # Sums over tokens exceed the range of float16.
         states = states.astype(jnp.float32) if states.dtype == jnp.float16 else states
@@ -294,9 +298,12 @@ class FeedForward(nn.Module):
         return dense(self.width, self.output_init or self.kernel_init, "outer")(hidden)
 
 
-def layer_norm(epsilon: float, dtype: DTypeLike, name: str | None = None) -> nn.LayerNorm:
+def layer_norm(
+    epsilon: float, dtype: DTypeLike, name: str | None = None, use_bias: bool = True
+) -> nn.LayerNorm:
     """A layer norm with the variance computed in two passes, as PyTorch does."""
-    return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+    options = {"epsilon": epsilon, "dtype": dtype, "use_bias": use_bias}
+    return nn.LayerNorm(**options, use_fast_variance=False, name=name)
 
 
 class TransformerLayer(nn.Module):

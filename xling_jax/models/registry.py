@@ -3,11 +3,12 @@
 A family is a Linen module whose constructor arguments are its options in a config. Class attributes
 of an encoder:
 
-    specials         names of the special tokens before and after a sentence
+    specials         names of the special tokens before and after a sentence; an option of families
+                     whose published encoders differ
     training_only    arguments that do not affect embeddings and are not exported
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -24,6 +25,7 @@ ENCODERS = Registry(
     dual="xling_jax.models.dual:DualEncoder",
     static="xling_jax.models.static:StaticEncoder",
     bert="xling_jax.models.bert:BertEncoder",
+    rotary="xling_jax.models.rotary:RotaryEncoder",
 )
 DECODERS = Registry(
     "decoder.family",
@@ -137,6 +139,11 @@ def _check_number(name: str, value: Any, default: Any, where: str) -> None:
         options.check_number(value, where, least, below=1000 if name == "layers" else 1e6)
     else:
         options.check_number(value, where, at_least=0)
+
+
+def special_names(encoder: Mapping[str, Any]) -> Sequence[Sequence[str]]:
+    """Names of the special tokens before and after a sentence, of the `encoder` of a config."""
+    return encoder.get("specials", ENCODERS[encoder["family"]].specials)
 
 
 def vocab_layout(family: str, *, translates: bool, masks: bool) -> str:

@@ -37,6 +37,7 @@ class StaticEncoder(nn.Module):
     init_stddev: float = 0.05
     vocab_multiple: int = StaticForm.vocab_multiple
     dropout_generator: str = "threefry"
+    normalize: bool = StaticForm.normalize
 
     layers = 0
     specials = ((), ())
@@ -57,6 +58,7 @@ class StaticEncoder(nn.Module):
         return StaticForm(
             *(self.vocab_size, self.width, self.features, self.feature_rows, self.pad_id),
             vocab_multiple=self.vocab_multiple,
+            normalize=self.normalize,
         )
 
     def setup(self):
@@ -86,11 +88,17 @@ class StaticEncoder(nn.Module):
         weights = self.drop_tokens(weights, deterministic)
         sums = weighted_bag(self.embedding, weights, tokens)
         if not self.features:
-            return sums
+            return self._scaled(sums)
         rows, has_row = (jnp.concatenate(parts, axis=1) for parts in zip(*self._rows(tokens, mask)))
         weights = jnp.where(has_row, jnp.take(self.feature_weight, rows, axis=0), 0) * share
         weights = self.drop_features(weights, deterministic)
-        return sums + weighted_bag(self.feature_embedding, weights, rows)
+        return self._scaled(sums + weighted_bag(self.feature_embedding, weights, rows))
+
+    def _scaled(self, vectors: jax.Array) -> jax.Array:
+        if not self.normalize:
+            return vectors
+        squares = jnp.square(vectors).sum(1, keepdims=True)
+        return vectors * jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
 
     def _rows(self, tokens: jax.Array, mask: jax.Array) -> Iterator[tuple[jax.Array, jax.Array]]:
         """The row of each feature, kind by kind, and whether it has one, [batch, features]."""

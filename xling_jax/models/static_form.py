@@ -8,6 +8,7 @@ the hashes of the most frequent features of the training text (`choose_keys`).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,11 @@ NOT_TRAINED = ("feature_keys",)
 NO_KEY = 1 << 24
 # No two keys share these lower bits, so that a lookup takes one step.
 _SLOTS = 1 << 20
-_FACTORS = (np.uint32(0x85EBCA77), np.uint32(0xC2B2AE3D), np.uint32(0x27D4EB2F))
+HASH_FACTORS, LAST_HASH_FACTOR = (0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F), 0x2C1B3C6D
+_MASK = 0xFFFFFFFF
+HASH_SEEDS = {name: 0x9E3779B1 * (i + 1) & _MASK for i, name in enumerate(FEATURES)}
+# Tokens of a sentence whose features are found one by one.
+_SHORT = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +44,7 @@ class StaticForm:
         pad_id: id of padding.
         storage: of the parameters in a model directory: `float32` as trained, or `int8`, a number
             from -127 to 127 for each element and a factor for each row, with its weight.
+        normalize: whether vectors are scaled to length 1.
     """
 
     vocab_size: int
@@ -48,6 +54,7 @@ class StaticForm:
     pad_id: int = 0
     vocab_multiple: int = 128
     storage: str = "float32"
+    normalize: bool = False
 
     def __post_init__(self):
         for name in self.features:
@@ -144,6 +151,11 @@ class RowFinder:
         form: sizes and features.
         keys: [feature_rows], as stored; not used without features.
 
+    Attributes (only with features):
+        keys: [feature_rows] int32.
+        slots: [2**20] int32, the row of a feature by the lower bits of its hash, if its key is the
+            hash.
+
     Raises:
         ValueError: if a key is no hash, or two of them cannot be told apart.
     """
@@ -152,33 +164,42 @@ class RowFinder:
         self.form = form
         if not form.features:
             return
-        self._keys = keys.astype(np.int32)
-        known = np.flatnonzero(self._keys != NO_KEY).astype(np.int32)
-        ascends = (np.diff(self._keys[known]) > 0).all() and (
-            self._keys[len(known) :] == NO_KEY
+        self.keys = keys.astype(np.int32)
+        known = np.flatnonzero(self.keys != NO_KEY).astype(np.int32)
+        ascends = (np.diff(self.keys[known]) > 0).all() and (
+            self.keys[len(known) :] == NO_KEY
         ).all()
-        slots = self._keys[known] & (_SLOTS - 1)
+        slots = self.keys[known] & (_SLOTS - 1)
         # An empty slot leads to row 0, whose key is another.
-        self._slots = np.zeros(_SLOTS, np.int32)
-        self._slots[slots] = known
-        if not (ascends and (self._slots[slots] == known).all() and (self._keys >= 0).all()):
+        self.slots = np.zeros(_SLOTS, np.int32)
+        self.slots[slots] = known
+        if not (ascends and (self.slots[slots] == known).all() and (self.keys >= 0).all()):
             raise ValueError("feature_keys: must be different hashes, ascending, from choose_keys")
 
     def sentence(self, tokens: np.ndarray) -> np.ndarray:
         """The rows of one sentence of [length] int32 tokens; see `window`."""
-        parts = [tokens]
+        if not self.form.features:
+            return tokens
+        if len(tokens) > _SHORT:
+            return self.window(tokens, np.array([0, len(tokens)]))[0]
+        ids = tokens.tolist()  # of a few tokens, Python is done before NumPy has begun
+        rows = list(ids)
         for name in self.form.features:
-            places = FEATURES[name]
-            if (count := len(tokens) - places[-1]) > 0:
-                rows, known = self._rows(name, [tokens[place : place + count] for place in places])
-                parts.append(rows[known])
-        return np.concatenate(parts) if len(parts) > 1 else tokens
+            shifted = (ids[place:] for place in FEATURES[name])
+            found = (self._row_of_key.get(_hash_ids(name, feature)) for feature in zip(*shifted))
+            rows += [row for row in found if row is not None]
+        return np.array(rows, np.int32)
+
+    @functools.cached_property
+    def _row_of_key(self) -> dict[int, int]:
+        known = self.keys[self.keys != NO_KEY].tolist()
+        return {key: self.form.token_rows + row for row, key in enumerate(known)}
 
     def _rows(self, name: str, tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The row of each feature, and whether it has one."""
         hashes = hash_feature(name, tokens).view(np.int32)
-        rows = self._slots[hashes & (_SLOTS - 1)]
-        return rows + np.int32(self.form.token_rows), self._keys[rows] == hashes
+        rows = self.slots[hashes & (_SLOTS - 1)]
+        return rows + np.int32(self.form.token_rows), self.keys[rows] == hashes
 
     def window(self, tokens: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows of sentences.
@@ -254,7 +275,15 @@ def hash_feature(name: str, tokens: Sequence[Any]) -> Any:
     Returns:
         uint32 below 2**24, in the shape of the arrays.
     """
-    bits = np.uint32(0x9E3779B1 * (1 + [*FEATURES].index(name)) & 0xFFFFFFFF)
-    for factor, ids in zip(_FACTORS, tokens):
-        bits = (bits ^ ids.astype(np.uint32)) * factor
-    return (bits ^ bits >> 15) * np.uint32(0x2C1B3C6D) >> 8
+    bits = np.uint32(HASH_SEEDS[name])
+    for factor, ids in zip(HASH_FACTORS, tokens):
+        bits = (bits ^ ids.astype(np.uint32)) * np.uint32(factor)
+    return (bits ^ bits >> 15) * np.uint32(LAST_HASH_FACTOR) >> 8
+
+
+def _hash_ids(name: str, ids: Sequence[int]) -> int:
+    """`hash_feature` of one feature, in Python's integers."""
+    bits = HASH_SEEDS[name]
+    for factor, number in zip(HASH_FACTORS, ids):
+        bits = (bits ^ number) * factor & _MASK
+    return ((bits ^ bits >> 15) * LAST_HASH_FACTOR & _MASK) >> 8

@@ -26,6 +26,7 @@ from xling_jax.registry import check_choice
 
 _INIT_STDDEV = 0.02  # published, at width 1024
 _LAYER_NORM_EPSILON = 1e-5
+_SYMBOLIC_LENGTH = 4096  # positions of an exported encoder
 
 
 class TokenEmbedding(nn.Module):
@@ -52,11 +53,18 @@ class TokenEmbedding(nn.Module):
             shape = (self.rows, self.width)
             init = nn.initializers.normal(self.init_stddev)
             table = self.param("embedding", pad_row_zero(init, self.pad_id), shape)
-        positions = sinusoidal_positions(tokens.shape[1], self.width, self.pad_id + 1)
+        positions = self._positions(tokens.shape[1])
         positions = jnp.where((tokens != self.pad_id)[..., None], positions, 0)
         # A float32 lookup keeps its scatter-add gradient in float32.
         scaled = jnp.take(table, tokens, axis=0) * np.sqrt(self.width)
         return (scaled + positions).astype(self.dtype)
+
+    def _positions(self, length: int) -> np.ndarray | jax.Array:
+        """[length, width]; the length may be symbolic, as `export` traces the encoder."""
+        if isinstance(length, int):
+            return sinusoidal_positions(length, self.width, self.pad_id + 1)
+        longest = sinusoidal_positions(_SYMBOLIC_LENGTH, self.width, self.pad_id + 1)
+        return jnp.asarray(longest)[:length]
 
     def table(self) -> jax.Array:
         """[rows, width], for sharing."""

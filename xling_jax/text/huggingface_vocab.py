@@ -7,15 +7,21 @@ vocab.json and merges.txt    of XLM, whose tokenizer is Moses with byte-pair enc
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xling_jax.text.vocabularies import Vocabulary, decode_file, read_dictionary
+from xling_jax.registry import check_choice, import_extra
+from xling_jax.text.vocabularies import Vocabulary, decode_file, in_order, read_dictionary
 from xling_jax.text.xlm_tokenizer import XlmTokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
+
+# As published tokenizers call the token of masked language modeling.
+_MASKS = ("<mask>", "[MASK]")
+_XLM_MASKS = ("<special1>",)
 
 # Published vocabularies have up to half a million pieces.
 _MAX_ID = 10**7
@@ -26,19 +32,30 @@ class HuggingFaceText:
     """Settings of a published tokenizer besides its files.
 
     Attributes:
-        bos_id, eos_id: ids of the special tokens before and after a text.
-        pad_id: id of padding.
+        bos_id, eos_id: ids of the special tokens before and after a text; None without one.
+        pad_id: id of padding, which may follow the last one of the tokenizer; where it is an id of
+            the tokenizer, such tokens are removed from a text.
         prefix: prepended to every text.
         language: XLM only: code whose Moses rules are used, whatever the language of a text.
         lowercase: XLM only: lower-case text and remove accents.
+        truncation_side: where texts are cut that are too long, `right` or `left`.
+        truncates: whether the limit in `tokenizer.json` applies, before padding is removed.
+        max_characters: a text is cut after so many before it is split; None for no limit.
     """
 
-    bos_id: int
-    eos_id: int
+    bos_id: int | None
+    eos_id: int | None
     pad_id: int
     prefix: str = ""
     language: str = "en"
     lowercase: bool = False
+    truncation_side: str = "right"
+    truncates: bool = False
+    max_characters: int | None = None
+
+
+# Recorded only where they are set, so that directories without them keep their fingerprints.
+_RARE = {"truncation_side": "right", "truncates": False, "max_characters": None}
 
 
 class HuggingFaceVocab(Vocabulary):
@@ -66,29 +83,47 @@ class HuggingFaceVocab(Vocabulary):
         if TOKENIZER_FILE in files:
             tokenizer = load_tokenizer(files[TOKENIZER_FILE], TOKENIZER_FILE)
             tokenizer.no_padding()
-            tokenizer.no_truncation()
+            if not text.truncates:
+                tokenizer.no_truncation()
             self._tokenize = lambda texts: [row.ids for row in _encode_fast(tokenizer, texts)]
-            ids = tokenizer.get_vocab(with_added_tokens=True).values()
+            self._ids, masks = tokenizer.get_vocab(with_added_tokens=True), _MASKS
         else:
             dictionary = read_dictionary(files, VOCABULARY_FILE)
             merges = decode_file(files, MERGES_FILE)
             settings = {"language": text.language, "lowercase": text.lowercase}
             xlm = XlmTokenizer(dictionary, merges, **settings)
             self._tokenize = lambda texts: [xlm.encode(text) for text in texts]
-            ids = dictionary.values()
-        self.size = max(ids) + 1
-        for name in ("bos_id", "eos_id", "pad_id"):
-            if not 0 <= getattr(self, name) < self.size:
+            self._ids, masks = dictionary, _XLM_MASKS
+        self.mask_id = next((self._ids[name] for name in masks if name in self._ids), None)
+        size = max(self._ids.values(), default=-1) + 1
+        for name, limit in (("bos_id", size), ("eos_id", size), ("pad_id", size + 1)):
+            number = getattr(self, name)
+            if number is not None and not 0 <= number < limit:
                 raise ValueError(
-                    f"{name} must be an id of the vocabulary, below {self.size}; "
-                    f"found {getattr(self, name)}"
+                    f"{name} must be an id of the vocabulary, below {limit}; found {number}"
                 )
+        self.size = max(size, text.pad_id + 1)
+        self.truncation_side = text.truncation_side
+        check_choice("truncation_side", text.truncation_side, ("right", "left"))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See `Vocabulary.settings`."""
+        settings = super().settings
+        return {k: v for k, v in settings.items() if k not in _RARE or v != _RARE[k]}
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         """See `Vocabulary.split`; the tokenizers choose their own threads."""
-        prefix, pad_id = self.text.prefix, self.pad_id
-        rows = self._tokenize([prefix + text for text in texts] if prefix else list(texts))
+        prefix, pad_id, limit = self.text.prefix, self.pad_id, self.text.max_characters
+        if prefix:
+            texts = [prefix + text for text in texts]
+        rows = self._tokenize([text[:limit] for text in texts])
         return [[i for i in row if i != pad_id] if pad_id in row else row for row in rows]
+
+    def pieces(self) -> list[str]:
+        """See `Vocabulary.pieces`."""
+        pieces = in_order(self._ids)
+        return pieces + [""] * (self.size - len(pieces))  # padding of its own
 
 
 def import_tokenizers() -> Any:
@@ -97,14 +132,7 @@ def import_tokenizers() -> Any:
     Raises:
         ImportError: if it is not installed; says how to install it.
     """
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise ImportError(
-            "tokenizers of published encoders need another package; "
-            "pip install 'xling_jax[huggingface]'"
-        ) from error
-    return tokenizers
+    return import_extra("tokenizers", "huggingface", "the tokenizer of a published encoder")
 
 
 def load_tokenizer(content: bytes, where: str) -> Any:
@@ -126,6 +154,14 @@ def load_tokenizer(content: bytes, where: str) -> Any:
         raise ValueError(
             f"{where}: not a tokenizer of the tokenizers library: {reason:.200}"
         ) from error
+
+
+def unknown_id(tokenizer: Any) -> int | None:
+    """The id of unknown tokens of a `tokenizers.Tokenizer`, None if it has none."""
+    if hasattr(tokenizer.model, "unk_token"):
+        token = tokenizer.model.unk_token
+        return None if token is None else tokenizer.token_to_id(token)
+    return json.loads(tokenizer.to_str())["model"].get("unk_id")
 
 
 def check_ids(tokenizer: Any) -> None:

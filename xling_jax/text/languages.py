@@ -112,8 +112,12 @@ def check_known(code: str, known: Sequence[str], where: str) -> str:
     return code
 
 
-def parse_pair(pair: str) -> tuple[str, str]:
+def parse_pair(pair: str, allow_same: bool = False) -> tuple[str, str]:
     """Splits a directed pair "source-target" into its two languages.
+
+    Args:
+        pair: the pair.
+        allow_same: accept a language with itself, which stands for text without translations.
 
     Raises:
         ValueError: if it is not two different language codes joined by one "-".
@@ -123,7 +127,7 @@ def parse_pair(pair: str) -> tuple[str, str]:
         raise ValueError(
             f"pair {pair!r} must be two language codes joined by '-', source first, such as de-en."
         )
-    if codes[0] == codes[1]:
+    if codes[0] == codes[1] and not allow_same:
         raise ValueError(f"pair {pair!r} must name two different languages.")
     return codes[0], codes[1]
 

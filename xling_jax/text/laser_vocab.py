@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from xling_jax.text.fastbpe import FastBPE
 from xling_jax.text.laser_text import LaserText
 from xling_jax.text.vocab import SENTENCEPIECE_FILE, load_sentencepiece
-from xling_jax.text.vocabularies import Vocabulary, decode_file, read_dictionary
+from xling_jax.text.vocabularies import Vocabulary, decode_file, in_order, read_dictionary
 
 DICTIONARY_FILE = "dictionary.json"
 CODES_FILE = "fastbpe.codes"
@@ -74,6 +74,10 @@ class LaserVocab(Vocabulary):
         return [[get(word, unknown) for word in " ".join(row).split()] for row in rows]
 
     def pieces(self) -> list[str]:
+        """See `Vocabulary.pieces`."""
+        return in_order(self.dictionary)
+
+    def splitter_pieces(self) -> list[str]:
         """Returns the pieces that the splitter can produce from text."""
         if self._bpe is not None:
             return sorted(self._bpe.vocabulary)

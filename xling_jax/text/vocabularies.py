@@ -40,8 +40,9 @@ class Vocabulary(abc.ABC):
         text: its settings, what is done with text before it is split.
         files: content of its files by name; equal files and settings give equal ids.
         size: number of ids, special tokens included.
-        bos_id, eos_id, pad_id: ids of special tokens, None if there are none.
+        bos_id, eos_id, pad_id, mask_id: ids of special tokens, None if there are none.
         lowercase: whether text is lower-cased; None if the tokenizer decides.
+        truncation_side: where texts are cut that are too long, `right` or `left`.
     """
 
     FILES: ClassVar[tuple[str, ...]]
@@ -52,7 +53,9 @@ class Vocabulary(abc.ABC):
     bos_id: int | None
     eos_id: int | None
     pad_id: int | None
+    mask_id: int | None = None
     lowercase: bool | None
+    truncation_side: str = "right"
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], settings: Mapping[str, Any]) -> Self:
@@ -71,6 +74,10 @@ class Vocabulary(abc.ABC):
     @abc.abstractmethod
     def split(self, texts: Sequence[str], num_threads: int) -> Sequence[Sequence[int]]:
         """Preprocesses texts and splits them into ids, without special tokens around them."""
+
+    @abc.abstractmethod
+    def pieces(self) -> list[str]:
+        """Returns all pieces in the order of their ids; "" for an id without one."""
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[np.ndarray]:
         """Preprocesses texts and splits them into tokens; adds no special tokens.
@@ -135,6 +142,29 @@ def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> Vocabulary:
         return kind.from_files(files, settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{directory}: {error}") from error
+
+
+def read_model_vocab(directory: Path) -> Vocabulary:
+    """Reads the vocabulary of a model directory, and nothing else of it.
+
+    Raises:
+        ValueError: as `read_vocab`, or if `config.json` is not that of a model.
+        OSError: if a file cannot be read.
+    """
+    path = directory / "config.json"
+    config = parse_json(path.read_bytes(), str(path))
+    recorded = config.get("preprocessing") if isinstance(config, dict) else None
+    if not isinstance(recorded, dict):
+        raise ValueError(f"{path}: has no preprocessing; it is not the config of a model")
+    return read_vocab(directory, recorded)
+
+
+def in_order(ids: Mapping[str, int]) -> list[str]:
+    """{piece: id} as pieces in the order of their ids; "" for an id without one."""
+    pieces = [""] * (max(ids.values()) + 1)
+    for piece, number in ids.items():
+        pieces[number] = piece
+    return pieces
 
 
 def write_vocab(vocab: Vocabulary, directory: Path) -> None:

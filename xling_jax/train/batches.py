@@ -7,11 +7,12 @@ import collections
 import concurrent.futures
 import dataclasses
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.settings import check_validation
 from xling_jax.corpora.shards import PairTokens, pair_name
 from xling_jax.options import check_number
@@ -26,6 +27,7 @@ from xling_jax.train.batching import (
     make_buckets,
 )
 from xling_jax.train.durations import Epoch
+from xling_jax.train.terms.term import TEACHERS
 
 Batch = dict[str, np.ndarray]
 READERS = ("auto", "tf.data", "numpy")
@@ -54,12 +56,12 @@ def training_directions(pairs: Sequence[str], both_directions: bool) -> tuple[Di
     Raises:
         ValueError: for a malformed or repeated pair.
     """
-    parsed = [parse_pair(pair) for pair in pairs]
+    parsed = [parse_pair(pair, allow_same=True) for pair in pairs]
     directions: list[Direction] = []
     for source, target in parsed:
         if parsed.count((source, target)) > 1:
             raise ValueError(f"data.pairs names {source}-{target} twice; name each pair once")
-        both = both_directions and (target, source) in parsed
+        both = both_directions and source != target and (target, source) in parsed
         if not both or Direction(target, source, both=True) not in directions:
             directions.append(Direction(source, target, both))
     return tuple(directions)
@@ -70,7 +72,8 @@ class DataSettings:
     """The `data` section of a config: the text, and how it becomes batches.
 
     Attributes:
-        pairs: `source-target` codes, the directions to train.
+        pairs: `source-target` codes, the directions to train; `de-de` for text in one language,
+            rows with no other, which is then its own translation.
         corpora: `KIND:WHERE` each, see `corpora.readers`.
         exclude: files whose texts are left out of training.
         hold_out_evaluation: leave out the texts of the files that the `evaluation` section and
@@ -159,9 +162,11 @@ class TranslationBatches:
         seed: of the plan.
         process_index: which slice of each batch's rows to read.
         process_count: number of slices.
+        teachers: `source_teacher`, `target_teacher`: which vectors of a teacher to read.
+        width: size of these.
 
     Raises:
-        ValueError: if `process_count` does not divide every batch size.
+        ValueError: if `process_count` does not divide every batch size, or vectors are missing.
     """
 
     def __init__(
@@ -177,6 +182,8 @@ class TranslationBatches:
         seed: int,
         process_index: int = 0,
         process_count: int = 1,
+        teachers: Collection[str] = (),
+        width: int = 0,
     ):
         self.directions = data.directions()
         self._language_id = {language: number for number, language in enumerate(languages)}
@@ -185,6 +192,14 @@ class TranslationBatches:
         names = [pair_name(d.source, d.target) for d in self.directions]
         corpora = {name: PairTokens(Path(directory) / name, vocab_size) for name in set(names)}
         self._corpora = [corpora[name] for name in names]
+        self._vectors = [
+            {
+                name: RowVectors(Path(directory), pair, side, len(corpora[pair]), width)
+                for name, side in (("source_teacher", d.source), ("target_teacher", d.target))
+                if name in teachers
+            }
+            for pair, d in zip(names, self.directions)
+        ]
         self._specials = len(self._prefix) + len(self._suffix)
         lengths, counts = {}, {}
         for d, corpus in zip(self.directions, self._corpora):
@@ -228,6 +243,7 @@ class TranslationBatches:
         Returns:
             source_tokens, target_tokens: [rows, length] int32, special tokens included.
             target_language: [rows] int32; also source_language if both directions are trained.
+            source_teacher, target_teacher: [rows, width] float32, if they are read.
         """
         process, count = self._process
         share = entry.bucket.batch_size // count
@@ -240,7 +256,9 @@ class TranslationBatches:
             "target_tokens": self._tokens(corpus, direction.target, rows, width),
             "target_language": ids(direction.target),
         }
-        return batch | ({"source_language": ids(direction.source)} if direction.both else {})
+        batch |= {"source_language": ids(direction.source)} if direction.both else {}
+        vectors = self._vectors[entry.pair]
+        return batch | {name: side.gather(rows) for name, side in vectors.items()}
 
     def epoch(self, accumulation_steps: int) -> Epoch:
         """Length of a pass over all pairs, given the number of micro-batches per update."""
@@ -317,19 +335,20 @@ def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
         ) from error
     tf.config.set_visible_devices([], "GPU")  # the GPU belongs to JAX
 
-    keys = ("source_tokens", "target_tokens", "target_language", "source_language")
+    types = dict.fromkeys(("source_tokens", "target_tokens", "target_language"), np.int32)
+    types |= {"source_language": np.int32, **dict.fromkeys(TEACHERS, np.float32)}
 
     def read(index):
         batch = batches[int(index)]
-        return [batch.get(key, np.zeros(0, np.int32)) for key in keys]
+        return [batch.get(name, np.zeros(0, dtype)) for name, dtype in types.items()]
 
     def load(index):
-        return tf.numpy_function(read, [index], [tf.int32] * len(keys), stateful=False)
+        return tf.numpy_function(read, [index], [*types.values()], stateful=False)
 
     dataset = tf.data.Dataset.range(start, stop)
     dataset = dataset.map(load, num_parallel_calls=num_parallel, deterministic=True)
     for arrays in dataset.prefetch(prefetch).as_numpy_iterator():
-        yield {key: array for key, array in zip(keys, arrays) if array.size}
+        yield {name: array for name, array in zip(types, arrays) if array.size}
 
 
 def plan_summary(batches: TranslationBatches, sample: int = 200) -> Mapping[str, object]:

@@ -12,14 +12,14 @@ from ml_collections import ConfigDict
 
 from xling_jax import options
 from xling_jax.models.dtypes import compute_dtype
-from xling_jax.models.registry import ENCODERS, CrossLingualModel, build_model
+from xling_jax.models.registry import CrossLingualModel, build_model, special_names
 from xling_jax.models.static_form import NOT_TRAINED
 from xling_jax.registry import check_choice
 from xling_jax.train.batches import DataSettings
 from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
-from xling_jax.train.objective import Objective, abstract_batch, parse_objective
+from xling_jax.train.objective import Objective, parse_objective
 from xling_jax.train.optimizer import frozen, make_optimizer, make_schedule
 from xling_jax.train.selection import find_goal
 from xling_jax.train.settings import TrainSettings
@@ -28,7 +28,7 @@ from xling_jax.train.terms.term import Setting, all_reads
 from xling_jax.train.validation import is_validation, known_goal, metric_names
 
 if TYPE_CHECKING:
-    from xling_jax.text.vocab import Vocab
+    from xling_jax.text.vocabularies import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class VocabFacts:
     never_masked: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, vocab: "Vocab") -> "VocabFacts":
+    def of(cls, vocab: "Vocabulary") -> "VocabFacts":
         """The facts about a vocabulary; pieces without a letter or digit are never masked."""
         names = ("bos", "eos", "pad", "mask")
         special_ids = {name: getattr(vocab, f"{name}_id") for name in names}
@@ -184,7 +184,8 @@ def check_config(config: ConfigDict) -> None:
             "at once"
         )
     loss = lambda params, batch: objective(params, batch, jax.random.key(0), True)
-    jax.eval_shape(loss, built.shapes.params, abstract_batch(built.data.buckets()[-1], both))
+    batch = objective.abstract_batch(built.data.buckets()[-1], both)
+    jax.eval_shape(loss, built.shapes.params, batch)
 
 
 def check_devices(config: ConfigDict) -> None:
@@ -210,7 +211,7 @@ def build_objective(config: ConfigDict, vocab: VocabFacts, num_devices: int = 1)
     """
     settings, terms = parse_objective(config.objective.to_dict())
     reads = all_reads(terms.values())
-    prefix, suffix = ENCODERS[config.encoder.family].specials
+    prefix, suffix = special_names(config.encoder)
     decoder_bos = "translation" in terms and terms["translation"].decoder_bos
     if decoder_bos and "bos" not in prefix:
         raise ValueError(

@@ -21,7 +21,6 @@ from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.build import Build, build, check_batch_multiple
 from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
-from xling_jax.train.objective import abstract_batch
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 
@@ -167,7 +166,7 @@ def _flops(built: Build, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
     lines += ["bucket length   rows   tokens a side   TFLOP per micro-batch"]
     flops_of, counts = flops.FlopsByShape(built.objective, built.shapes.params), []
     for bucket in buckets:
-        count = flops_of(abstract_batch(bucket, both))
+        count = flops_of(built.objective.abstract_batch(bucket, both))
         counts.append(count * built.data.accumulation_steps / 1e12)
         tokens = bucket.length * bucket.batch_size
         lines.append(
@@ -193,7 +192,8 @@ def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket,
     shapes = built.shapes
     steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
     targets = sharded_shapes(mesh, shapes)
-    batch, index = abstract_batch(bucket, both), jax.ShapeDtypeStruct((), jnp.int32)
+    batch = built.objective.abstract_batch(bucket, both)
+    index = jax.ShapeDtypeStruct((), jnp.int32)
     if built.data.accumulation_steps == 1:
         lowered = steps.train.lower(targets, batch, index)
     else:

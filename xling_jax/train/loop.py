@@ -18,11 +18,18 @@ from xling_jax import options
 from xling_jax.corpora.shards import VALIDATION, pair_name
 from xling_jax.files.whole import write_json
 from xling_jax.models.dtypes import compute_dtype
-from xling_jax.models.registry import ENCODERS
+from xling_jax.models.registry import special_names
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import DataSettings, TranslationBatches, plan_summary, read_batches
-from xling_jax.train.build import Build, VocabFacts, build, check_batch_multiple
+from xling_jax.train.build import (
+    Build,
+    VocabFacts,
+    build,
+    build_objective,
+    check_batch_multiple,
+)
+from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.identity import identity
 from xling_jax.train.mesh import make_mesh, to_global
@@ -31,6 +38,7 @@ from xling_jax.train.programs import Programs
 from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import Steps, make_steps
+from xling_jax.train.terms.term import TEACHERS
 from xling_jax.train.validation import SEED, Validation, is_validation, known_goal
 
 logger = logging.getLogger(__name__)
@@ -95,6 +103,7 @@ def train(
     on_step: Callable[[int, int, float], None] = lambda step, total, compiling_s: None,
     checkpoint_directory: str = "",
     publish: Callable[[], None] = lambda: None,
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Trains, or resumes the run in `workdir`.
 
@@ -111,6 +120,7 @@ def train(
         checkpoint_directory: instead of `workdir/checkpoints`; may be a URL.
         publish: called when `workdir` has new evaluations, or all metrics of a checkpoint about to
             be saved.
+        callbacks: of the program that trains.
 
     Raises:
         ValueError: if settings do not fit each other or the checkpoint.
@@ -164,7 +174,10 @@ def train(
         steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
         due = bool(progress.get("evaluation_due"))
         first = jax.process_index() == 0
-        writer = MetricsWriter(workdir, start, enabled=first, evaluation_due=due)
+        writer = MetricsWriter(
+            *(workdir, start, first, due, settings.writers),
+            config=config.to_dict(),
+        )
         run = _Run(
             mesh=mesh,
             built=built,
@@ -188,6 +201,7 @@ def train(
             should_stop=should_stop,
             on_step=on_step,
             publish=publish,
+            callbacks=callbacks,
             dev=dict(progress.get("dev", {})),
         )
         try:
@@ -200,6 +214,8 @@ def train(
         finally:
             writer.close()
         checkpoints.wait()
+        for callback in callbacks:
+            callback.on_end(step, dict(run.dev))
 
         # 4. The encoder to export.
         total, exported, params = settings.total_steps, step, state.params
@@ -231,7 +247,9 @@ def open_validation(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     """The held-out pairs, in batches as in training; some pairs of languages may have none."""
     data = options.build(DataSettings, config.data, "data")
     directory = Path(corpus.directory) / VALIDATION
-    pairs = [d for d in data.pairs if (directory / pair_name(*parse_pair(d))).is_dir()]
+    pairs = [
+        d for d in data.pairs if (directory / pair_name(*parse_pair(d, allow_same=True))).is_dir()
+    ]
     if not pairs:
         raise ValueError(f"{directory}: no validation text; run xling prepare again")
     return _open(config, corpus, directory, dataclasses.replace(data, pairs=tuple(pairs)), SEED)
@@ -240,7 +258,8 @@ def open_validation(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
 def _open(
     config: ConfigDict, corpus: Corpus, directory: Path, data: DataSettings, seed: int
 ) -> TranslationBatches:
-    prefix, suffix = ENCODERS[config.encoder.family].specials
+    prefix, suffix = special_names(config.encoder)
+    objective = build_objective(config, corpus.vocab)
     special_ids = corpus.vocab.special_ids
     return TranslationBatches(
         directory,
@@ -253,6 +272,8 @@ def _open(
         seed=seed,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
+        teachers=objective.reads & {*TEACHERS},
+        width=objective.setting.model.encoder.dim,
     )
 
 
@@ -283,6 +304,7 @@ class _Run:
     should_stop: Callable[[], bool]
     on_step: Callable[[int, int, float], None]
     publish: Callable[[], None]
+    callbacks: Sequence[Callback]
     dev: dict[str, float]
 
     def loop(
@@ -313,6 +335,8 @@ class _Run:
                 padded_tokens=sum(2 * batch["source_tokens"].size for batch in micro_batches),
             )
             self.on_step(step, total, self.programs.seconds - compiled_s)
+            for callback in self.callbacks:
+                callback.on_step(step, total)
             # All processes must agree on the step.
             stopping = (
                 self.checkpoints.reached_preemption(step)
@@ -347,6 +371,8 @@ class _Run:
                     self.publish()
                     logger.info("step %d: saving a checkpoint", step)
                     self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
+                    for callback in self.callbacks:
+                        callback.on_checkpoint(step)
             if over:
                 logger.info("ended at step %d of %d: %s", step, total, self.stopping.reason)
             if stopping or over:
@@ -368,6 +394,8 @@ class _Run:
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)
+        for callback in self.callbacks:
+            callback.on_log(step, values)
         terms = [term.logged for term in self.built.objective.terms.values()]
         shown = ("loss", *terms, "tokens_per_second", "padding_efficiency", "mfu")
         if "train/loss_scale" in values:
@@ -393,6 +421,8 @@ class _Run:
                 raise ValueError(f"train.{name}={metric!r} is not measured; {measured}")
         self.stopping.update(step, self.dev)
         self.writer.write(step, self.dev)
+        for callback in self.callbacks:
+            callback.on_evaluation(step, dict(self.dev), state.params["encoder"])
         self.publish()
         logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in self.dev.items()))
 

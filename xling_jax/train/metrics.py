@@ -1,4 +1,4 @@
-"""Metrics of a run: sums from the device, divided once on the host; JSON lines and TensorBoard."""
+"""Metrics of a run: sums from the device, divided once on the host; JSON lines and writers."""
 
 import contextlib
 import json
@@ -7,19 +7,17 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
 
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.whole import naming_errors, write_whole
 from xling_jax.train.loss_scale import MINIMUM_SCALE
+from xling_jax.train.writers import WRITERS
 
 logger = logging.getLogger(__name__)
 
@@ -144,20 +142,22 @@ class Interval:
 
 
 class MetricsWriter:
-    """Appends to `W/metrics.jsonl` and to TensorBoard event files.
+    """Appends to `W/metrics.jsonl` and to what the config names, see `train.writers`.
 
     A run resumed at step n drops the records of later steps, so that the file reads as if the run
-    had never stopped. TensorBoard events are written by the caller's thread: that of tensorboardX's
-    `SummaryWriter` crashes on a full disk, after the run ended.
+    had never stopped.
 
     Args:
         workdir: the run's directory.
         resume_step: last step whose records stay.
         enabled: False on all processes but the first.
         evaluation_due: step `resume_step` will be evaluated again; drop its earlier evaluation.
+        writers: keys of `WRITERS`.
+        config: of the run, for services that show it.
 
     Raises:
         OSError: naming the file, here and in `write`.
+        ValueError, ImportError: if a writer cannot be used; names the way out.
     """
 
     def __init__(
@@ -166,8 +166,10 @@ class MetricsWriter:
         resume_step: int,
         enabled: bool = True,
         evaluation_due: bool = False,
+        writers: Sequence[str] = ("tensorboard",),
+        config: Mapping[str, Any] | None = None,
     ):
-        self._file = self._events = None
+        self._file, self._writers = None, []
         if not enabled:
             return
 
@@ -176,17 +178,17 @@ class MetricsWriter:
                 return "train/loss" in record
             return record["step"] <= resume_step
 
-        self._path, self._board = Path(workdir) / "metrics.jsonl", Path(workdir) / "tensorboard"
+        self._path = Path(workdir) / "metrics.jsonl"
         kept = [line for line, record in _whole_lines(self._path) if stays(record)]
         with naming_errors(self._path):
             write_whole(self._path, "".join(kept))
             self._file = self._path.open("a", encoding="utf-8")
-        with naming_errors(self._board):
-            self._board.mkdir(parents=True, exist_ok=True)
-            self._events = EventsWriter(str(self._board / "events"))
-            if resume_step:  # TensorBoard forgets what earlier files hold from here on
-                start = SessionLog(status=SessionLog.SessionStatus.Value("START"))
-                self._event(resume_step + 1, session_log=start)
+        try:
+            for name in writers:
+                self._writers.append(WRITERS[name](workdir, resume_step, config or {}))
+        except BaseException:
+            self.close()
+            raise
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the scalars of a step and flushes, so that a kill loses nothing."""
@@ -196,20 +198,16 @@ class MetricsWriter:
         with naming_errors(self._path):
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
-        with naming_errors(self._board):
-            for name, value in values.items():
-                self._event(step, summary=scalar(name, float(value)))
-            self._events.flush()
-
-    def _event(self, step: int, **content: Any) -> None:
-        self._events.write_event(Event(wall_time=time.time(), step=step, **content))
+        for writer in self._writers:
+            writer.write(step, values)
 
     def close(self) -> None:
-        """Closes both files."""
-        for file in (self._file, self._events):
-            if file is not None:
-                with contextlib.suppress(OSError):  # of a failed write, already raised
-                    file.close()
+        """Closes the file and the writers."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # of a failed write, already raised
+                self._file.close()
+        for writer in self._writers:
+            writer.close()
 
 
 def _rounded(value: float) -> float:

@@ -17,6 +17,7 @@ from xling_jax.registry import check_choice
 from xling_jax.train.batching import Bucket
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import (
+    TEACHERS,
     Inputs,
     Setting,
     Sums,
@@ -108,6 +109,21 @@ class Objective:
         """What the terms need, see `Term`."""
         return all_reads(self.terms.values())
 
+    def abstract_batch(self, bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes of a micro-batch.
+
+        Args:
+            bucket: of its rows and tokens.
+            both: whether it is trained in both directions.
+        """
+        tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
+        language = jax.ShapeDtypeStruct((bucket.batch_size,), jnp.int32)
+        width = self.setting.model.encoder.dim
+        vectors = jax.ShapeDtypeStruct((bucket.batch_size, width), jnp.float32)
+        batch = {"source_tokens": tokens, "target_tokens": tokens, "target_language": language}
+        batch |= {"source_language": language} if both else {}
+        return batch | {name: vectors for name in TEACHERS if name in self.reads}
+
     def without_remat(self) -> "Objective":
         """The same without rematerialization, for counting FLOPs."""
         model = self.setting.model
@@ -168,14 +184,6 @@ class Objective:
             "sentences": inputs.sentences,
             "tokens": (real(source) + real(target)).astype(jnp.float32),
         }
-
-
-def abstract_batch(bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of a micro-batch."""
-    tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
-    language = jax.ShapeDtypeStruct((bucket.batch_size,), jnp.int32)
-    batch = {"source_tokens": tokens, "target_tokens": tokens, "target_language": language}
-    return batch | ({"source_language": language} if both else {})
 
 
 def _encode(

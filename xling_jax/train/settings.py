@@ -4,6 +4,9 @@ import dataclasses
 
 from xling_jax.registry import check_choice
 from xling_jax.train.selection import GOALS
+from xling_jax.train.writers import check_writers
+
+COOCCURRENCE = "cooccurrence"  # of `word_vectors`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,6 +18,8 @@ class TrainSettings:
     Attributes:
         total_steps: updates of the run.
         log_every_steps: updates between lines of metrics.
+        writers: where metrics go besides `metrics.jsonl`: `tensorboard`, `wandb`, `mlflow`; see
+            `train.writers`.
         evaluate_every_steps: updates between evaluations; the last step is always evaluated.
         checkpoint_every_steps: updates between checkpoints; the last step is always saved.
         keep_last: number of newest checkpoints to keep.
@@ -35,7 +40,8 @@ class TrainSettings:
             tokens included; longer text is cut. 0 for the limit of its family, 2,000 or the table
             of positions.
         model_init: model directory or workdir with the initial encoder of a new run.
-        word_vectors: multiCCA or word2vec text file with initial embeddings of whole words.
+        word_vectors: initial token embeddings: `cooccurrence` for those of the training text
+            (`text.cooccurrence`), or a multiCCA or word2vec text file with vectors of whole words.
 
     Raises:
         ValueError: for a count below 1, `export="best"` without a metric, or settings that have no
@@ -44,6 +50,7 @@ class TrainSettings:
 
     total_steps: int = 0
     log_every_steps: int = 50
+    writers: tuple[str, ...] = ("tensorboard",)
     evaluate_every_steps: int = 1000
     checkpoint_every_steps: int = 1000
     keep_last: int = 2
@@ -65,6 +72,7 @@ class TrainSettings:
 
     def __post_init__(self):
         intervals = ("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps")
+        check_writers(self.writers)
         for name in (*intervals, "keep_last"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name}={getattr(self, name)} must be at least 1")

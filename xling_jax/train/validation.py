@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from xling_jax.train.batches import DataSettings, Direction, TranslationBatches
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding, to_global
 from xling_jax.train.metrics import NOT_AVERAGED, means
-from xling_jax.train.objective import Objective, abstract_batch
+from xling_jax.train.objective import Objective
 
 NAME = "validation"
 # Of batches, masks and negatives, whatever the seed of the run.
@@ -97,7 +97,7 @@ def metric_names(
     """
     if not data.validates:
         return []
-    batch = abstract_batch(data.buckets()[0], both=False)
+    batch = objective.abstract_batch(data.buckets()[0], both=False)
     key = jax.eval_shape(jax.random.key, 0)
     sums = jax.eval_shape(lambda *arguments: objective(*arguments, False)[1], params, batch, key)
     metrics = [n for n in sums if not n.endswith("_count") and n not in NOT_AVERAGED]

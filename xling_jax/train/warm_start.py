@@ -1,6 +1,7 @@
 """Initial parameters of a new run from word vectors, a trained encoder, or its text."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.models.static_form import StaticForm, choose_keys
+from xling_jax.text.cooccurrence import cooccurrence_vectors
 
 
 def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any:
@@ -40,6 +42,28 @@ def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any
     return unflatten_dict(flat | {path: put(flat[path]) for path in tables})
 
 
+def cooccurrence_of_pairs(
+    pairs: Sequence[PairTokens], vocab_size: int, width: int, seed: int
+) -> np.ndarray:
+    """Word vectors [vocab, width] from the token shards; see `text.cooccurrence`.
+
+    The language with the most rows is the pivot; pairs without it are left out.
+    """
+    sizes = Counter()
+    for pair in pairs:
+        sizes.update(dict.fromkeys(pair.languages, len(pair)))
+    ((pivot, _),) = sizes.most_common(1)
+    both = [pair for pair in pairs if pivot in pair.languages]
+    rows = (
+        sides
+        for pair in both
+        for other in pair.languages
+        if other != pivot
+        for sides in zip(pair.shards(other), pair.shards(pivot))
+    )
+    return cooccurrence_vectors(rows, vocab_size, width, seed)
+
+
 def put_feature_keys(
     params: Any, form: StaticForm, pairs: Iterable[PairTokens]
 ) -> tuple[Any, float]:
@@ -56,7 +80,7 @@ def put_feature_keys(
 
     def texts() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for pair in pairs:
-            for language in pair.languages:
+            for language in sorted({*pair.languages}):
                 yield from pair.shards(language)
 
     keys, share = choose_keys(form, texts())
@@ -66,8 +90,16 @@ def put_feature_keys(
     return unflatten_dict(flat), share
 
 
-def put_encoder(params: Any, encoder: Any) -> tuple[Any, int]:
+def put_encoder(params: Any, encoder: Any, vocab_size: int) -> tuple[Any, int]:
     """Puts the parameters of a trained encoder into a model, where names and shapes agree.
+
+    Of token tables, leaves named `embedding`, the number of rows beyond the vocabulary may differ:
+    they are padding, or published ones that no token has.
+
+    Args:
+        params: nested dict, of the model.
+        encoder: likewise, of the encoder alone.
+        vocab_size: number of ids of the vocabulary that both have.
 
     Returns:
         The parameters, and the number of arrays taken from the encoder.
@@ -76,10 +108,20 @@ def put_encoder(params: Any, encoder: Any) -> tuple[Any, int]:
         ValueError: if there are none.
     """
     flat, found = flatten_dict(params), flatten_dict({"encoder": encoder})
+
+    def rows(path: tuple[str, ...]) -> Any:
+        """The array to take: of a token table the rows of the vocabulary, others as they were."""
+        given, leaf = found[path], flat[path]
+        is_table = path[-1] == "embedding" and given.shape[1:] == leaf.shape[1:]
+        if not is_table or min(len(given), len(leaf)) < vocab_size:
+            return given
+        missing = np.zeros((len(leaf) - vocab_size, *leaf.shape[1:]), np.float32)
+        return given if len(given) == len(leaf) else np.concatenate([given[:vocab_size], missing])
+
     taken = {
-        path: jax.device_put(jnp.asarray(found[path], leaf.dtype), leaf.sharding)
+        path: jax.device_put(jnp.asarray(value, leaf.dtype), leaf.sharding)
         for path, leaf in flat.items()
-        if path in found and found[path].shape == leaf.shape
+        if path in found and (value := rows(path)).shape == leaf.shape
     }
     if not taken:
         raise ValueError(
