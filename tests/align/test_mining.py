@@ -1,7 +1,6 @@
 """Mining: LASER's procedure by loops, pairs by hand, guards, invariances, sizes, bad input."""
 
 import logging
-import math
 
 import numpy as np
 import pytest
@@ -36,12 +35,13 @@ def on_circle(degrees):
 def test_pairs_and_scores_are_those_of_lasers_procedure(retrieval, name, k):
     for seed in range(3):
         source, target = clustered(seed)
-        expected = laser_mining.mine(source, target, k, name, retrieval, -math.inf)
+        expected = laser_mining.mine(source, target, k, name, retrieval)  # its threshold
         found = mining.mine(source, target, k=k, margin=name, retrieval=retrieval)
         # Scores that differ by rounding alone may change places.
         assert sorted(pair[1:] for pair in found) == sorted(pair[1:] for pair in expected)
         np.testing.assert_allclose(found.scores, [pair[0] for pair in expected], atol=2e-6)
-        assert len(expected) > 5
+        # With one neighbor no cosine is above the mean, and LASER writes nothing.
+        assert len(expected) > 5 or (k, name, retrieval) == (1, "distance", "max")
 
 
 def test_the_threshold_is_applied_after_the_greedy_choice():

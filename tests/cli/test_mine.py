@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import logging
 import lzma
 import types
 
@@ -10,6 +11,7 @@ import pytest
 
 import xling_jax
 from tests.align import laser_mining
+from xling_jax.align import mining
 from xling_jax.cli.main import main
 from xling_jax.files.embeddings import write_embeddings
 from xling_jax.files.quantization import Quantizer
@@ -40,7 +42,9 @@ def encoded(monkeypatch):
             row = vector(sentence)[None]
             yield row / np.linalg.norm(row) if normalize else row
 
-    stand_in = types.SimpleNamespace(encode_stream=encode_stream, dim=DIM, calibration=None)
+    stand_in = types.SimpleNamespace(
+        encode_stream=encode_stream, dim=DIM, calibration=None, fingerprint="f"
+    )
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
     return texts
 
@@ -178,6 +182,106 @@ def test_stdout(files, encoded, monkeypatch):
 
 def sides(directory):
     return "--source", str(directory / "a.en"), "--target", str(directory / "b.de")
+
+
+def test_of_repeated_lines_the_last_vector_counts_as_in_laser(files):
+    """LASER's `unique_embeddings` keeps the last row of a text, in the order of the first rows."""
+    rng = np.random.default_rng(5)
+    lines = [f"en {word}" for word in (*WORDS, *WORDS[3:])]
+    (files / "twice.en").write_text("".join(f"{line}\n" for line in lines))
+    vectors = np.array([vector(line) for line in lines]) + 0.3 * rng.standard_normal((13, DIM))
+    np.save(files / "twice.npy", vectors.astype(np.float32))
+    last = {line: row for row, line in enumerate(lines)}  # keeps the first place, the last value
+    source = vectors[[*last.values()]]
+    target = [vector(text) for text in TARGET]
+    for retrieval in ("max", "intersect", "fwd", "bwd"):
+        options = ("--source-embeddings", files / "twice.npy", "--retrieval", retrieval)
+        options += ("--target-embeddings", files / "b.de.npy", "--overwrite")
+        assert mine(files, *options, source="twice.en", model=None) == 0
+        expected = laser_mining.mine(source, target, retrieval=retrieval)
+        check_same(read(files / "out.tsv"), [(s, [*last][i], TARGET[j]) for s, i, j in expected])
+
+
+def test_several_files_a_side_are_mined_as_one(files, encoded):
+    assert mine(files) == 0
+    whole = (files / "out.tsv").read_bytes()
+    (files / "parts").mkdir()
+    for number, lines in enumerate((SOURCE[:3], [], SOURCE[3:], SOURCE[:2])):
+        text = "".join(f"{line}\n" for line in lines)
+        with gzip.open(files / f"parts/{number}.en.gz", "wt") as file:
+            file.write(text)
+        vectors = np.array([vector(line) for line in lines], np.float32).reshape(-1, DIM)
+        np.save(files / f"parts/{number}.npy", vectors)
+    assert mine(files, "--overwrite", source="parts/*.en.gz") == 0
+    assert (files / "out.tsv").read_bytes() == whole
+    columns = "score,cosine,source_file,source_line,target,target_line"
+    ready = ("--source-embeddings", files / "parts/*.npy", "--columns", columns, "--overwrite")
+    ready += ("--target-embeddings", files / "b.de.npy")
+    assert mine(files, *ready, source="parts/*.en.gz", model=None) == 0
+    rows = [line.split("\t") for line in (files / "out.tsv").read_text().splitlines()]
+    assert [(row[0], row[4]) for row in rows] == [
+        (line.split("\t")[0], line.split("\t")[2]) for line in whole.decode().splitlines()
+    ]
+    for (_, cosine, file, line, target, target_line), text in zip(
+        rows, whole.decode().splitlines()
+    ):
+        source = text.split("\t")[1]
+        place = SOURCE.index(source)
+        assert (file, int(line)) == (
+            str(files / f"parts/{0 if place < 3 else 2}.en.gz"),
+            place % 3 + 1 if place < 3 else place - 2,
+        )
+        assert TARGET[int(target_line) - 1] == target
+        x, y = vector(source), vector(target)
+        assert float(cosine) == pytest.approx(
+            x @ y / np.linalg.norm(x) / np.linalg.norm(y), abs=2e-6
+        )
+
+
+def test_another_cut_takes_vectors_and_neighbors_from_the_workdir(files, encoded, monkeypatch):
+    assert mine(files, "--workdir", files / "w") == 0
+    texts = len(encoded)
+    assert texts == len(SOURCE) + len(TARGET)
+    monkeypatch.setattr(mining, "find_candidates", lambda *args, **kwargs: pytest.fail("searched"))
+    assert mine(files, "--workdir", files / "w", "--threshold", 1.1, "--overwrite") == 0
+    assert len(encoded) == texts
+    check_same(read(files / "out.tsv"), expected_pairs(threshold=1.1))
+    assert not [*files.glob(".out*")]
+
+
+def test_a_changed_text_starts_what_depends_on_it_anew(files, encoded):
+    assert mine(files, "--workdir", files / "w") == 0
+    (files / "b.de").write_text("deu snow\ndeu fog\n")
+    encoded.clear()
+    assert mine(files, "--workdir", files / "w", "--overwrite") == 0
+    assert encoded == ["deu snow", "deu fog"]
+    check_same(read(files / "out.tsv"), expected_pairs(target=["deu snow", "deu fog"]))
+
+
+def test_filters_count_what_they_drop(files, caplog):
+    """Vectors pair line i with line i; each pair but the first fails another filter of pairs."""
+    source = ("Nine 9 lives", "Same text here", "Only 1,000 left", "A b c d e f g h", "Sun is up")
+    target = ("Neun 9 Leben", "same text, here!", "Nur 999 da", "A x", "sun IS up?")
+    for name, lines in (("a.en", (*source, "sun is up.", "word")), ("b.de", target)):
+        (files / name).write_text("".join(f"{line}\n" for line in lines))
+        np.save(files / f"{name}.npy", np.eye(len(lines), 7, dtype=np.float32) + 0.1)
+    options = ("--min-words", 2, "--drop-near-duplicates", "--drop-copies", "--numbers-agree")
+    options += ("--max-length-ratio", 3, *ready(files))
+    with caplog.at_level(logging.INFO):
+        assert mine(files, *options, model=None) == 0
+    assert "7 lines, 5 distinct texts; not mined: 1 near_duplicate, 1 too_short" in caplog.text
+    assert [pair[1:] for pair in read(files / "out.tsv")] == [(source[0], target[0])]
+    assert "kept 1 of 5 pairs; dropped: 2 copied, 1 length_ratio, 1 numbers" in caplog.text
+    assert mine(files, *options, "--top", 1, "--overwrite", model=None) == 0
+    assert [pair[1:] for pair in read(files / "out.tsv")] == [(source[0], target[0])]
+    (files / "given.tsv").write_text("".join(map("{}\t{}\n".format, source, target)) + "\tA x\n")
+    options = ("--pairs", files / "given.tsv", "--drop-copies", "--overwrite", *ready(files))
+    assert mine(files, *options, model=None) == 0
+    kept = [pair[1:] for pair in read(files / "out.tsv")]
+    assert kept == [(source[i], target[i]) for i in (0, 2, 3)] + [("", "A x")]
+    assert mine(files, *options, "--max-words", 4, model=None) == 0
+    kept = [pair[1:] for pair in read(files / "out.tsv")]
+    assert kept == [(source[i], target[i]) for i in (0, 2)] + [("", "A x")]
 
 
 def test_duplicates_count_once_and_blank_and_broken_lines_not_at_all(files, encoded, caplog):

@@ -3,14 +3,10 @@
 import pytest
 
 from xling_jax import options
-from xling_jax.corpora.cleaning import (
-    REASONS,
-    CleaningRules,
-    RowCleaner,
-    count_words,
-)
+from xling_jax.corpora.cleaning import REASONS, CleaningRules, RowCleaner
 from xling_jax.corpora.held_out import content_hash, file_hashes, held_out_files
 from xling_jax.text.scripts import script_check
+from xling_jax.text.words import count_words
 
 
 def reason_of(first: str, second: str, pair=("de", "en"), held_out=None, **rules) -> str | None:
@@ -76,24 +72,6 @@ def test_script_check(language, text, is_wrong):
 def test_a_language_without_a_known_script_is_not_checked():
     assert script_check("qaa") is None
     assert reason_of("Доброе утро", "good morning", pair=("qaa", "qab")) is None
-
-
-@pytest.mark.parametrize(
-    "text, num_words",
-    [
-        ("Good morning, Mr. Smith.", 7),
-        ("l'homme qui n'est pas là", 7),
-        ("a well-known 1,000.50", 3),
-        ("(yes)", 3),
-        ("हिन्दी में", 2),
-        ("日本語です", 3),
-        ("สวัสดีครับ", 2),
-        ("I use 日本 daily", 4),
-        ("", 0),
-    ],
-)
-def test_count_words(text, num_words):
-    assert count_words(text) == num_words
 
 
 def test_a_row_gives_every_wanted_pair_it_holds():

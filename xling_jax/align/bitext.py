@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TextIO
 
 import numpy as np
 
+from xling_jax.align.filters import Filters, TextFilter
 from xling_jax.align.mining import Candidates, MinedPairs, score_pairs
 from xling_jax.align.rows import AnyRows
 from xling_jax.files.lines import BrokenLine, read_line_blocks, shown
@@ -19,37 +21,68 @@ from xling_jax.files.whole import whole_file
 Line = str | BrokenLine
 Columns = tuple[list[Line], list[Line]]
 
+# What the output may say of a pair: lines are counted from 1 in their files; of repeated lines the
+# first.
+COLUMNS = ("score", "cosine")
+COLUMNS += tuple(
+    f"{side}{part}" for side in ("source", "target") for part in ("", "_file", "_line")
+)
+
 
 class Side:
-    """The texts of one side: distinct lines that are neither blank nor broken.
+    """The texts of one side: distinct lines that are neither blank, broken nor filtered out.
 
     Attributes:
         name: for messages.
-        vectors: path of precomputed vectors, row i for line i; None if there are none.
+        vectors: paths of precomputed vectors, one for each file, row i for line i; or none.
         texts: distinct texts, in the order of their first lines.
-        num_lines: number of all lines, including blank, broken and repeated ones.
-        first_lines: [texts] int64, the first line of each text, counted from 0.
+        files: names of the files.
+        file_lines: number of lines of each file, including those that are not mined.
+        first_lines: [texts] int64, the first line of each text, counted from 0 through all files;
+            -1 for texts that `add` has added.
+        last_lines: [texts] int64, the last one, whose vector counts as in LASER.
     """
 
-    def __init__(self, name: str, lines: Iterable[Line], vectors: str | None = None):
-        self.name, self.vectors = name, vectors
-        self.num_lines = self._num_repeated = 0
+    def __init__(
+        self,
+        name: str,
+        files: Iterable[tuple[str, Iterable[Line]]],
+        vectors: Sequence[str] = (),
+        text_filter: TextFilter | None = None,
+    ):
+        self.name, self.vectors = name, tuple(vectors)
+        self.files: list[str] = []
+        self.file_lines: list[int] = []
+        self._num_repeated = 0
         self._place_of: dict[str, int] = {}
         self._skipped: collections.Counter[str] = collections.Counter()
-        first_lines = []
-        for line in lines:
-            if isinstance(line, BrokenLine):
-                self._skipped[line.problem] += 1
-            elif not line.strip():
-                self._skipped["blank"] += 1
-            elif line in self._place_of:
-                self._num_repeated += 1
-            else:
-                self._place_of[line] = len(first_lines)
-                first_lines.append(self.num_lines)
-            self.num_lines += 1
+        first_lines, last_lines, number = [], [], 0
+        for file, lines in files:
+            start = number
+            for number, line in enumerate(lines, start + 1):
+                if isinstance(line, BrokenLine):
+                    self._skipped[line.problem] += 1
+                elif not line.strip():
+                    self._skipped["blank"] += 1
+                elif (place := self._place_of.get(line)) is not None:
+                    self._num_repeated += 1
+                    last_lines[place] = number - 1
+                elif text_filter and (problem := text_filter(line)):
+                    self._skipped[problem] += 1
+                else:
+                    self._place_of[line] = len(first_lines)
+                    first_lines.append(number - 1)
+                    last_lines.append(number - 1)
+            self.files.append(file)
+            self.file_lines.append(number - start)
         self.first_lines = np.array(first_lines, np.int64)
+        self.last_lines = np.array(last_lines, np.int64)
         self.texts = list(self._place_of)
+
+    @property
+    def num_lines(self) -> int:
+        """Lines of all files, including those that are not mined."""
+        return sum(self.file_lines)
 
     def add(self, texts: Sequence[Line], origin: str) -> None:
         """Adds a column of the pairs read from `origin`, to be embedded with the other texts.
@@ -63,14 +96,24 @@ class Side:
             if self.vectors:
                 raise ValueError(
                     f"{shown(origin)}:{number}: the text is not a line of {self.name} and so has "
-                    f"no row in {self.vectors}; use a model, or pairs of lines"
+                    f"no row in {', '.join(self.vectors)}; use a model, or pairs of lines"
                 )
             self._place_of[text] = len(self.texts)
             self.texts.append(text)
+        missing = np.full(len(self.texts) - len(self.first_lines), -1)
+        self.first_lines = np.append(self.first_lines, missing)
+        self.last_lines = np.append(self.last_lines, missing)
 
     def places(self, texts: Sequence[Line]) -> np.ndarray:
         """Returns the index in `texts` of each text, [n] int64; -1 for blank and broken ones."""
         return np.array([self._place_of.get(text, -1) for text in texts], np.int64)
+
+    def where(self, place: int) -> tuple[str, int]:
+        """The file of the first line of a text, and its number there, from 1; 0 if it has none."""
+        line, file = int(self.first_lines[place]), 0
+        while line >= self.file_lines[file]:
+            line, file = line - self.file_lines[file], file + 1
+        return self.files[file], line + 1
 
     def describe(self) -> str:
         """Counts of the lines, in one line."""
@@ -83,31 +126,37 @@ class Side:
 
 
 def read_sides(
-    paths: Sequence[str | None],
-    vectors: Sequence[str | None] = (None, None),
+    paths: Sequence[Sequence[str]],
+    vectors: Sequence[Sequence[str]] = ((), ()),
     pairs: Columns | None = None,
     pairs_path: str | None = None,
+    filters: Filters | None = None,
 ) -> list[Side]:
     """Reads source and target, and adds the texts of given pairs.
 
     Args:
-        paths: maybe compressed, "-" for stdin; None takes the column of `pairs`.
+        paths: files of each side, maybe compressed, "-" for stdin; none takes the column of
+            `pairs`.
         vectors: paths of their precomputed vectors, if any.
         pairs: from `read_pairs`.
         pairs_path: the file of the pairs, for messages.
+        filters: of the texts; those of given pairs are not filtered here.
 
     Raises:
         ValueError: as `Side.add`.
         OSError: if a file cannot be read.
     """
     sides = []
-    for column, (path, given) in enumerate(zip(paths, vectors, strict=True)):
-        if path is None:
+    for column, (files, given) in enumerate(zip(paths, vectors, strict=True)):
+        if not files:
             name = f"{shown(pairs_path)} ({('source', 'target')[column]})"
-            sides.append(Side(name, pairs[column], given))
-        else:
-            sides.append(Side(shown(path), chain.from_iterable(read_line_blocks(path)), given))
-            sides[-1].add(pairs[column] if pairs else (), pairs_path)
+            sides.append(Side(name, [(shown(pairs_path), pairs[column])], given))
+            continue
+        lines = ((shown(path), chain.from_iterable(read_line_blocks(path))) for path in files)
+        name = shown(files[0]) if len(files) == 1 else f"{shown(files[0])} … {shown(files[-1])}"
+        text_filter = filters.of_side(column) if filters else None
+        sides.append(Side(name, lines, given, text_filter))
+        sides[-1].add(pairs[column] if pairs else (), pairs_path)
     return sides
 
 
@@ -154,23 +203,56 @@ def score_columns(
     return scores, int(np.count_nonzero(~usable))
 
 
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """One side of pairs to write.
+
+    Attributes:
+        texts: of the rows of the pairs.
+        where: row -> its file and line; None if that is not known.
+    """
+
+    texts: Sequence[Line]
+    where: Callable[[int], tuple[str, int]] | None = None
+
+
 def write_pairs(
-    path: str, pairs: MinedPairs, source: Sequence[Line], target: Sequence[Line]
+    path: str,
+    pairs: MinedPairs,
+    source: Texts,
+    target: Texts,
+    columns: Sequence[str] = ("score", "source", "target"),
+    cosines: np.ndarray | None = None,
 ) -> int:
-    """Writes lines `score<TAB>source<TAB>target`; the file appears whole or not at all.
+    """Writes a line for each pair, its columns separated by tabs; the file appears whole or not.
 
     Args:
         path: the file, replaced if it exists; "-" for stdout.
-        pairs: indices into `source` and `target`, in the order to write.
-        source: texts or ids; tabs become spaces, broken lines become empty.
+        pairs: indices into the texts of `source` and `target`, in the order to write.
+        source: its texts; tabs in them become spaces, broken lines become empty.
         target: likewise.
+        columns: of `COLUMNS`.
+        cosines: [pairs], for the column "cosine".
 
     Returns:
         The number of lines.
     """
+    sides = {"source": source, "target": target}
+
+    def cell(column: str, number: int, pair: tuple[float, int, int]) -> str:
+        if column == "score":
+            return f"{pair[0]:.6f}"
+        if column == "cosine":
+            return f"{cosines[number]:.6f}"
+        side, _, part = column.partition("_")
+        row = pair[1] if side == "source" else pair[2]
+        if not part:
+            return _cell(sides[side].texts[row])
+        return str(sides[side].where(row)[part == "line"])
+
     with open_output(path) as file:
-        for score, i, j in pairs:
-            file.write(f"{score:.6f}\t{_cell(source[i])}\t{_cell(target[j])}\n")
+        for number, pair in enumerate(pairs):
+            file.write("\t".join(cell(column, number, pair) for column in columns) + "\n")
     return len(pairs)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from xling_jax.align import knn
 from xling_jax.align.margin import MARGINS
 from xling_jax.align.rows import AnyRows, UnitRows, normalize
+from xling_jax.files.embeddings import JoinedRows
 from xling_jax.files.quantization import QuantizedRows, quantized_rows
 from xling_jax.registry import check_choice
 
@@ -185,7 +186,8 @@ def mine(
         k: size of the neighborhoods, and number of candidates per row.
         margin: a key of `margin.MARGINS`: "ratio", "distance" or "absolute".
         retrieval: see `choose_pairs`.
-        threshold: keep only pairs that score more than this; None keeps all.
+        threshold: keep only pairs that score more than this; None is LASER's: 0 with "max", none
+            with the others.
         min_cosine: drop pairs with a lower cosine, for unrelated collections, where the best of
             bad candidates stands out from its neighborhood.
         memory_mb: see `knn.top_k`.
@@ -286,7 +288,7 @@ def unit_rows(embeddings: AnyRows, name: str) -> AnyRows:
     """Embeddings with rows of unit length: a copy; of mapped and quantized arrays a view."""
     if isinstance(embeddings, UnitRows):
         return embeddings
-    if isinstance(embeddings, (np.memmap, QuantizedRows)):
+    if isinstance(embeddings, (np.memmap, QuantizedRows, JoinedRows)):
         return UnitRows(embeddings, name=name)
     return normalize(embeddings, name)
 
@@ -303,7 +305,7 @@ def choose_pairs(
 
     Retrieval "fwd" pairs every source row with its best candidate; "bwd", every target row with its
     best; "intersect" keeps the pairs found both ways; "max", greedily the best of the forward and
-    backward pairs, each row in one pair at most. LASER's default threshold, for "max" only, is 0.
+    backward pairs, each row in one pair at most.
 
     Returns:
         The pairs, best first; equal scores in the order forward pairs, backward pairs.
@@ -328,6 +330,7 @@ def choose_pairs(
     pairs = pairs.take(np.argsort(-pairs.scores, kind="stable"))
     if retrieval == "max":
         pairs = one_to_one(pairs, len(candidates.forward), len(candidates.backward))
+        threshold = 0.0 if threshold is None else threshold
     pairs = dataclasses.replace(pairs, runners_up=runners_up)
     return pairs if threshold is None else pairs.take(pairs.scores > threshold)
 

@@ -5,10 +5,12 @@ Arrays may be memory-mapped and larger than memory; everything here reads them b
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
 
+from xling_jax.files.embeddings import JoinedRows
 from xling_jax.files.quantization import QuantizedRows
 
 # Appended to the name of a row whose inner products overflow.
@@ -56,11 +58,27 @@ class UnitRows:
     def __getitem__(self, block: slice | np.ndarray) -> np.ndarray:
         return np.multiply(self._read(block), self._scales[block], dtype=np.float32)
 
+    def span(self, block: slice) -> UnitRows:
+        """Some consecutive rows; reads nothing."""
+        part = copy.copy(self)
+        if self._rows is not None:
+            part._rows = self._rows[block]
+        elif isinstance(self._array, np.ndarray):
+            part._array = self._array[block]
+        else:  # decodes what is sliced
+            part._rows = np.arange(len(self))[block]
+        part._scales = self._scales[block]
+        part.shape = (len(part._scales), self.shape[1])
+        return part
+
     def _read(self, block: slice | np.ndarray) -> np.ndarray:
         return np.asarray(self._array[block if self._rows is None else self._rows[block]])
 
 
-AnyRows = np.ndarray | UnitRows | QuantizedRows
+# Decode or gather rows as they are selected.
+_VIRTUAL = (QuantizedRows, JoinedRows)
+
+AnyRows = np.ndarray | UnitRows | QuantizedRows | JoinedRows
 
 
 def as_embeddings(array: AnyRows, name: str = "embeddings", dim: int | None = None) -> AnyRows:
@@ -75,7 +93,7 @@ def as_embeddings(array: AnyRows, name: str = "embeddings", dim: int | None = No
         ValueError: if it is not two-dimensional, has another or no width, or holds no real numbers;
             or holds int8 or uint8, whose meaning only `QuantizedRows` know.
     """
-    if not isinstance(array, (UnitRows, QuantizedRows)):
+    if not isinstance(array, (UnitRows, *_VIRTUAL)):
         array = np.asanyarray(array)
     if len(array.shape) != 2 or array.shape[1] == 0:
         raise ValueError(f"{name} must have shape [n, dim] with dim > 0; got {array.shape}")

@@ -62,14 +62,28 @@ def add_output(parser: argparse.ArgumentParser, help: str, metavar: str = "OUTPU
 
 
 def add_sides(
-    parser: argparse.ArgumentParser, text: str, vectors: str, *, required: bool = False
+    parser: argparse.ArgumentParser,
+    text: str,
+    vectors: str,
+    *,
+    required: bool = False,
+    many: bool = False,
 ) -> None:
-    """Adds `--model`, its options, the two sides and their vectors; the texts are lines of help."""
+    """Adds `--model`, its options, the two sides and their vectors.
+
+    Args:
+        parser: to add to.
+        text: help of a side.
+        vectors: help of its vectors.
+        required: whether the sides are.
+        many: whether a side may be several files.
+    """
     parser.add_argument("--model", help=MODEL_HELP)
     add_vector_options(parser)
+    several = {"nargs": "+", "default": []} if many else {}
     for side in SIDES:
-        parser.add_argument(f"--{side}", required=required, metavar="FILE", help=text)
-        parser.add_argument(f"--{side}-embeddings", metavar="E.npy", help=vectors)
+        parser.add_argument(f"--{side}", required=required, metavar="FILE", help=text, **several)
+        parser.add_argument(f"--{side}-embeddings", metavar="E.npy", help=vectors, **several)
     parser.add_argument("--dim", type=int, help="dimension of LASER's .bin vectors")
 
 
@@ -85,10 +99,11 @@ def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequen
         OptionError: naming the argument.
     """
     for name in (*SIDES, "source_embeddings", "target_embeddings", *inputs):
-        path = getattr(args, name)
-        if path and path != "-" and require_file(path, flag(name)).is_dir():
-            raise OptionError(f"{flag(name)} {path}: is a directory")
-    if args.source == args.target == "-":
+        given = getattr(args, name)
+        for path in given if isinstance(given, list) else [given]:
+            if path and path != "-" and require_file(path, flag(name)).is_dir():
+                raise OptionError(f"{flag(name)} {path}: is a directory")
+    if [*(args.source or ()), *(args.target or ())].count("-") > 1:
         raise OptionError("--source - and --target -: only one of them can be stdin")
     ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
     if not args.model and not all(ready):

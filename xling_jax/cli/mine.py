@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import glob
+import itertools
 import logging
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xling_jax import __version__
 from xling_jax.align import bitext, knn, mining
+from xling_jax.align.filters import Filters
 from xling_jax.align.margin import MARGINS
+from xling_jax.align.rows import AnyRows
+from xling_jax.align.stages import stage_candidates, stage_vectors
 from xling_jax.cli import distributed
 from xling_jax.cli.arguments import (
     SIDES,
@@ -24,8 +34,11 @@ from xling_jax.cli.arguments import (
     load_encoder,
     read_vectors,
 )
+from xling_jax.cli.mine_cut import Cut
 from xling_jax.cli.options import add_options, flag, options_from
-from xling_jax.files.embeddings import read_embeddings
+from xling_jax.files.embeddings import join_embeddings, read_embeddings
+from xling_jax.files.hashes import fingerprint, hash_texts
+from xling_jax.files.lock import only_run
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress, track
 from xling_jax.options import OptionError, option
@@ -40,18 +53,22 @@ EXAMPLES = """examples:
   xling mine --model M --source news.de.gz --target news.en.gz --output pairs.tsv --precision 0.95
   xling mine --source a.de --target a.en --source-embeddings a.de.npy \\
       --target-embeddings a.en.npy --output - | head
+  xling mine --model M --source 'de/*.gz' --target en.0.gz en.1.gz --output pairs.tsv \\
+      --columns score,source,source_file,source_line,target,target_file,target_line \\
+      --min-words 3 --max-length-ratio 3 --drop-copies --numbers-agree
   xling mine --model M --pairs crawled.tsv --output scored.tsv
 
-Output lines are `score<TAB>source<TAB>target`, best first; tabs within a sentence become spaces.
-Repeated lines count once; blank and broken lines are not mined. With --pairs the output keeps the
-order of the file, and pairs with a blank or broken side score -inf.
+Output lines are `score<TAB>source<TAB>target`, best first, or as --columns says; tabs within a
+sentence become spaces. Repeated lines count once; blank and broken lines are not mined. With
+--pairs the output keeps the order of the file, and pairs with a blank or broken side score -inf.
+
+Killed at any moment, the same command continues: vectors and neighbors are kept beside the output
+until it is written, or for good in --workdir, where another cut or other filters of pairs then cost
+seconds.
 
 --precision needs a model that `xling calibrate` has measured. It estimates from the scores how many
 of the pairs are translations, and keeps the most pairs that are expected to be that precise.
 """
-
-# A cut that keeps a smaller share of the pairs is rarely meant.
-_FEW = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,13 +83,14 @@ class Options:
         "every source, for every target",
         mining.RETRIEVALS,
     )
-    threshold: float | None = option(None, "keep pairs that score more than this")
-    precision: float | None = option(
-        None, "keep the most pairs of which this share is expected to be translations, such as 0.95"
-    )
-    top: int | None = option(None, "keep this many pairs, the best", positive=True, metavar="N")
     min_cosine: float | None = option(
         None, "keep pairs with at least this cosine; for unrelated texts"
+    )
+    columns: tuple[str, ...] = option(
+        ("score", "source", "target"),
+        f"of the output: {', '.join(bitext.COLUMNS)}",
+        bitext.COLUMNS,
+        metavar="NAME,…",
     )
     memory_mb: float = option(512, "memory for the search, besides vectors", positive=True)
     backend: str = option(
@@ -83,8 +101,9 @@ class Options:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sides(
         parser,
-        "text, one sentence per line; may be .gz .xz .zst; - for stdin",
-        "its vectors, row i for line i, instead of a model (or LASER's .bin, with --dim)",
+        "texts or patterns, one sentence per line; may be .gz .xz .zst; - for stdin",
+        "their vectors, row i for line i, instead of a model (or LASER's .bin, with --dim)",
+        many=True,
     )
     parser.add_argument(
         "--pairs",
@@ -96,15 +115,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--n-best", metavar="FILE", help="also write all k candidates of each source sentence"
     )
+    parser.add_argument(
+        "--workdir", metavar="DIR", help="keep vectors and neighbors here, for the next command"
+    )
     add_options(parser, Options)
+    add_options(parser.add_argument_group("cut", "which pairs are kept; give one"), Cut)
+    add_options(parser.add_argument_group("filters"), Filters)
     distributed.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     with distributed.joined(args) as processes, distributed.dying_of_sigterm():
         options = _check_arguments(args, processes)
+        cut, filters = options_from(args, Cut), options_from(args, Filters)
+        cut.check(options.retrieval, args.model)
         try:
-            _mine(args, options, processes)
+            with _stages(args, processes) as stages:
+                _mine(args, options, cut, filters, processes, stages)
             processes.meet("the pairs are written")
         finally:
             if processes.index == 0:
@@ -113,147 +140,132 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
+    for name in (*SIDES, "source_embeddings", "target_embeddings"):
+        setattr(args, name, _matching(getattr(args, name), flag(name)))
     given = [side for side in SIDES if getattr(args, side)]
     if len(given) == 1 or not (given or args.pairs):
         raise OptionError("--source and --target are required, or --pairs alone")
-    if args.pairs == "-" and "-" in (args.source, args.target):
+    if args.pairs == "-" and "-" in (*args.source, *args.target):
         raise OptionError("--pairs -: stdin is already read for --source or --target")
     if args.n_best and args.pairs:
         raise OptionError("--n-best: not with --pairs, which scores given pairs only")
     if args.n_best and args.n_best == args.output:
         raise OptionError(f"--n-best {args.n_best}: is also --output; choose another")
     options = options_from(args, Options)
-    _check_cut(args, options)
     check_sides(args, ("pairs",), list(filter(None, (args.output, args.n_best))))
+    for side in SIDES:
+        files, vectors = getattr(args, side), getattr(args, f"{side}_embeddings")
+        if vectors and len(vectors) != max(1, len(files)):
+            raise OptionError(
+                f"--{side}-embeddings: must be one file for each of the {len(files)} of --{side}; "
+                f"found {len(vectors)}"
+            )
+    if args.workdir and "-" in (*args.source, *args.target):
+        logger.info("--workdir %s: stdin has to be the same text each time", args.workdir)
     if processes.count > 1:
-        names = ("source", "target", "source_embeddings", "target_embeddings", "pairs")
-        names += ("output", "n_best")
-        distributed.check_shared_paths(**{name: getattr(args, name) for name in names})
+        names = ("source", "target", "source_embeddings", "target_embeddings")
+        for name in names:
+            for path in getattr(args, name):
+                distributed.check_shared_paths(**{name: path})
+        paths = {name: getattr(args, name) for name in ("pairs", "output", "n_best")}
+        distributed.check_shared_paths(**paths)
         if options.backend not in ("auto", "jax"):
             raise OptionError(
                 f"--backend {options.backend}: several processes search with jax; leave it out"
             )
+        if args.workdir:
+            raise OptionError(
+                f"--workdir {args.workdir}: is for one process; embed with several, and mine with "
+                "--source-embeddings"
+            )
     return options
 
 
-def _check_cut(args: argparse.Namespace, options: Options) -> None:
-    given = _cuts(options)
-    if len(given) > 1:
-        raise OptionError(f"{' and '.join(given)}: give only one of them")
-    if options.precision is None:
+def _matching(paths: Sequence[str], argument: str) -> list[str]:
+    """The files that patterns match, in the order of their names, and other paths as they are."""
+    found: list[str] = []
+    for path in paths:
+        if not glob.has_magic(path) or os.path.exists(path):
+            found.append(path)
+            continue
+        matches = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+        if not matches:
+            raise OptionError(f"{argument} {path}: matches no file")
+        found += matches
+    return found
+
+
+@contextlib.contextmanager
+def _stages(args: argparse.Namespace, processes: Processes) -> Iterator[Path | None]:
+    """The directory of vectors and neighbors, for this process alone; None for several processes.
+
+    Without --workdir it is hidden beside the output, and removed once that is written.
+    """
+    if processes.count > 1:
+        yield None
         return
-    if not 0 < options.precision < 1:
-        raise OptionError(f"{given[0]}: must be between 0 and 1, such as 0.95")
-    if not args.model:
-        raise OptionError(
-            f"{given[0]}: needs --model, a calibrated one; or use --top or --threshold"
-        )
-    if options.retrieval != "max":
-        raise OptionError(f"{given[0]}: needs --retrieval max, with which models are calibrated")
+    if args.workdir is None and args.output == "-":
+        with tempfile.TemporaryDirectory(prefix="xling-mine-") as directory:
+            yield Path(directory)
+        return
+    output = Path(args.output)
+    directory = Path(args.workdir or output.with_name(f".{output.name}.mining"))
+    with only_run(directory):
+        yield directory
+    if args.workdir is None:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _cuts(options: Options) -> list[str]:
-    """Arguments given that choose which pairs are kept, such as "--top 100"."""
-    cuts = {name: getattr(options, name) for name in ("threshold", "precision", "top")}
-    return [f"{flag(name)} {value:g}" for name, value in cuts.items() if value is not None]
-
-
-def _calibration(
-    args: argparse.Namespace, options: Options, encoder: Encoder | None
-) -> Calibration | None:
-    """What the scores mean; None if that is unknown."""
-    calibration = encoder.calibration if encoder else None
-    if calibration and options.retrieval == "max":
-        try:
-            calibration.check_applies(options.margin, options.k)
-            return calibration
-        except ValueError as error:
-            problem = str(error)
-    else:
-        problem = f"not calibrated; run xling calibrate --model {args.model} --data FILE"
-    if options.precision is not None:
-        problem += ", or use --top or --threshold"
-        raise OptionError(f"--precision {options.precision:g}: {args.model}: {problem}")
-    return None
-
-
-def _cut(
-    pairs: mining.MinedPairs, options: Options, calibration: Calibration | None
-) -> mining.MinedPairs:
-    """Keeps pairs by --threshold, --precision or --top, in their order, and logs what is kept."""
-    order = np.argsort(-pairs.scores, kind="stable")
-    ranked = pairs.take(order[pairs.scores[order] > -np.inf])
-    precisions, runners_up = None, ranked.runners_up
-    # Texts of a few lines have fewer candidates than the calibration; only --precision needs them.
-    is_alike = calibration and runners_up is not None and runners_up.k == calibration.k
-    if is_alike or options.precision is not None:
-        precisions = calibration.precisions(ranked)
-    count = len(ranked)
-    if options.threshold is not None:
-        count = np.count_nonzero(ranked.scores > options.threshold)
-    elif options.precision is not None:
-        count = calibration.count_for(ranked, options.precision)
-    elif options.top is not None:
-        count = min(options.top, count)
-    cuts = _cuts(options)
-    text = f"kept {count:,} of {len(pairs):,} pairs"
-    score = options.threshold
-    if score is None and 0 < count < len(ranked):
-        score = round(float(ranked.scores[count - 1 : count + 1].mean()), 4)
-    if score is not None:
-        text += f" with {'cosine' if options.margin == 'absolute' else 'margin'} > {score:g}"
-    if count and precisions is not None:
-        text += f", expected precision {precisions[count - 1]:.2f}"
-    if cuts or precisions is not None:
-        logger.info("%s", text)
-    if count < _FEW * len(ranked) and options.top is None:
-        logger.warning(
-            "%s keeps next to nothing, %s of %s pairs; ask for less, or use --top N",
-            *(cuts[0], f"{count:,}", f"{len(ranked):,}"),
-        )
-    return pairs.take(np.sort(order[:count])) if cuts else pairs
-
-
-def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> None:
+def _mine(
+    args: argparse.Namespace,
+    options: Options,
+    cut: Cut,
+    filters: Filters,
+    processes: Processes,
+    stages: Path | None,
+) -> None:
     encoder = load_encoder(args.model, args) if args.model else None
-    calibration = _calibration(args, options, encoder)
+    scored = options.margin, options.k, options.retrieval
+    calibration = cut.calibration(encoder, *scored, args.model)
     times = [time.perf_counter()]
     pairs = bitext.read_pairs(args.pairs) if args.pairs else None
     vectors = args.source_embeddings, args.target_embeddings
-    both = bitext.read_sides((args.source, args.target), vectors, pairs, args.pairs)
+    of_texts = filters if pairs is None else None  # texts of given pairs are filtered with these
+    both = bitext.read_sides((args.source, args.target), vectors, pairs, args.pairs, of_texts)
     for side in both:
         logger.info("%s", side.describe())
     times.append(time.perf_counter())
-    shared = [_shared_vectors(args, side) for side in SIDES]
-    rows = [_embed(args, encoder, *side, processes) for side in zip(both, shared)]
-    check_same_size(rows, [side.vectors or name for side, name in zip(both, SIDES)])
+    made_from = {name: _made_from(side, encoder) for name, side in zip(SIDES, both)}
+    rows = [
+        _given_vectors(side, args, encoder)
+        if side.vectors
+        else _embed(encoder, side, stages, name, made_from[name])
+        if stages
+        else _embed_together(encoder, side, _shared_vectors(args, name), processes)
+        for name, side in zip(SIDES, both)
+    ]
+    check_same_size(rows, [" ".join(side.vectors) or name for side, name in zip(both, SIDES)])
     times.append(time.perf_counter())
-    where = {"backend": options.backend}
-    if processes.count > 1:
-        import jax
-
-        where = {"backend": "jax", "devices": jax.devices()}
     with Progress("search", len(rows[0]), "sentence") as report:
-        where |= {"memory_mb": options.memory_mb, "report": report}
-        candidates = mining.find_candidates(*rows, options.k, **where)
+        search = {"memory_mb": options.memory_mb, "backend": options.backend, "report": report}
+        if stages:
+            candidates = stage_candidates(stages, made_from, *rows, options.k, **search)
+        else:
+            import jax
+
+            search |= {"backend": "jax", "devices": jax.devices()}
+            candidates = mining.find_candidates(*rows, options.k, **search)
     times.append(time.perf_counter())
     if processes.index > 0:
         return  # process 0 has found the same, and writes it
-    rule = {"margin": options.margin, "min_cosine": options.min_cosine}
-    texts = (both[0].texts, both[1].texts) if pairs is None else pairs
-    if pairs is None:
-        if args.n_best:
-            bitext.write_pairs(args.n_best, mining.rank_candidates(candidates, **rule), *texts)
-        found = mining.choose_pairs(candidates, retrieval=options.retrieval, **rule)
-    else:
-        scores, num_unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
-        if num_unusable:
-            logger.info("%s: %d pairs with a blank or broken side", args.pairs, num_unusable)
-        rows_of_pairs = np.arange(len(scores))
-        runners_up = candidates.runners_up(options.margin) if calibration else None
-        found = mining.MinedPairs(rows_of_pairs, rows_of_pairs, scores, runners_up)
-    found = _cut(found, options, calibration)
-    count = bitext.write_pairs(args.output, found, *texts)
+    found, sides = _choose(args, options, cut, both, rows, pairs, candidates, calibration)
+    unit = "cosine" if options.margin == "absolute" else "margin"
+    texts = (side.texts for side in sides)
+    found = cut.apply(found, filters, calibration, *texts, given=pairs is not None, unit=unit)
+    cosines = None
+    if "cosine" in options.columns:
+        cosines = _cosines(found, both, rows, pairs, candidates)
+    count = bitext.write_pairs(args.output, found, *sides, options.columns, cosines)
     times.append(time.perf_counter())
     seconds = np.diff(times)
     logger.info(
@@ -262,34 +274,100 @@ def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> N
     )
 
 
+def _choose(
+    args: argparse.Namespace,
+    options: Options,
+    cut: Cut,
+    both: Sequence[bitext.Side],
+    rows: Sequence[AnyRows],
+    pairs: bitext.Columns | None,
+    candidates: mining.Candidates,
+    calibration: Calibration | None,
+) -> tuple[mining.MinedPairs, list[bitext.Texts]]:
+    """The pairs mined, or the given ones with their scores; and the texts that their rows are."""
+    rule = {"margin": options.margin, "min_cosine": options.min_cosine}
+    if pairs is None:
+        sides = [bitext.Texts(side.texts, side.where) for side in both]
+        if args.n_best:
+            ranked = mining.rank_candidates(candidates, **rule)
+            bitext.write_pairs(args.n_best, ranked, *sides)
+        # A cut below LASER's threshold of 0 needs what is below it.
+        threshold = None if cut.threshold is None else min(cut.threshold, 0.0)
+        rule |= {"retrieval": options.retrieval, "threshold": threshold}
+        return mining.choose_pairs(candidates, **rule), sides
+    scores, num_unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
+    if num_unusable:
+        logger.info("%s: %d pairs with a blank or broken side", args.pairs, num_unusable)
+    lines = np.arange(len(scores))
+    runners_up = candidates.runners_up(options.margin) if calibration else None
+    sides = [bitext.Texts(column, lambda row: (args.pairs, row + 1)) for column in pairs]
+    return mining.MinedPairs(lines, lines, scores, runners_up), sides
+
+
+def _cosines(
+    found: mining.MinedPairs,
+    both: Sequence[bitext.Side],
+    rows: Sequence[AnyRows],
+    pairs: bitext.Columns | None,
+    candidates: mining.Candidates,
+) -> np.ndarray:
+    if pairs is None:
+        chosen = found.source, found.target
+        return mining.score_pairs(*rows, chosen, candidates, margin="absolute")
+    return bitext.score_columns(both, rows, pairs, candidates, margin="absolute")[0][found.source]
+
+
 def _shared_vectors(args: argparse.Namespace, side: str) -> Path:
     """Where several processes put the vectors of a side."""
     output = Path(args.output)
     return output.with_name(f".{output.name}.{side}.npy")
 
 
+def _made_from(side: bitext.Side, encoder: Encoder | None) -> dict[str, Any]:
+    """What determines the vectors of a side."""
+    content = {"texts": hash_texts([("", side.texts)]), "version": __version__}
+    if not side.vectors:
+        return content | {"model": encoder.fingerprint, "dim": encoder.dim}
+    states = [os.stat(path) for path in side.vectors]
+    files = [
+        [os.path.abspath(path), state.st_size, state.st_mtime_ns]
+        for path, state in zip(side.vectors, states)
+    ]
+    lines = fingerprint([side.file_lines, side.last_lines.tolist()])
+    return content | {"files": files, "lines": lines}
+
+
+def _given_vectors(
+    side: bitext.Side, args: argparse.Namespace, encoder: Encoder | None
+) -> knn.UnitRows:
+    """Unit vectors of the distinct texts of a side, read."""
+    arrays = [
+        read_vectors(path, num_lines, f"lines of {file}", args, encoder)
+        for path, num_lines, file in zip(side.vectors, side.file_lines, side.files)
+    ]
+    # Without gaps the rows need not be gathered.
+    lines = None if len(side.texts) == side.num_lines else side.last_lines
+    return knn.UnitRows(join_embeddings(arrays), lines, name=" ".join(side.vectors))
+
+
 def _embed(
-    args: argparse.Namespace,
-    encoder: Encoder | None,
-    side: bitext.Side,
-    shared: Path,
-    processes: Processes,
-) -> Any:
-    """Unit vectors of the distinct texts of a side, encoded or read."""
+    encoder: Encoder, side: bitext.Side, stages: Path, name: str, made_from: Mapping[str, Any]
+) -> np.ndarray:
+    """Unit vectors of the distinct texts of a side, encoded, or what is left of it."""
+
+    def encode(first: int) -> Iterator[np.ndarray]:
+        texts = itertools.islice(side.texts, first, None)
+        return _encode(encoder, texts, len(side.texts) - first, side.name)
+
+    return stage_vectors(stages, name, made_from, encode, (len(side.texts), encoder.dim))
+
+
+def _embed_together(
+    encoder: Encoder, side: bitext.Side, shared: Path, processes: Processes
+) -> np.ndarray:
+    """Unit vectors of the distinct texts of a side, each process encoding its share."""
     from xling_jax.encode.process_shares import share_of, write_embeddings_together
 
-    if side.vectors:
-        what = f"lines of {side.name}"
-        array = read_vectors(side.vectors, side.num_lines, what, args, encoder)
-        # Without gaps the rows need not be gathered.
-        lines = None if len(side.texts) == side.num_lines else side.first_lines
-        return knn.UnitRows(array, lines, name=side.vectors)
-    if processes.count == 1:
-        vectors, done = np.empty((len(side.texts), encoder.dim), np.float32), 0
-        for chunk in _encode(encoder, side.texts, len(vectors), side.name):
-            vectors[done : done + len(chunk)] = chunk
-            done += len(chunk)
-        return vectors
     window = encoder.window_sentences
     total = sum(1 for _ in share_of(side.texts, window, processes))
     write_embeddings_together(

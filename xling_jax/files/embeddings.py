@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -143,6 +143,39 @@ def read_embeddings(
         return QuantizedRows(embeddings, quantizer, name=os.fspath(path))
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
         return embeddings.astype(np.float32, copy=False)
+
+
+class JoinedRows:
+    """The rows of several arrays [any, dim], one after the other; nothing is copied.
+
+    Can be indexed by slices without steps and by integer arrays, as `QuantizedRows`.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray | QuantizedRows]):
+        self._arrays = arrays
+        self._ends = np.cumsum([len(array) for array in arrays])
+        self.shape = (int(self._ends[-1]), arrays[0].shape[1])
+        self.dtype = np.dtype(np.float32)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        owners = np.searchsorted(self._ends, rows, side="right")
+        for owner in np.unique(owners):
+            of_owner = owners == owner
+            first = self._ends[owner] - len(self._arrays[owner])
+            found[of_owner] = self._arrays[owner][rows[of_owner] - first]
+        return found
+
+
+def join_embeddings(
+    arrays: Sequence[np.ndarray | QuantizedRows],
+) -> np.ndarray | QuantizedRows | JoinedRows:
+    """The rows of one or more arrays of the same width, one after the other, without a copy."""
+    return arrays[0] if len(arrays) == 1 else JoinedRows(arrays)
 
 
 def _write_stream(

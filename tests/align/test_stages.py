@@ -1,0 +1,137 @@
+"""Mining in stages: killed anywhere, it goes on and ends with the same numbers."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from xling_jax.align import mining, stages
+from xling_jax.align.rows import UnitRows
+from xling_jax.files.embeddings import JoinedRows
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def small_spans(monkeypatch):
+    """Every chunk is recorded, and a span is one tile of 8 source rows."""
+    monkeypatch.setattr(stages, "_RECORD_EVERY_S", -1)
+    monkeypatch.setattr(stages, "_SPAN_ROWS", 8)
+    monkeypatch.setattr(stages, "_SPAN_PRODUCTS", {"numpy": 1, "jax": 1, "faiss": 1})
+
+
+def sides(n=61, m=83, dim=7, seed=0):
+    """Rows with copies, whose order must not depend on the spans."""
+    rng = np.random.default_rng(seed)
+    source, target = rng.standard_normal((n, dim)), rng.standard_normal((m, dim))
+    source[40:50], target[60:80] = source[3], target[1]
+    return source.astype(np.float32), target.astype(np.float32)
+
+
+def die_after(function, calls):
+    """As a function, until it is called once too often."""
+    left = [calls]
+
+    def dying(*args, **kwargs):
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        return function(*args, **kwargs)
+
+    return dying
+
+
+def same(found, expected):
+    for name in ("forward_cosines", "forward", "backward_cosines", "backward"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("k", [1, 4, 70])
+def test_neighbors_in_spans_are_those_of_one_search(tmp_path, k):
+    source, target = sides()
+    found = stages.stage_candidates(tmp_path, {}, source, target, k)
+    expected = mining.find_candidates(UnitRows(source), UnitRows(target), k)
+    np.testing.assert_array_equal(found.forward, expected.forward)
+    np.testing.assert_allclose(found.forward_cosines, expected.forward_cosines, atol=1e-6)
+    np.testing.assert_allclose(found.backward_cosines, expected.backward_cosines, atol=1e-6)
+    assert found.backward.shape == expected.backward.shape
+
+
+@pytest.mark.parametrize("step", ["find_candidates", "whole_file", "write_json", "_sync", "_merge"])
+def test_a_search_killed_at_any_step_ends_with_the_same_bits(tmp_path, monkeypatch, step, caplog):
+    source, target = sides()
+    whole_directory = tmp_path / "whole"
+    whole_directory.mkdir()
+    expected = stages.stage_candidates(whole_directory, {}, source, target, 4)
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    module = mining if step == "find_candidates" else stages
+    whole = getattr(module, step)
+    caplog.set_level(logging.INFO)
+    attempts = 0
+    while True:
+        attempts += 1
+        monkeypatch.setattr(module, step, die_after(whole, 2 + attempts % 2))
+        try:
+            found = stages.stage_candidates(killed, {}, source, target, 4)
+            break
+        except Killed:
+            continue
+    same(found, expected)
+    assert attempts > 2 and "continues with source text" in caplog.text
+    assert [path.name for path in sorted(killed.glob("backward*"))] == ["backward-61.npz"]
+
+
+def test_vectors_continue_where_they_are_recorded(tmp_path, caplog):
+    vectors, _ = sides()
+    asked = []
+
+    def encode(first, up_to=None):
+        asked.append(first)
+        for start in range(first, len(vectors), 10):
+            if start == up_to:
+                raise Killed
+            yield vectors[start : start + 10]
+
+    for up_to in (20, 20, 50):
+        with pytest.raises(Killed):
+            stages.stage_vectors(
+                tmp_path, "source", {"a": (1,)}, lambda n, u=up_to: encode(n, u), vectors.shape
+            )
+        with open(tmp_path / "source.f32", "ab") as file:
+            file.write(b"half a row")  # what was not recorded is not believed
+    caplog.set_level(logging.INFO)
+    found = stages.stage_vectors(tmp_path, "source", {"a": (1,)}, encode, vectors.shape)
+    np.testing.assert_array_equal(found, vectors)
+    assert asked == [0, 20, 20, 50] and "source: continues with text 51 of 61" in caplog.text
+    del found
+    found = stages.stage_vectors(tmp_path, "source", {"a": (1,)}, pytest.fail, vectors.shape)
+    np.testing.assert_array_equal(found, vectors)
+    stages.stage_vectors(tmp_path, "source", {"a": (2,)}, encode, vectors.shape)
+    assert asked[-1] == 0
+
+
+def test_vectors_that_are_missing_are_noticed(tmp_path):
+    with pytest.raises(ValueError, match="source.f32: must get 3 vectors; got 2"):
+        stages.stage_vectors(tmp_path, "source", {}, lambda n: [np.ones((2, 4))], (3, 4))
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0)])
+def test_an_empty_side_has_no_neighbors(tmp_path, sizes):
+    found = stages.stage_candidates(tmp_path, {}, *(np.ones((size, 2)) for size in sizes), 4)
+    assert found.forward.shape == (sizes[0], 0) and found.backward.shape == (sizes[1], 0)
+
+
+def test_joined_rows_are_those_of_one_array():
+    rows, _ = sides()
+    joined = JoinedRows([rows[:10], rows[10:10], rows[10:33], rows[33:]])
+    assert joined.shape == rows.shape and len(joined) == 61
+    np.testing.assert_array_equal(joined[5:40], rows[5:40])
+    np.testing.assert_array_equal(joined[55:100], rows[55:])
+    chosen = np.array([60, 0, 10, 9, 33, 32, 10])
+    np.testing.assert_array_equal(joined[chosen], rows[chosen])
+    unit = UnitRows(joined, chosen)
+    np.testing.assert_array_equal(unit.span(slice(2, 5))[0:3], UnitRows(rows)[chosen[2:5]])
+    np.testing.assert_array_equal(UnitRows(rows).span(slice(7, 9))[:], UnitRows(rows)[7:9])

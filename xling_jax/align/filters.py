@@ -1,0 +1,175 @@
+"""Which texts are worth mining, and which of the pairs found are worth keeping.
+
+Every filter is off until asked for, and counts what it drops under one name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from xling_jax.options import OptionError, option
+from xling_jax.registry import import_extra
+from xling_jax.text.languages import to_iso639_1
+from xling_jax.text.words import count_words
+
+_LETTERS = re.compile(r"[^\W\d_]+")
+# Digits, and groups of three after them: 1,000 and 1.000 and 1 000, with a narrow space or not.
+_NUMBER = re.compile(r"\d{1,3}(?:[.,'’ \u00a0\u2009\u202f]\d{3})+(?!\d)|\d+")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filters:
+    """The filters of a run, as options; by default none."""
+
+    min_words: int | None = option(
+        None, "mine texts of at least this many words and punctuation marks", positive=True
+    )
+    max_words: int | None = option(None, "mine texts of at most this many", positive=True)
+    languages: tuple[str, ...] = option(
+        (),
+        "of source and target, such as de,en: mine only texts that py3langid takes for theirs "
+        "(extra langid)",
+        metavar="SOURCE,TARGET",
+    )
+    drop_near_duplicates: bool = option(
+        False, "of texts that differ only in case, digits, spaces and punctuation, mine the first"
+    )
+    max_length_ratio: float | None = option(
+        None, "drop pairs in which one text has more than this times the words of the other"
+    )
+    drop_copies: bool = option(
+        False, "drop pairs that differ only in case, digits, spaces and punctuation"
+    )
+    numbers_agree: bool = option(
+        False, "drop pairs whose numbers in digits differ; 1,000 and 1.000 are equal"
+    )
+
+    def __post_init__(self):
+        if self.max_words is not None and self.max_words < (self.min_words or 1):
+            raise OptionError(
+                f"--max-words {self.max_words}: must be at least --min-words {self.min_words}"
+            )
+        if self.languages and len(self.languages) != 2:
+            raise OptionError(
+                f"--languages {','.join(self.languages)}: must be the language of --source and "
+                "that of --target, such as de,en"
+            )
+        if self.max_length_ratio is not None and not self.max_length_ratio >= 1:
+            raise OptionError(f"--max-length-ratio {self.max_length_ratio:g}: must be at least 1")
+
+    def of_side(self, side: int) -> TextFilter:
+        """The filter of the texts of the source, 0, or target, 1.
+
+        Raises:
+            OptionError: if the language is not one that can be identified.
+            ImportError: if the extra `langid` is not installed.
+        """
+        return TextFilter(self, self.languages[side] if self.languages else None)
+
+    def of_given_pairs(self) -> Callable[[str, str], str | None]:
+        """Says of one given pair after another why it is dropped, or None.
+
+        Both texts must pass what mined ones must; a pair is a near-duplicate if both of its texts
+        are those of an earlier pair, up to case, digits, spaces and punctuation.
+
+        Raises:
+            OptionError, ImportError: as `of_side`.
+        """
+        texts = dataclasses.replace(self, drop_near_duplicates=False)
+        sides, seen = (texts.of_side(0), texts.of_side(1)), set()
+
+        def problem(source: str, target: str) -> str | None:
+            if self.drop_near_duplicates:
+                key = hash((letters_of(source), letters_of(target)))
+                if key in seen:
+                    return "near_duplicate"
+                seen.add(key)
+            return sides[0](source) or sides[1](target) or self.pair_problem(source, target)
+
+        return problem
+
+    def pair_problem(self, source: str, target: str) -> str | None:
+        """Why a pair is dropped, or None."""
+        if self.drop_copies and letters_of(source) == letters_of(target):
+            return "copied"
+        if self.max_length_ratio is not None:
+            shorter, longer = sorted(map(count_words, (source, target)))
+            if longer > self.max_length_ratio * shorter:
+                return "length_ratio"
+        if self.numbers_agree and numbers_of(source) != numbers_of(target):
+            return "numbers"
+        return None
+
+
+class TextFilter:
+    """Says of one text after another why it is not mined; remembers texts for near-duplicates.
+
+    Args:
+        filters: the rules.
+        language: of the texts; None for any.
+
+    Raises:
+        OptionError, ImportError: as `Filters.of_side`.
+    """
+
+    def __init__(self, filters: Filters, language: str | None = None):
+        self._filters = filters
+        self._language = language and to_iso639_1(language)
+        self._classify = _classifier(language, self._language) if language else None
+        self._seen: set[int] = set()
+
+    def __call__(self, text: str) -> str | None:
+        """Why a text is not mined, or None."""
+        filters = self._filters
+        if filters.min_words or filters.max_words:
+            num_words = count_words(text)
+            if num_words < (filters.min_words or 0):
+                return "too_short"
+            if filters.max_words and num_words > filters.max_words:
+                return "too_long"
+        if self._classify and self._classify(text)[0] != self._language:
+            return "wrong_language"
+        if filters.drop_near_duplicates:
+            # A hash of 64 bits takes a tenth of the room; of ten million texts, two different ones
+            # share it with a probability of 3 in a million.
+            key = hash(letters_of(text))
+            if key in self._seen:
+                return "near_duplicate"
+            self._seen.add(key)
+        return None
+
+
+def letters_of(text: str) -> str:
+    """The letters of a text in lower case, as words; the text itself if it has none."""
+    words = _LETTERS.findall(unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(words) or text
+
+
+def numbers_of(text: str) -> Counter[str]:
+    """The numbers of a text that are written in digits of any script, and how often each occurs.
+
+    Thousands may be grouped by a point, comma, apostrophe or space. The two sides of a decimal
+    point or comma count as two numbers, since languages write either.
+    """
+    found = Counter()
+    for match in _NUMBER.findall(unicodedata.normalize("NFKC", text)):
+        digits = "".join(str(unicodedata.digit(c)) for c in match if c.isdecimal())
+        found[digits.lstrip("0")] += 1
+    return found
+
+
+def _classifier(given: str, language: str) -> Callable[[str], Sequence]:
+    py3langid = import_extra("py3langid", "langid", "--languages")
+    from py3langid import langid
+
+    py3langid.classify("")  # loads the model
+    known = sorted(map(str, langid.IDENTIFIER.nb_classes))
+    if language not in known:
+        raise OptionError(
+            f"--languages {given}: py3langid knows {' '.join(known)}; leave the option out"
+        )
+    return py3langid.classify

@@ -1,0 +1,231 @@
+"""The stages of mining on disk: vectors of both sides, then neighbors.
+
+    source.f32, source.json          unit vectors, float32 [texts, dim], and how many are complete
+    target.f32, target.json
+    forward.f32, forward.i64         of each source text: cosines and rows of its neighbors
+    backward-N.npz, neighbors.json   of each target text, among the first N source texts
+
+A process killed at any moment leaves a directory with which the next one continues, and ends with
+the same numbers to the last bit: texts are encoded in the same windows, and searched in the same
+spans. Each stage records what it was made from; if that is something else now, it starts anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from xling_jax.align import knn, mining
+from xling_jax.align.backends import Report, choose_backend
+from xling_jax.align.mining import Candidates
+from xling_jax.align.rows import AnyRows, UnitRows
+from xling_jax.files.hashes import fingerprint
+from xling_jax.files.whole import naming_errors, read_json, whole_file, write_json
+
+logger = logging.getLogger(__name__)
+
+# Between records of what is done: this much work is lost at most.
+_RECORD_EVERY_S = 10.0
+# Multiplications of a span, source texts that are searched at once: about a minute of two cores,
+# or some seconds of an accelerator, which gets all target vectors anew for each span.
+_SPAN_PRODUCTS = {"numpy": 2**42, "faiss": 2**42, "jax": 2**46}
+_SPAN_ROWS = 2048  # spans are a multiple of it, the height of a tile
+_MERGED_ROWS = 2**16
+
+
+def stage_vectors(
+    directory: Path,
+    name: str,
+    made_from: Mapping[str, Any],
+    encode: Callable[[int], Iterable[np.ndarray]],
+    shape: tuple[int, int],
+) -> np.ndarray:
+    """Encodes a side into a file, or what an earlier process has left to do.
+
+    Args:
+        directory: of the stages.
+        name: "source" or "target".
+        made_from: what determines the vectors, as JSON.
+        encode: yields the unit vectors from a row on, in chunks that end where a run from that row
+            would end them too.
+        shape: (texts, dim).
+
+    Returns:
+        [texts, dim] float32, mapped from the file.
+
+    Raises:
+        OSError: if writing fails, as on a full disk; what is complete stays.
+    """
+    path, record = directory / f"{name}.f32", directory / f"{name}.json"
+    done = _done(record, made_from, "rows")
+    if done:
+        logger.info("%s: continues with text %s of %s", name, f"{done + 1:,}", f"{shape[0]:,}")
+    row_bytes = 4 * shape[1]
+    with naming_errors(path), open(path, "r+b" if done else "wb") as file:
+        file.truncate(done * row_bytes)
+        file.seek(0, os.SEEK_END)
+        recorded = time.monotonic()
+        for chunk in encode(done) if done < shape[0] else ():
+            file.write(np.ascontiguousarray(chunk, "<f4").data)
+            done += len(chunk)
+            if time.monotonic() - recorded > _RECORD_EVERY_S or done == shape[0]:
+                _sync(file, path)
+                write_json(record, {"made_from": made_from, "rows": done})
+                recorded = time.monotonic()
+    if done != shape[0]:
+        raise ValueError(f"{path}: must get {shape[0]} vectors; got {done}")
+    if not done:
+        return np.empty(shape, np.float32)
+    return np.memmap(path, "<f4", "r", shape=shape)
+
+
+def stage_candidates(
+    directory: Path,
+    made_from: Mapping[str, Any],
+    source: AnyRows,
+    target: AnyRows,
+    k: int,
+    *,
+    report: Report | None = None,
+    **search: Any,
+) -> Candidates:
+    """Finds the k nearest rows by cosine both ways, or what an earlier process has left to find.
+
+    Source texts are searched in spans. Neighbors of source texts are final with their span; those
+    of target texts are merged with what earlier spans found, the same whatever the spans are.
+
+    Args:
+        directory: of the stages.
+        made_from: what determines the neighbors, as JSON.
+        source: see `mining.find_candidates`; rows are read span by span.
+        target: likewise.
+        k: number of neighbors.
+        report: see `knn.top_k`.
+        **search: likewise.
+
+    Returns:
+        As `mining.find_candidates`; nothing is written if a side is empty.
+
+    Raises:
+        ValueError: if shapes disagree or a value is not finite.
+        OSError: if writing fails; what is complete stays.
+    """
+    source, target = _unit_rows(source, "source"), _unit_rows(target, "target")
+    (n, dim), m = source.shape, len(target)
+    if not n or not m:
+        return mining.find_candidates(source, target, k, **search)
+    backend = choose_backend(search.get("backend", "numpy"), knn.BACKENDS)
+    span = _SPAN_ROWS * max(1, _SPAN_PRODUCTS[backend] // (m * dim * _SPAN_ROWS))
+    if search.get("index"):
+        span = n  # of which an index is built
+    made_from = {**made_from, "k": k, "span": span, "backend": backend}
+    state = _Neighbors(directory, made_from, n, m, k)
+    if 0 < state.done < n:
+        logger.info("search: continues with source text %s of %s", f"{state.done + 1:,}", f"{n:,}")
+    with state.opened():
+        while (first := state.done) < n:
+            rows = slice(first, min(first + span, n))
+            moved = functools.partial(_moved_report, report, first, n) if report else None
+            state.add(mining.find_candidates(source.span(rows), target, k, report=moved, **search))
+    return state.candidates()
+
+
+class _Neighbors:
+    """Neighbors of the first `done` source rows, on disk and of target rows also in memory."""
+
+    def __init__(self, directory: Path, made_from: Mapping[str, Any], n: int, m: int, k: int):
+        self._directory, self._made_from, self._num_rows = directory, made_from, n
+        self._widths = min(k, m), min(k, n)
+        self._paths = directory / "forward.f32", directory / "forward.i64"
+        self._record_path = directory / "neighbors.json"
+        self.done = _done(self._record_path, made_from, "source_rows")
+        shape = (m, self._widths[1])
+        self._backward = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64)
+        if self.done:
+            with np.load(self._backward_path()) as file:
+                self._backward = file["cosines"], file["rows"]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Opens the files to add to, cut at what is recorded."""
+        with contextlib.ExitStack() as stack:
+            mode = "r+b" if self.done else "wb"
+            self._files = [stack.enter_context(open(path, mode)) for path in self._paths]
+            for file, bytes_each in zip(self._files, (4, 8)):
+                file.truncate(self.done * self._widths[0] * bytes_each)
+                file.seek(0, os.SEEK_END)
+            self._recorded_s = time.monotonic()
+            yield
+
+    def add(self, found: Candidates) -> None:
+        """Adds what the next source rows have found."""
+        arrays = (found.forward_cosines, "<f4"), (found.forward, "<i8")
+        for file, path, (array, dtype) in zip(self._files, self._paths, arrays):
+            with naming_errors(path):
+                file.write(np.ascontiguousarray(array, dtype).data)
+        _merge(self._backward, found.backward_cosines, found.backward + self.done)
+        self.done += len(found.forward)
+        if self.done == self._num_rows or time.monotonic() - self._recorded_s > _RECORD_EVERY_S:
+            self._record()
+
+    def candidates(self) -> Candidates:
+        """All neighbors, in memory."""
+        shape = self._num_rows, self._widths[0]
+        types = "<f4", "<i8"
+        forward = [np.fromfile(p, d).reshape(shape) for p, d in zip(self._paths, types)]
+        return Candidates(*forward, *self._backward)
+
+    def _record(self) -> None:
+        for file, path in zip(self._files, self._paths):
+            _sync(file, path)
+        with whole_file(self._backward_path()) as file:
+            np.savez(file, cosines=self._backward[0], rows=self._backward[1])
+        record = {"made_from": self._made_from, "source_rows": self.done}
+        write_json(self._record_path, record)
+        for path in self._directory.glob("backward-*.npz"):
+            if path != self._backward_path():
+                path.unlink()
+        self._recorded_s = time.monotonic()
+
+    def _backward_path(self) -> Path:
+        return self._directory / f"backward-{self.done}.npz"
+
+
+def _unit_rows(rows: AnyRows, name: str) -> UnitRows:
+    return rows if isinstance(rows, UnitRows) else UnitRows(rows, name=name)
+
+
+def _done(path: Path, made_from: Mapping[str, Any], key: str) -> int:
+    """How much of a stage is complete; 0 if it was made from something else."""
+    record = read_json(path) or {}
+    same = fingerprint(record.get("made_from")) == fingerprint(made_from)
+    return record.get(key, 0) if same else 0
+
+
+def _moved_report(report: Report, first: int, total: int, done: int, _: int) -> None:
+    report(first + done, total)
+
+
+def _merge(best: tuple[np.ndarray, np.ndarray], cosines: np.ndarray, rows: np.ndarray) -> None:
+    """Merges neighbors with higher rows into the best, in place; equal cosines keep the lower."""
+    for start in range(0, len(rows), _MERGED_ROWS):
+        block = slice(start, start + _MERGED_ROWS)
+        all_cosines = np.hstack([best[0][block], cosines[block]])
+        all_rows = np.hstack([best[1][block], rows[block]])
+        order = np.argsort(-all_cosines, axis=1, kind="stable")[:, : best[0].shape[1]]
+        best[0][block] = np.take_along_axis(all_cosines, order, axis=1)
+        best[1][block] = np.take_along_axis(all_rows, order, axis=1)
+
+
+def _sync(file: BinaryIO, path: Path) -> None:
+    with naming_errors(path):
+        file.flush()
+        os.fsync(file.fileno())

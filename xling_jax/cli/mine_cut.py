@@ -1,0 +1,202 @@
+"""Which of the pairs that `xling mine` finds are kept: by score, expected precision or number."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xling_jax.align.filters import Filters
+from xling_jax.align.histogram import format_histogram, score_histogram
+from xling_jax.align.mining import MinedPairs
+from xling_jax.cli.options import flag
+from xling_jax.options import OptionError, option
+
+if TYPE_CHECKING:
+    from xling_jax.align.bitext import Line
+    from xling_jax.align.precision import Calibration
+    from xling_jax.encode.encoder import Encoder
+
+logger = logging.getLogger(__name__)
+
+# A cut that keeps a smaller share of the pairs is rarely meant.
+_FEW = 0.01
+# Fewer scores have no shape to show.
+_SHOWN_FROM = 100
+_SHOWN_PRECISIONS = (0.99, 0.95, 0.9, 0.8, 0.5)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cut:
+    """The cut as options; by default all pairs are kept."""
+
+    threshold: float | None = option(None, "keep pairs that score more than this")
+    precision: float | None = option(
+        None, "keep the most pairs of which this share is expected to be translations, such as 0.95"
+    )
+    top: int | None = option(None, "keep this many pairs, the best", positive=True, metavar="N")
+
+    def given(self) -> list[str]:
+        """Arguments that were given, such as "--top 100"."""
+        values = dataclasses.asdict(self).items()
+        return [f"{flag(name)} {value:g}" for name, value in values if value is not None]
+
+    def check(self, retrieval: str, model: str | None) -> None:
+        """Raises `OptionError` if the arguments contradict each other, or others."""
+        given = self.given()
+        if len(given) > 1:
+            raise OptionError(f"{' and '.join(given)}: give only one of them")
+        if self.precision is None:
+            return
+        if not 0 < self.precision < 1:
+            raise OptionError(f"{given[0]}: must be between 0 and 1, such as 0.95")
+        if not model:
+            raise OptionError(
+                f"{given[0]}: needs --model, a calibrated one; or use --top or --threshold"
+            )
+        if retrieval != "max":
+            raise OptionError(
+                f"{given[0]}: needs --retrieval max, with which models are calibrated"
+            )
+
+    def calibration(
+        self, encoder: Encoder | None, margin: str, k: int, retrieval: str, model: str | None
+    ) -> Calibration | None:
+        """What the scores mean; None if that is unknown.
+
+        Raises:
+            OptionError: if it is needed and unknown.
+        """
+        calibration = encoder.calibration if encoder else None
+        if calibration and retrieval == "max":
+            try:
+                calibration.check_applies(margin, k)
+                return calibration
+            except ValueError as error:
+                problem = str(error)
+        else:
+            problem = f"not calibrated; run xling calibrate --model {model} --data FILE"
+        if self.precision is not None:
+            problem += ", or use --top or --threshold"
+            raise OptionError(f"--precision {self.precision:g}: {model}: {problem}")
+        return None
+
+    def apply(
+        self,
+        pairs: MinedPairs,
+        filters: Filters,
+        calibration: Calibration | None,
+        source: Sequence[Line],
+        target: Sequence[Line],
+        *,
+        given: bool,
+        unit: str,
+    ) -> MinedPairs:
+        """Keeps pairs, in their order, and logs what is kept and why.
+
+        Precision is estimated from the scores of all pairs; --top counts those that pass the
+        filters.
+
+        Args:
+            pairs: all that were found, or given ones, some with a score of minus infinity.
+            filters: of pairs.
+            calibration: what the scores mean; None if that is unknown.
+            source: texts of their rows.
+            target: likewise.
+            given: whether the pairs were given, so that their texts are not filtered yet.
+            unit: of the scores, "margin" or "cosine".
+        """
+        order = np.argsort(-pairs.scores, kind="stable")
+        ranked = pairs.take(order[pairs.scores[order] > -np.inf])
+        precisions, runners_up = None, ranked.runners_up
+        # Texts of a few lines have fewer candidates than the calibration; only --precision needs
+        # them.
+        is_alike = calibration and runners_up is not None and runners_up.k == calibration.k
+        if is_alike or self.precision is not None:
+            precisions = calibration.precisions(ranked)
+        _log_scores(ranked, precisions, unit)
+        problem_of = filters.of_given_pairs() if given else filters.pair_problem
+        count = len(ranked)
+        if self.threshold is not None:
+            count = np.count_nonzero(ranked.scores > self.threshold)
+        elif self.precision is not None:
+            count = calibration.count_for(ranked, self.precision)
+        passing, dropped = _passing(ranked.take(slice(count)), self.top, problem_of, source, target)
+        if self.top is not None:
+            count = len(passing)
+        cuts = self.given()
+        kept = np.flatnonzero(passing)
+        if cuts or precisions is not None or dropped:
+            self._log(ranked, count, len(kept), len(pairs), precisions, dropped, unit)
+        if count < _FEW * len(ranked) and self.top is None:
+            logger.warning(
+                "%s keeps next to nothing, %s of %s pairs; ask for less, or use --top N",
+                *(cuts[0], f"{count:,}", f"{len(ranked):,}"),
+            )
+        if not (cuts or dropped):
+            return pairs
+        if not cuts:  # given pairs without a score stay, those that do not pass go
+            return pairs.take(np.setdiff1d(np.arange(len(pairs)), order[np.flatnonzero(~passing)]))
+        return pairs.take(np.sort(order[kept]))
+
+    def _log(
+        self,
+        ranked: MinedPairs,
+        count: int,
+        num_kept: int,
+        num_pairs: int,
+        precisions: np.ndarray | None,
+        dropped: Counter[str],
+        unit: str,
+    ) -> None:
+        text = f"kept {num_kept:,} of {num_pairs:,} pairs"
+        score = self.threshold
+        if score is None and 0 < count < len(ranked):
+            score = round(float(ranked.scores[count - 1 : count + 1].mean()), 4)
+        if score is not None:
+            text += f" with {unit} > {score:g}"
+        if count and precisions is not None:
+            text += f", expected precision {precisions[count - 1]:.2f}"
+        if dropped:
+            text += "; dropped: " + ", ".join(f"{n} {why}" for why, n in sorted(dropped.items()))
+        logger.info("%s", text)
+
+
+def _passing(
+    pairs: MinedPairs,
+    enough: int | None,
+    problem_of: Callable[[str, str], str | None],
+    source: Sequence[Line],
+    target: Sequence[Line],
+) -> tuple[np.ndarray, Counter[str]]:
+    """Which of the first pairs pass the filters, bool, until enough do; why the others do not."""
+    passing, dropped, num_passing = np.ones(len(pairs), bool), Counter(), 0
+    for place, (_, i, j) in enumerate(pairs):
+        if num_passing == enough:
+            return passing[:place], dropped
+        if problem := problem_of(source[i], target[j]):
+            passing[place] = False
+            dropped[problem] += 1
+        else:
+            num_passing += 1
+    return passing, dropped
+
+
+def _log_scores(ranked: MinedPairs, precisions: np.ndarray | None, unit: str) -> None:
+    """Logs the shape of the scores, and what thresholds would keep."""
+    if len(ranked) < _SHOWN_FROM:
+        return
+    logger.info("%ss of the %s pairs:", unit, f"{len(ranked):,}")
+    for line in format_histogram(score_histogram(ranked.scores)):
+        logger.info("  %s", line)
+    for precision in _SHOWN_PRECISIONS if precisions is not None else ():
+        if len(enough := np.flatnonzero(precisions >= precision)):
+            last = int(enough[-1])
+            logger.info(
+                "  expected precision %.2f: %s pairs, %s ≥ %.4f",
+                *(precision, f"{last + 1:,}", unit, ranked.scores[last]),
+            )
