@@ -109,6 +109,35 @@ def test_compilations_are_bounded_by_the_listed_shapes(make_encoder, sentences):
     assert own.backend.apply._cache_size() == compiled
 
 
+def test_after_warming_up_nothing_is_compiled(make_encoder, sentences):
+    own = make_encoder(vocab_size=151)
+    own.warm_up(12)  # of the lengths 8, 12, …
+    shapes = [shape for shape in own.batch_shapes().all() if shape[1] <= 12]
+    assert 0 < own.backend.apply._cache_size() == len(shapes) < len(own.batch_shapes().all())
+    own.warm_up()
+    compiled = own.backend.apply._cache_size()
+    assert compiled == len(own.batch_shapes().all())
+    own.encode(sentences)
+    assert own.backend.apply._cache_size() == compiled
+
+
+def test_programs_are_kept_where_warming_up_is_told(model_directory, tmp_path):
+    """In a process of its own: the directory is a setting of all of JAX."""
+    code = f"""
+import logging, time, xling_jax, jax
+encoder = xling_jax.load({str(model_directory)!r})
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+encoder.warm_up(16, cache={str(tmp_path)!r})
+print(sum(name.endswith("/cache_hits") for name in hits))
+"""
+    first, second = (
+        int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+        for _ in range(2)
+    )
+    assert first == 0 and second > 3 and any(tmp_path.iterdir())
+
+
 def test_parameters_may_come_later(make_encoder, encoder):
     later = make_encoder(params={}).with_params(encoder.params)
     np.testing.assert_array_equal(later.encode(["la mo"]), encoder.encode(["la mo"]))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import functools
+import os
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -93,6 +96,16 @@ class DeviceBatches:
         for batch in in_flight:
             _fetch(batch, embeddings)
         return padded_tokens
+
+    def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Compiles the programs of (rows, length), several at the same time in threads."""
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for result in pool.map(self._run_on_padding, shapes):
+                result.block_until_ready()
+
+    def _run_on_padding(self, shape: tuple[int, int]) -> jax.Array:
+        empty = TokenWindow(np.empty(0, np.int32), np.zeros(1, np.int64))
+        return self.apply(self.params, self._pack(empty, np.empty(0, np.int64), *shape))
 
     def _pack(self, window: TokenWindow, members: np.ndarray, rows: int, length: int) -> jax.Array:
         tokens = np.full((rows, length), self.pad_id, np.int32)

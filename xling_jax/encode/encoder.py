@@ -52,6 +52,9 @@ class Backend(Protocol):
     def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
         """Fills [sentences, dim] in input order; returns the number of tokens with padding."""
 
+    def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Compiles the programs of (rows, length), so that no later call has to."""
+
     def with_params(self, params: Any) -> Backend:
         """Returns the same with other parameters."""
 
@@ -180,6 +183,35 @@ class Encoder:
             batch_size=batch_size,
             num_devices=self.backend.num_devices,
         )
+
+    def warm_up(
+        self,
+        max_length_tokens: int | None = None,
+        *,
+        batch_size: int | None = None,
+        cache: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Compiles all programs that encoding may need, so that no later call waits for one.
+
+        Static encoders need none. Every length has two or three; they are compiled in threads.
+
+        Args:
+            max_length_tokens: longest input that is expected, special tokens included; None for
+                the model's limit.
+            batch_size: as it will be given to `encode`.
+            cache: directory for the programs, from which the next process reads them in a fraction
+                of the time; JAX keeps what it compiles later in it too. None for none, or the one
+                that JAX already has.
+        """
+        shapes = self.batch_shapes(batch_size)
+        longest = min(max_length_tokens or self.max_length_tokens, self.max_length_tokens)
+        last = next(length for length in shapes.lengths if length >= longest)
+        if cache is not None and not isinstance(self.backend, StaticBackend):
+            import jax
+
+            jax.config.update("jax_compilation_cache_dir", os.fspath(cache))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        self.backend.compile([shape for shape in shapes.all() if shape[1] <= last])
 
     def with_params(self, params: Any) -> Encoder:
         """Returns the same encoder with other parameters; compiled programs are shared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,9 @@ class StaticBackend:
             norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
             embeddings /= np.maximum(norms, 1e-12)
         return len(window.tokens)
+
+    def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Nothing is compiled."""
 
     def _sum(self, window: TokenWindow, embeddings: np.ndarray) -> None:
         tokens, offsets = window
