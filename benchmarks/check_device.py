@@ -1,0 +1,460 @@
+"""Everything needed to judge a device, in under nine minutes, on one page.
+
+    launch/check_device.sh --output check/            # a GPU or TPU: sizes base and paper
+    launch/check_device.sh --output check/ --small    # any machine, three minutes
+
+Needs no network, no TensorFlow and no data. Checks vectors and gradients of every family against
+this machine's CPU in float32; measures updates and encoding with the share of the device's peak,
+cuDNN's LSTM against the scan, fused against plain attention, exact search, and whether the input
+keeps up; and writes OUTPUT/README.md with two plots. PyTorch trains T-LASER beside ours if it is
+installed. A part that fails says so on the page, and the others run; the exit status is then 1.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import functools
+import importlib.util
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from interleaved import markdown_table
+from train_step import PAD, make_batch
+
+# Row of the page -> config and argument, without the size.
+UPDATES = {
+    "T-LASER": "t_laser:",
+    "cT-LASER": "ct_laser:",
+    "LASER_1": "laser:layers=1,",
+    "LASER_6": "laser:layers=6,",
+    "lightweight": "lightweight:",
+    "static": "static:",
+}
+# Family -> settings of the encoder whose vectors and gradients are compared.
+ENCODERS = {
+    "tlaser": {"width": 64, "layers": 2, "heads": 4, "ffn_width": 128},
+    "laser": {"width": 32, "layers": 2},
+    "dual": {"width": 64, "layers": 2, "heads": 4, "ffn_width": 128},
+    "static": {"width": 64},
+    "bert": {"width": 64, "layers": 2, "heads": 4, "ffn_width": 128},
+    "rotary": {"width": 64, "layers": 2, "heads": 4, "ffn_width": 128},
+}
+# Largest 1 - cosine to the vectors of the CPU in float32. TF32 and products of a TPU keep 10 and
+# 7 bits of a fraction, as float16 and bfloat16 do.
+TOLERANCES = {"float32": 1e-4, "bfloat16": 1e-3, "float16": 1e-4}
+LENGTH = 32
+
+
+@dataclasses.dataclass
+class Form:
+    """How large the measurements are.
+
+    Attributes:
+        sizes: of the configs.
+        tokens: of a side of a batch.
+        updates: that are timed.
+        rows: of both sides of the exact search.
+        lengths: of attention.
+        deadline_s: `time.monotonic()` after which no further measurement begins.
+    """
+
+    sizes: tuple[str, ...]
+    tokens: int
+    updates: int
+    rows: int
+    lengths: tuple[int, ...]
+    deadline_s: float
+
+    def all_of(self, items: Mapping[str, Any] | tuple) -> Iterator[Any]:
+        """Yields items until the time is up."""
+        for item in items:
+            if time.monotonic() > self.deadline_s:
+                raise TimeoutError(f"no time left for {item} and what follows")
+            yield item
+
+
+def median_seconds(run: Callable[[], Any], repeats: int) -> float:
+    """Seconds of a call until its result is there, after one that compiles."""
+    jax.block_until_ready(run())
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(run())
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def peak_memory_gb() -> str:
+    """Peak of the device since the process began, where it says."""
+    statistics_of = jax.devices()[0].memory_stats() or {}
+    peak = statistics_of.get("peak_bytes_in_use")
+    return f"{peak / 1e9:.2f}" if peak else "not told"
+
+
+def device_facts(form: Form) -> tuple[str, bool]:
+    """The device, and its rates of matrix products."""
+    from xling_jax.train.flops import peak_flops
+
+    device, rows = jax.devices()[0], []
+    size = 1024 if device.platform == "cpu" else 8192
+    for dtype in TOLERANCES:
+        matrix = jnp.ones((size, size), dtype) / size
+        seconds = median_seconds(functools.partial(jax.jit(jnp.matmul), matrix, matrix), 5)
+        rate, peak = 2 * size**3 / seconds, peak_flops(device, dtype)
+        rows.append((dtype, f"{rate / 1e12:.2f}", f"{peak / 1e12:.2f}", f"{rate / peak:.0%}"))
+    header = ("products in", "measured TFLOP/s", "peak used below", "share")
+    text = f"{len(jax.devices())} × {device.device_kind}, jax {jax.__version__}\n\n"
+    return text + markdown_table(header, rows), True
+
+
+def build_small(family: str, dtype: str, **others: Any) -> Any:
+    """An encoder of `ENCODERS`."""
+    from xling_jax.models.registry import build_encoder
+
+    settings = ENCODERS[family] | others | ({"dtype": dtype} if family != "static" else {})
+    return build_encoder(family, vocab_size=512, pad_id=PAD, **settings)
+
+
+def correctness(form: Form) -> tuple[str, bool]:
+    """Vectors and gradients of every family beside those of the CPU in float32."""
+    cpu, tokens = jax.devices("cpu")[0], make_batch(16, 24, 512)["source_tokens"]
+    rows, right = [], True
+    for family in form.all_of(ENCODERS):
+        scan = {"lstm_implementation": "scan"} if family == "laser" else {}
+        with jax.default_device(cpu):
+            reference = build_small(family, "float32", **scan)
+            params = jax.jit(reference.init)(jax.random.key(0), tokens)["params"]
+            expected = vectors_and_gradient(reference, params, tokens)
+        dtypes = [*TOLERANCES] if family != "static" else ["float32"]
+        if jax.default_backend() == "cpu":  # which cannot sum products of float16 in float32
+            dtypes = [dtype for dtype in dtypes if dtype != "float16"]
+        for dtype in dtypes:
+            on_device = jax.device_put(params, jax.devices()[0])
+            found = vectors_and_gradient(build_small(family, dtype), on_device, tokens)
+            losses = [1 - cosine(*sides) for sides in zip(found, expected)]
+            ok = losses[0] < TOLERANCES[dtype] and losses[1] < 20 * TOLERANCES[dtype]
+            right &= ok
+            row = (family, dtype, f"{losses[0]:.1e}", f"{losses[1]:.1e}")
+            rows.append((*row, "yes" if ok else "**no**"))
+    header = ("family", "dtype", "1 - cosine of vectors", "of the gradient", "right")
+    return markdown_table(header, rows), right
+
+
+def vectors_and_gradient(module: Any, params: Any, tokens: np.ndarray) -> tuple[np.ndarray, ...]:
+    """[batch, dim] and [1, parameters], in float64; the loss compares neighbors in the batch."""
+
+    def loss(params: Any) -> tuple[jax.Array, jax.Array]:
+        vectors = module.apply({"params": params}, tokens, deterministic=True)
+        vectors = vectors.astype(jnp.float32)
+        unit = vectors / jnp.linalg.norm(vectors, axis=1, keepdims=True)
+        return (unit * jnp.roll(unit, 1, axis=0)).sum(), vectors
+
+    gradient, vectors = jax.jit(jax.grad(loss, has_aux=True))(params)
+    flat = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(gradient)]
+    return np.asarray(vectors, np.float64), np.concatenate(flat)[None]
+
+
+def cosine(found: np.ndarray, expected: np.ndarray) -> float:
+    """The lowest cosine of a row of one to that of the other."""
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    return float(((found * expected).sum(axis=1) / norms).min())
+
+
+def updates(form: Form) -> tuple[str, bool]:
+    """Updates of every family in the device's own dtype, and PyTorch's of T-LASER."""
+    rows = []
+    for size in form.sizes:
+        for name in form.all_of(UPDATES):
+            rows.append((f"{name} {size}", *our_update(UPDATES[name], size, form)))
+        if importlib.util.find_spec("torch"):
+            rows.append((f"T-LASER {size}, PyTorch", *torch_update(size, form), "", ""))
+    header = ("update", "dtype", "ms", "tokens/s", "share of peak", "compiled in s", "peak GB")
+    return markdown_table(header, rows), True
+
+
+def load(config: str, size: str) -> Any:
+    """A config without rematerialization and accumulation."""
+    from xling_jax.cli.arguments import load_config
+
+    loaded = load_config(f"{config}{size}")
+    loaded.data.accumulation_steps = 1
+    return loaded
+
+
+def our_update(name: str, size: str, form: Form) -> tuple[str, ...]:
+    """Dtype, milliseconds, tokens/s, share of the peak, seconds to compile, peak memory."""
+    from xling_jax.models.dtypes import compute_dtype
+    from xling_jax.train.batching import Bucket
+    from xling_jax.train.build import build
+    from xling_jax.train.flops import FlopsByShape, peak_flops
+    from xling_jax.train.mesh import make_mesh, state_sharding, to_global
+    from xling_jax.train.step import make_steps
+
+    config = load(name, size)
+    built, mesh = build(config), make_mesh()
+    steps = make_steps(built.objective, built.optimizer, mesh, built.shapes, config.seed)
+    state = jax.jit(built.init, out_shardings=state_sharding(mesh, built.shapes))()
+    rows = form.tokens // LENGTH
+    needed = built.objective.abstract_batch(Bucket(LENGTH, rows), both=False)
+    tokens = make_batch(rows, LENGTH, config.vocab.size)
+    batch = {n: tokens.get(n, np.zeros(s.shape, s.dtype)) for n, s in needed.items()}
+    batch = to_global(mesh, batch)
+    counted = FlopsByShape(built.objective.without_remat(), built.shapes.params)(batch)
+
+    start, index = time.perf_counter(), 0
+    state, _ = steps.train(state, batch, np.int32(0))
+    jax.block_until_ready(state)
+    compiled_s = time.perf_counter() - start
+
+    def run() -> None:
+        nonlocal state, index
+        for _ in range(form.updates):
+            index += 1
+            state, _ = steps.train(state, batch, np.int32(index))
+        jax.block_until_ready(state)
+
+    seconds = median_seconds(run, 3) / form.updates
+    dtype = compute_dtype(config.compute_dtype).name
+    share = counted / seconds / (peak_flops(jax.devices()[0], dtype) * len(jax.devices()))
+    rate = 2 * form.tokens / seconds
+    numbers = f"{seconds * 1e3:.1f}", f"{rate:,.0f}", f"{share:.0%}", f"{compiled_s:.0f}"
+    return dtype, *numbers, peak_memory_gb()
+
+
+def torch_update(size: str, form: Form) -> tuple[str, ...]:
+    """As `our_update`, the first three, of PyTorch."""
+    import torch
+    import torch_tlaser
+
+    config = load(UPDATES["T-LASER"], size)
+    where, encoder = ("cuda" if torch.cuda.is_available() else "cpu"), config.encoder
+    half = where == "cuda" and torch.cuda.is_bf16_supported()
+    model = torch_tlaser.TLaser(
+        vocab_size=config.vocab.size,
+        num_languages=len(config.languages),
+        width=encoder.width,
+        layers=encoder.layers,
+        heads=encoder.heads,
+        ffn_width=encoder.ffn_width,
+        dropout=encoder.dropout,
+    ).to(where)
+    trainer = torch_tlaser.Trainer(model, 0.0)
+    batch = make_batch(form.tokens // LENGTH, LENGTH, config.vocab.size)
+    names = ("source_tokens", "target_tokens", "target_language")
+    arrays = [torch.from_numpy(batch[name]).long().to(where) for name in names]
+
+    def run() -> None:
+        with torch.autocast(where, torch.bfloat16, enabled=half):
+            for _ in range(form.updates):
+                trainer.step(*arrays, both_directions=False)
+        if where == "cuda":
+            torch.cuda.synchronize()
+
+    seconds = median_seconds(run, 3) / form.updates
+    dtype = "bfloat16" if half else "float32"
+    return dtype, f"{seconds * 1e3:.1f}", f"{2 * form.tokens / seconds:,.0f}", ""
+
+
+def encoding(form: Form) -> tuple[str, bool]:
+    """Batches of the configs' encoders in float32 and the device's fastest dtype."""
+    from xling_jax.models.dtypes import compute_dtype
+    from xling_jax.models.registry import build_encoder
+    from xling_jax.train.flops import matmul_flops, peak_flops
+
+    rows = []
+    dtypes = dict.fromkeys(("float32", compute_dtype("auto").name))
+    for size in form.sizes:
+        for name in form.all_of(UPDATES):
+            if name == "cT-LASER":  # the encoder of T-LASER
+                continue
+            config = load(UPDATES[name], size)
+            settings = config.encoder.to_dict() | {"vocab_size": config.vocab.size, "pad_id": PAD}
+            family = settings.pop("family")
+            tokens = make_batch(form.tokens // LENGTH, LENGTH, config.vocab.size)["source_tokens"]
+            for dtype in dtypes:
+                if family == "static" and dtype != "float32":
+                    continue
+                half = {"dtype": dtype} if family != "static" else {}
+                module = build_encoder(family, **settings, **half)
+                params = jax.jit(module.init)(jax.random.key(0), tokens[:1])["params"]
+                apply = jax.jit(lambda p, t, m=module: m.apply({"params": p}, t))
+                seconds = median_seconds(functools.partial(apply, params, tokens), 5)
+                share = matmul_flops(apply, params, tokens) / seconds
+                share /= peak_flops(jax.devices()[0], dtype)
+                rate = f"{form.tokens / seconds:,.0f}"
+                rows.append((f"{name} {size}", dtype, f"{seconds * 1e3:.2f}", rate, f"{share:.0%}"))
+    header = ("encoding", "dtype", "ms", "tokens/s", "share of peak")
+    return markdown_table(header, rows), True
+
+
+def recurrence(form: Form) -> tuple[str, bool]:
+    """A bidirectional LSTM layer of LASER's width, forward and backward, by both ways."""
+    from xling_jax.models.registry import build_encoder
+
+    width = 512 if form.sizes[0] != "small" else 64
+    tokens = make_batch(form.tokens // LENGTH, LENGTH, 4096)["source_tokens"]
+    seconds = {}
+    for way in form.all_of(("scan", "cudnn")):
+        settings = {"width": width, "layers": 1, "dtype": "float32"}
+        module = build_encoder(
+            "laser", vocab_size=4096, pad_id=PAD, lstm_implementation=way, **settings
+        )
+        try:
+            params = jax.jit(module.init)(jax.random.key(0), tokens)["params"]
+        except ValueError as error:
+            return f"{way}: {error}", True
+        gradient = jax.jit(jax.grad(lambda p, m=module: m.apply({"params": p}, tokens).sum()))
+        seconds[way] = median_seconds(functools.partial(gradient, params), 5)
+    rows = [(way, f"{s * 1e3:.1f}", f"{seconds['scan'] / s:.2f}") for way, s in seconds.items()]
+    return markdown_table(("LSTM", "ms", "speedup over scan"), rows), True
+
+
+def attention(form: Form) -> tuple[str, bool]:
+    """Fused attention against the plain one, forward and backward, 16 heads of 64, in bfloat16."""
+    rows, heads, size = [], 16, 64
+    dtype = jnp.bfloat16 if jax.default_backend() != "cpu" else jnp.float32
+    for length in form.all_of(form.lengths):
+        shape = (max(1, form.tokens // length), length, heads, size)
+        x = jax.random.normal(jax.random.key(0), shape, dtype)
+        cells = []
+        for way in ("xla", "cudnn"):
+
+            def loss(x: jax.Array, way: str = way) -> jax.Array:
+                attended = jax.nn.dot_product_attention(x, x, x, implementation=way)
+                return attended.astype(jnp.float32).sum()
+
+            try:
+                seconds = median_seconds(functools.partial(jax.jit(jax.grad(loss)), x), 5)
+                cells.append(f"{seconds * 1e3:.2f}")
+            except Exception as error:  # jax raises many kinds where there is no cuDNN
+                cells.append(f"no: {str(error).splitlines()[0]:.60}")
+        rows.append((length, *cells))
+    return markdown_table(("length", "plain, ms", "cuDNN, ms"), rows), True
+
+
+def search(form: Form) -> tuple[str, bool]:
+    """Exact neighbors both ways, and that they are NumPy's."""
+    from xling_jax.align import knn
+    from xling_jax.train.flops import peak_flops
+
+    random, dim = np.random.default_rng(0), 1024
+    x, y = (knn.normalize(random.standard_normal((form.rows, dim))) for _ in range(2))
+    sample = slice(0, 500)
+    expected = knn.top_k(x[sample], y, 4, backend="numpy")[1]
+    right = bool((knn.top_k(x[sample], y, 4, backend="jax")[1] == expected).all())
+    settings = {"memory_mb": 2048, "backend": "jax"}
+    seconds = median_seconds(lambda: knn.top_k_both_ways(x, y, 4, **settings), 2)
+    rate = 2 * form.rows**2 * dim / seconds
+    share = rate / (peak_flops(jax.devices()[0], "float32") * len(jax.devices()))
+    row = (f"{form.rows:,} × {form.rows:,} × {dim}", f"{seconds:.2f}", f"{rate / 1e12:.2f}")
+    header = ("search both ways", "s", "TFLOP/s", "share of float32's peak", "neighbors of NumPy")
+    return markdown_table(header, [(*row, f"{share:.0%}", "yes" if right else "**no**")]), right
+
+
+def input_rate(form: Form) -> tuple[str, bool]:
+    """Tokens that the reader without TensorFlow delivers, beside those an update consumes."""
+    from input_pipeline import count_tokens, open_pairs, write_corpus
+
+    config = load(UPDATES["T-LASER"], form.sizes[0])
+    config.data.reader = "numpy"
+    with tempfile.TemporaryDirectory() as directory:
+        write_corpus(Path(directory), 50_000, config.vocab.size)
+        batches = iter(open_pairs(directory, config, ["de-en"]))
+        next(batches)
+        start, tokens, count = time.perf_counter(), 0, 0
+        while time.perf_counter() - start < 5:
+            _, batch = next(batches)
+            tokens += count_tokens(batch)
+            count += 1
+        seconds = time.perf_counter() - start
+    row = (f"{count / seconds:,.0f}", f"{tokens / seconds:,.0f}")
+    return markdown_table(("batches/s", "real tokens/s, both sides"), [row]), True
+
+
+PARTS = {
+    "Device": device_facts,
+    "Correctness": correctness,
+    "Updates": updates,
+    "Encoding": encoding,
+    "LSTM": recurrence,
+    "Attention": attention,
+    "Exact search": search,
+    "Input": input_rate,
+}
+
+
+def draw(table: str, title: str, path: Path) -> None:
+    """Draws the column "share of peak" of a Markdown table as bars."""
+    from matplotlib.figure import Figure
+
+    header, _, *lines = (
+        [cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines()
+    )
+    column = header.index("share of peak")
+    lines = [line for line in lines if len(line) > column and line[column].endswith("%")]
+    figure = Figure(figsize=(7, 0.35 * len(lines) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    shares = [float(line[column].rstrip("%")) for line in lines]
+    bars = axes.barh([f"{line[0]}, {line[1]}" for line in lines], shares)
+    axes.bar_label(bars, fmt="%.0f %%", padding=3)
+    axes.invert_yaxis()
+    axes.set_xlim(0, max([100, *shares]) * 1.1)
+    axes.set_xlabel("share of peak FLOP/s, %")
+    axes.set_title(title)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> int:
+    """Runs all parts and writes the page; 1 if any of them failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, required=True, help="directory of the page")
+    parser.add_argument("--small", action="store_true", help="for a CPU, or to try it")
+    parser.add_argument("--minutes", type=float, default=8.5, help="begin nothing after that")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
+    args = parser.parse_args()
+    deadline_s = time.monotonic() + 60 * args.minutes
+    form = Form(("base", "paper"), 16384, 10, 100_000, (128, 512, 2048), deadline_s)
+    if args.small:
+        form = Form(("small",), 1024, 2, 4_000, (64,), deadline_s)
+    args.output.mkdir(parents=True, exist_ok=True)
+    begun, failed, page = time.monotonic(), [], ["# Device check\n"]
+    page.append(f"{datetime.date.today()}, `{' '.join(['python', *sys.argv])}`\n")
+    for name in args.parts:
+        start = time.monotonic()
+        try:
+            if start > deadline_s:
+                raise TimeoutError("no time left")
+            text, right = PARTS[name](form)
+        except Exception as error:  # the other parts are worth having
+            text, right = f"**failed**: {type(error).__name__}: {str(error):.500}", False
+        if not right:
+            failed.append(name)
+        page.append(f"## {name}\n\n{text}\n")
+        if "share of peak" in text:
+            picture = f"{name.lower()}.png"
+            draw(text, name, args.output / picture)
+            page.append(f"![{name}]({picture})\n")
+        print(f"{name}: {'done' if right else 'FAILED'} in {time.monotonic() - start:.0f} s")
+        (args.output / "README.md").write_text("\n".join(page))
+    minutes = math.ceil((time.monotonic() - begun) / 6) / 10
+    page.append(
+        f"{minutes} minutes. " + (f"Failed: {', '.join(failed)}." if failed else "All right.")
+    )
+    (args.output / "README.md").write_text("\n".join(page) + "\n")
+    print(f"{args.output / 'README.md'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""`launch/check_device.sh` writes its page, and says so if a device computes something else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def check(output, *arguments, **environment):
+    command = [ROOT / "launch/check_device.sh", "--output", output, "--small", *arguments]
+    environment = os.environ | {"PYTHON": sys.executable, **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.slow
+def test_the_page_has_every_part_that_was_asked_for(tmp_path):
+    done = check(tmp_path / "page", "--parts", "Device", "Encoding", "LSTM", "Exact search")
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "page/README.md").read_text()
+    for words in ("## Device", "| T-LASER small | float32 |", "| static small | float32 |"):
+        assert words in page
+    assert "lstm_implementation='cudnn' needs an NVIDIA GPU" in page
+    assert page.splitlines()[-1].endswith("All right.") and "| yes |" in page
+    assert (tmp_path / "page/encoding.png").stat().st_size > 5000
+
+
+@pytest.mark.slow
+def test_a_device_that_computes_something_else_fails(tmp_path):
+    """Weights that lose bits on their way to the device stand in for one."""
+    wrong = tmp_path / "sitecustomize.py"
+    wrong.write_text(
+        "import jax\n"
+        "put = jax.device_put\n"
+        "jax.device_put = lambda tree, *where: jax.tree.map(\n"
+        "    lambda leaf: leaf.at[..., 0].multiply(1.5), put(tree, *where))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = check(tmp_path / "page", "--parts", "Correctness", PYTHONPATH=path)
+    assert done.returncode == 1 and "Correctness: FAILED" in done.stdout
+    page = (tmp_path / "page/README.md").read_text()
+    assert "| **no** |" in page and "Failed: Correctness." in page
+
+
+@pytest.mark.slow
+def test_no_part_begins_after_the_deadline(tmp_path):
+    done = check(tmp_path / "page", "--minutes", "0", "--parts", "Device")
+    assert done.returncode == 1 and "no time left" in (tmp_path / "page/README.md").read_text()
