@@ -61,9 +61,16 @@ def make_runs():
         run = Run(name, None, {"languages": list(LANGUAGES), "encoder": {"family": "dual"}})
         run.curves = {"train/loss": (steps, curve), "toy/p_at_1": (steps[::20], [0.5] * 5)}
         for task in ("retrieval", "classification"):
-            results = {"task": task, "model": {}, "metrics": {}, "matrices": {"toy": matrix}}
+            results = {"task": task, "metrics": {}, "matrices": {"toy": matrix}}
+            results["model"] = {"path": "runs/" + 60 * "x", "fingerprint": 64 * "f"}
+            results["command"] = f"xling evaluate {task} --model {60 * 'x'} --output {80 * 'y'}"
             run.results.append(results)
         runs.append(run)
+    many = [f"l{i}" for i in range(24)]
+    matrix = {"p_at_1": {a: {b: 0.5 for b in many if a != b} for a in many}}
+    runs[0].results.append(
+        {"task": "retrieval", "model": {}, "metrics": {}, "matrices": {"wide": matrix}}
+    )
     return runs
 
 
@@ -77,7 +84,7 @@ def page(tmp_path_factory):
         for code, column in texts.items()
     }
     labeled = ClassificationData("news", {"train": part, "dev": part})
-    section = report_vectors.vector_section("second", encode, [data, labeled])
+    section = report_vectors.vector_section("second", encode, [data, labeled], {"path": "m"})
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(make_page(make_runs(), [section], title="Three runs", note="Made by a test"))
     return path
@@ -128,6 +135,34 @@ def test_it_opens_and_fits_the_width(opened):
     outside = """[...document.querySelectorAll('main *')].filter(e => !e.closest('.scroll')
         && e.getClientRects().length && e.getBoundingClientRect().right > innerWidth + 1).length"""
     assert value(opened, outside) == 0
+
+
+def test_details_fit_the_width_too(opened):
+    opened.execute_script("document.querySelectorAll('details').forEach(e => { e.open = true; })")
+    assert value(opened, "document.querySelectorAll('.origins code').length") > 10
+    assert value(opened, "document.documentElement.scrollWidth") <= opened.width
+    wider = "[...document.querySelectorAll('.origins *')].filter(e => e.scrollWidth > innerWidth)"
+    assert value(opened, f"{wider}.length") == 0
+
+
+def test_a_cut_table_fades_out_and_keeps_its_first_column(opened):
+    boxes = "[...document.querySelectorAll('.scroll')].filter(e => e.getClientRects().length)"
+    wait = "new Promise(done => requestAnimationFrame(() => setTimeout(done, 100)))"
+    cut = opened.execute_script(f"""
+        return {boxes}.map(e => [e.scrollWidth > e.clientWidth + 1, e.classList.contains('right'),
+          getComputedStyle(e).maskImage !== 'none' || e.classList.contains('below')]);""")
+    assert all(is_cut == fades for is_cut, fades, _ in cut)
+    assert all(masked for is_cut, _, masked in cut if is_cut)
+    # The matrix of 24 languages is wider than any of the screens' columns.
+    assert any(is_cut for is_cut, _, _ in cut)
+    wide = f"{boxes}.find(e => e.classList.contains('right') && e.closest('.heat'))"
+    gap = opened.execute_async_script(f"""
+        const done = arguments[0], box = {wide};
+        box.scrollLeft = box.scrollWidth;
+        {wait}.then(() => {{
+          const first = box.querySelector('tbody th').getBoundingClientRect();
+          done([box.className, first.left - box.getBoundingClientRect().left]); }});""")
+    assert gap[0].split() == ["scroll", "left"] and abs(gap[1]) < 1
 
 
 def test_everything_is_drawn(opened):

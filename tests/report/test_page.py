@@ -98,7 +98,7 @@ def report(*words):
 class Checker(HTMLParser):
     """Notes whether elements close in order, ids, and addresses that would be fetched."""
 
-    VOID = {"meta", "link", "path", "circle", "br"}
+    VOID = {"meta", "link", "path", "circle", "br", "wbr"}
 
     def __init__(self, page):
         super().__init__()
@@ -125,9 +125,8 @@ class Checker(HTMLParser):
 def test_the_command_writes_one_page_that_fetches_nothing(
     workdir, parallel_file, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        xling_jax, "load", lambda path, dtype=None: types.SimpleNamespace(encode=encode)
-    )
+    model = types.SimpleNamespace(encode=encode, fingerprint="f1a7")
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: model)
     output = tmp_path / "page" / "report.html"
     assert report("--run", workdir, "--data", parallel_file, "--output", output) == 0
     page = output.read_text()
@@ -140,6 +139,8 @@ def test_the_command_writes_one_page_that_fetches_nothing(
     text = html.unescape(re.sub("<[^>]+>", " ", page))
     assert "dual, 0 layers, width 512" in text and "2 alignment" in text
     assert "cT-LASER" in text and "Li and Mak (2020), Table 4" in text
+    assert "f1a7" in text and parallel().fingerprint in text  # of what the page measures itself
+    assert f"xling report --run {workdir} --data {parallel_file}" in text
     assert [entry.name for entry in output.parent.iterdir()] == ["report.html"]
 
 
@@ -212,7 +213,7 @@ def test_runs_of_one_name_are_told_apart(workdir, tmp_path):
 
 def test_text_is_shown_and_never_run():
     data = parallel(english=HOSTILE + " {}")
-    section = report_vectors.vector_section(HOSTILE, encode, [data])
+    section = report_vectors.vector_section(HOSTILE, encode, [data], {"path": HOSTILE})
     assert section.errors and section.projections
     run = Run(HOSTILE, None, {}, {HOSTILE: ([1, 2], [0.5, 0.25])}, [retrieval_results()])
     page = make_page([run], [section], title=HOSTILE)
@@ -230,15 +231,24 @@ def test_the_worst_errors_by_hand():
         lambda texts: np.array([table.get(text, [0, 0]) for text in texts]), data
     )
     assert found.num_queries == 6  # The row with a gap is nobody's translation.
-    forward = [error for error in found.errors if error.source == "x"]
-    # q0 finds a0; of q1 a2 is nearer than a1; of q2 a0 and a1 are nearer than a2.
-    assert [(e.query, e.right.text, e.right.rank) for e in forward] == [
-        ("q2", "a2", 3),
-        ("q1", "a1", 2),
+    # q0 finds a0; of q1 a2 is nearer than a1; of q2 a0 and a1 are nearer than a2. Back, a0 finds
+    # q0; of a1 q2 and q0 are nearer than q1, of a2 q2 is nearest.
+    assert found.num_errors == 3
+    assert [(e.direction, e.query, e.right.text, e.right.rank) for e in found.errors] == [
+        ("y → x", "a1", "q1", 3),
+        ("x → y", "q2", "a2", 3),
     ]
-    assert [c.text for c in forward[0].retrieved] == ["a0", "a1", "a2"]
-    assert forward[0].retrieved[0].cosine == pytest.approx(1 / np.hypot(1, 0.1), abs=1e-6)
-    assert found.num_errors == len(found.errors)
+    assert [(e.num_wrong, e.num_directions) for e in found.errors] == [(2, 2), (1, 2)]
+    shown = found.errors[1].retrieved
+    assert [candidate.text for candidate in shown] == ["a0", "a1", "a2"]
+    assert shown[0].cosine == pytest.approx(1 / np.hypot(1, 0.1), abs=1e-6)
+
+
+def test_each_row_is_an_error_once_in_its_worst_direction():
+    ranks = np.array([[5, 1, 9, 2], [3, 1, 9, 4], [0, 1, 2, 8]])
+    # Row 2 has two worst directions and belongs to the first.
+    assert report_vectors._worst_rows(ranks, 3) == [(2, 0), (3, 2), (0, 0)]
+    assert report_vectors._worst_rows(ranks, 1) == [(2, 0), (3, 2)]
 
 
 def test_a_copy_of_the_translation_is_no_error():
@@ -294,11 +304,81 @@ def test_the_comparison_has_our_scores_the_best_and_the_published():
         Run("strong", None, results=[retrieval_results(p_at_1=0.75), classification_results()]),
     )
     rows = cells(page)
-    assert ["weak", "25.0", "50.0", "cosine, 2 languages"] in rows
-    assert ["strong", "50.0", "50.0", "cosine, 2 languages"] in rows
+    assert ["System", "P@1", "error lower is better"] in rows
+    assert ["weak cosine, 2 languages", "25.0", "50.0"] in rows
+    assert ["strong cosine, 2 languages", "50.0", "50.0"] in rows
     assert '<td class="number best">50.0</td>' in page and 'best">25.0' not in page
-    assert ["strong", "85.0", "65.0", "75.0", "65.0", "zero-shot"] in rows
-    assert ["cT-LASER", "89.2", "75.2", "78.0", "", "Li and Mak (2020), Table 4, by dev"] in rows
+    assert ["strong zero-shot", "85.0", "65.0", "75.0", "65.0"] in rows
+    assert ["cT-LASER Li and Mak (2020), Table 4, by dev", "89.2", "75.2", "78.0", ""] in rows
+
+
+def test_baselines_stand_beside_the_embeddings_and_once():
+    def measured(run, cross):
+        results = classification_results()
+        matrix = results["matrices"]["news"] | {"classifier": "logreg", "test_languages": ["en"]}
+        words = {"en": {"en": 0.95, "de": 0.3}, "de": {"en": 0.4, "de": 0.9}}
+        mean = matrix["mean"] | {"bag_of_words": {"same": 0.925, "cross": 0.35, "all": 0.6375}}
+        mean["accuracy"] = mean["accuracy"] | {"cross": cross}
+        results["matrices"]["news"] = matrix | {"bag_of_words": words, "mean": mean}
+        return Run(run, None, results=[results])
+
+    page = page_of(measured("weak", 0.6), measured("strong", 0.65))
+    baseline = ["bag of words baseline, zero-shot, 1 languages", "92.5", "35.0", "63.7", "35.0"]
+    assert cells(page).count(baseline) == 1
+    # The baseline's own language is its best; embeddings win across languages.
+    assert 'best">92.5' in page and 'best">65.0' in page and page.count('class="baseline"') == 1
+
+
+def test_whole_documents_are_the_baselines_of_alignment():
+    results = retrieval_results() | {"task": "alignment", "matrices": {"docs": {}}}
+    results["metrics"] = {"docs/recall": 0.9, "docs/recall_biased_mean_cosine": 0.7}
+    results["metrics"] |= {"docs/recall_document_margin": 0.8, "docs/recall_first512_cosine": 0.5}
+    rows = cells(page_of(Run("m", None, results=[results])))
+    assert ["m cosine", "", "", "90.0"] in rows
+    assert ["m, whole documents baseline, by margin", "", "", "80.0"] in rows
+    assert ["m, first 512 tokens baseline, by cosine", "", "", "50.0"] in rows
+
+
+def facts(page):
+    """Label and value of all facts about where numbers come from."""
+    text = lambda part: html.unescape(re.sub("<[^>]+>", "", part))
+    return [
+        (text(label), text(value))
+        for label, value in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page)
+    ]
+
+
+def test_every_table_says_where_its_numbers_come_from(workdir):
+    results = retrieval_results() | {"command": "xling evaluate retrieval --model 'a b'"}
+    results["model"] = {"path": "a b", "fingerprint": "c0ffee"}
+    results["data"] = [{"name": "toy", "path": "toy.tsv", "sha256": "5ea1"}]
+    (workdir / "encoder/config.json").write_text('{"fingerprint": "ab1e"}')
+    (workdir / "data").mkdir()
+    (workdir / "data/manifest.json").write_text('{"fingerprint": "da7a"}')
+    (run,) = report_data.load_runs([workdir], [])
+    run.config["seed"] = 7
+    page = page_of(run, Run("b", None, results=[results]))
+    assert page.count('<details class="origins">') == 5  # Runs, two comparisons, two matrices.
+    found = facts(page)
+    for fact in (
+        ("Model's fingerprint", "c0ffee"),
+        ("SHA-256 of its text", "5ea1"),
+        ("Seed", "none; nothing is drawn at random"),
+        ("Command", "xling evaluate retrieval --model 'a b'"),
+        ("Encoder's fingerprint", "ab1e"),
+        ("Training data's fingerprint", "da7a"),
+        ("Seed", "7"),
+    ):
+        assert fact in found
+    # Results of earlier versions have no command.
+    assert ("Command", "not recorded") in found
+
+
+def test_seeds_are_those_of_the_measurement():
+    results = classification_results() | {"settings": {"seeds": [0, 1, 2]}}
+    assert ("Seed", "0, 1, 2") in facts(page_of(Run("a", None, results=[results])))
+    results["matrices"]["news"]["seeds"] = [0]
+    assert ("Seed", "0") in facts(page_of(Run("a", None, results=[results])))
 
 
 def test_measurements_of_one_data_set_stand_together_and_once():
@@ -315,7 +395,7 @@ def test_measurements_of_one_data_set_stand_together_and_once():
 
 def test_scores_while_training_stand_in_until_there_are_results(workdir):
     run = report_data.load_runs([workdir], [])[0]
-    assert ["first", "50.0", "while training, step 20"] in cells(page_of(run))
+    assert ["first while training, step 20", "50.0"] in cells(page_of(run))
     run.results.append(retrieval_results())
     assert "while training" not in page_of(run)
 
@@ -348,9 +428,45 @@ def test_a_heatmap_writes_percentages_and_its_ink_has_contrast():
     for ground, ink in pairs:
         light = sorted(map(report_charts.luminance, (ground, ink)))
         assert (light[1] + 0.05) / (light[0] + 0.05) >= 4.5
-    # A small error is as good, and so as bright, as a large P@1.
+    # A small error is as good as a large P@1, and has the same color.
     light = [report_charts.luminance(ground) for ground, _ in pairs]
-    assert light[1] < light[2] == pytest.approx(light[0], rel=0.05)
+    assert light[1] < light[2] == light[0]
+    ramps = re.findall(r'class="ramp"><span>(\d+)</span>.*?<span>(\d+) %</span>(.*?)</p>', page)
+    assert [ramp[:2] for ramp in ramps] == [("60", "100"), ("40", "0")]
+    assert "lower is better" in ramps[1][2] and not ramps[0][2]
+
+
+def test_all_maps_of_a_task_have_one_color_scale():
+    def run(name, data, value):
+        matrix = {"p_at_1": {"en": {"de": value}, "de": {"en": value}}}
+        return Run(name, None, results=[retrieval_results() | {"matrices": {data: matrix}}])
+
+    page = page_of(run("a", "easy", 0.95), run("b", "hard", 0.35), run("c", "hard", 0.95))
+    ramps = re.findall(r'class="ramp"><span>(\d+)</span>.*?<span>(\d+) %</span>', page)
+    assert ramps == [("30", "100")] * 3
+    grounds = re.findall(r"background:(#\w{6});color", page)
+    assert grounds[0] == grounds[4] != grounds[2]  # Of a, c and b: the matrices are in this order.
+
+
+def test_curves_have_titles_in_words():
+    curves = {
+        "train/mfu": ([1, 2], [0.25, 0.5]),
+        "train/gradient_norm": ([1], [0.5]),
+        "train/my_term": ([1], [0.5]),
+        "validation/en-de/loss": ([1], [0.5]),
+        "tatoeba/error": ([1], [0.125]),
+        "toy/pearson": ([1, 2], [-0.5, 0.5]),
+    }
+    page = page_of(Run("a", None, curves=curves))
+    titles = [html.unescape(t) for t in re.findall(r'aria-label="(.*?)"', page)]
+    assert {
+        "Share of peak FLOPs, % by step; last a: 50",
+        "Norm of the gradient by step; last a: 0.5",
+        "My term by step; last a: 0.5",
+        "Held-out pairs: en-de: loss of the whole objective by step; last a: 0.5",
+        "tatoeba error, % (lower is better) by step; last a: 12.5",
+        "toy pearson by step; last a: 0.5",
+    } <= set(titles)
 
 
 def test_cells_that_were_not_measured_are_gaps():
@@ -362,21 +478,34 @@ def test_cells_that_were_not_measured_are_gaps():
 def test_results_of_every_other_task_are_listed():
     results = retrieval_results() | {"task": "mining", "matrices": {}}
     results["metrics"] = {"fr-en/f1": 0.9, "fr-en/threshold": 1.06}
-    unknown = results | {"task": "parsing", "metrics": {"wsj/las": 0.5}}
+    unknown = results | {"task": "parsing", "metrics": {"<b>/las_2": 0.5}}
     rows = cells(page_of(Run("a", None, results=[results, unknown])))
-    assert ["a", "mining", "fr-en/threshold", "1.06"] in rows
-    assert ["a", "parsing", "wsj/las", "0.5"] in rows
-    assert ["a", "90.0", "cosine"] in rows
-    assert ["LASER on Europarl", "91.5", "raymondhs/fairseq-laser"] in rows
+    assert ["fr-en/threshold", "1.06"] in rows and ["<b>/las_2", "0.5"] in rows
+    assert ["a cosine", "90.0"] in rows
+    assert ["LASER on Europarl raymondhs/fairseq-laser", "91.5"] in rows
 
 
 def test_many_pairs_are_listed_the_worst_first():
     layer = {"deu": {"eng": 0.9}, "xho": {"eng": 0.1}, "eng": {"deu": 0.8, "xho": 0.3}}
-    figure = report_charts.pair_list("toy", "P@1", layer, False)
-    assert figure["pairs"] == [("xho – eng", ["10.0", "30.0"]), ("deu – eng", ["90.0", "80.0"])]
+    backward = {"eng": {"deu": 0.2}}
+    figure = report_charts.pair_list("t", {"P@1": layer, "P@5": backward}, lower_is_better=[])
+    assert figure["pairs"] == [
+        ("xho – eng", ["10.0", "30.0", "", ""]),
+        ("deu – eng", ["90.0", "80.0", "", "20.0"]),
+    ]
     cross = {code: {"eng": 0.5} for code in ("deu", "fra", "ita", "spa", "por")}
     results = retrieval_results() | {"matrices": {"toy": {"p_at_1": cross}}}
     assert ["deu – eng", "50.0", ""] in cells(page_of(Run("a", None, results=[results])))
+
+
+def test_pairs_with_errors_are_listed_by_error():
+    rate = {"deu": 0.1, "fra": 0.4, "ita": 0.2, "spa": 0.3, "por": 0.25}
+    matrix = {"p_at_1": {code: {"eng": 1 - value} for code, value in rate.items()}}
+    matrix["error"] = {code: {"eng": value} for code, value in rate.items()}
+    page = page_of(Run("a", None, results=[retrieval_results() | {"matrices": {"toy": matrix}}]))
+    rows = cells(page[page.index('id="retrieval"') :])
+    assert rows[0] == ["Pair", "error →, % lower is better", "error ←, % lower is better"]
+    assert rows[1] == ["fra – eng", "40.0", ""] and rows[5] == ["deu – eng", "10.0", ""]
 
 
 def test_a_chart_holds_its_values_and_survives_odd_ones():

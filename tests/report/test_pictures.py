@@ -22,17 +22,27 @@ def test_pca_keeps_distances_of_points_in_a_plane_and_repeats():
 def test_pictures_are_png_files(tmp_path):
     rng = np.random.default_rng(0)
     embeddings = {code: rng.standard_normal((12, 4)) for code in ("en", "de", "zh")}
-    pictures.draw(Projection("p", embeddings, "toy", {0: "one", 7: "七"}), tmp_path)
-    pictures.draw(Heatmap("m", np.full((1, 2), np.nan), ["en"], ["de", "fr"], "t"), tmp_path)
+    projection = Projection("p", embeddings, "toy", {0: "one", 7: "七"})
+    empty = Heatmap("m", np.full((1, 2), np.nan), ["en"], ["de", "fr"], "t")
+    pictures.draw_all([projection, empty], tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"p.pca.png", "p.tsne.png", "m.png"}
     for path in tmp_path.iterdir():
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_matrices_drawn_together_have_one_color_scale(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(pictures, "_save", lambda figure, path: drawn.append(figure))
+    matrix = lambda value: Heatmap("m", np.full((1, 1), value), ["en"], ["de"], "t")
+    pictures.draw_all([matrix(0.95), matrix(0.37), matrix(np.nan)], tmp_path)
+    assert [figure.axes[0].images[0].get_clim() for figure in drawn] == [(30, 100)] * 3
+
+
 def test_wrong_sizes_of_pictures_are_refused(tmp_path):
     with pytest.raises(ValueError, match="shape of the names"):
-        pictures.draw(Heatmap("m", np.eye(2), ["en"], ["de"], "t"), tmp_path)
+        pictures.draw_all([Heatmap("m", np.eye(2), ["en"], ["de"], "t")], tmp_path)
     with pytest.raises(ValueError, match="row counts"):
-        pictures.draw(Projection("p", {"a": np.eye(2), "b": np.eye(3)}, "t", {}), tmp_path)
+        wrong = Projection("p", {"a": np.eye(2), "b": np.eye(3)}, "t", {})
+        pictures.draw_all([wrong], tmp_path)
     with pytest.raises(ValueError, match="method='umap' must be one of pca, tsne"):
         pictures.project(np.eye(3), "umap")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
+import shlex
 import tempfile
 import time
 from collections.abc import Mapping
@@ -196,11 +197,10 @@ def _measure(
         logger.info("measuring %s", one.name)
         outcomes |= task.measure(encoder, one, output)
     if getattr(args, "pictures", False):
-        from xling_jax.report.pictures import draw
+        from xling_jax.report.pictures import draw_all
 
         logger.info("drawing pictures")
-        for picture in task.pictures(encoder, data, outcomes):
-            draw(picture, output)
+        draw_all(task.pictures(encoder, data, outcomes), output)
     model = {"path": path, "fingerprint": encoder.fingerprint}
     if args.model:
         model["dtype"] = encoder.dtype
@@ -209,6 +209,7 @@ def _measure(
     content = {
         "format_version": 1,
         "task": args.task,
+        "command": f"xling {shlex.join(args.words)}",
         "model": model,
         "data": [one.description for one in data],
         "settings": task.settings(encoder, outcomes),

@@ -85,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status: 0 done, 1 failed, 2 wrong use."""
     parser = make_parser()
     args, rest = parser.parse_known_args(argv)
+    args.words = sys.argv[1:] if argv is None else list(argv)  # for what records its command
     for name in ("debug", "quiet"):  # after the command as well
         if f"--{name}" in rest:
             rest.remove(f"--{name}")

@@ -221,8 +221,10 @@ def _xling(*words: str | Path) -> None:
     """Runs a command without what it prints."""
     from xling_jax.cli import main
 
-    logger.info("xling %s", shlex.join(map(str, words)))
-    args = main.make_parser().parse_args(list(map(str, words)))
+    words = [*map(str, words)]
+    logger.info("xling %s", shlex.join(words))
+    args = main.make_parser().parse_args(words)
+    args.words = words
     with contextlib.redirect_stdout(io.StringIO()):
         args.run(args)
 

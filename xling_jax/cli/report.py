@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,13 +66,26 @@ def run(args: argparse.Namespace) -> None:
     from xling_jax.report.runs import load_runs
 
     runs = load_runs(args.workdirs, args.results)
+    _describe_shipped(runs)
     vectors = _vectors(runs, args.data, args.languages) if args.data else []
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    page = make_page(runs, vectors, title=args.title, note=f"Made {made}").encode()
+    command = f"xling {shlex.join(args.words)}"
+    page = make_page(runs, vectors, title=args.title, note=f"Made {made}", command=command).encode()
     output.parent.mkdir(parents=True, exist_ok=True)
     write_whole(output, page)
     size = len(page) / 2**20
     logger.info("%s: %d runs, %d with vectors, %.1f MB", output, len(runs), len(vectors), size)
+
+
+def _describe_shipped(runs: Sequence[Run]) -> None:
+    """Gives the encoders in the package their config; others have that of their workdir."""
+    from xling_jax.encode.model_directory import SHIPPED, read_config
+
+    for run in runs:
+        if run.path is None and run.model in SHIPPED:
+            config = read_config(SHIPPED[run.model])
+            run.config = {"languages": config["languages"]}
+            run.config["encoder"] = {"family": config["family"], **config["encoder"]}
 
 
 def _vectors(
@@ -83,8 +97,10 @@ def _vectors(
     sets = [load_data(path, languages) for path in paths]
     sections = []
     for run in runs:
-        if run.path is None or not (run.path / "encoder").is_dir():
+        if not run.model:
             logger.info("%s: no encoder, so no projections and no errors", run.name)
             continue
-        sections.append(vector_section(run.name, load_encoder(run.path).encode, sets))
+        encoder = load_encoder(run.model)
+        model = {"path": run.model, "fingerprint": encoder.fingerprint}
+        sections.append(vector_section(run.name, encoder.encode, sets, model))
     return sections

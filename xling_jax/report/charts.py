@@ -1,7 +1,7 @@
 """The geometry of a report's drawings: curves, heatmaps and projections, for the template."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,35 +84,42 @@ def heatmap(
     *,
     axes: tuple[str, str],
     lower_is_better: Sequence[str],
-    extents: Mapping[str, tuple[float, float]],
+    scale: tuple[int, int],
 ) -> dict[str, Any]:
     """A matrix of shares in [0, 1] as a table, one of whose layers is shown at a time.
 
-    Rows and columns are what `axes` says; `lower_is_better` are layers of errors; `extents` are by
-    layer the least and largest value over all figures with its colors.
+    Rows and columns are what `axes` says; `lower_is_better` are layers of errors; `scale` has the
+    percentages at the ends of the colors, see `color_scale`.
     """
-    drawn = [
-        _layer(name, layer, extents[name], name in lower_is_better)
-        for name, layer in layers.items()
-    ]
+    drawn = [_layer(name, layer, scale, name in lower_is_better) for name, layer in layers.items()]
     return {"title": title, "axes": axes, "layers": drawn, "names": [*enumerate(layers)]}
 
 
-def pair_list(title: str, name: str, layer: Layer, lower_is_better: bool) -> dict[str, Any]:
-    """Many bilingual scores as a list, the worst first."""
-    pairs: dict[tuple[str, str], dict[int, float]] = {}
-    for source, cells in layer.items():
-        for target, value in cells.items():
-            back = (target, source) in pairs
-            pairs.setdefault((target, source) if back else (source, target), {})[back] = value
-    order = sorted(
-        pairs.items(), key=lambda item: np.mean([*item[1].values()]), reverse=lower_is_better
-    )
+def pair_list(
+    title: str, layers: Mapping[str, Layer], *, lower_is_better: Sequence[str]
+) -> dict[str, Any]:
+    """Many bilingual scores as a list, those worst by the first of the layers first."""
+    pairs: dict[tuple[str, str], dict[tuple[str, bool], float]] = {}
+    for name, layer in layers.items():
+        for source, cells in layer.items():
+            for target, value in cells.items():
+                back = (target, source) in pairs and (source, target) not in pairs
+                pair = (target, source) if back else (source, target)
+                pairs.setdefault(pair, {})[name, back] = value
+    first = next(iter(layers))
+    sign = -1 if first in lower_is_better else 1
+
+    def rank(item: tuple[Any, Mapping[tuple[str, bool], float]]) -> float:
+        values = [value for (name, _), value in item[1].items() if name == first]
+        return sign * float(np.mean(values)) if values else math.inf
+
+    columns = [(name, way) for name in layers for way in (False, True)]
     rows = [
-        (" – ".join(pair), [f"{100 * ways[w]:.1f}" if w in ways else "" for w in (False, True)])
-        for pair, ways in order
+        (" – ".join(pair), [f"{100 * cells[c]:.1f}" if c in cells else "" for c in columns])
+        for pair, cells in sorted(pairs.items(), key=rank)
     ]
-    return {"title": title, "name": name, "pairs": rows}
+    heads = [(name, "←" if back else "→", name in lower_is_better) for name, back in columns]
+    return {"title": title, "columns": heads, "pairs": rows}
 
 
 def scatter(projection: Projection, number: int) -> dict[str, Any]:
@@ -147,10 +154,21 @@ def scatter(projection: Projection, number: int) -> dict[str, Any]:
     }
 
 
-def extent(layers: Sequence[Layer]) -> tuple[float, float]:
-    """The least and the largest value of some layers."""
-    known = [value for layer in layers for cells in layer.values() for value in cells.values()]
-    return min(known), max(known)
+def color_scale(layers: Iterable[tuple[Layer, bool]]) -> tuple[int, int]:
+    """The percentages of the worst and the best color, for all layers that are to be comparable.
+
+    Of a layer of errors, which its flag says, what is missing to 1 counts: an error of 0.1 has the
+    color of an accuracy of 0.9. The ends are whole tens around all values: differences show, and
+    the ramp gives the absolute.
+    """
+    known = [
+        1 - value if is_error else value
+        for layer, is_error in layers
+        for cells in layer.values()
+        for value in cells.values()
+    ]
+    low = min(90, math.floor(10 * min(known) + 1e-9) * 10)
+    return low, max(low + 10, math.ceil(10 * max(known) - 1e-9) * 10)
 
 
 def short(value: float) -> str:
@@ -161,18 +179,16 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _layer(name: str, layer: Layer, ends: tuple[float, float], inverted: bool) -> dict[str, Any]:
+def _layer(name: str, layer: Layer, scale: tuple[int, int], is_error: bool) -> dict[str, Any]:
     columns = list(dict.fromkeys(column for cells in layer.values() for column in cells))
     # In the order of the rows where these are the same names, so that there is one diagonal.
     if set(columns) <= set(layer):
         columns = [column for column in layer if column in columns]
-    # Whole tens around the values: differences show, and the ramp gives the absolute.
-    low = min(90, math.floor(10 * ends[0] + 1e-9) * 10)
-    high = max(low + 10, math.ceil(10 * ends[1] - 1e-9) * 10)
+    worst, best = scale
 
     def cell(share: float) -> dict[str, str]:
-        place = min(1.0, max(0.0, (100 * share - low) / (high - low)))
-        ground = _color(1 - place if inverted else place)
+        goodness = 100 * (1 - share if is_error else share)
+        ground = _color(min(1.0, max(0.0, (goodness - worst) / (best - worst))))
         ink = "#000" if luminance(ground) > 0.179 else "#fff"
         text = "100" if 100 * share >= 99.95 else f"{100 * share:.1f}"
         return {"ground": ground, "ink": ink, "text": text}
@@ -185,9 +201,15 @@ def _layer(name: str, layer: Layer, ends: tuple[float, float], inverted: bool) -
         )
         for row, cells in layer.items()
     ]
-    ramp = [_color(place / 8) for place in range(9)]
-    ramp = ramp[::-1] if inverted else ramp
-    return {"name": name, "columns": columns, "rows": rows, "low": low, "high": high, "ramp": ramp}
+    return {
+        "name": name,
+        "columns": columns,
+        "rows": rows,
+        "is_error": is_error,
+        # From the worst to the best: a ramp of errors descends.
+        "ends": (100 - worst, 100 - best) if is_error else scale,
+        "ramp": [_color(place / 8) for place in range(9)],
+    }
 
 
 def _color(share: float) -> str:

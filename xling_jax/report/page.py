@@ -9,26 +9,24 @@ import jinja2
 
 from xling_jax.eval.tasks import TASKS
 from xling_jax.report import tables
-from xling_jax.report.charts import extent, heatmap, line_chart, pair_list, scatter
+from xling_jax.report.charts import Layer, color_scale, heatmap, line_chart, pair_list, scatter
+from xling_jax.report.origins import result_origin, training_origin
 from xling_jax.report.runs import Run
 from xling_jax.report.vectors import VectorSection
+from xling_jax.report.words import curve_title, metric_title
 
-_TITLES = {
-    "error": "error",
-    "xsim": "xSIM",
-    "accuracy": "embeddings",
-    "chance": "commonest label",
-}
 # A matrix with fewer of its cells measured, or more rows, reads better as a list of pairs.
 _MIN_FILLED = 0.5
 _MAX_ROWS = 30
 
-# Ends of the names of metrics that are about speed.
-_SPEED = ("per_second", "mfu", "padding_efficiency")
-
 
 def make_page(
-    runs: Sequence[Run], vectors: Sequence[VectorSection] = (), *, title: str, note: str = ""
+    runs: Sequence[Run],
+    vectors: Sequence[VectorSection] = (),
+    *,
+    title: str,
+    note: str = "",
+    command: str = "",
 ) -> str:
     """Returns the report as one HTML page.
 
@@ -37,16 +35,17 @@ def make_page(
         vectors: for runs whose encoder was at hand.
         title: of the page.
         note: a line below the title, such as when it was made.
+        command: the command line that made it, for the end of the page.
 
     Raises:
         ValueError: naming a run, if its config or results are not as this library writes them.
     """
     try:
-        return _make_page(runs, vectors, title, note)
+        return _make_page(runs, vectors, title, note, command)
     except Exception as error:  # what a value of the wrong type does deep inside
         for run in runs:
             try:
-                _make_page([run], (), title, note)
+                _make_page([run], (), title, note, command)
             except Exception:
                 reason = " ".join(str(error).split())
                 raise ValueError(
@@ -56,14 +55,16 @@ def make_page(
         raise
 
 
-def _make_page(runs: Sequence[Run], vectors: Sequence[VectorSection], title: str, note: str) -> str:
+def _make_page(
+    runs: Sequence[Run], vectors: Sequence[VectorSection], title: str, note: str, command: str
+) -> str:
     # Identifier, heading, kind of content as the template draws it, and content.
     sections = [
-        ("runs", "Runs", "runs", tables.run_rows(runs)),
+        ("runs", "Runs", "runs", _run_table(runs)),
         ("compare", "Side by side", "comparisons", tables.comparison(runs)),
         ("curves", "Training curves", "curves", _curves(runs)),
         *((name, TASKS[name].title, "matrices", _matrices(runs, name)) for name in TASKS),
-        ("other", "Other results", "numbers", tables.other_rows(runs)),
+        ("other", "Other results", "numbers", tables.other_results(runs)),
         ("plane", "Vectors in the plane", "projections", _projections(vectors)),
         ("errors", "Worst retrieval errors", "errors", [one for one in vectors if one.errors]),
     ]
@@ -80,9 +81,15 @@ def _make_page(runs: Sequence[Run], vectors: Sequence[VectorSection], title: str
         sections=[section for section in sections if section[-1]],
         title=title,
         note=note,
+        command=command,
         style=texts["css"],
         script=texts["js"],
     )
+
+
+def _run_table(runs: Sequence[Run]) -> dict[str, Any]:
+    trained = [training_origin(run) for run in runs if run.path is not None]
+    return {"rows": tables.run_rows(runs), "origins": trained} if runs else {}
 
 
 def _curves(runs: Sequence[Run]) -> dict[str, Any]:
@@ -92,9 +99,8 @@ def _curves(runs: Sequence[Run]) -> dict[str, Any]:
         return {}
     groups: dict[str, list] = {"Development sets": [], "Losses": [], "Speed": []}
     for name in names:
-        group = "Speed" if name.endswith(_SPEED) else "Losses"
-        group = group if name.startswith("train/") else "Development sets"
-        groups[group].append(_chart(name, runs))
+        group, chart = _chart(name, runs)
+        groups[group].append(chart)
     return {"groups": groups, "runs": {run.name: i for i, run in enumerate(runs) if run.curves}}
 
 
@@ -105,51 +111,57 @@ def _curve_order(name: str) -> tuple[int, str]:
     return (order.index(last) if last in order else len(order), name)
 
 
-def _chart(name: str, runs: Sequence[Run]) -> dict[str, Any]:
+def _chart(name: str, runs: Sequence[Run]) -> tuple[str, dict[str, Any]]:
+    """Its group on the page, and the chart."""
     lines = [
         (color, run.name, *run.curves[name]) for color, run in enumerate(runs) if name in run.curves
     ]
-    head = name.removeprefix("train/")
-    if head == name and all(map(_is_share, (value for *_, values in lines for value in values))):
-        data, _, metric = name.rpartition("/")
-        head = f"{data} {_title(metric)}, %".strip()
+    all_shares = all(_is_share(value) for *_, values in lines for value in values)
+    group, title, is_share = curve_title(name, all_shares)
+    if is_share:
         lines = [(*line, [100 * value for value in values]) for *line, values in lines]
-    return line_chart(head, lines)
+    return group, line_chart(title, lines)
 
 
 def _matrices(runs: Sequence[Run], name: str) -> list[dict[str, Any]]:
     """Heatmaps of a task, or lists of pairs where a matrix would be empty or large."""
     task = TASKS[name]
+    lower = [metric_title(metric) for metric in task.lower_is_better]
     found = []
     for run in runs:
         for results in run.results if task.axes else ():
             matrices = (results.get("matrices") or {}) if results["task"] == name else {}
             for data, matrix in matrices.items():
-                layers = {_title(metric): layer for metric, layer in _layers(matrix).items()}
+                layers = {metric_title(metric): layer for metric, layer in _layers(matrix).items()}
                 if layers:
                     # The settings name all protocols and classifiers, a matrix its own.
                     how = _how((results.get("settings") or {}) | matrix)
-                    found.append((data, how, run.name, layers))
-    # Runs on the same data side by side and in the same colors.
+                    found.append((data, how, run.name, layers, result_origin(run.name, results)))
+    # Runs on the same data side by side; all in the same colors.
     found.sort(key=lambda item: item[:2])
-    lower = [_title(metric) for metric in task.lower_is_better]
+    mapped = [layers for *_, layers, _ in found if not _is_listed(layers)]
+    shown = [(layer, title in lower) for layers in mapped for title, layer in layers.items()]
+    scale = color_scale(shown) if shown else (0, 100)
     figures = []
-    for data, how, run, layers in found:
-        alike = [other for *key, _, other in found if key == [data, how]]
-        extents = {
-            layer: extent([other[layer] for other in alike if layer in other]) for layer in layers
-        }
+    for data, how, run, layers, origin in found:
         head = f"{run}: {data}" + (f", {how}" if how else "")
-        first, layer = next(iter(layers.items()))
-        names = {*layer, *(column for cells in layer.values() for column in cells)}
-        filled = sum(map(len, layer.values())) / (len(layer) * len(names))
-        if len(names) > _MAX_ROWS or filled < _MIN_FILLED:
-            figures.append(pair_list(head, first, layer, first in lower))
+        if _is_listed(layers):
+            # Where errors are what is published, such as for Tatoeba, they alone are shown.
+            errors = {title: layer for title, layer in layers.items() if title in lower}
+            first = dict(itertools.islice(layers.items(), 1))
+            figure = pair_list(head, errors or first, lower_is_better=lower)
         else:
-            figures.append(
-                heatmap(head, layers, axes=task.axes, lower_is_better=lower, extents=extents)
-            )
+            figure = heatmap(head, layers, axes=task.axes, lower_is_better=lower, scale=scale)
+        figures.append(figure | {"origins": [origin]})
     return figures
+
+
+def _is_listed(layers: Mapping[str, Layer]) -> bool:
+    """Whether the first of some layers is too large or too empty for a matrix."""
+    layer = next(iter(layers.values()))
+    names = {*layer, *(column for cells in layer.values() for column in cells)}
+    filled = sum(map(len, layer.values())) / (len(layer) * len(names))
+    return len(names) > _MAX_ROWS or filled < _MIN_FILLED
 
 
 def _layers(matrix: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
@@ -179,14 +191,14 @@ def _how(settings: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _title(metric: str) -> str:
-    return _TITLES.get(metric, metric.replace("p_at_", "P@").replace("_", " "))
-
-
-def _projections(vectors: Sequence[VectorSection]) -> list[tuple[str, list[dict[str, Any]]]]:
+def _projections(vectors: Sequence[VectorSection]) -> list[dict[str, Any]]:
     numbers = itertools.count()
     return [
-        (section.run, [scatter(one, next(numbers)) for one in section.projections])
+        {
+            "run": section.run,
+            "drawings": [scatter(one, next(numbers)) for one in section.projections],
+            "origins": section.origins,
+        }
         for section in vectors
         if section.projections
     ]

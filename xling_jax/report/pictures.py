@@ -5,7 +5,7 @@ Ito, each with its own marker shape.
 """
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,24 +30,33 @@ _SEED = 0
 _TSNE_ITERATIONS = 500
 
 
-def draw(picture: Heatmap | Projection, directory: Path) -> None:
-    """Draws a picture as PNG files in a directory that exists.
+def draw_all(pictures: Iterable[Heatmap | Projection], directory: Path) -> None:
+    """Draws pictures as PNG files in a directory that exists; all matrices in the same colors.
 
     Raises:
         ValueError: if sizes disagree.
         OSError: if writing fails.
     """
-    if isinstance(picture, Heatmap):
-        figures = {picture.name: _draw_matrix(picture)}
-    else:
-        figures = {f"{picture.name}.{m}": _draw_projection(picture, m) for m in PROJECTIONS}
-    for name, figure in figures.items():
-        path = directory / f"{name}.png"
-        figure.savefig(path, dpi=150, facecolor="white", metadata={"Software": None})
+    matrices = []
+    for picture in pictures:
+        if isinstance(picture, Heatmap):
+            matrices.append(picture)  # The colors depend on all of them.
+            continue
+        for method in PROJECTIONS:
+            _save(_draw_projection(picture, method), directory / f"{picture.name}.{method}.png")
+    worst = [np.nanmin(one.values) for one in matrices if np.isfinite(one.values).any()]
+    # From the least value, to show differences; the numbers give the absolute.
+    low = min([90, *(np.floor(10 * value) * 10 for value in worst)]) if worst else 0
+    for picture in matrices:
+        _save(_draw_matrix(picture, low), directory / f"{picture.name}.png")
 
 
-def _draw_matrix(picture: Heatmap) -> Figure:
-    """A heatmap with the percentages written in it."""
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, dpi=150, facecolor="white", metadata={"Software": None})
+
+
+def _draw_matrix(picture: Heatmap, low: float) -> Figure:
+    """A heatmap with the percentages written in it; its colors begin at `low` percent."""
     rows, columns = picture.rows, picture.columns
     percent = 100 * np.asarray(picture.values, np.float64)
     if percent.shape != (len(rows), len(columns)):
@@ -58,9 +67,6 @@ def _draw_matrix(picture: Heatmap) -> Figure:
     width, height = max(5.2, cell * len(columns) + 2.2), cell * len(rows) + 1.9
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
-    # From the least value, to show differences; the numbers give the absolute.
-    known = percent[np.isfinite(percent)]
-    low = min(np.floor(known.min() / 10) * 10 if known.size else 0, 90)
     image = axes.imshow(percent, cmap="cividis", vmin=low, vmax=100, aspect="equal")
     for (row, column), value in np.ndenumerate(percent):
         if np.isfinite(value):

@@ -116,6 +116,18 @@ for (const figure of document.querySelectorAll(".scatter")) {
   svg.addEventListener("pointerleave", leave);
 }
 
+// Wide and long tables: which edges have more beyond them.
+function mark(box) {
+  box.classList.toggle("left", box.scrollLeft > 1);
+  box.classList.toggle("right", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  box.classList.toggle("below", box.scrollTop + box.clientHeight < box.scrollHeight - 1);
+}
+const resized = new ResizeObserver((entries) => entries.forEach((entry) => mark(entry.target)));
+for (const box of document.querySelectorAll(".scroll")) {
+  box.addEventListener("scroll", () => mark(box), { passive: true });
+  resized.observe(box);
+}
+
 // Retrieval errors: the first few, all, or those of one direction.
 for (const select of document.querySelectorAll(".picker select")) {
   select.addEventListener("change", () => {

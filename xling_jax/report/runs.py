@@ -26,6 +26,9 @@ class Run:
         config: as resolved when training began; {} if there is none.
         curves: what was logged while training.
         results: contents of the `results.json` files that measured it.
+        model: where its encoder is, for `load`: a workdir, or the name of a shipped one; "" if it
+            has none or only its results are known.
+        fingerprint: of its encoder, data_fingerprint: of its training data; "" if unknown.
     """
 
     name: str
@@ -33,6 +36,9 @@ class Run:
     config: dict[str, Any] = field(default_factory=dict)
     curves: Curves = field(default_factory=dict)
     results: list[dict[str, Any]] = field(default_factory=list)
+    model: str = ""
+    fingerprint: str = ""
+    data_fingerprint: str = ""
 
     @property
     def num_steps(self) -> int:
@@ -63,7 +69,7 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
         for results in run.results:
             if results["model"].get("shipped"):
                 name = str(results["model"]["path"])
-                others.setdefault(name, Run(name, None)).results.append(results)
+                others.setdefault(name, Run(name, None, model=name)).results.append(results)
         run.results = own
     for place in map(Path, result_places):
         files = [place] if place.is_file() else sorted(place.rglob(RESULTS_FILE))
@@ -77,9 +83,11 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
             model = str(results["model"].get("path", "model"))
             where = Path(model).resolve()
             owners = (run for run in runs if where.is_relative_to(run.path.resolve()))
-            owner = None if results["model"].get("shipped") else next(owners, None)
+            shipped = bool(results["model"].get("shipped"))
+            owner = None if shipped else next(owners, None)
             if owner is None:
-                owner = others.setdefault(model, Run(_short_name(Path(model)), None))
+                new = Run(_short_name(Path(model)), None, model=model if shipped else "")
+                owner = others.setdefault(model, new)
             owner.results.append(results)
     runs += others.values()
     _make_names_unique(runs)
@@ -128,14 +136,22 @@ def _load_workdir(path: Path) -> Run:
     results = sorted(path.rglob(RESULTS_FILE))
     if not metrics.is_file() and not results:
         raise ValueError(f"{path}: must be a workdir with a {METRICS_FILE}, or hold results")
-    settings = parse_json(config.read_bytes(), str(config)) if config.is_file() else {}
     return Run(
         _short_name(path),
         path,
-        settings if isinstance(settings, dict) else {},
+        _read_object(config),
         read_curves(metrics) if metrics.is_file() else {},
         [read_results(file) for file in results],
+        model=str(path) if (path / "encoder").is_dir() else "",
+        fingerprint=str(_read_object(path / "encoder" / "config.json").get("fingerprint", "")),
+        data_fingerprint=str(_read_object(path / "data" / "manifest.json").get("fingerprint", "")),
     )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; {} if there is none."""
+    content = parse_json(path.read_bytes(), str(path)) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _short_name(path: Path) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from xling_jax.eval.tasks import TASKS
+from xling_jax.report.baselines import baselines
 from xling_jax.report.charts import short
+from xling_jax.report.origins import origins, result_origin
 from xling_jax.report.runs import Run
 
 
@@ -24,6 +26,7 @@ class Row:
         scores: heading of a column -> percentage.
         source: how it was measured, or where it was published.
         best: headings of the columns whose best score it has.
+        is_baseline: it is what encoders must beat.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Row:
     scores: Mapping[str, float]
     source: str
     best: frozenset[str] = frozenset()
+    is_baseline: bool = False
 
 
 def run_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
@@ -72,26 +76,30 @@ def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
         ours = [row for run in runs for row in _measured(run, name)]
         if not ours:
             continue
+        ours += _baseline_rows(runs, name)
         published = published_rows().get(name, [])
         known = {heading for row in (*ours, *published) for heading in row.scores}
-        columns = [heading for heading in task.columns.values() if heading in known]
         errors = {task.columns[metric] for metric in task.lower_is_better}
+        columns = [(head, head in errors) for head in task.columns.values() if head in known]
         groups = [(data, _with_best(rows, errors)) for data, rows in _by_data(ours)]
         groups += [(f"{data}, as published", rows) for data, rows in _by_data(published)]
-        tables.append({"title": task.title, "columns": columns, "groups": groups})
+        table = {"title": task.title, "columns": columns, "groups": groups}
+        tables.append(table | {"origins": origins(runs, name)})
     return tables
 
 
-def other_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
-    """Run, task, metric and value for all numbers of tasks whose matrices are not drawn."""
-    return [
-        (run.name, results["task"], name, f"{value:.4g}")
-        for run in runs
-        for results in run.results
-        if results["task"] not in TASKS or not TASKS[results["task"]].axes
-        for name, value in results["metrics"].items()
-        if isinstance(value, (int, float))
-    ]
+def other_results(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """All numbers of results whose matrices are not drawn, of each its metrics and values."""
+    found = []
+    for run in runs:
+        for results in run.results:
+            if results["task"] in TASKS and TASKS[results["task"]].axes:
+                continue
+            metrics = results["metrics"].items()
+            rows = [(name, f"{v:.4g}") for name, v in metrics if isinstance(v, (int, float))]
+            origin = result_origin(run.name, results)
+            found.append({"head": f"{run.name}: {results['task']}", "rows": rows, "origin": origin})
+    return found
 
 
 def _by_data(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
@@ -135,6 +143,18 @@ def _measured(run: Run, task: str) -> list[Row]:
             step = max(steps[-1] for steps, _ in metrics.values())
             rows.append(Row(run.name, data, shown, f"while training, step {step:,}"))
     return rows
+
+
+def _baseline_rows(runs: Sequence[Run], task: str) -> list[Row]:
+    """Those that need no encoder are the same in all runs, and stand there once."""
+    rows = [
+        Row(*baseline, is_baseline=True)
+        for run in runs
+        for results in run.results
+        if results["task"] == task
+        for baseline in baselines(run.name, results)
+    ]
+    return [row for place, row in enumerate(rows) if row not in rows[:place]]
 
 
 def _task_of(metrics: Mapping[str, Any]) -> str | None:

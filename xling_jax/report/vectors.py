@@ -3,10 +3,10 @@
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.preprocessing import normalize
@@ -18,6 +18,7 @@ from xling_jax.eval.classification_data import (
 )
 from xling_jax.eval.retrieval_data import RetrievalData, load_retrieval_data
 from xling_jax.eval.unique import Encode, encode_unique
+from xling_jax.report.origins import Origin, embedding_origin
 from xling_jax.report.pictures import PROJECTIONS, project
 
 _logger = logging.getLogger(__name__)
@@ -53,13 +54,19 @@ class Candidate(NamedTuple):
 
 
 class RetrievalError(NamedTuple):
-    """A query whose translation (`right`) is not its nearest neighbor; `retrieved` best first."""
+    """A query whose translation (`right`) is not its nearest neighbor; `retrieved` best first.
+
+    It is shown in its worst direction: `num_wrong` of the `num_directions` between the languages
+    that have the text find another one first.
+    """
 
     source: str
     target: str
     query: str
     right: Candidate
     retrieved: list[Candidate]
+    num_wrong: int
+    num_directions: int
 
     @property
     def direction(self) -> str:
@@ -88,6 +95,7 @@ class VectorSection:
     run: str
     projections: list[Projection] = field(default_factory=list)
     errors: list[ErrorList] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
 
 
 def load_data(
@@ -104,10 +112,21 @@ def load_data(
 
 
 def vector_section(
-    run: str, encode: Encode, data: Sequence[ClassificationData | RetrievalData]
+    run: str,
+    encode: Encode,
+    data: Sequence[ClassificationData | RetrievalData],
+    model: Mapping[str, Any],
 ) -> VectorSection:
-    """Embeds data sets, as `load_data` returns them, and finds what to show of them."""
+    """Embeds data sets, as `load_data` returns them, and finds what to show of them.
+
+    Args:
+        run: its name.
+        encode: texts to [n, dim] embeddings.
+        data: at least one.
+        model: path and fingerprint of the encoder.
+    """
     section = VectorSection(run)
+    section.origins.append(embedding_origin(run, model, [one.description for one in data], _SEED))
     for one in data:
         _logger.info("%s: embedding %s", run, one.name)
         if isinstance(one, ClassificationData):
@@ -161,14 +180,14 @@ def _project(encode: Encode, texts: list[str]) -> dict[str, np.ndarray]:
 def worst_errors(
     encode: Encode, data: RetrievalData, *, per_direction: int = 3, limit: int = 40
 ) -> ErrorList:
-    """Finds the queries whose translation ranks lowest by cosine.
+    """Finds the queries whose translation ranks lowest by cosine, each row of the data once.
 
     A candidate with the same text as the translation is right too.
 
     Args:
         encode: texts to [n, dim] embeddings; called once for each file of the data.
         data: parallel text; only the first rows of long files are used.
-        per_direction: errors kept of each direction.
+        per_direction: errors kept of each direction of a file.
         limit: errors kept in all, those with the lowest rank of the translation.
     """
     errors: list[RetrievalError] = []
@@ -177,30 +196,60 @@ def worst_errors(
         columns = {code: column[:MAX_QUERIES] for code, column in part.texts.items()}
         vectors, ids = encode_unique(encode, [*columns.values()])
         vectors = normalize(vectors)
-        for source, target in itertools.permutations(columns, 2):
-            pairs = [pair for pair in zip(columns[source], columns[target]) if all(pair)]
-            if not pairs:
-                continue
-            queries, answers = zip(*pairs)
-            row_of = {text: row for row, text in enumerate(dict.fromkeys(answers))}
-            candidates, right = list(row_of), np.array([row_of[text] for text in answers])
-            source_vectors, target_vectors = vectors[ids(queries)], vectors[ids(candidates)]
-            ranks = _ranks(source_vectors, target_vectors, right)
-            wrong = np.flatnonzero(ranks > 1)
-            num_errors += len(wrong)
-            num_queries += len(queries)
-            for row in wrong[np.argsort(-ranks[wrong], kind="stable")][:per_direction]:
-                cosines = target_vectors @ source_vectors[row]
-                retrieved = [
-                    Candidate(candidates[place], rank, float(cosines[place]))
-                    for rank, place in enumerate(
-                        np.argsort(-cosines, kind="stable")[:NUM_RETRIEVED], start=1
-                    )
-                ]
-                answer = Candidate(answers[row], int(ranks[row]), float(cosines[right[row]]))
-                errors.append(RetrievalError(source, target, queries[row], answer, retrieved))
+        directions = list(itertools.permutations(columns, 2))
+        # Rank of the translation, [directions, rows]; 0 where a row lacks one of the texts.
+        ranks = np.zeros((len(directions), len(next(iter(columns.values())))), np.int64)
+        for found, (source, target) in zip(ranks, directions):
+            rows, candidates, right = _candidates(columns[source], columns[target])
+            if rows:
+                queries = [columns[source][row] for row in rows]
+                found[rows] = _ranks(vectors[ids(queries)], vectors[ids(candidates)], right)
+        num_errors += int((ranks > 1).sum())
+        num_queries += int((ranks > 0).sum())
+        for row, place in _worst_rows(ranks, per_direction)[:limit]:
+            source, target = directions[place]
+            rows, candidates, right = _candidates(columns[source], columns[target])
+            query, answer = columns[source][row], columns[target][row]
+            cosines = vectors[ids(candidates)] @ vectors[ids([query])[0]]
+            nearest = [
+                Candidate(candidates[near], rank, float(cosines[near]))
+                for rank, near in enumerate(
+                    np.argsort(-cosines, kind="stable")[:NUM_RETRIEVED], start=1
+                )
+            ]
+            cosine = float(cosines[right[rows.index(row)]])
+            translation = Candidate(answer, int(ranks[place, row]), cosine)
+            counts = int((ranks[:, row] > 1).sum()), int((ranks[:, row] > 0).sum())
+            errors.append(RetrievalError(source, target, query, translation, nearest, *counts))
     errors.sort(key=lambda error: -error.right.rank)
     return ErrorList(data.name, errors[:limit], num_errors, num_queries)
+
+
+def _candidates(source: list[str], target: list[str]) -> tuple[list[int], list[str], np.ndarray]:
+    """The rows with both texts, the different target texts, and for each row the right one."""
+    rows = [row for row, pair in enumerate(zip(source, target)) if all(pair)]
+    place_of = {text: place for place, text in enumerate(dict.fromkeys(target[r] for r in rows))}
+    return rows, list(place_of), np.array([place_of[target[row]] for row in rows], np.int64)
+
+
+def _worst_rows(ranks: np.ndarray, per_direction: int) -> list[tuple[int, int]]:
+    """Row and worst direction of the errors to show, the worst first.
+
+    A row belongs to the direction in which its translation ranks lowest.
+
+    Args:
+        ranks: [directions, rows] int, above 1 for errors.
+        per_direction: rows kept of each direction.
+    """
+    direction_of, worst = ranks.argmax(axis=0), ranks.max(axis=0)
+    kept: Counter[int] = Counter()
+    found = []
+    for row in np.argsort(-worst, kind="stable"):
+        place = int(direction_of[row])
+        if worst[row] > 1 and kept[place] < per_direction:
+            kept[place] += 1
+            found.append((int(row), place))
+    return found
 
 
 def _ranks(source: np.ndarray, target: np.ndarray, right: np.ndarray) -> np.ndarray:
