@@ -12,6 +12,8 @@ from xling_jax.cli import main
 from xling_jax.eval.perturbations import Perturbation
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 from xling_jax.eval.xsim import Xsim, measure_direction, nearest_by_margin
+from xling_jax.report.page import make_page
+from xling_jax.report.runs import Run
 
 MARGINS = ("ratio", "distance", "absolute")
 
@@ -179,6 +181,8 @@ def test_the_task_writes_its_table_and_the_copies(files, capsys):
     metrics = written["metrics"]
     assert metrics["toy/xsim_plus_plus"] >= metrics["toy/xsim"]
     assert written["settings"]["perturb"] == ["en"] and written["settings"]["margin"] == "ratio"
+    report = make_page([Run("m", None, results=[written])], title="t")
+    assert report.count("xSIM++") >= 2 and "misaligned" in report
     copies = [
         line.split("\t") for line in (files / "out/toy.altered.en.tsv").read_text().splitlines()
     ]

@@ -16,6 +16,7 @@ from xling_jax.report.vectors import VectorSection
 _TITLES = {
     "error": "error",
     "xsim": "xSIM",
+    "xsim_plus_plus": "xSIM++",
     "accuracy": "embeddings",
     "chance": "commonest label",
 }

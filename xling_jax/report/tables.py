@@ -75,7 +75,7 @@ def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
         published = published_rows().get(name, [])
         known = {heading for row in (*ours, *published) for heading in row.scores}
         columns = [heading for heading in task.columns.values() if heading in known]
-        errors = {task.columns[metric] for metric in task.lower_is_better}
+        errors = {task.columns[m] for m in task.lower_is_better if m in task.columns}
         groups = [(data, _with_best(rows, errors)) for data, rows in _by_data(ours)]
         groups += [(f"{data}, as published", rows) for data, rows in _by_data(published)]
         tables.append({"title": task.title, "columns": columns, "groups": groups})
