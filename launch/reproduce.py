@@ -192,7 +192,12 @@ def measured(workdir: Path, languages: str) -> dict[str, float]:
         else:
             found |= {
                 f"{name} P@1": np.mean(
-                    [value for row in matrix["p_at_1"].values() for value in row.values()]
+                    [
+                        value
+                        for source, row in matrix["p_at_1"].items()
+                        for target, value in row.items()
+                        if source != target
+                    ]
                 )
                 for name, matrix in sets.items()
             }

@@ -55,7 +55,10 @@ def test_retrieval_writes_results_table_and_pictures(parallel, tmp_path, capsys)
     assert written["task"] == "retrieval"
     assert written["model"] == {"path": "m", "fingerprint": "abc", "dtype": "float32"}
     assert written["metrics"]["toy_dev/p_at_1"] == 1
-    assert written["matrices"]["toy_dev"]["num_candidates"] == {"en": {"de": 7}, "de": {"en": 6}}
+    assert written["matrices"]["toy_dev"]["num_candidates"] == {
+        "en": {"en": 6, "de": 7},
+        "de": {"en": 6, "de": 7},
+    }
     assert written["command"] == (
         f"xling evaluate retrieval --model m --data {parallel} --output {output} "
         f"--distractors {distractors}"

@@ -100,7 +100,8 @@ def test_a_config_may_name_any_task_of_the_registry():
 
 def test_every_task_can_be_measured(tmp_path):
     lines = {code: [f"{code} {word}" for word in WORDS] for code in ("de", "en")}
-    write(tmp_path / "dev.tsv", ["de\ten", *map("\t".join, zip(*lines.values()))])
+    for name in ("dev", "pool"):
+        write(tmp_path / f"{name}.tsv", ["de\ten", *map("\t".join, zip(*lines.values()))])
     for code, texts in lines.items():
         write(tmp_path / f"de-en.training.{code}", [f"{i}\t{t}" for i, t in enumerate(texts)])
     write(tmp_path / "de-en.training.gold", [f"{i}\t{i}" for i in range(len(WORDS))])
@@ -115,6 +116,7 @@ def test_every_task_can_be_measured(tmp_path):
     write(tmp_path / "probing" / "past_present.txt", rows)
     paths = {
         "retrieval": tmp_path / "dev.tsv",
+        "xsim": tmp_path / "pool.tsv",
         "classification": write_labeled(tmp_path / "weather", ("de", "en")),
         "mining": tmp_path,
         "alignment": tmp_path / "documents.jsonl",
@@ -123,6 +125,9 @@ def test_every_task_can_be_measured(tmp_path):
     metrics = make(**{task: (str(path),) for task, path in paths.items()})
     for name in ("dev/p_at_1", "weather/cross", "de-en/f1", "documents/recall", "Tense/accuracy"):
         assert metrics[name] == 1
+    # Cheap: no diagonal, no altered copies.
+    assert metrics["pool/xsim"] == 0 and "pool/xsim_plus_plus" not in metrics
+    assert "dev/p_at_1_all" not in metrics
     assert set(paths) == set(TASKS)
 
 

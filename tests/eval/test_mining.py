@@ -232,6 +232,10 @@ def test_the_task_writes_results_and_says_what_was_measured(bucc, tmp_path, mode
     table = capsys.readouterr().out
     assert table.strip() == (tmp_path / "out/results.md").read_text().strip()
     assert "100.00" in table and "No test pairs for fr-en" in table
+    assert "### fr-en.training: scores of right (#) and other pairs (-)" in table
+    by_score = written["matrices"]["fr-en"]["scores"]
+    assert sum(by_score["right"]) == sum(by_score["pairs"]) == 3
+    assert by_score["thresholds"][0]["recall"] == 1 and by_score["valley"] is None
     assert evaluate(bucc, tmp_path / "out", *options) == 2
     assert "results.json: exists" in capsys.readouterr().err
     write(bucc, "fr-en.test", TRAIN, GOLD)

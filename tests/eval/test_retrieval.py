@@ -137,7 +137,52 @@ def test_distractors_are_further_candidates():
     assert matrix.cells["de", "en"]["p_at_1"] == pytest.approx(2 / 3)
     nan = np.nan
     np.testing.assert_array_equal(matrix.array("num_candidates"), [[nan, 5], [3, nan]])
-    assert "error" not in matrix.metrics
+    np.testing.assert_allclose(matrix.array("error"), 1 - matrix.array("p_at_1"))
+
+
+def test_distractors_count_in_error_and_xsim_as_in_brute_force():
+    embeddings = random_embeddings(seed=4, noise=1.0)
+    pools = {code: np.random.default_rng(7).standard_normal((100, 8)) for code in ("en", "de")}
+    matrix = retrieval.retrieval_matrix(embeddings, distractors=pools)
+    unit = {code: knn.normalize(rows).astype(np.float64) for code, rows in embeddings.items()}
+    pool = {c: np.concatenate([unit[c], knn.normalize(pools.get(c, unit[c][:0]))]) for c in unit}
+    for source, target in matrix.cells:
+        cosine = unit[source] @ pool[target].T
+        x_mean = np.sort(cosine, axis=1)[:, -4:].mean(axis=1)
+        y_mean = np.sort(pool[source] @ pool[target].T, axis=0)[-4:].mean(axis=0)
+        margins = cosine / ((x_mean[:, None] + y_mean) / 2)
+        margins[cosine < np.sort(cosine, axis=1)[:, -4:-3]] = -np.inf
+        xsim = (margins.argmax(axis=1) != np.arange(40)).mean()
+        error = (cosine.argmax(axis=1) != np.arange(40)).mean()
+        cell = matrix.cells[source, target]
+        assert (cell["xsim"], cell["error"]) == pytest.approx((xsim, error))
+    plain = retrieval.retrieval_matrix(embeddings)
+    assert matrix.mean("xsim") > plain.mean("xsim") > 0
+
+
+def test_the_diagonal_is_each_language_in_itself():
+    data = data_of(en=["en 0", "en 0", "en 90", ""], de=["de 5", "de 60", "de 80", "de 200"])
+    matrix = measure(encode_numbers, data)
+    # Of two equal sentences one finds the other.
+    assert matrix.cells["en", "en"]["p_at_1"] == pytest.approx(2 / 3)
+    assert matrix.cells["en", "en"]["num_queries"] == 3
+    assert matrix.cells["de", "de"]["p_at_1"] == 1
+    assert "error" not in matrix.cells["en", "en"] and "xsim" not in matrix.cells["en", "en"]
+    without = measure(encode_numbers, data, diagonal=False)
+    assert matrix.mean("p_at_1") == without.mean("p_at_1")
+    assert without.cells == {pair: matrix.cells[pair] for pair in (("en", "de"), ("de", "en"))}
+    scores = matrix.scores("toy")
+    assert scores["toy/p_at_1"] == without.scores("toy")["toy/p_at_1"]
+    every = [cell["p_at_1"] for cell in matrix.cells.values()]
+    assert scores["toy/p_at_1_all"] == pytest.approx(np.mean(every))
+    assert "toy/error_all" not in scores and "toy/p_at_1_all" not in without.scores("toy")
+    assert measure(encode_numbers, data, match="text").cells["en", "en"]["p_at_1"] == 1
+
+
+def test_a_language_alone_is_no_retrieval():
+    data = data_of(en=["en 0", ""], de=["", "de 0"])
+    with pytest.raises(ValueError, match="no row has text in two"):
+        measure(encode_numbers, data)
 
 
 @pytest.mark.parametrize("similarity", ["margin", "csls"])
@@ -162,7 +207,7 @@ def test_distractors_of_the_source_language_shape_the_neighborhoods(similarity):
 def test_rows_without_a_translation_are_left_out_of_that_direction():
     data = data_of(en=["en 0", "en 50", "en 90"], de=["de 5", "", "de 55"], fr=["", "fr 50", ""])
     matrix = measure(encode_numbers, data)
-    counts = {pair: cell["num_queries"] for pair, cell in matrix.cells.items()}
+    counts = {pair: cell["num_queries"] for pair, cell in matrix.cells.items() if len({*pair}) > 1}
     assert counts == {("en", "de"): 2, ("en", "fr"): 1, ("de", "en"): 2, ("fr", "en"): 1}
     assert matrix.mean("p_at_1") == 1
     assert "fr" not in matrix.to_dict()["p_at_1"]["de"]
@@ -172,6 +217,8 @@ def test_a_copy_of_the_right_text_counts_only_when_texts_are_matched():
     data = data_of(en=["en 0", "en 0", "en 90"], de=["de 0", "de 0", "de 90"])
     by_index = measure(encode_numbers, data)
     by_text = measure(encode_numbers, data, match="text")
+    # As LASER, xSIM takes any copy.
+    assert by_index.mean("error") == pytest.approx(1 / 3) and by_index.mean("xsim") == 0
     assert by_index.cells["en", "de"]["p_at_1"] == pytest.approx(2 / 3)
     assert by_text.mean("p_at_1") == 1 and by_text.mean("error") == 0
 
@@ -212,7 +259,7 @@ def test_metrics_are_plain_floats():
     data = data_of(en=["en 0", "en 90"], de=["de 0", "de 90"])
     scores = measure(encode_numbers, data, k=(1,)).scores("toy")
     assert set(map(type, scores.values())) == {float}
-    assert set(scores) == {"toy/p_at_1", "toy/error", "toy/xsim"}
+    assert set(scores) == {"toy/p_at_1", "toy/error", "toy/xsim", "toy/p_at_1_all"}
 
 
 @pytest.mark.parametrize(

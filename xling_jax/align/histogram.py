@@ -1,7 +1,7 @@
 """How scores of mined pairs are distributed: a histogram, and the valley between its two modes.
 
 Translations and wrong best candidates each have a mode of scores where there are enough of both; a
-threshold in the valley between them needs no gold pairs. Where one kind is rare, there is no valley.
+threshold in the valley between them needs no gold pairs. Where one kind is rare, there is none.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from xling_jax.align import mining
 from xling_jax.align.knn import BACKENDS
 from xling_jax.align.margin import MARGINS
 from xling_jax.eval.results import markdown_table, percent
+from xling_jax.eval.score_tables import ScoreTable, decoy_pairs
 from xling_jax.eval.tasks import Task
 from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.files.hashes import hash_texts
@@ -36,7 +37,8 @@ class Mining(Task):
     """Bitext mining by the rules of BUCC: precision, recall and F1 on the test part.
 
     The threshold is the best one on the training part. Without test pairs the scores are those of
-    the training part, and the table says so.
+    the training part, and the table says so. A histogram shows the scores of right and other pairs
+    and the valley between them; a table, precision and recall by threshold.
     """
 
     margin: str = option("ratio", "how cosines are compared", MARGINS)
@@ -74,30 +76,46 @@ class Mining(Task):
         self, encoder: Any, data: MiningData, directory: Path | None = None
     ) -> dict[str, MiningResult]:
         """Both parts of a language pair, with the threshold tuned on the training part."""
-        mined = self.mine(encoder.encode, data.train)
+        mined, decoys = self._mine(encoder.encode, data.train)
         correct = _correct(mined, data.train.gold)
         threshold = tune_threshold(mined.scores, correct, len(data.train.gold))
         train = test = measure_pairs(mined, data.train.gold, threshold)
         if data.has_test:
-            mined = self.mine(encoder.encode, data.test)
+            mined, decoys = self._mine(encoder.encode, data.test)
+            correct = _correct(mined, data.test.gold)
             test = measure_pairs(mined, data.test.gold, threshold)
-        return {data.name: MiningResult(threshold, train, test)}
+        table = ScoreTable.measure(mined, correct, len(data.test.gold), decoys)
+        return {data.name: MiningResult(threshold, train, test, table)}
 
     def mine(self, encode: Encode, text: MiningText) -> mining.MinedPairs:
         """Mines pairs of rows, best first, without those of repeated texts; encodes each once."""
+        return self._mine(encode, text)[0]
+
+    def _mine(self, encode: Encode, text: MiningText) -> tuple[mining.MinedPairs, np.ndarray]:
+        """As `mine`, and the scores of decoys, see `score_tables.decoy_pairs`."""
         # A blank sentence is never a translation.
         counts = [Counter(filter(str.strip, column)) for column in text.texts]
         unique = [list(count) for count in counts]
         vectors, ids = encode_unique(encode, unique)
-        settings = {name: getattr(self, name) for name in (*_SETTINGS, "memory_mb")}
-        found = mining.mine(*(vectors[ids(side)] for side in unique), **settings)
+        search = {"memory_mb": self.memory_mb, "backend": self.backend}
+        candidates = mining.find_candidates(
+            *(vectors[ids(side)] for side in unique), self.k + 1, **search
+        )
+        chosen = {"margin": self.margin, "retrieval": self.retrieval}
+        nearest = mining.Candidates(*(side[:, : self.k] for side in vars(candidates).values()))
         once = [np.array([count[t] == 1 for t in count], bool) for count in counts]
-        found = found.take(once[0][found.source] & once[1][found.target])
+
+        def of_unique_texts(pairs: mining.MinedPairs) -> mining.MinedPairs:
+            return pairs.take(once[0][pairs.source] & once[1][pairs.target])
+
+        found = of_unique_texts(mining.choose_pairs(nearest, **chosen))
+        decoys = decoy_pairs(candidates, **chosen)
         rows = []
         for column, side in zip(text.texts, unique):
             row_of = {t: row for row, t in enumerate(column)}
             rows.append(np.array([row_of[t] for t in side], np.int64))
-        return mining.MinedPairs(rows[0][found.source], rows[1][found.target], found.scores)
+        pairs = mining.MinedPairs(rows[0][found.source], rows[1][found.target], found.scores)
+        return pairs, np.empty(0) if decoys is None else of_unique_texts(decoys).scores
 
     def settings(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
         """The options that change pairs, and how the threshold was selected."""
@@ -120,7 +138,14 @@ class Mining(Task):
                 f"\nNo test pairs for {untested}: measured on the text that the threshold was "
                 "tuned on.\n"
             )
-        return [text]
+        return [
+            text,
+            *(
+                f"### {one.test.name}: scores of right (#) and other pairs (-)\n\n"
+                f"{outcomes[one.name].table.to_text()}\n"
+                for one in data
+            ),
+        ]
 
 
 @dataclass(frozen=True)
@@ -205,22 +230,31 @@ class MiningResult:
     """Scores of one language pair, on both parts with the threshold tuned on the training part.
 
     Pairs that score at least the threshold are extracted; the test part may be the training part.
+    The table is of the test part.
     """
 
     threshold: float
     train: MiningScores
     test: MiningScores
+    table: ScoreTable
 
     def scores(self, name: str) -> dict[str, float]:
-        """`NAME/f1`, `NAME/precision`, `NAME/recall`, `NAME/train_f1` and `NAME/threshold`."""
+        """`NAME/f1`, `NAME/precision`, `NAME/recall`, `NAME/train_f1` and `NAME/threshold`.
+
+        If the scores have a valley, also `NAME/valley` and, of the pairs above it,
+        `NAME/valley_precision` and `NAME/valley_recall`.
+        """
         scores = {metric: getattr(self.test, metric) for metric in ("f1", "precision", "recall")}
         scores |= {"train_f1": self.train.f1, "threshold": self.threshold}
+        if row := self.table.at_valley:
+            scores |= {"valley": row.threshold, "valley_precision": row.precision}
+            scores |= {"valley_recall": row.recall}
         return {f"{name}/{metric}": value for metric, value in scores.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         parts = {"train": self.train.to_dict(), "test": self.test.to_dict()}
-        return parts | {"threshold": self.threshold}
+        return parts | {"threshold": self.threshold, "scores": self.table.to_dict()}
 
 
 def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -> list[MiningData]:

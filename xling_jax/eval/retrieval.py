@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn, margin
-from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
+from xling_jax.align.mining import MARGIN_NEIGHBORS
+from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables
+from xling_jax.eval.results import Heatmap, Projection, percent
 from xling_jax.eval.retrieval_data import (
     RetrievalData,
     load_distractors,
@@ -22,13 +23,13 @@ from xling_jax.eval.retrieval_data import (
 )
 from xling_jax.eval.tasks import Task
 from xling_jax.eval.unique import Encode, encode_unique
+from xling_jax.eval.xsim import nearest_by_margin
 from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
 
-MARGIN_NEIGHBORS = 4  # Artetxe and Schwenk (2019a), section 3.
 CSLS_NEIGHBORS = 10  # Conneau et al. (2018), section 2.3.
 SIMILARITIES = ("cosine", "margin", "csls")
 MATCHES = ("index", "text")
@@ -36,10 +37,6 @@ MATCHES = ("index", "text")
 _NUM_KEYS, _NUM_QUERIES = 200_000, 2_000  # of XSR, as published
 _NUM_EXAMPLES = 5  # translations joined by lines in the projections
 _MAX_HEATMAP_LANGUAGES = 30
-# A matrix with fewer of its cells measured reads better as a list of pairs.
-_MIN_FILLED = 0.5
-
-Direction = tuple[str, str]  # source and target language
 
 
 @dataclass(frozen=True)
@@ -52,6 +49,11 @@ class Retrieval(Task):
         "index",
         "what counts as right: only the query's own row, as published, or any row with its text",
         MATCHES,
+    )
+    diagonal: bool = option(
+        True,
+        "also search each language of an n-way file in itself, as Yu et al. (2018) do: the "
+        "diagonal of the matrix, and the means over all of it",
     )
     distractors: tuple[Path, ...] = option(
         (), "lines of text that are further candidates", metavar="NAME.LANG.txt[.gz]"
@@ -79,10 +81,17 @@ class Retrieval(Task):
   xling evaluate retrieval --model M --data tatoeba/ --languages en,de,fr --output O
   xling evaluate retrieval --embeddings vectors/ --data dev.tsv.gz --output O
 """
-    columns = {"p_at_1": "P@1", "p_at_5": "P@5", "error": "error", "xsim": "xSIM"}
+    columns = {
+        "p_at_1": "P@1",
+        "p_at_5": "P@5",
+        "p_at_1_all": "all",
+        "error": "error",
+        "xsim": "xSIM",
+    }
     primary = "p_at_1"
     lower_is_better = frozenset({"error", "xsim"})
     axes = ("from", "to")
+    cheap = {"diagonal": False}
 
     def __post_init__(self):
         super().__post_init__()
@@ -113,7 +122,7 @@ class Retrieval(Task):
 
     def measure(
         self, encoder: Any, data: RetrievalData, directory: Path | None = None
-    ) -> dict[str, RetrievalMatrix]:
+    ) -> dict[str, LanguageMatrix]:
         """All directions between the languages of a data set; each text is embedded once."""
         if self._draws_rows:
             return {data.name: self._measure_drawn(encoder.encode, data, directory)}
@@ -134,16 +143,20 @@ class Retrieval(Task):
                     if code in rows
                 },
                 present={c: np.array([*map(bool, texts)]) for c, texts in part.texts.items()},
-                text_ids=rows if self.match == "text" else None,
+                text_ids=rows,
+                match=self.match,
+                # Bilingual files of one directory have other texts of a language each.
+                diagonal=self.diagonal and len(data.parts) == 1,
             ).cells
-        return {data.name: RetrievalMatrix(data.languages, cells)}
+        return {data.name: LanguageMatrix(data.languages, cells)}
 
-    def settings(self, encoder: Any, outcomes: Mapping[str, RetrievalMatrix]) -> dict[str, Any]:
+    def settings(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
         """The options, and sizes of neighborhoods."""
         return {
             "similarity": self.similarity,
             "k_values": self._k_values,
             "match": self.match,
+            "diagonal": self.diagonal,
             "xsr": self.xsr or (str(self.xsr_samples) if self.xsr_samples else None),
             "margin_neighbors": MARGIN_NEIGHBORS,
             "csls_neighbors": CSLS_NEIGHBORS,
@@ -153,13 +166,17 @@ class Retrieval(Task):
         }
 
     def tables(
-        self, data: Sequence[RetrievalData], outcomes: Mapping[str, RetrievalMatrix]
+        self, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]
     ) -> list[str]:
         """A section for each data set."""
-        return [retrieval_table(name, m, self.similarity) for name, m in outcomes.items()]
+        return [
+            f"## {name}: retrieval by {self.similarity}, %\n\n"
+            f"{matrix_tables(m, m.metrics[:1], [m.metrics[0], 'error', 'xsim'])}\n"
+            for name, m in outcomes.items()
+        ]
 
     def pictures(
-        self, encoder: Any, data: Sequence[RetrievalData], outcomes: Mapping[str, RetrievalMatrix]
+        self, encoder: Any, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]
     ) -> Iterator[Heatmap | Projection]:
         """The matrix, and projections of the rows that all languages have."""
         k = min(self.k)
@@ -169,6 +186,7 @@ class Retrieval(Task):
                 _logger.info("%s: too many files or languages to draw; see results.md", one.name)
                 continue
             mean = percent(matrix.mean(f"p_at_{k}"))
+            mean += " between two languages" if matrix.has_diagonal else ""
             yield Heatmap(
                 f"{one.name}.matrix",
                 matrix.array(f"p_at_{k}"),
@@ -210,7 +228,7 @@ class Retrieval(Task):
 
     def _measure_drawn(
         self, encode: Encode, data: RetrievalData, directory: Path
-    ) -> RetrievalMatrix:
+    ) -> LanguageMatrix:
         """Draws or reads the rows of a data set, keeps them in the directory, measures."""
         from xling_jax.eval import xsr
 
@@ -234,61 +252,7 @@ class Retrieval(Task):
         if not cells:
             first = name(data.languages[:2])
             raise OptionError(f"xsr_samples: {self.xsr_samples} holds no {first}")
-        return RetrievalMatrix(data.languages, cells)
-
-
-@dataclass(frozen=True)
-class RetrievalMatrix:
-    """Scores of every direction between languages.
-
-    Attributes:
-        languages: names of rows (queries) and columns (candidates) of the matrix.
-        cells: direction measured -> name -> number. `p_at_k` is the share of queries whose
-            translation is among the first k candidates. `error` (one minus P@1 by cosine, as in
-            the Tatoeba results of LASER) and `xsim` (the error when the four nearest by cosine are
-            compared by ratio margin) are there when there are no distractors. Counts are
-            `num_queries` and `num_candidates`, with distractors.
-    """
-
-    languages: tuple[str, ...]
-    cells: dict[Direction, dict[str, float]]
-
-    @property
-    def metrics(self) -> list[str]:
-        """Names of the scores: P@k by k, then the errors."""
-        names = {name for cell in self.cells.values() for name in cell}
-        ranks = sorted((m for m in names if m.startswith("p_at_")), key=lambda m: int(m[5:]))
-        return ranks + [metric for metric in ("error", "xsim") if metric in names]
-
-    def array(self, name: str) -> np.ndarray:
-        """[languages, languages] float64; NaN where nothing was measured."""
-        rows = [
-            [self.cells.get((source, target), {}).get(name, math.nan) for target in self.languages]
-            for source in self.languages
-        ]
-        return np.array(rows, np.float64)
-
-    def mean(self, metric: str) -> float:
-        """Mean over the directions measured, each counting the same."""
-        return float(np.nanmean(self.array(metric)))
-
-    def scores(self, name: str) -> dict[str, float]:
-        """`NAME/METRIC`, the mean over directions, for each metric."""
-        return {f"{name}/{metric}": self.mean(metric) for metric in self.metrics}
-
-    def to_dict(self) -> dict:
-        """As plain numbers for JSON: directions that were not measured are left out."""
-        content = {
-            "languages": list(self.languages),
-            "mean": {metric: self.mean(metric) for metric in self.metrics},
-        }
-        for name in (*self.metrics, "num_queries", "num_candidates"):
-            rows = content[name] = {}
-            for source, target in itertools.product(self.languages, repeat=2):
-                cell = self.cells.get((source, target), {})
-                if name in cell:
-                    rows.setdefault(source, {})[target] = cell[name]
-        return content
+        return LanguageMatrix(data.languages, cells)
 
 
 def retrieve(
@@ -341,20 +305,30 @@ def retrieval_matrix(
     distractors: Mapping[str, np.ndarray] | None = None,
     present: Mapping[str, np.ndarray] | None = None,
     text_ids: Mapping[str, np.ndarray] | None = None,
-) -> RetrievalMatrix:
-    """Measures retrieval between all languages, in both directions; not of one with itself.
+    match: str = "index",
+    diagonal: bool = False,
+) -> LanguageMatrix:
+    """Measures retrieval between all languages, in both directions.
+
+    `p_at_k` is the share of queries whose translation is among the first k candidates. Between two
+    languages there are also `error`, one minus P@1 by cosine as in the Tatoeba results of LASER,
+    and `xsim`, the error by ratio margin as LASER's `xsim.py` counts it (see
+    `xsim.nearest_by_margin`), for which any copy of the right text is right.
 
     Args:
         embeddings: for each language [n, dim]; row i of all is one meaning. Need not be
             normalized.
         similarity: see `retrieve`.
         k_values: the k of P@k.
-        distractors: for any of the languages [m, dim] further candidates. With "margin" and "csls"
-            candidates have neighbors among those of the source language too.
+        distractors: for any of the languages [m, dim] further candidates, none of which has the
+            text of a row. With "margin" and "csls", and for `xsim`, candidates have neighbors
+            among those of the source language too.
         present: for each language [n] bool, False where it has no translation; a direction uses
             the rows that both languages have. None: all rows.
-        text_ids: for each language [n] int, equal where texts are equal; any copy of the right
-            text is then right. None: only the row itself is, as published.
+        text_ids: for each language [n] int, equal where texts are equal; None: all differ.
+        match: "index", only the row itself is right, as published; "text", any copy of its text.
+        diagonal: also search each language in itself, as Yu et al. (2018) do; a row finds itself
+            unless it has copies.
 
     Raises:
         ValueError: if sizes disagree, there are fewer than two languages, no direction has a row,
@@ -372,7 +346,8 @@ def retrieval_matrix(
     extra = {code: knn.normalize(rows) for code, rows in (distractors or {}).items()}
 
     cells: dict[Direction, dict[str, float]] = {}
-    for pair in itertools.permutations(languages, 2):
+    pairs = itertools.product(languages, repeat=2)
+    for pair in (pair for pair in pairs if diagonal or pair[0] != pair[1]):
         common = np.ones(counts[pair[0]], bool)
         if present is not None:
             common = np.asarray(present[pair[0]]) & np.asarray(present[pair[1]])
@@ -383,60 +358,29 @@ def retrieval_matrix(
             np.concatenate([own, extra[code]]) if code in extra else own
             for own, code in zip((source, target), pair)
         ]
-        own = np.arange(len(source)) if text_ids is None else text_ids[pair[1]][common]
-        # Distractors lie behind the targets and never have the text of one.
-        answers = np.concatenate([own, np.full(len(pools[1]) - len(own), -1)])
-        right = lambda ranked, own=own, answers=answers: answers[ranked] == own[:, None]
-        hits = right(
-            retrieve(source, pools[1], max(k_values), similarity=similarity, source_pool=pools[0])
+        rows = np.arange(len(source))
+        ids = rows if text_ids is None else text_ids[pair[1]][common]
+        answers = ids if match == "text" else rows
+        ranked = retrieve(
+            source, pools[1], max(k_values), similarity=similarity, source_pool=pools[0]
         )
+        hits = _is_right(ranked, answers)
         cell = {f"p_at_{k}": float(hits[:, :k].any(axis=1).mean()) for k in k_values}
-        if not extra:
-            # As for Tatoeba, the nearest by cosine; as for xSIM, of the four nearest by cosine the
-            # one of the largest ratio margin, forward only.
-            cosine, nearest = knn.top_k(source, target, MARGIN_NEIGHBORS)
-            target_mean = margin.neighbor_mean(target, source, MARGIN_NEIGHBORS)
-            scores = margin.ratio_margin(cosine, cosine.mean(axis=1), target_mean[nearest])
-            chosen = np.take_along_axis(nearest, scores.argmax(axis=1)[:, None], axis=1)
-            cell["error"] = float(1 - right(nearest[:, :1]).mean())
-            cell["xsim"] = float(1 - right(chosen).mean())
+        if pair[0] != pair[1]:
+            nearest = ranked if similarity == "cosine" else knn.top_k(source, pools[1], 1)[1]
+            by_margin = nearest_by_margin(source, pools[1], source_pool=pools[0])
+            cell["error"] = float(1 - _is_right(nearest[:, :1], answers).mean())
+            cell["xsim"] = float(1 - _is_right(by_margin[:, None], ids).mean())
         cells[pair] = cell | {"num_queries": len(source), "num_candidates": len(pools[1])}
-    if not cells:
+    if all(source == target for source, target in cells):
         raise ValueError(f"no row has text in two of the languages {', '.join(languages)}")
-    return RetrievalMatrix(languages, cells)
+    return LanguageMatrix(languages, cells)
 
 
-def retrieval_table(name: str, matrix: RetrievalMatrix, similarity: str) -> str:
-    """Returns the Markdown section of a data set: means, then every direction."""
-    metrics, count, size = matrix.metrics, len(matrix.cells), len(matrix.languages)
-    means = [[_metric_title(metric), percent(matrix.mean(metric))] for metric in metrics]
-    if count < _MIN_FILLED * size * (size - 1):
-        directions = _pair_table(matrix)
-    else:
-        rows = []
-        for code, values in zip(matrix.languages, matrix.array(metrics[0])):
-            known = values[~np.isnan(values)]
-            mean = percent(known.mean()) if known.size else ""
-            rows.append([f"**{code}**", *map(percent, values), mean])
-        header = [f"{_metric_title(metrics[0])}, from \\ to", *matrix.languages, "mean"]
-        directions = markdown_table(header, rows)
-    table = markdown_table([f"mean of {count} directions", "%"], means)
-    return f"## {name}: retrieval by {similarity}, %\n\n{table}\n\n{directions}\n"
+def _is_right(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Whether candidates [n, k] have the id of the query's own row; [n, k] bool.
 
-
-def _pair_table(matrix: RetrievalMatrix) -> str:
-    """One row a pair, for data of many bilingual files."""
-    metrics = [matrix.metrics[0], *(m for m in matrix.metrics if m in ("error", "xsim"))]
-    rows = []
-    for source, target in itertools.product(matrix.languages, repeat=2):
-        cell, back = (matrix.cells.get(way) for way in ((source, target), (target, source)))
-        first = matrix.languages.index(source) < matrix.languages.index(target)
-        if cell and (first or not back):
-            shares = [one.get(m, math.nan) for m in metrics for one in (cell, back or {})]
-            rows.append([f"{source}-{target}", *map(percent, shares), f"{cell['num_queries']}"])
-    titles = [f"{_metric_title(metric)} {arrow}" for metric in metrics for arrow in "→←"]
-    return markdown_table(["pair", *titles, "rows"], rows)
-
-
-def _metric_title(metric: str) -> str:
-    return {"error": "error, cosine", "xsim": "xSIM"}.get(metric, metric.replace("p_at_", "P@"))
+    Candidates from n on are distractors, which are never right.
+    """
+    inside = found < len(ids)
+    return inside & (ids[np.where(inside, found, 0)] == ids[:, None])

@@ -28,6 +28,10 @@ TASKS = Registry(
         "xling_jax.eval.retrieval:Retrieval",
         "is a sentence's translation its nearest neighbor?",
     ),
+    xsim=(
+        "xling_jax.eval.xsim:Xsim",
+        "is it found by margin, also among altered copies of itself?",
+    ),
     classification=(
         "xling_jax.eval.classification:Classification",
         "labels in one language, texts in the others",

@@ -79,7 +79,7 @@ def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
         ours += _baseline_rows(runs, name)
         published = published_rows().get(name, [])
         known = {heading for row in (*ours, *published) for heading in row.scores}
-        errors = {task.columns[metric] for metric in task.lower_is_better}
+        errors = {task.columns[m] for m in task.lower_is_better if m in task.columns}
         columns = [(head, head in errors) for head in task.columns.values() if head in known]
         groups = [(data, _with_best(rows, errors)) for data, rows in _by_data(ours)]
         groups += [(f"{data}, as published", rows) for data, rows in _by_data(published)]

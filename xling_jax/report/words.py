@@ -28,6 +28,7 @@ _SPEED = ("per_second", "mfu", "padding_efficiency")
 _MEASURED = {
     "error": "error",
     "xsim": "xSIM",
+    "xsim_plus_plus": "xSIM++",
     "accuracy": "embeddings",
     "chance": "commonest label",
 }

@@ -1,0 +1,161 @@
+"""Scores of every direction between languages, and the tables of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from xling_jax.eval.results import markdown_table, percent
+
+Direction = tuple[str, str]  # source and target language
+
+# A matrix with fewer of its cells measured reads better as a list of pairs.
+_MIN_FILLED = 0.5
+_COUNTS = ("num_queries", "num_candidates")
+
+
+@dataclass(frozen=True)
+class LanguageMatrix:
+    """Scores of every direction between languages; the diagonal is one language with itself.
+
+    Attributes:
+        languages: names of rows (queries) and columns (candidates) of the matrix.
+        cells: direction measured -> name -> number. All names but the counts `num_queries` and
+            `num_candidates` are metrics, in the order of their appearance.
+    """
+
+    languages: tuple[str, ...]
+    cells: dict[Direction, dict[str, float]]
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the scores."""
+        names = dict.fromkeys(name for cell in self.cells.values() for name in cell)
+        return [name for name in names if name not in _COUNTS]
+
+    @property
+    def num_directions(self) -> int:
+        """How many directions between two languages were measured."""
+        return sum(source != target for source, target in self.cells)
+
+    @property
+    def has_diagonal(self) -> bool:
+        """Whether languages were measured with themselves."""
+        return self.num_directions < len(self.cells)
+
+    def array(self, name: str) -> np.ndarray:
+        """[languages, languages] float64; NaN where nothing was measured."""
+        rows = [
+            [self.cells.get((source, target), {}).get(name, math.nan) for target in self.languages]
+            for source in self.languages
+        ]
+        return np.array(rows, np.float64)
+
+    def mean(self, metric: str) -> float:
+        """Mean over the directions between two languages measured, each counting the same."""
+        values = self.array(metric)
+        return float(np.nanmean(values[~np.eye(len(values), dtype=bool)]))
+
+    def mean_of_all(self, metric: str) -> float:
+        """Mean over all cells, those of the diagonal included, as in Yu et al. (2018), Table 2."""
+        return float(np.nanmean(self.array(metric)))
+
+    def scores(self, name: str) -> dict[str, float]:
+        """`NAME/METRIC`, the mean over directions, for each metric.
+
+        With a diagonal also `NAME/METRIC_all` for the metrics that it has.
+        """
+        found = {f"{name}/{metric}": self.mean(metric) for metric in self.metrics}
+        return found | {f"{name}/{m}_all": self.mean_of_all(m) for m in self._metrics_of_all()}
+
+    def to_dict(self) -> dict:
+        """As plain numbers for JSON: directions that were not measured are left out."""
+        content = {
+            "languages": list(self.languages),
+            "mean": {metric: self.mean(metric) for metric in self.metrics},
+        }
+        if means := {metric: self.mean_of_all(metric) for metric in self._metrics_of_all()}:
+            content["mean_of_all"] = means
+        for name in (*self.metrics, *_COUNTS):
+            rows = content[name] = {}
+            for source, target in itertools.product(self.languages, repeat=2):
+                cell = self.cells.get((source, target), {})
+                if name in cell:
+                    rows.setdefault(source, {})[target] = cell[name]
+        return content
+
+    def _metrics_of_all(self) -> list[str]:
+        own = [cell for (source, target), cell in self.cells.items() if source == target]
+        return [metric for metric in self.metrics if any(metric in cell for cell in own)]
+
+
+def metric_title(metric: str) -> str:
+    """The heading of a metric."""
+    titles = {"error": "error, cosine", "xsim": "xSIM", "xsim_plus_plus": "xSIM++"}
+    return titles.get(metric, metric.replace("p_at_", "P@").replace("_", " "))
+
+
+def matrix_tables(matrix: LanguageMatrix, metrics: list[str], in_pairs: list[str]) -> str:
+    """Returns Markdown tables: means of all metrics, then every direction.
+
+    Args:
+        matrix: to show.
+        metrics: those to show as a matrix each. Its last row and column are means; with a diagonal
+            they are called "all" and have the layout of Yu et al. (2018), Table 2.
+        in_pairs: those to show in a list of pairs in place of matrices, where few are filled.
+    """
+    size = len(matrix.languages)
+    header = [f"mean of {matrix.num_directions} directions", "%"]
+    header += [f"all {len(matrix.cells)}"] if matrix.has_diagonal else []
+    means = []
+    for metric in matrix.metrics:
+        row = [metric_title(metric), percent(matrix.mean(metric))]
+        if matrix.has_diagonal:
+            known = metric in matrix._metrics_of_all()
+            row.append(percent(matrix.mean_of_all(metric)) if known else "")
+        means.append(row)
+    tables = [markdown_table(header, means)]
+    if matrix.num_directions < _MIN_FILLED * size * (size - 1):
+        tables.append(_pair_table(matrix, in_pairs))
+    else:
+        tables += [_matrix_table(matrix, metric) for metric in metrics]
+    return "\n\n".join(tables)
+
+
+def _matrix_table(matrix: LanguageMatrix, metric: str) -> str:
+    """From rows to columns, with means of rows, of columns and of all cells."""
+    values = matrix.array(metric)
+    has_diagonal = not np.isnan(np.diag(values)).all()
+    with_means = np.full((len(values) + 1, len(values) + 1), math.nan)
+    with_means[:-1, :-1] = values
+    for place in [*np.ndindex(len(values))]:
+        with_means[place[0], -1] = _mean(values[place[0]])
+        with_means[-1, place[0]] = _mean(values[:, place[0]])
+    with_means[-1, -1] = _mean(values)
+    name = "all" if has_diagonal else "mean"
+    rows = [
+        [f"**{code}**", *map(percent, row)]
+        for code, row in zip((*matrix.languages, name), with_means)
+    ]
+    return markdown_table([f"{metric_title(metric)}, from \\ to", *matrix.languages, name], rows)
+
+
+def _mean(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def _pair_table(matrix: LanguageMatrix, metrics: list[str]) -> str:
+    """One row a pair, for data of many bilingual files."""
+    rows = []
+    for source, target in itertools.permutations(matrix.languages, 2):
+        cell, back = (matrix.cells.get(way) for way in ((source, target), (target, source)))
+        first = matrix.languages.index(source) < matrix.languages.index(target)
+        if cell and (first or not back):
+            shares = [one.get(m, math.nan) for m in metrics for one in (cell, back or {})]
+            rows.append([f"{source}-{target}", *map(percent, shares), f"{cell['num_queries']}"])
+    titles = [f"{metric_title(metric)} {arrow}" for metric in metrics for arrow in "→←"]
+    return markdown_table(["pair", *titles, "rows"], rows)

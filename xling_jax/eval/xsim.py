@@ -1,0 +1,325 @@
+"""xSIM and xSIM++: error rates of a search by margin, a proxy of bitext mining.
+
+xSIM is LASER's `xsim.py`: of the k candidates nearest by cosine the one with the largest margin
+must be the translation. xSIM++ (Chen et al. 2023) adds altered copies of the translations to the
+candidates, see `perturbations`, and counts errors by what was found instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xling_jax.align import knn
+from xling_jax.align import margin as margins
+from xling_jax.align.mining import MARGIN_NEIGHBORS
+from xling_jax.eval import perturbations
+from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
+from xling_jax.eval.perturbations import Perturbation
+from xling_jax.eval.results import Heatmap, markdown_table, percent
+from xling_jax.eval.retrieval_data import (
+    RetrievalData,
+    load_distractors,
+    load_retrieval_data,
+    vector_files,
+)
+from xling_jax.eval.tasks import Task
+from xling_jax.eval.unique import encode_unique
+from xling_jax.files.hashes import hash_file
+from xling_jax.files.whole import write_whole
+from xling_jax.options import OptionError, option
+from xling_jax.text import languages as languages_lib
+
+_logger = logging.getLogger(__name__)
+
+_NONE = "none"
+# What is found instead of the translation: a copy of it, by kind, or another sentence.
+_MISALIGNED = "misaligned"
+_KINDS = perturbations.KINDS
+_FOUND_INSTEAD = (_MISALIGNED, *_KINDS)
+_PLUS_PLUS = ("xsim_plus_plus", *_FOUND_INSTEAD)
+
+
+@dataclass(frozen=True)
+class Xsim(Task):
+    """xSIM, the error rate of a search by margin, and xSIM++, that among altered translations.
+
+    Every direction between all languages. The altered copies are kept in the output directory.
+    """
+
+    margin: str = option("ratio", "how cosines are compared", margins.MARGINS)
+    k: int = option(MARGIN_NEIGHBORS, "neighbors, and candidates compared", positive=True)
+    match: str = option(
+        "text",
+        "what counts as right: any row with the right text, as LASER counts, or only the query's "
+        "own row",
+        ("text", "index"),
+    )
+    perturb: tuple[str, ...] = option(
+        ("en",),
+        f"xSIM++ into these languages, of {', '.join(perturbations.LANGUAGES)}; none: only xSIM",
+        (*perturbations.LANGUAGES, _NONE),
+        metavar="CODE,CODE",
+    )
+    distractors: tuple[Path, ...] = option(
+        (), "lines of text that are further candidates", metavar="NAME.LANG.txt[.gz]"
+    )
+
+    title = "xSIM"
+    data_help = (
+        "n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's; "
+        "any number of them"
+    )
+    examples = """examples:
+  xling evaluate xsim --model mini --data dev.tsv.gz --output results/xsim
+  xling evaluate xsim --model M --data dev.tsv.gz --perturb en,de --margin distance --output O
+"""
+    columns = {"xsim": "xSIM", "xsim_plus_plus": "xSIM++"}
+    primary = "xsim"
+    lower_is_better = frozenset({"xsim", *_PLUS_PLUS})
+    axes = ("from", "to")
+    cheap = {"perturb": (_NONE,)}
+
+    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
+        """See `load_retrieval_data`."""
+        return [load_retrieval_data(path, languages) for path in paths]
+
+    def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
+        """See `retrieval_data.vector_files`."""
+        if any(self._perturbed_as(code) for one in data for code in one.languages):
+            raise OptionError("xSIM++ embeds altered text and needs a model; add --perturb none")
+        return vector_files(data, self.distractors)
+
+    def measure(
+        self, encoder: Any, data: RetrievalData, directory: Path | None = None
+    ) -> dict[str, LanguageMatrix]:
+        """All directions between the languages of a data set; each text is embedded once."""
+        distractors = load_distractors(self.distractors, data.languages)
+        altered = [self._perturbed(part.texts) for part in data.parts]
+        columns = [texts for part in data.parts for texts in part.texts.values()]
+        columns += [[one.text for one in copies] for by in altered for copies in by.values()]
+        vectors, ids = encode_unique(encoder.encode, [*columns, *distractors.values()])
+        unit = knn.normalize(vectors)
+        more = {code: ids(texts) for code, texts in distractors.items()}
+        cells: dict[Direction, dict[str, float]] = {}
+        for part, by in zip(data.parts, altered):
+            rows = {code: ids(texts) for code, texts in part.texts.items()}
+            present = {code: np.array([*map(bool, texts)]) for code, texts in part.texts.items()}
+            copies = {code: ids([one.text for one in found]) for code, found in by.items()}
+            for pair in itertools.permutations(rows, 2):
+                common = present[pair[0]] & present[pair[1]]
+                if not common.any():
+                    continue
+                source, target = (rows[code][common] for code in pair)
+                places = np.cumsum(common) - 1
+                kept = [common[one.row] for one in by.get(pair[1], ())]
+                known = [source, np.concatenate([target, copies.get(pair[1], target)])]
+                own, others = (
+                    unit[np.setdiff1d(more.get(code, ()), texts).astype(np.int64)]
+                    for code, texts in zip(pair, known)
+                )
+                cells[pair] = measure_direction(
+                    unit[source],
+                    unit[target],
+                    text_ids=target if self.match == "text" else None,
+                    altered=[
+                        one._replace(row=places[one.row])
+                        for one in itertools.compress(by.get(pair[1], ()), kept)
+                    ],
+                    altered_vectors=unit[copies[pair[1]][kept]] if any(kept) else None,
+                    distractors=others,
+                    source_distractors=own,
+                    margin=self.margin,
+                    k=self.k,
+                )
+        if directory:
+            _write_altered(directory, data, altered)
+        return {data.name: LanguageMatrix(data.languages, cells)}
+
+    def settings(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
+        """The options; distractors by their content."""
+        return super().settings(encoder, outcomes) | {
+            "similarity": f"{self.margin} margin",
+            "distractors": [
+                {"path": str(path), "sha256": hash_file(path)} for path in self.distractors
+            ],
+        }
+
+    def tables(
+        self, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]
+    ) -> list[str]:
+        """A section for each data set: xSIM of every direction, then xSIM++ with its errors."""
+        sections = []
+        for name, matrix in outcomes.items():
+            shown = LanguageMatrix(
+                matrix.languages,
+                {
+                    pair: {name: cell[name] for name in cell if name not in _PLUS_PLUS}
+                    for pair, cell in matrix.cells.items()
+                },
+            )
+            text = matrix_tables(shown, ["xsim"], ["xsim"])
+            if "xsim_plus_plus" in matrix.metrics:
+                text += f"\n\nFound instead, % of the queries:\n\n{_table_of_errors(matrix)}"
+            sections.append(f"## {name}: error by {self.margin} margin, k={self.k}, %\n\n{text}\n")
+        return sections
+
+    def pictures(
+        self, encoder: Any, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]
+    ) -> Iterator[Heatmap]:
+        """The matrix of xSIM."""
+        for one in data:
+            matrix = outcomes[one.name]
+            mean = percent(matrix.mean("xsim"))
+            if len(one.parts) == 1:
+                yield Heatmap(
+                    f"{one.name}.matrix",
+                    matrix.array("xsim"),
+                    matrix.languages,
+                    matrix.languages,
+                    title=f"{one.name}: xSIM, %",
+                    subtitle=f"{self.margin} margin, k={self.k}; mean {mean}",
+                )
+
+    @classmethod
+    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+        """The margin, further candidates."""
+        words = [settings.get("similarity")]
+        words += ["distractors"] if settings.get("distractors") else []
+        return ", ".join(filter(None, words))
+
+    def _perturbed_as(self, code: str) -> str | None:
+        """The language, as the rules call it, whose texts of this code are altered."""
+        language = languages_lib.to_iso639_1(code)
+        return language if language in self.perturb else None
+
+    def _perturbed(self, texts: Mapping[str, Sequence[str]]) -> dict[str, list[Perturbation]]:
+        found = {}
+        for code, column in texts.items():
+            if language := self._perturbed_as(code):
+                found[code] = perturbations.perturb(column, language)
+                counts = (f"{sum(one.kind == k for one in found[code])} {k}" for k in _KINDS)
+                _logger.info("altered copies in %s: %s", code, ", ".join(counts))
+        return found
+
+
+def nearest_by_margin(
+    source: np.ndarray,
+    target: np.ndarray,
+    *,
+    margin: str = "ratio",
+    k: int = MARGIN_NEIGHBORS,
+    source_pool: np.ndarray | None = None,
+) -> np.ndarray:
+    """Finds for each source the target that LASER's `xsim.py` finds.
+
+    That is, of the k targets nearest by cosine the one with the largest margin, the nearer one of
+    equals. Neighborhoods are of k too.
+
+    Args:
+        source: [n, dim] normalized embeddings, the queries.
+        target: [m, dim] normalized embeddings, the candidates.
+        margin: one of `margin.MARGINS`.
+        k: neighbors; m, or the size of the pool, where there are fewer.
+        source_pool: [p, dim] normalized embeddings among which candidates have their
+            neighborhoods; None for the queries, as in LASER.
+
+    Returns:
+        [n] int64 indices into target.
+    """
+    cosine, nearest = knn.top_k(source, target, k)
+    used, places = np.unique(nearest, return_inverse=True)
+    target_mean = margins.neighbor_mean(
+        target[used], source if source_pool is None else source_pool, k
+    )[places.reshape(nearest.shape)]
+    scores = margins.MARGINS[margin](cosine, cosine.mean(axis=1), target_mean)
+    return np.take_along_axis(nearest, scores.argmax(axis=1)[:, None], axis=1)[:, 0]
+
+
+def measure_direction(
+    source: np.ndarray,
+    target: np.ndarray,
+    *,
+    text_ids: np.ndarray | None = None,
+    altered: Sequence[Perturbation] = (),
+    altered_vectors: np.ndarray | None = None,
+    distractors: np.ndarray | None = None,
+    source_distractors: np.ndarray | None = None,
+    margin: str = "ratio",
+    k: int = MARGIN_NEIGHBORS,
+) -> dict[str, float]:
+    """Measures xSIM of one direction and, with altered copies, xSIM++.
+
+    Args:
+        source: [n, dim] normalized embeddings, the queries.
+        target: [n, dim] normalized embeddings; row i is the translation of query i.
+        text_ids: [n] int, equal where target texts are equal: any copy of the right text is then
+            right. None: only the row itself is.
+        altered: m copies of targets, by the rows of these.
+        altered_vectors: [m, dim] normalized embeddings of the copies.
+        distractors: [d, dim] normalized embeddings of further candidates.
+        source_distractors: [e, dim] normalized embeddings among which, and the queries, candidates
+            have their neighborhoods.
+        margin: one of `margin.MARGINS`.
+        k: neighbors, and candidates compared.
+
+    Returns:
+        Shares of the queries: `xsim` and, with copies, `xsim_plus_plus`, which is the sum of
+        `misaligned` (another sentence or a copy of one was found) and the kinds of the copies of
+        the right text. The counts `num_queries` and `num_candidates`, without copies.
+    """
+    rows = np.arange(len(source))
+    ids = rows if text_ids is None else text_ids
+    pool = source if source_distractors is None else np.concatenate([source, source_distractors])
+    candidates = target if distractors is None else np.concatenate([target, distractors])
+    settings = {"margin": margin, "k": k, "source_pool": pool}
+    found = nearest_by_margin(source, candidates, **settings)
+    answers = np.concatenate([ids, np.full(len(candidates) - len(rows), -1)])
+    cell = {"xsim": float((answers[found] != ids).mean())}
+    if altered:
+        found = nearest_by_margin(source, np.concatenate([candidates, altered_vectors]), **settings)
+        # Of every candidate the right text or, of a copy, the text that it is like; and its kind.
+        answers = np.concatenate([answers, ids[[one.row for one in altered]]])
+        kinds = np.array([""] * len(candidates) + [one.kind for one in altered])
+        is_like = answers[found] == ids
+        wrong = {kind: float((is_like & (kinds[found] == kind)).mean()) for kind in _KINDS}
+        wrong = {_MISALIGNED: float((~is_like).mean())} | wrong
+        cell |= {"xsim_plus_plus": float((~is_like | (kinds[found] != "")).mean())} | wrong
+    return cell | {"num_queries": len(rows), "num_candidates": len(candidates)}
+
+
+def _table_of_errors(matrix: LanguageMatrix) -> str:
+    """A row for each direction with altered copies."""
+    metrics = ("xsim", *_PLUS_PLUS)
+    rows = [
+        ["-".join(pair), *(percent(cell[name]) for name in metrics)]
+        for pair, cell in matrix.cells.items()
+        if "xsim_plus_plus" in cell
+    ]
+    if len(rows) > 1:
+        cells = [c for c in matrix.cells.values() if "xsim_plus_plus" in c]
+        means = (np.mean([cell[name] for cell in cells]) for name in metrics)
+        rows.append([f"mean of {len(rows)}", *map(percent, means)])
+    return markdown_table(["direction", *map(metric_title, metrics)], rows)
+
+
+def _write_altered(
+    directory: Path, data: RetrievalData, altered: Sequence[Mapping[str, list[Perturbation]]]
+) -> None:
+    """Writes the altered copies of each language beside their originals, to be looked at."""
+    lines: dict[str, list[str]] = {}
+    for part, by in zip(data.parts, altered):
+        for code, copies in by.items():
+            lines.setdefault(code, ["kind\toriginal\taltered"])
+            lines[code] += [
+                f"{one.kind}\t{part.texts[code][one.row]}\t{one.text}" for one in copies
+            ]
+    for code, rows in lines.items():
+        content = "\n".join([*rows, ""]).encode()
+        write_whole(directory / f"{data.name}.altered.{code}.tsv", content)
