@@ -42,9 +42,7 @@ def document(count, seed=0):
 def align(source, target, **options):
     aligner = SentenceAligner(**options)
     encode = bag()
-    return aligner.align(
-        *(overlap_vectors(encode, s, aligner.num_overlaps) for s in (source, target))
-    )
+    return aligner.align(*overlap_vectors(encode, [source, target], aligner.num_overlaps))
 
 
 def groups(found):

@@ -30,8 +30,8 @@ class Group(NamedTuple):
 
     Attributes:
         source, target: their positions; one of the two is empty for a sentence without translation.
-        cost: normalized cost, about 1 for random sentences and 0 for equal vectors; that of a
-            deletion is the same for all sentences.
+        cost: 1 - cosine, divided by its mean for random sentences: 0 for equal vectors, about 1 for
+            random ones; 0 for a sentence without translation.
     """
 
     source: range
@@ -111,11 +111,16 @@ class SentenceAligner:
             path, path_costs = _cheapest_path(costs, self.deletion, center, self.radius)
         begins, ends = path[:-1], path[1:]
         return [
-            Group(range(*source_side), range(*target_side), float(cost))
+            _group(range(*source_side), range(*target_side), float(cost))
             for source_side, target_side, cost in zip(
                 zip(begins[:, 0], ends[:, 0]), zip(begins[:, 1], ends[:, 1]), path_costs
             )
         ]
+
+
+def _group(source: range, target: range, cost: float) -> Group:
+    """A group from its cost on the path, which grows with the group; vecalign reports the same."""
+    return Group(source, target, cost / (len(source) * len(target)) if source and target else 0.0)
 
 
 def overlaps(sentences: Sequence[str], num_overlaps: int) -> list[list[str]]:
@@ -130,12 +135,24 @@ def overlaps(sentences: Sequence[str], num_overlaps: int) -> list[list[str]]:
 
 
 def overlap_vectors(
-    encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str], num_overlaps: int
-) -> np.ndarray:
-    """[num_overlaps, sentences, dim] vectors of `overlaps`."""
-    texts = [text for row in overlaps(sentences, num_overlaps) for text in row]
-    vectors = np.asarray(encode(texts))
-    return vectors.reshape(num_overlaps, len(sentences), vectors.shape[1])
+    encode: Callable[[list[str]], np.ndarray],
+    documents: Sequence[Sequence[str]],
+    num_overlaps: int,
+) -> list[np.ndarray]:
+    """[num_overlaps, sentences, dim] vectors of the `overlaps` of each document.
+
+    Every distinct text is encoded once, all in one call.
+    """
+    texts = [text for d in documents for row in overlaps(d, num_overlaps) for text in row]
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    vectors = np.asarray(encode(list(row_of)))
+    dim = vectors.shape[1]
+    rows = np.array([row_of[text] for text in texts], np.int64)
+    ends = np.cumsum([num_overlaps * len(document) for document in documents])
+    return [
+        vectors[part].reshape(num_overlaps, len(document), dim)
+        for part, document in zip(np.split(rows, ends[:-1]), documents)
+    ]
 
 
 def _kinds(max_sentences: int) -> list[tuple[int, int]]:

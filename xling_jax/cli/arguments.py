@@ -73,20 +73,28 @@ def add_sides(
     parser.add_argument("--dim", type=int, help="dimension of LASER's .bin vectors")
 
 
-def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+def check_sides(
+    args: argparse.Namespace,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    folders: Sequence[str] = (),
+) -> None:
     """Checks the arguments of `add_sides`.
 
     Args:
         args: parsed.
         inputs: names of further input arguments.
         outputs: paths to write.
+        folders: names of arguments that may be directories.
 
     Raises:
         OptionError: naming the argument.
     """
     for name in (*SIDES, "source_embeddings", "target_embeddings", *inputs):
         path = getattr(args, name)
-        if path and path != "-" and require_file(path, flag(name)).is_dir():
+        if not path or path == "-":
+            continue
+        if require_file(path, flag(name)).is_dir() and name not in folders:
             raise OptionError(f"{flag(name)} {path}: is a directory")
     if args.source == args.target == "-":
         raise OptionError("--source - and --target -: only one of them can be stdin")
