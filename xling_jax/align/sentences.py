@@ -21,6 +21,8 @@ from xling_jax.options import OptionError, option
 
 # Sentences of a document that is aligned without a band.
 _WHOLE = 200
+# Fewer sentences than this say little about random ones.
+_FEW = 10
 _BLOCK_CELLS = 65_536
 _TINY = 1e-6
 
@@ -71,13 +73,21 @@ class SentenceAligner:
         """Largest number of sentences of one side in a group."""
         return self.max_sentences - 1
 
-    def align(self, source: np.ndarray, target: np.ndarray) -> list[Group]:
+    def align(
+        self,
+        source: np.ndarray,
+        target: np.ndarray,
+        others: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> list[Group]:
         """Aligns two documents.
 
         Args:
             source: [overlaps, m, dim], of `overlap_vectors`: source[k, i] is the vector of the
                 k + 1 sentences that begin with sentence i.
             target: [overlaps, n, dim].
+            others: sentences of either language, [k, dim] each, that costs are normalized by if a
+                document has few of its own: among those, the translation itself counts for much,
+                and costs come near 1. None for the documents' own.
 
         Returns:
             Groups in order that cover every sentence once.
@@ -106,7 +116,9 @@ class SentenceAligner:
         path = None
         for depth, sides in reversed([*enumerate(levels)]):
             kinds = _kinds(2 if depth else self.max_sentences)
-            costs = _Costs(*sides, kinds, self.num_samples, random)
+            is_short = others is not None and min(side.shape[1] for side in sides) < _FEW
+            samples = map(_unit, others) if is_short else (side[0] for side in sides)
+            costs = _Costs(*sides, kinds, [*samples], self.num_samples, random)
             center = None if path is None else _doubled(path, *(side.shape[1] for side in sides))
             path, path_costs = _cheapest_path(costs, self.deletion, center, self.radius)
         begins, ends = path[:-1], path[1:]
@@ -178,7 +190,7 @@ def _merged(vectors: np.ndarray) -> np.ndarray:
 class _Costs:
     """Costs of groups: c(x, y) = 2 m n (1 - cos(x, y)) / (norm(x) + norm(y)).
 
-    The norm of a vector is the mean of 1 - cos to sampled vectors of the other side.
+    The norm of a vector is the mean of 1 - cos to sampled vectors of the other side, of `samples`.
     """
 
     def __init__(
@@ -186,14 +198,15 @@ class _Costs:
         source: np.ndarray,
         target: np.ndarray,
         kinds: Sequence[tuple[int, int]],
+        samples: Sequence[np.ndarray],
         num_samples: int,
         random: np.random.Generator,
     ):
         self.source, self.target, self.kinds = source, target, kinds
         self.sizes = source.shape[1], target.shape[1]
         self._norms = [
-            1 - side @ _sample_mean(other[0], num_samples, random)
-            for side, other in ((source, target), (target, source))
+            1 - side @ _sample_mean(other, num_samples, random)
+            for side, other in ((source, samples[1]), (target, samples[0]))
         ]
 
     def __call__(self, kind: tuple[int, int], i: np.ndarray, j: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -45,6 +46,15 @@ class AlignedDocuments(NamedTuple):
     target: Sequence[str]
     groups: Sequence[Group]
     lines: tuple[Sequence[int], Sequence[int]] | None = None
+
+    @property
+    def cost(self) -> float:
+        """Mean cost of the groups with sentences on both sides; infinite without any.
+
+        About 0.2 for translations and 0.8 for documents that have nothing to do with each other.
+        """
+        costs = [group.cost for group in self.groups if group.source and group.target]
+        return sum(costs) / len(costs) if costs else math.inf
 
     def translations(self) -> Iterator[Translation]:
         """The groups with sentences on both sides."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
+import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _EQUAL_IDS = "ids"
+# Documents without translation are paired too, with what is left. Of pairs of speeches and of pages
+# of a manual, translations cost less than 0.43, others mostly more than 0.65.
+_MAX_DOCUMENT_COST = 0.6
 # Arguments of this module that need --sentences.
-_OWN = ("pairs", "format", "source_overlaps", "target_overlaps")
+_OWN = ("pairs", "format", "max_document_cost", "source_overlaps", "target_overlaps")
 
 
 class Pair(NamedTuple):
@@ -64,6 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the aligned sentences: tsv: cost<TAB>source<TAB>target; groups: [0]:[0, 1]:cost, "
         "as vecalign writes; tmx: a translation memory (default: tmx for an output named .tmx, "
         "otherwise tsv)",
+    )
+    parser.add_argument(
+        "--max-document-cost",
+        type=float,
+        metavar="COST",
+        help="leave out documents paired by LAWDR whose aligned sentences cost more on average "
+        f"(default: {_MAX_DOCUMENT_COST})",
     )
     for side in SIDES:
         parser.add_argument(
@@ -96,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
         _, encode = _encoders(args)
         sides = [_read_lines(path, args, code) for path, code in zip(_paths(args), languages)]
         (texts, lines), codes = zip(*sides), languages
-        pairs = [Pair(None, *texts, lines)]
+        pairs = [Pair(None, *texts, None if None in lines else lines)]
     else:
         names = map(shown, _paths(args))
         sides = [
@@ -105,7 +116,11 @@ def run(args: argparse.Namespace) -> None:
         ]
         codes = tuple(side.language for side in sides)
         encode, pairs = _pairs(args, options, sides)
-    done = _align(aligner, encode, pairs)
+    max_cost = math.inf
+    if kind != "text" and not args.pairs:
+        limit = args.max_document_cost
+        max_cost = _MAX_DOCUMENT_COST if limit is None else limit
+    done = _align(aligner, encode, pairs, max_cost)
     kept = TranslationFilter(rules)
     with open_output(args.output) as file:
         if args.format == "groups":
@@ -148,7 +163,7 @@ def _refuse_unused(args: argparse.Namespace, *, pairs_documents: bool) -> None:
     wrong = []
     if not pairs_documents:
         names = [name for name in _names(Options) if name != "splitter"]
-        names += ["gold", "threshold", "config", "save_debias", "load_debias"]
+        names += ["gold", "threshold", "config", "save_debias", "load_debias", "max_document_cost"]
         why = "is for pairing documents, which is not done here"
         wrong = [(name, why) for name in names if getattr(args, name, None) is not None]
     if args.format == "groups":
@@ -239,21 +254,27 @@ def _paired_ids(
 
 
 def _align(
-    aligner: SentenceAligner, encode: list[Encode], pairs: list[Pair]
+    aligner: SentenceAligner, encode: list[Encode], pairs: list[Pair], max_cost: float
 ) -> Iterator[AlignedDocuments]:
-    """Yields the documents one by one, and logs how many sentences have a translation."""
-    totals, paired = [0, 0], [0, 0]
+    """Yields documents that cost no more, and logs how many sentences have a translation."""
+    totals, paired, num_kept = [0, 0], [0, 0], 0
     texts = ((pair.source, pair.target) for pair in pairs)
     with Progress("align", len(pairs), "document pair") as report:
         aligned = align_pairs(aligner, tuple(encode), texts)
         for done, (pair, (_, groups)) in enumerate(zip(pairs, aligned), 1):
+            report(done)
+            document = AlignedDocuments(pair.ids, pair.source, pair.target, groups, pair.lines)
+            if document.cost > max_cost:
+                continue
+            num_kept += 1
             for side, text in enumerate((pair.source, pair.target)):
                 totals[side] += len(text)
                 paired[side] += sum(len(g[side]) for g in groups if g.source and g.target)
-            lines = pair.lines if pair.lines and None not in pair.lines else None
-            yield AlignedDocuments(pair.ids, pair.source, pair.target, groups, lines)
-            report(done)
+            yield document
+    if max_cost < math.inf:
+        dropped = len(pairs) - num_kept
+        logger.info("%d document pairs left out, with a cost above %g", dropped, max_cost)
     logger.info(
         "%d document pairs; %d of %d source and %d of %d target sentences have a translation",
-        *(len(pairs), paired[0], totals[0], paired[1], totals[1]),
+        *(num_kept, paired[0], totals[0], paired[1], totals[1]),
     )

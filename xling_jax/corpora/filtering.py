@@ -22,15 +22,15 @@ class TranslationRules:
     """Rules for aligned sentences.
 
     Attributes:
-        max_cost: None for any.
+        max_cost: of the aligned sentences, see `align.sentences.Group`.
         max_length_ratio: most words of the longer side for each of the shorter, beyond 5 words; a
             large number disables the rule.
         keep_copies: keep pairs whose sides differ at most in case and white space: untranslated.
         keep_duplicates: keep pairs that differ from an earlier one at most in case and white space.
     """
 
-    max_cost: float | None = option(
-        None, "drop aligned sentences that cost more", positive=True, metavar="COST"
+    max_cost: float = option(
+        0.7, "drop aligned sentences that cost more", positive=True, metavar="COST"
     )
     max_length_ratio: float = option(
         2.0,
@@ -72,7 +72,7 @@ class TranslationFilter:
 
     def _reason(self, source: str, target: str, cost: float) -> str | None:
         rules = self._rules
-        if rules.max_cost is not None and cost > rules.max_cost:
+        if cost > rules.max_cost:
             return "cost"
         shorter, longer = sorted(map(count_words, (source, target)))
         if longer > rules.max_length_ratio * shorter + _SLACK_WORDS:

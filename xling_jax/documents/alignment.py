@@ -120,7 +120,7 @@ class DocumentAligner(AlignmentOptions):
             report: called with the number of source documents done and the total.
 
         Raises:
-            ValueError: if no rank hides the language (`debias.choose_rank`), or vectors are bad.
+            ValueError: if vectors are bad.
         """
         return matching.align_documents(
             *self.document_vectors(sides, vectors, estimators),
@@ -158,7 +158,8 @@ class DocumentAligner(AlignmentOptions):
     def fit(self, sides: Sequence[Documents], vectors: Sequence[np.ndarray]) -> list[Lawdr]:
         """Fits an estimator to the sentences of each side, for these and for later documents.
 
-        Sides with too little text are not debiased, with a warning.
+        Sides with too little text, or whose language no rank hides, are not debiased, with a
+        warning.
 
         Args:
             sides: source and target.
@@ -167,7 +168,7 @@ class DocumentAligner(AlignmentOptions):
         """
         try:
             return self._fit(vectors, self._rank(sides, vectors))
-        except debias.TooFewSentencesError as error:
+        except (debias.TooFewSentencesError, debias.NoRankError) as error:
             _logger.warning("no debiasing: %s", error)
             return self._fit(vectors, 0)
 

@@ -93,8 +93,9 @@ def align_pairs(
             overlap_vectors(function, [pair[side] for pair in window], aligner.num_overlaps)
             for side, function in enumerate(encode)
         ]
+        others = tuple(np.concatenate([each[0] for each in side]) for side in vectors)
         for pair, *both in zip(window, *vectors):
-            yield pair, aligner.align(*both)
+            yield pair, aligner.align(*both, others if all(map(len, others)) else None)
 
 
 def _windows(pairs: Iterable[tuple]) -> Iterator[list[tuple]]:
