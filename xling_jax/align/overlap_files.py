@@ -33,8 +33,13 @@ class OverlapVectors:
         self._row_of = {line: row for row, line in reversed([*enumerate(lines)])}
         with open(embeddings, "rb") as file:
             has_header = file.read(6) == b"\x93NUMPY"
-        if dim is None and not has_header and lines:
-            dim = os.path.getsize(embeddings) // (4 * len(lines)) or None
+        if dim is None and not has_header:
+            dim, rest = divmod(os.path.getsize(embeddings), 4 * max(len(lines), 1))
+            if rest or not dim:
+                raise ValueError(
+                    f"{embeddings}: must hold a vector of float32 for each of the {len(lines)} "
+                    f"lines of {self.name}; found {os.path.getsize(embeddings)} bytes"
+                )
         self._vectors = read_embeddings(embeddings, dim=dim)
         if len(self._vectors) != len(lines):
             raise ValueError(
