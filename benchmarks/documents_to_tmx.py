@@ -72,9 +72,9 @@ def measure(place: Path, cases: list, gold: dict, languages: list[str], args) ->
         if done.returncode:
             sys.exit(done.stderr)
         found[name] = time.perf_counter() - begin, done.stderr
-    sizes = [len(list(folder.iterdir())) for folder in folders]
-    total = sum(len(side) for case in cases for side in case[:2])
-    print(f"{sizes[0]} and {sizes[1]} documents, {len(gold)} pairs, about {total} sentences")
+    texts = [[path.read_text("utf-8") for path in folder.iterdir()] for folder in folders]
+    sizes = [f"{len(side)} documents ({sum(t.count(chr(10)) for t in side)})" for side in texts]
+    print(f"{sizes[0]} and {sizes[1]} with so many sentences, {len(gold)} pairs")
     documents, groups = read_groups(place / "out.groups", gold)
     right = len(documents & gold.keys())
     print_scores("documents", right / len(documents), right / len(gold))
