@@ -9,6 +9,7 @@ some away on one side, and writes each as a text file of a shuffled name, one se
 """
 
 import argparse
+import os
 import random
 import re
 import subprocess
@@ -67,11 +68,11 @@ def measure(place: Path, cases: list, gold: dict, languages: list[str], args) ->
         command += ["--sentences", "--model", args.model, "--splitter", "lines"]
         command += ["--source", folders[0], "--target", folders[1], *args.options.split()]
         command += ["--output", place / f"out.{name}", "--format", name]
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), cpu_seconds()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(done.stderr)
-        found[name] = time.perf_counter() - begin, done.stderr
+        found[name] = time.perf_counter() - begin, cpu_seconds() - used, done.stderr
     texts = [[path.read_text("utf-8") for path in folder.iterdir()] for folder in folders]
     sizes = [f"{len(side)} documents ({sum(t.count(chr(10)) for t in side)})" for side in texts]
     print(f"{sizes[0]} and {sizes[1]} with so many sentences, {len(gold)} pairs")
@@ -94,8 +95,15 @@ def measure(place: Path, cases: list, gold: dict, languages: list[str], args) ->
     units = [tuple(row.texts[code] for code in languages) for row in reader.read(languages)]
     right = len(texts.intersection(units))
     print_scores("units of the TMX", right / len(units), right / len(texts))
-    seconds, log = found["tmx"]
-    print(re.search(r"\d+ translations; dropped: .*", log)[0], f"in {seconds:.1f} s")
+    seconds, cpu, log = found["tmx"]
+    counts = re.search(r"\d+ translations; dropped: .*", log)[0]
+    print(f"{counts}, in {seconds:.1f} s, {cpu:.1f} s of all CPUs")
+
+
+def cpu_seconds() -> float:
+    """CPU time of the processes that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def read_groups(path: Path, gold: dict) -> tuple[set, list]:
