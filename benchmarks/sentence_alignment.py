@@ -109,9 +109,7 @@ def changed(document: list[tuple[str, str]], generator: random.Random) -> tuple:
 
 
 def ours(aligner: SentenceAligner, encoder: Any, source: list, target: list) -> list:
-    vectors = [
-        overlap_vectors(encoder.encode, side, aligner.num_overlaps) for side in (source, target)
-    ]
+    vectors = overlap_vectors(encoder.encode, [source, target], aligner.num_overlaps)
     return [(group.source, group.target) for group in aligner.align(*vectors)]
 
 
@@ -160,7 +158,7 @@ def book(aligner, encoder, pairs, size, generator) -> None:
     lines = [(f"{a} {i // 997}", f"{b} {i // 997}") for i, (a, b) in enumerate(lines)]
     case = changed(lines, generator)
     begin = time.perf_counter()
-    vectors = [overlap_vectors(encoder.encode, side, aligner.num_overlaps) for side in case[:2]]
+    vectors = overlap_vectors(encoder.encode, case[:2], aligner.num_overlaps)
     encoded = time.perf_counter()
     found = [(group.source, group.target) for group in aligner.align(*vectors)]
     aligned = time.perf_counter()

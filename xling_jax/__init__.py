@@ -4,6 +4,7 @@
     encoder = xling_jax.load("mini")
     vectors = encoder.encode(["Good morning.", "Guten Morgen."])
     pairs = xling_jax.mine(vectors_a, vectors_b)
+    groups = xling_jax.align_sentences(sentences_a, sentences_b)
 
 Importing the package starts no device, configures no logger and imports neither JAX nor
 TensorFlow; a function imports what it needs when it is called.
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xling_jax.align.mining import mine
     from xling_jax.encode.encoder import Encoder
+    from xling_jax.encode.sentence_alignment import align_sentences
 
 __version__ = "0.3.0"
-__all__ = ["__version__", "load", "mine"]
+__all__ = ["__version__", "align_sentences", "load", "mine"]
 
 
 def load(
@@ -56,9 +58,13 @@ def load(
 
 
 def __getattr__(name: str) -> Any:
-    """`xling_jax.mine` is `align.mining.mine`, imported when it is first asked for."""
+    """`mine` and `align_sentences`, imported when they are first asked for."""
     if name == "mine":
         from xling_jax.align.mining import mine
 
         return mine
+    if name == "align_sentences":
+        from xling_jax.encode.sentence_alignment import align_sentences
+
+        return align_sentences
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

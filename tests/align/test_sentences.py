@@ -42,9 +42,7 @@ def document(count, seed=0):
 def align(source, target, **options):
     aligner = SentenceAligner(**options)
     encode = bag()
-    return aligner.align(
-        *(overlap_vectors(encode, s, aligner.num_overlaps) for s in (source, target))
-    )
+    return aligner.align(*overlap_vectors(encode, [source, target], aligner.num_overlaps))
 
 
 def groups(found):
@@ -70,7 +68,9 @@ def test_the_path_is_the_cheapest_of_all(seed):
     source, target = random_vectors(3, 5, 6, seed=seed), random_vectors(3, 4, 6, seed=seed + 50)
     # Two random draws decide nothing here: norms from all sentences.
     unit = [v / np.linalg.norm(v, axis=-1, keepdims=True) for v in (source, target)]
-    costs = sentences._Costs(*unit, sentences._kinds(4), 1, np.random.default_rng(0))
+    costs = sentences._Costs(
+        *unit, sentences._kinds(4), [side[0] for side in unit], 1, np.random.default_rng(0)
+    )
     costs._norms = [
         1 - np.stack([overlap @ other[0].mean(0) for overlap in side])
         for side, other in (unit, unit[::-1])

@@ -20,9 +20,11 @@ from tests.cli.documents_for_cli import (
     side,
     write_files,
 )
+from xling_jax.align.matching import align_documents
 from xling_jax.align.urls import match_urls
 from xling_jax.cli.main import main
 from xling_jax.documents.debias import choose_rank
+from xling_jax.documents.lawdr import Lawdr
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +252,46 @@ def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(
     assert len(read(files / "out.tsv")) == documents
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert line.startswith("no debiasing: ") and reason in line
+
+
+@pytest.mark.parametrize("weighting", ["kde", "none"])
+def test_fitted_to_one_batch_and_used_on_another(files, encoder, weighting, fails):
+    batches = [[row for row in ROWS if int(row["id"][2:]) % 2 == odd] for odd in (0, 1)]
+    for code in FUNCTION_WORDS:
+        for batch, rows in zip("ab", batches):
+            (files / f"{batch}.{code}.jsonl").write_text(lines(side(code, rows)))
+    first, second = ({"source": f"{b}.en.jsonl", "target": f"{b}.de.jsonl"} for b in "ab")
+    saved = files / "en-de.lawdr"
+    assert run(files, *RANK, "--weighting", weighting, "--save-debias", saved, **first) == 0
+    found = read(files / "out.tsv")
+    check_same(found, expected_pairs(encoder, weighting=weighting, rows=batches[0]))
+    load = ("--load-debias", saved, "--overwrite")
+    assert run(files, *load, **first) == 0  # the same documents: the same pairs
+    assert read(files / "out.tsv") == found
+    assert run(files, *load, **second) == 0
+    documents = []
+    for code in FUNCTION_WORDS:
+        lawdr = Lawdr(rank=2, weighting=weighting).fit(
+            sentence_vectors(encoder, code, batches[0])[0]
+        )
+        documents.append(lawdr.transform(*sentence_vectors(encoder, code, batches[1])))
+    ids = [[row["id"] for row in side(code, batches[1])] for code in FUNCTION_WORDS]
+    pairs = [(score, ids[0][i], ids[1][j]) for score, i, j in align_documents(*documents)]
+    check_same(read(files / "out.tsv"), pairs)
+    swapped = {"source": second["target"], "target": second["source"]}
+    assert run(files, *load, **swapped) == 0  # either direction
+    assert {pair[:0:-1] for pair in read(files / "out.tsv")} == {pair[1:] for pair in pairs}
+    assert "--debias: --load-debias brings it with it" in fails(run(files, *load, *RANK), 2)
+    packed = ("--document-mode", "packed")
+    assert "document mode sentences; found packed" in fails(run(files, *load, *packed), 2)
+    encoder.fingerprint = "def"
+    line = fails(run(files, *load), 2)
+    encoder.fingerprint = "abc"
+    assert line.endswith("another model, abc; found def; fit again with this model")
+    (files / "de.jsonl").write_text(lines([row | {"lang": "nl"} for row in side("de")]))
+    assert "fitted to en and de; found documents in en and nl" in fails(run(files, *load), 2)
+    saved.write_bytes(b"nothing")
+    assert "not a file of xling align --save-debias" in fails(run(files, *load), 1)
 
 
 def test_a_threshold(files, encoder):

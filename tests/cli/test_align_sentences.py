@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.corpora.readers.tmx import TmxReader
 
@@ -57,6 +58,50 @@ def test_groups_of_two_files_as_vecalign_writes_them(files):
     assert all(0 <= float(line.rpartition(":")[2]) < 1.5 for line in text.splitlines())
 
 
+def test_positions_are_lines_of_the_file_blank_ones_included(files):
+    (files / "a.en").write_text("\n\n" + "\n \n".join(ENGLISH), encoding="utf-8")
+    assert align("--format", "groups") == 0
+    lines = without_costs((files / "out").read_text())
+    assert lines[0] == "[2]:[0]" and lines[2] == "[6]:[2, 3]" and lines[-1] == "[12]:[5]"
+
+
+def write_overlaps(path, lines, size):
+    """As `overlap.py` of vecalign: distinct texts of adjacent lines."""
+    texts = {
+        " ".join(lines[i : i + n])[:10000]
+        for n in range(1, size)
+        for i in range(len(lines) - n + 1)
+    }
+    path.write_text("".join(f"{text}\n" for text in sorted(texts)), encoding="utf-8")
+    return sorted(texts)
+
+
+def test_overlap_files_of_vecalign_in_place_of_a_model(files, capsys):
+    assert align("--format", "groups") == 0
+    encoder = xling_jax.load("mini")
+    words = ["align", "--sentences", "--format", "groups", "--output", "from_files"]
+    for side, name, text in (("source", "a.en", ENGLISH), ("target", "a.de", GERMAN)):
+        texts = write_overlaps(files / f"{name}.overlaps", text, 11)
+        encoder.encode(texts).astype("<f4").tofile(files / f"{name}.emb")  # as LASER writes
+        words += [f"--{side}", name, f"--{side}-overlaps", f"{name}.overlaps"]
+        words += [f"--{side}-embeddings", f"{name}.emb"]
+    assert main(words) == 0
+    assert (files / "from_files").read_text() == (files / "out").read_text()
+    write_overlaps(files / "a.de.overlaps", GERMAN, 3)
+    assert main([*words, "--overwrite"]) == 1
+    assert (
+        "a.de.emb: must hold a vector of float32 for each of the 11 lines"
+        in capsys.readouterr().err
+    )
+    assert main([*words, "--overwrite", "--dim", str(encoder.dim)]) == 1
+    assert "must have one row for each of the 11 lines" in capsys.readouterr().err
+    texts = write_overlaps(files / "a.de.overlaps", GERMAN, 3)
+    encoder.encode(texts).astype("<f4").tofile(files / "a.de.emb")
+    assert main([*words, "--overwrite"]) == 1
+    assert "a.de.overlaps: lacks the text 'Die Fähre" in capsys.readouterr().err
+    assert main([*words, "--overwrite", "--max-sentences", "3"]) == 0
+
+
 def test_tsv_has_the_texts_of_translations_only(files):
     assert align() == 0
     rows = [line.split("\t") for line in (files / "out").read_text().splitlines()]
@@ -73,7 +118,8 @@ def test_a_translation_memory_is_read_back(files):
 
 
 def test_documents_of_equal_ids_or_of_given_pairs(files, capsys):
-    assert align("--format", "groups", source="en.jsonl", target="de.jsonl") == 0
+    words = ("--pairs", "ids", "--format", "groups")
+    assert align(*words, source="en.jsonl", target="de.jsonl") == 0
     assert without_costs((files / "out").read_text()) == [f"one\tone\t{g}" for g in GROUPS]
     (files / "pairs.tsv").write_text("1.2\ten-2\tde-2\n")
     words = ("--pairs", "pairs.tsv", "--format", "groups", "--overwrite")
@@ -89,7 +135,7 @@ def test_documents_of_equal_ids_or_of_given_pairs(files, capsys):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--debias", "2"], "--debias: is not for --sentences"),
+        (["--debias", "2"], "--debias: is for pairing documents"),
         (["--format", "tmx"], "--format tmx: needs the languages"),
         (["--max-sentences", "1"], "max_sentences=1 must be at least 2"),
         (["--pairs", "a.en"], "--pairs: --source must be JSON lines"),

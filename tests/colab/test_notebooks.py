@@ -25,6 +25,7 @@ NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "colab").glob("*.ipynb")
 WHEELS = {"quickstart": "runs/quickstart/wheels"}
 # Cells that show the pictures a notebook is about.
 PICTURES = {
+    "align_documents": ["picture"],
     "mine_bitext": ["picture"],
     "quickstart": ["retrieval-matrix", "retrieval-projection", "draw-heatmap"],
     "train_your_languages": ["curves", "matrix"],
@@ -96,6 +97,13 @@ def check_mining(directory, outputs):
     assert len((directory / "pairs.tsv").read_text().splitlines()) == int(found)
 
 
+def check_documents(directory, outputs):
+    pattern = r"(\d+) units: (\d+)% are right \(precision\), (\d+)% of all"
+    units, precision, recall = map(int, re.search(pattern, printed(outputs["measure"])).groups())
+    assert units >= 15 and precision >= 90 and recall >= 80
+    assert (directory / "corpus.tmx").read_text().count("<tu>") == units
+
+
 def check_quickstart(directory, outputs):
     _, *translations, other = map(
         float, re.findall(r"^ *(-?\d\.\d+) ", printed(outputs["mini"]), re.M)
@@ -119,6 +127,7 @@ def check_classification(directory, outputs):
 
 # The text is simple enough to learn in seconds, except for the quickstart's own model.
 LEARNT = {
+    "align_documents": check_documents,
     "mine_bitext": check_mining,
     "quickstart": check_quickstart,
     "train_your_languages": check_own_languages,
@@ -170,5 +179,5 @@ def test_every_notebook_begins_with_the_same_installation(name):
     assert first[name]["source"] == first["quickstart"]["source"]
 
 
-def test_the_four_notebooks_are_there():
+def test_all_notebooks_are_there():
     assert set(NOTEBOOKS) == set(PICTURES)

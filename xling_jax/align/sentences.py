@@ -21,6 +21,8 @@ from xling_jax.options import OptionError, option
 
 # Sentences of a document that is aligned without a band.
 _WHOLE = 200
+# Fewer sentences than this say little about random ones.
+_FEW = 10
 _BLOCK_CELLS = 65_536
 _TINY = 1e-6
 
@@ -30,8 +32,8 @@ class Group(NamedTuple):
 
     Attributes:
         source, target: their positions; one of the two is empty for a sentence without translation.
-        cost: normalized cost, about 1 for random sentences and 0 for equal vectors; that of a
-            deletion is the same for all sentences.
+        cost: 1 - cosine, divided by its mean for random sentences: 0 for equal vectors, about 1 for
+            random ones; 0 for a sentence without translation.
     """
 
     source: range
@@ -71,13 +73,21 @@ class SentenceAligner:
         """Largest number of sentences of one side in a group."""
         return self.max_sentences - 1
 
-    def align(self, source: np.ndarray, target: np.ndarray) -> list[Group]:
+    def align(
+        self,
+        source: np.ndarray,
+        target: np.ndarray,
+        others: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> list[Group]:
         """Aligns two documents.
 
         Args:
             source: [overlaps, m, dim], of `overlap_vectors`: source[k, i] is the vector of the
                 k + 1 sentences that begin with sentence i.
             target: [overlaps, n, dim].
+            others: sentences of either language, [k, dim] each, that costs are normalized by if a
+                document has few of its own: among those, the translation itself counts for much,
+                and costs come near 1. None for the documents' own.
 
         Returns:
             Groups in order that cover every sentence once.
@@ -106,16 +116,23 @@ class SentenceAligner:
         path = None
         for depth, sides in reversed([*enumerate(levels)]):
             kinds = _kinds(2 if depth else self.max_sentences)
-            costs = _Costs(*sides, kinds, self.num_samples, random)
+            is_short = others is not None and min(side.shape[1] for side in sides) < _FEW
+            samples = map(_unit, others) if is_short else (side[0] for side in sides)
+            costs = _Costs(*sides, kinds, [*samples], self.num_samples, random)
             center = None if path is None else _doubled(path, *(side.shape[1] for side in sides))
             path, path_costs = _cheapest_path(costs, self.deletion, center, self.radius)
         begins, ends = path[:-1], path[1:]
         return [
-            Group(range(*source_side), range(*target_side), float(cost))
+            _group(range(*source_side), range(*target_side), float(cost))
             for source_side, target_side, cost in zip(
                 zip(begins[:, 0], ends[:, 0]), zip(begins[:, 1], ends[:, 1]), path_costs
             )
         ]
+
+
+def _group(source: range, target: range, cost: float) -> Group:
+    """A group from its cost on the path, which grows with the group; vecalign reports the same."""
+    return Group(source, target, cost / (len(source) * len(target)) if source and target else 0.0)
 
 
 def overlaps(sentences: Sequence[str], num_overlaps: int) -> list[list[str]]:
@@ -130,12 +147,24 @@ def overlaps(sentences: Sequence[str], num_overlaps: int) -> list[list[str]]:
 
 
 def overlap_vectors(
-    encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str], num_overlaps: int
-) -> np.ndarray:
-    """[num_overlaps, sentences, dim] vectors of `overlaps`."""
-    texts = [text for row in overlaps(sentences, num_overlaps) for text in row]
-    vectors = np.asarray(encode(texts))
-    return vectors.reshape(num_overlaps, len(sentences), vectors.shape[1])
+    encode: Callable[[list[str]], np.ndarray],
+    documents: Sequence[Sequence[str]],
+    num_overlaps: int,
+) -> list[np.ndarray]:
+    """[num_overlaps, sentences, dim] vectors of the `overlaps` of each document.
+
+    Every distinct text is encoded once, all in one call.
+    """
+    texts = [text for d in documents for row in overlaps(d, num_overlaps) for text in row]
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    vectors = np.asarray(encode(list(row_of)))
+    dim = vectors.shape[1]
+    rows = np.array([row_of[text] for text in texts], np.int64)
+    ends = np.cumsum([num_overlaps * len(document) for document in documents])
+    return [
+        vectors[part].reshape(num_overlaps, len(document), dim)
+        for part, document in zip(np.split(rows, ends[:-1]), documents)
+    ]
 
 
 def _kinds(max_sentences: int) -> list[tuple[int, int]]:
@@ -161,7 +190,7 @@ def _merged(vectors: np.ndarray) -> np.ndarray:
 class _Costs:
     """Costs of groups: c(x, y) = 2 m n (1 - cos(x, y)) / (norm(x) + norm(y)).
 
-    The norm of a vector is the mean of 1 - cos to sampled vectors of the other side.
+    The norm of a vector is the mean of 1 - cos to sampled vectors of the other side, of `samples`.
     """
 
     def __init__(
@@ -169,14 +198,15 @@ class _Costs:
         source: np.ndarray,
         target: np.ndarray,
         kinds: Sequence[tuple[int, int]],
+        samples: Sequence[np.ndarray],
         num_samples: int,
         random: np.random.Generator,
     ):
         self.source, self.target, self.kinds = source, target, kinds
         self.sizes = source.shape[1], target.shape[1]
         self._norms = [
-            1 - side @ _sample_mean(other[0], num_samples, random)
-            for side, other in ((source, target), (target, source))
+            1 - side @ _sample_mean(other, num_samples, random)
+            for side, other in ((source, samples[1]), (target, samples[0]))
         ]
 
     def __call__(self, kind: tuple[int, int], i: np.ndarray, j: np.ndarray) -> np.ndarray:

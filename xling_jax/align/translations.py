@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,31 +15,57 @@ from xling_jax.align.sentences import Group
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+class Translation(NamedTuple):
+    """Sentences of two documents that are translations, joined by spaces.
+
+    Attributes:
+        cost: of their group.
+        source, target: texts.
+        ids: of the documents, if they have any.
+    """
+
+    cost: float
+    source: str
+    target: str
+    ids: tuple[str, str] | None = None
+
+
 class AlignedDocuments(NamedTuple):
     """Two documents and how their sentences correspond.
 
     Attributes:
         ids: of the documents; None for two files that are one document each.
         source, target: their sentences.
-        groups: from `SentenceAligner.align`.
+        groups: from `align_sentences` or `SentenceAligner.align`.
+        lines: of each side, the line of each sentence in its file, from 0; None if sentences are
+            lines, without blank ones between.
     """
 
     ids: tuple[str, str] | None
     source: Sequence[str]
     target: Sequence[str]
     groups: Sequence[Group]
+    lines: tuple[Sequence[int], Sequence[int]] | None = None
 
-    def translations(self) -> Iterator[tuple[Group, str, str]]:
-        """Groups with sentences on both sides, and their texts, joined by spaces."""
+    @property
+    def cost(self) -> float:
+        """Mean cost of the groups with sentences on both sides; infinite without any.
+
+        About 0.2 for translations and 0.8 for documents that have nothing to do with each other.
+        """
+        costs = [group.cost for group in self.groups if group.source and group.target]
+        return sum(costs) / len(costs) if costs else math.inf
+
+    def translations(self) -> Iterator[Translation]:
+        """The groups with sentences on both sides."""
         for group in self.groups:
             if group.source and group.target:
                 sides = ((self.source, group.source), (self.target, group.target))
-                yield group, *(" ".join(text[i] for i in rows) for text, rows in sides)
+                texts = (" ".join(text[i] for i in rows) for text, rows in sides)
+                yield Translation(group.cost, *texts, self.ids)
 
 
-def write_groups(
-    file: TextIO, documents: Iterable[AlignedDocuments], languages: tuple[str, str]
-) -> None:
+def write_groups(file: TextIO, documents: Iterable[AlignedDocuments]) -> None:
     """Lines `[0]:[0, 1]:0.123456` as vecalign writes them, after the ids if documents have them.
 
     Sentences without translation are in a line with an empty list.
@@ -46,42 +73,60 @@ def write_groups(
     for document in documents:
         ids = "".join(f"{_cell(name)}\t" for name in document.ids or ())
         for source, target, cost in document.groups:
-            file.write(f"{ids}{[*source]}:{[*target]}:{cost:.6f}\n")
+            rows = [list(source), list(target)]
+            if document.lines is not None:
+                rows = [[lines[i] for i in side] for lines, side in zip(document.lines, rows)]
+            file.write(f"{ids}{rows[0]}:{rows[1]}:{cost:.6f}\n")
 
 
 def write_tsv(
-    file: TextIO, documents: Iterable[AlignedDocuments], languages: tuple[str, str]
+    file: TextIO, translations: Iterable[Translation], languages: tuple[str | None, str | None]
 ) -> None:
-    """Lines `cost<TAB>source<TAB>target`, of translations only."""
-    for document in documents:
-        for group, source, target in document.translations():
-            file.write(f"{group.cost:.6f}\t{_cell(source)}\t{_cell(target)}\n")
+    """Lines `cost<TAB>source<TAB>target`."""
+    for cost, source, target, _ in translations:
+        file.write(f"{cost:.6f}\t{_cell(source)}\t{_cell(target)}\n")
 
 
 def write_tmx(
-    file: TextIO, documents: Iterable[AlignedDocuments], languages: tuple[str, str]
+    file: TextIO, translations: Iterable[Translation], languages: tuple[str, str]
 ) -> None:
-    """A translation memory (TMX 1.4b), of translations only."""
+    """A translation memory (TMX 1.4b); each unit has its cost, and the ids of its documents.
+
+    Args:
+        file: open text file, to be UTF-8.
+        translations: written as they come.
+        languages: of source and target.
+    """
     created = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    source, target = (quoteattr(code.replace("_", "-")) for code in languages)
     file.write(
         '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n'
         '<header creationtool="xling_jax" creationtoolversion="1" segtype="block" '
-        f'o-tmf="none" adminlang="en" srclang={quoteattr(languages[0])} datatype="plaintext" '
+        f'o-tmf="none" adminlang="en" srclang={source} datatype="plaintext" '
         f'creationdate="{created}"/>\n<body>\n'
     )
-    for document in documents:
-        for group, *texts in document.translations():
-            file.write(f'<tu><prop type="cost">{group.cost:.6f}</prop>')
-            for language, text in zip(languages, texts):
-                segment = escape(_NOT_XML.sub(" ", text))
-                file.write(f"<tuv xml:lang={quoteattr(language)}><seg>{segment}</seg></tuv>")
-            file.write("</tu>\n")
+    for translation in translations:
+        file.write("<tu>")
+        for kind, name in zip(("source", "target"), translation.ids or ()):
+            file.write(f'<prop type="x-{kind}-document">{_xml(name)}</prop>')
+        file.write(f'<prop type="x-cost">{translation.cost:.6f}</prop>')
+        for code, text in ((source, translation.source), (target, translation.target)):
+            file.write(f"<tuv xml:lang={code}><seg>{_xml(text)}</seg></tuv>")
+        file.write("</tu>\n")
     file.write("</body>\n</tmx>\n")
+
+
+def _xml(text: str) -> str:
+    return escape(_NOT_XML.sub(" ", text))
 
 
 def _cell(text: str) -> str:
     return " ".join(text.split())
 
 
-Writer = Callable[[TextIO, Iterable[AlignedDocuments], tuple[str, str]], None]
-FORMATS: dict[str, Writer] = {"tsv": write_tsv, "groups": write_groups, "tmx": write_tmx}
+# Writers of texts; "groups" are positions and have a writer of their own.
+TEXT_FORMATS: dict[str, Callable[[TextIO, Iterable[Translation], tuple[str, str]], None]] = {
+    "tsv": write_tsv,
+    "tmx": write_tmx,
+}
+FORMATS = ("groups", *TEXT_FORMATS)

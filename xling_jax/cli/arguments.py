@@ -87,23 +87,29 @@ def add_sides(
     parser.add_argument("--dim", type=int, help="dimension of LASER's .bin vectors")
 
 
-def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+def check_sides(
+    args: argparse.Namespace,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    folders: Sequence[str] = (),
+) -> None:
     """Checks the arguments of `add_sides`.
 
     Args:
         args: parsed.
         inputs: names of further input arguments.
         outputs: paths to write.
+        folders: names of arguments that may be directories.
 
     Raises:
         OptionError: naming the argument.
     """
     for name in (*SIDES, "source_embeddings", "target_embeddings", *inputs):
-        given = getattr(args, name)
-        for path in given if isinstance(given, list) else [given]:
-            if path and path != "-" and require_file(path, flag(name)).is_dir():
+        for path in _paths(getattr(args, name)):
+            is_folder = path != "-" and require_file(path, flag(name)).is_dir()
+            if is_folder and name not in folders:
                 raise OptionError(f"{flag(name)} {path}: is a directory")
-    if [*(args.source or ()), *(args.target or ())].count("-") > 1:
+    if [*_paths(args.source), *_paths(args.target)].count("-") > 1:
         raise OptionError("--source - and --target -: only one of them can be stdin")
     ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
     if not args.model and not all(ready):
@@ -117,6 +123,11 @@ def check_sides(args: argparse.Namespace, inputs: Sequence[str], outputs: Sequen
         refuse_existing(path, args.overwrite)
         if path != "-" and not Path(path).parent.is_dir():
             raise OptionError(f"{path}: no such directory; create it first")
+
+
+def _paths(value: str | Sequence[str] | None) -> Sequence[str]:
+    """The paths of an argument that is one, several or none."""
+    return [value] if isinstance(value, str) and value else value or []
 
 
 def read_vectors(

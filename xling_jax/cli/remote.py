@@ -27,7 +27,7 @@ from xling_jax.options import OptionError
 
 logger = logging.getLogger(__name__)
 
-_OUTPUTS = ("output", "n_best")
+_OUTPUTS = ("output", "n_best", "save_debias")
 _HAVE_WORKDIRS = ("prepare", "train")
 _CHANGE_MODELS = ("calibrate",)
 

@@ -5,54 +5,88 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
+import math
+import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from xling_jax.align.bitext import open_output
-from xling_jax.align.sentences import SentenceAligner, overlap_vectors
-from xling_jax.align.translations import FORMATS, AlignedDocuments
-from xling_jax.cli.arguments import check_sides, load_encoder
+from xling_jax.align.overlap_files import OverlapVectors
+from xling_jax.align.sentences import SentenceAligner
+from xling_jax.align.translations import FORMATS, TEXT_FORMATS, AlignedDocuments, write_groups
+from xling_jax.cli import document_pairs
+from xling_jax.cli.arguments import SIDES, check_sides, load_encoder
+from xling_jax.cli.document_pairs import DocumentPairer, Options, encoded_vectors
 from xling_jax.cli.options import flag, options_from
-from xling_jax.documents.records import (
-    choose_language,
-    collect_documents,
-    read_pairs_of_ids,
-)
-from xling_jax.files.lines import read_lines, shown
+from xling_jax.corpora.filtering import TranslationFilter, TranslationRules
+from xling_jax.documents.records import Documents, read_pairs_of_ids
+from xling_jax.encode.sentence_alignment import Encode, align_pairs
+from xling_jax.files.lines import iterate_lines, shown
 from xling_jax.files.progress import Progress
 from xling_jax.options import OptionError
+from xling_jax.text.splitting import split_sentences
 
 if TYPE_CHECKING:
-    from xling_jax.documents.records import Documents
     from xling_jax.encode.encoder import Encoder
 
 logger = logging.getLogger(__name__)
 
-# A document: its id, None for a file of lines, and its sentences.
-Side = dict[str | None, list[str]]
+_EQUAL_IDS = "ids"
+# Documents without translation are paired too, with what is left. Of pairs of speeches and of pages
+# of a manual, translations cost less than 0.43, others mostly more than 0.65.
+_MAX_DOCUMENT_COST = 0.6
+# Arguments of this module that need --sentences.
+_OWN = ("pairs", "format", "max_document_cost", "source_overlaps", "target_overlaps")
+
+
+class Pair(NamedTuple):
+    """Two documents to align inside; attributes as of `AlignedDocuments`."""
+
+    ids: tuple[str, str] | None
+    source: list[str]
+    target: list[str]
+    lines: tuple[list[int], list[int]] | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sentences",
         action="store_true",
-        help="align the sentences inside documents instead: --source and --target are text, one "
-        "sentence per line, or JSON lines with documents of equal ids or of --pairs",
+        help="align the sentences inside the documents too; --source and --target may also be two "
+        "text files, a document each, one sentence per line",
     )
     parser.add_argument(
-        "--pairs", metavar="FILE", help="which documents to align inside: the output of xling align"
+        "--pairs",
+        metavar="FILE",
+        help="which documents to align inside: the output of xling align, or 'ids' for those of "
+        "equal ids (in folders: names); default: those that LAWDR pairs",
     )
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="of the aligned sentences: tsv: cost<TAB>source<TAB>target (default); groups: "
-        "[0]:[0, 1]:cost, as vecalign writes; tmx: a translation memory, with --languages",
+        help="of the aligned sentences: tsv: cost<TAB>source<TAB>target; groups: [0]:[0, 1]:cost, "
+        "as vecalign writes; tmx: a translation memory (default: tmx for an output named .tmx, "
+        "otherwise tsv)",
     )
+    parser.add_argument(
+        "--max-document-cost",
+        type=float,
+        metavar="COST",
+        help="leave out documents paired by LAWDR whose aligned sentences cost more on average "
+        f"(default: {_MAX_DOCUMENT_COST})",
+    )
+    for side in SIDES:
+        parser.add_argument(
+            f"--{side}-overlaps",
+            metavar="FILE",
+            help=f"texts of vecalign's overlap.py, whose vectors are --{side}-embeddings",
+        )
 
 
 def given(args: argparse.Namespace) -> list[str]:
     """Arguments that need `--sentences` and are there."""
-    names = ["pairs", "format", *_names(SentenceAligner)]
+    names = [*_OWN, *_names(SentenceAligner), *_names(TranslationRules)]
     return [flag(name) for name in names if getattr(args, name, None) is not None]
 
 
@@ -61,95 +95,186 @@ def _names(options: type) -> list[str]:
     return [field.name for field in fields if "argument" in field.metadata]
 
 
-def run(args: argparse.Namespace, document_options: type) -> None:
-    """Aligns sentences and writes them.
-
-    Args:
-        args: parsed.
-        document_options: dataclass of the options that align documents; only the splitter applies.
-    """
-    check_sides(args, ("pairs",), [args.output])
-    aligner = options_from(args, SentenceAligner)
-    wrong = [name for name in _names(document_options) if getattr(args, name, None) is not None]
-    wrong = [flag(name) for name in wrong if name != "splitter"]
-    wrong += [flag(name) for name in ("gold", "threshold", "config") if getattr(args, name)]
-    if args.source_embeddings or args.target_embeddings:
-        wrong.append("--source-embeddings")  # of single sentences; groups need their own
-    if wrong:
-        raise OptionError(f"{wrong[0]}: is not for --sentences, leave it out")
-    languages = tuple(args.languages.split(",")) if args.languages else (None, None)
-    if len(languages) != 2:
-        raise OptionError("--languages: must be two codes, source and target, such as fr,en")
-    sides, found = zip(*(_read(args, side, code) for side, code in zip(_SIDES, languages)))
-    languages = tuple(code or other for code, other in zip(languages, found))
-    if args.format == "tmx" and None in languages:
+def run(args: argparse.Namespace) -> None:
+    """Aligns sentences and writes them."""
+    kind = _check_arguments(args)
+    aligner, rules = options_from(args, SentenceAligner), options_from(args, TranslationRules)
+    options = document_pairs.check_arguments(args)
+    languages = document_pairs.languages_of(args)
+    if args.format == "tmx" and None in languages and kind == "text":
         raise OptionError("--format tmx: needs the languages, such as --languages fr,en")
-    pairs = _pairs(args, *sides)
-    encoder = load_encoder(args.model, args)
-    aligned = _align(aligner, encoder, pairs, *sides)
+    if kind == "text":
+        _, encode = _encoders(args)
+        sides = [_read_lines(path, args, code) for path, code in zip(_paths(args), languages)]
+        (texts, lines), codes = zip(*sides), languages
+        pairs = [Pair(None, *texts, None if None in lines else lines)]
+    else:
+        names = map(shown, _paths(args))
+        sides = [
+            document_pairs.read_side(*file, options, keep_sentences=True)
+            for file in zip(_paths(args), names, languages)
+        ]
+        codes = tuple(side.language for side in sides)
+        encode, pairs = _pairs(args, options, sides)
+    max_cost = math.inf
+    if kind != "text" and not args.pairs:
+        limit = args.max_document_cost
+        max_cost = _MAX_DOCUMENT_COST if limit is None else limit
+    done = _align(aligner, encode, pairs, max_cost)
+    kept = TranslationFilter(rules)
     with open_output(args.output) as file:
-        FORMATS[args.format or "tsv"](file, aligned, languages)
+        if args.format == "groups":
+            write_groups(file, done)
+        else:
+            found = (found for document in done for found in document.translations())
+            chosen = (t for t in found if kept.keep(t.source, t.target, t.cost))
+            TEXT_FORMATS[args.format](file, chosen, codes)
+    if args.format != "groups":
+        logger.info("%s: %s", args.output, kept.describe())
 
 
-_SIDES = ("source", "target")
+def _check_arguments(args: argparse.Namespace) -> str:
+    """Refuses wrong use and completes the format; returns what the sides are."""
+    by_ids = args.pairs == _EQUAL_IDS
+    inputs = ["gold", "load_debias", "source_overlaps", "target_overlaps"]
+    outputs = [args.output, *filter(None, [args.save_debias])]
+    check_sides(args, inputs + (["pairs"] if not by_ids else []), outputs, folders=SIDES)
+    kinds = [_kind(path) for path in _paths(args)]
+    if "text" in kinds and kinds[0] != kinds[1]:
+        raise OptionError("--source and --target: both must be text files, or both documents")
+    kind = kinds[0]
+    if args.pairs and kind == "text":
+        raise OptionError(f"--pairs: --source must be JSON lines or a folder; found {args.source}")
+    if args.format is None:
+        args.format = "tmx" if args.output.endswith(".tmx") else "tsv"
+    _refuse_unused(args, pairs_documents=kind != "text" and not args.pairs)
+    for side in SIDES:
+        both = [getattr(args, f"{side}_{what}") for what in ("overlaps", "embeddings")]
+        if any(both) and not all(both):
+            raise OptionError(
+                f"--{side}-overlaps and --{side}-embeddings: give both, the texts of one, two, … "
+                "adjacent sentences and their vectors"
+            )
+    return kind
 
 
-def _read(args: argparse.Namespace, name: str, language: str | None) -> tuple[Side, str | None]:
-    """The documents of a side, and their language."""
-    path = getattr(args, name)
-    if ".jsonl" not in path.rpartition("/")[2]:
-        if args.pairs:
-            raise OptionError(f"--pairs: --{name} must be JSON lines, with ids; found {path}")
-        return {None: [line for line in read_lines(path) if line.strip()]}, language
-    splitter = getattr(args, "splitter", None) or "rule"
-    by_language = collect_documents(path, keep_sentences=True, splitter=splitter, name=shown(path))
-    documents = choose_language(by_language, shown(path), language)
-    return dict(_documents(documents)), documents.language
+def _refuse_unused(args: argparse.Namespace, *, pairs_documents: bool) -> None:
+    """Refuses arguments that would do nothing."""
+    wrong = []
+    if not pairs_documents:
+        names = [name for name in _names(Options) if name != "splitter"]
+        names += ["gold", "threshold", "config", "save_debias", "load_debias", "max_document_cost"]
+        why = "is for pairing documents, which is not done here"
+        wrong = [(name, why) for name in names if getattr(args, name, None) is not None]
+    if args.format == "groups":
+        names = _names(TranslationRules)
+        why = "is not for --format groups, which covers all sentences"
+        wrong += [(name, why) for name in names if getattr(args, name, None) is not None]
+    if wrong:
+        raise OptionError(f"{flag(wrong[0][0])}: {wrong[0][1]}; leave it out")
 
 
-def _documents(documents: Documents) -> Iterator[tuple[str, list[str]]]:
-    begin = 0
-    for name, length in zip(documents.ids, documents.lengths):
-        yield name, documents.sentences[begin : begin + length]
-        begin += length
+def _paths(args: argparse.Namespace) -> tuple[str, str]:
+    return args.source, args.target
 
 
-def _pairs(args: argparse.Namespace, source: Side, target: Side) -> list[tuple]:
-    """Ids of the documents to align inside."""
-    if (None in source) != (None in target):
-        raise OptionError("--source and --target: both must be JSON lines, or both text")
-    if args.pairs:
-        return read_pairs_of_ids(args.pairs, source, target)
-    pairs = [(name, name) for name in source if name in target]
-    if not pairs:
-        raise OptionError(
-            "--source and --target have no document id in common; give --pairs, the output of "
-            "xling align"
+def _kind(path: str) -> str:
+    """What a side is, by its name: "folder" or "records" of documents, or the "text" of one."""
+    if Path(path).is_dir():
+        return "folder"
+    return "records" if ".jsonl" in path.rpartition("/")[2] else "text"
+
+
+def _encoders(args: argparse.Namespace) -> tuple[Encoder | None, list[Encode]]:
+    """The model, and for each side what gives vectors of texts: the model, or overlap files."""
+    encoder = load_encoder(args.model, args) if args.model else None
+    dim = args.dim or (encoder.dim if encoder else None)
+    encode = []
+    for side in SIDES:
+        texts, vectors = getattr(args, f"{side}_overlaps"), getattr(args, f"{side}_embeddings")
+        encode.append(OverlapVectors(texts, vectors, dim) if texts else encoder.encode)
+    return encoder, encode
+
+
+def _read_lines(
+    path: str, args: argparse.Namespace, language: str | None
+) -> tuple[list[str], list[int] | None]:
+    """The sentences of a text file, and their lines unless lines are split."""
+    splitter = getattr(args, "splitter", None) or "lines"
+    if splitter != "lines":
+        text = "\n".join(iterate_lines(path))
+        return split_sentences(text, splitter=splitter, language=language), None
+    filled = [(n, line.strip()) for n, line in enumerate(iterate_lines(path)) if line.strip()]
+    return [line for _, line in filled], [number for number, _ in filled]
+
+
+def _pairs(
+    args: argparse.Namespace, options: Options, sides: list[Documents]
+) -> tuple[list[Encode], list[Pair]]:
+    """What gives vectors of texts for each side, and the documents to align inside."""
+    texts = [dict(zip(side.ids, side.split())) for side in sides]
+    if not args.pairs:
+        encode, ids = _paired_ids(args, options, sides)
+    elif args.pairs == _EQUAL_IDS:
+        ids = [(name, name) for name in texts[0] if name in texts[1]]
+        if not ids:
+            raise OptionError("--pairs ids: --source and --target have no document id in common")
+        logger.info(
+            "%d of %d source and %d target documents have the same id on both sides",
+            *(len(ids), len(sides[0]), len(sides[1])),
         )
+        _, encode = _encoders(args)
+    else:
+        ids = read_pairs_of_ids(args.pairs, *texts)
+        _, encode = _encoders(args)
+    return encode, [Pair(both, texts[0][both[0]], texts[1][both[1]]) for both in ids]
+
+
+def _paired_ids(
+    args: argparse.Namespace, options: Options, sides: list[Documents]
+) -> tuple[list[Encode], list[tuple[str, str]]]:
+    """What gives vectors, and ids of documents that LAWDR pairs, in the order of the source."""
+    # Copies, whose lengths become numbers of what is encoded at once.
+    pairer = DocumentPairer(args, options, [dataclasses.replace(side) for side in sides])
+    encoder, encode = _encoders(args)
+    directory = Path(tempfile.gettempdir() if args.output == "-" else Path(args.output).parent)
+    filled = lambda side: filter(None, side.split())
+    sources = [
+        (lambda side, look_up=function: look_up(side.sentences))
+        if isinstance(function, OverlapVectors)
+        else encoded_vectors(encoder, options.document_mode, filled, directory)
+        for function in encode
+    ]
+    pairs = pairer.pair(encoder, sources)
     logger.info(
-        "%d of %d source and %d target documents have the same id on both sides",
-        *(len(pairs), len(source), len(target)),
+        "%d pairs of %d source and %d target documents", len(pairs), *(len(side) for side in sides)
     )
-    return pairs
+    rows = sorted(zip(pairs.source.tolist(), pairs.target.tolist()))
+    return encode, [(sides[0].ids[i], sides[1].ids[j]) for i, j in rows]
 
 
 def _align(
-    aligner: SentenceAligner, encoder: Encoder, pairs: list[tuple], source: Side, target: Side
+    aligner: SentenceAligner, encode: list[Encode], pairs: list[Pair], max_cost: float
 ) -> Iterator[AlignedDocuments]:
-    """Yields the documents one by one, and logs how many sentences have a translation."""
-    totals, paired = [0, 0], [0, 0]
-    with Progress("align", len(pairs), "document") as report:
-        for done, (source_id, target_id) in enumerate(pairs, 1):
-            texts = source[source_id], target[target_id]
-            vectors = (overlap_vectors(encoder.encode, t, aligner.num_overlaps) for t in texts)
-            groups = aligner.align(*vectors)
-            for side, text in enumerate(texts):
+    """Yields documents that cost no more, and logs how many sentences have a translation."""
+    totals, paired, num_kept = [0, 0], [0, 0], 0
+    texts = ((pair.source, pair.target) for pair in pairs)
+    with Progress("align", len(pairs), "document pair") as report:
+        aligned = align_pairs(aligner, tuple(encode), texts)
+        for done, (pair, (_, groups)) in enumerate(zip(pairs, aligned), 1):
+            report(done)
+            document = AlignedDocuments(pair.ids, pair.source, pair.target, groups, pair.lines)
+            if document.cost > max_cost:
+                continue
+            num_kept += 1
+            for side, text in enumerate((pair.source, pair.target)):
                 totals[side] += len(text)
                 paired[side] += sum(len(g[side]) for g in groups if g.source and g.target)
-            ids = None if source_id is None else (source_id, target_id)
-            yield AlignedDocuments(ids, *texts, groups)
-            report(done)
+            yield document
+    if max_cost < math.inf:
+        dropped = len(pairs) - num_kept
+        logger.info("%d document pairs left out, with a cost above %g", dropped, max_cost)
     logger.info(
-        "%d of %d source and %d of %d target sentences have a translation",
-        *(paired[0], totals[0], paired[1], totals[1]),
+        "%d document pairs; %d of %d source and %d of %d target sentences have a translation",
+        *(num_kept, paired[0], totals[0], paired[1], totals[1]),
     )

@@ -106,6 +106,7 @@ class DocumentAligner(AlignmentOptions):
         sides: Sequence[Documents],
         vectors: Sequence[np.ndarray],
         *,
+        estimators: Sequence[Lawdr] | None = None,
         accepted: tuple[np.ndarray, np.ndarray] | None = None,
         report: knn.Report | None = None,
     ) -> MinedPairs:
@@ -114,14 +115,15 @@ class DocumentAligner(AlignmentOptions):
         Args:
             sides: source and target.
             vectors: their sentence vectors, [n, dim] and [m, dim]; may be memory-mapped.
+            estimators: from `fit`, of these or other documents; None to fit them to these.
             accepted: rows of pairs known to be right, such as from `match_urls`.
             report: called with the number of source documents done and the total.
 
         Raises:
-            ValueError: if no rank hides the language (`debias.choose_rank`), or vectors are bad.
+            ValueError: if vectors are bad.
         """
         return matching.align_documents(
-            *self.document_vectors(sides, vectors),
+            *self.document_vectors(sides, vectors, estimators),
             similarity=self.similarity,
             k=self.k,
             candidates=self.candidates,
@@ -134,23 +136,41 @@ class DocumentAligner(AlignmentOptions):
         )
 
     def document_vectors(
-        self, sides: Sequence[Documents], vectors: Sequence[np.ndarray]
+        self,
+        sides: Sequence[Documents],
+        vectors: Sequence[np.ndarray],
+        estimators: Sequence[Lawdr] | None = None,
     ) -> list[np.ndarray]:
-        """Makes the document vectors of each side, [docs, dim] float32; arguments as `align`.
-
-        Sides with too little text are not debiased, with a warning.
-        """
+        """Makes the document vectors of each side, [docs, dim] float32; arguments as `align`."""
         if not all(map(len, vectors)):
             # Nothing can be fitted to, or matched with, a side without sentences.
             return [
                 np.zeros((len(side), array.shape[1]), np.float32)
                 for side, array in zip(sides, vectors)
             ]
+        estimators = self.fit(sides, vectors) if estimators is None else estimators
+        documents = []
+        for lawdr, side, array in zip(estimators, sides, vectors, strict=True):
+            documents.append(lawdr.transform(array, side.offsets))
+            _logger.info("%s: document vectors done", side.name)
+        return documents
+
+    def fit(self, sides: Sequence[Documents], vectors: Sequence[np.ndarray]) -> list[Lawdr]:
+        """Fits an estimator to the sentences of each side, for these and for later documents.
+
+        Sides with too little text, or whose language no rank hides, are not debiased, with a
+        warning.
+
+        Args:
+            sides: source and target.
+            vectors: their sentence vectors, [n, dim] and [m, dim], at least one each; may be
+                memory-mapped.
+        """
         try:
-            return self._fitted_vectors(sides, vectors, self._rank(sides, vectors))
-        except debias.TooFewSentencesError as error:
+            return self._fit(vectors, self._rank(sides, vectors))
+        except (debias.TooFewSentencesError, debias.NoRankError) as error:
             _logger.warning("no debiasing: %s", error)
-            return self._fitted_vectors(sides, vectors, 0)
+            return self._fit(vectors, 0)
 
     def _rank(self, sides: Sequence[Documents], vectors: Sequence[np.ndarray]) -> int:
         """The components to remove, as given or by the rule."""
@@ -161,17 +181,10 @@ class DocumentAligner(AlignmentOptions):
         _logger.info("debiasing: %d components of each language", rank)
         return rank
 
-    def _fitted_vectors(
-        self, sides: Sequence[Documents], vectors: Sequence[np.ndarray], rank: int
-    ) -> list[np.ndarray]:
+    def _fit(self, vectors: Sequence[np.ndarray], rank: int) -> list[Lawdr]:
         settings = {name: getattr(self, name) for name in ("weighting", "density_on", "seed")}
         settings |= {"rank": rank or None, "center": self.center and rank > 0}
-        documents = []
-        for side, array in zip(sides, vectors):
-            lawdr = Lawdr(**settings).fit(array)
-            documents.append(lawdr.transform(array, side.offsets))
-            _logger.info("%s: document vectors done", side.name)
-        return documents
+        return [Lawdr(**settings).fit(array) for array in vectors]
 
 
 def match_urls(

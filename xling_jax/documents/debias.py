@@ -16,6 +16,10 @@ from xling_jax.align.rows import as_embeddings, row_blocks
 _MIN_SENTENCES = 50
 
 
+class NoRankError(ValueError):
+    """No number of components hides the language; choose one, or do without debiasing."""
+
+
 class TooFewSentencesError(ValueError):
     """There is too little text of a language to find its components; do without debiasing."""
 
@@ -194,7 +198,8 @@ def choose_rank(
 
     Raises:
         TooFewSentencesError: if a language has fewer than 50 sentences.
-        ValueError: if there are fewer than two languages, or no rank reaches the bound.
+        NoRankError: if no rank reaches the bound.
+        ValueError: if there are fewer than two languages.
     """
     if len(vectors_by_language) < 2:
         given = ", ".join(vectors_by_language) or "none"
@@ -231,7 +236,7 @@ def choose_rank(
         if accuracies[rank] < bound:
             return RankChoice(rank, accuracies, bound)
     tried = ", ".join(f"{rank}: {accuracy:.1%}" for rank, accuracy in accuracies.items())
-    raise ValueError(
+    raise NoRankError(
         f"no rank brings the accuracy of language identification below {bound:.1%} ({tried}); "
         "choose a rank by hand or raise max_accuracy"
     )

@@ -7,9 +7,12 @@ own estimator, are then comparable.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -177,13 +180,7 @@ class Lawdr:
         Raises:
             ValueError: if the estimator is not fitted.
         """
-        self._check_fitted()
-        tensors = {"mean": self.mean, "components": self.components}
-        facts = {"settings": self.settings, "dim": self.dim, "num_sentences": self.num_sentences}
-        if self.density is not None:
-            facts["density"] = {"bandwidth": self.density.bandwidth}
-            tensors |= {f"density.{k}": getattr(self.density, v) for k, v in _DENSITY.items()}
-        tensors = {k: np.ascontiguousarray(v) for k, v in tensors.items() if v is not None}
+        tensors, facts = self.state()
         write_whole(path, save(tensors, {"format": _FORMAT, "lawdr": json.dumps(facts)}))
 
     @classmethod
@@ -193,26 +190,39 @@ class Lawdr:
         Raises:
             ValueError, OSError: if the file is damaged, holds something else, or cannot be read.
         """
-        with open(path, "rb"):  # the errors of safetensors do not name the file
-            pass
-        try:
-            with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != _FORMAT:
-                    raise ValueError(f"it holds {metadata.get('format', 'something else')!r}")
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            facts = json.loads(metadata["lawdr"])
-            lawdr = cls(**facts["settings"])
-            lawdr.dim, lawdr.num_sentences = int(facts["dim"]), int(facts["num_sentences"])
-            lawdr._check_tensors(tensors)
-            lawdr.mean, lawdr.components = tensors.get("mean"), tensors.get("components")
-            if lawdr.weighting == "kde":
-                parts = {v: tensors[f"density.{k}"] for k, v in _DENSITY.items()}
-                bandwidth = float(facts["density"]["bandwidth"])
-                lawdr.density = TophatDensity(bandwidth=bandwidth, **parts)
-            return lawdr
-        except (SafetensorError, ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{path}: not a LAWDR estimator of this version: {error}") from error
+        with reading_tensors(path, _FORMAT, "LAWDR estimator") as (tensors, metadata):
+            return cls.from_state(tensors, json.loads(metadata["lawdr"]))
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """What a file holds: arrays by name, and settings and numbers as plain values.
+
+        Raises:
+            ValueError: if the estimator is not fitted.
+        """
+        self._check_fitted()
+        tensors = {"mean": self.mean, "components": self.components}
+        facts = {"settings": self.settings, "dim": self.dim, "num_sentences": self.num_sentences}
+        if self.density is not None:
+            facts["density"] = {"bandwidth": self.density.bandwidth}
+            tensors |= {f"density.{k}": getattr(self.density, v) for k, v in _DENSITY.items()}
+        return {k: np.ascontiguousarray(v) for k, v in tensors.items() if v is not None}, facts
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, np.ndarray], facts: dict[str, Any]) -> Lawdr:
+        """The estimator of a `state`.
+
+        Raises:
+            ValueError, TypeError, KeyError: if it is not one.
+        """
+        lawdr = cls(**facts["settings"])
+        lawdr.dim, lawdr.num_sentences = int(facts["dim"]), int(facts["num_sentences"])
+        lawdr._check_tensors(tensors)
+        lawdr.mean, lawdr.components = tensors.get("mean"), tensors.get("components")
+        if lawdr.weighting == "kde":
+            parts = {v: tensors[f"density.{k}"] for k, v in _DENSITY.items()}
+            bandwidth = float(facts["density"]["bandwidth"])
+            lawdr.density = TophatDensity(bandwidth=bandwidth, **parts)
+        return lawdr
 
     def _check_tensors(self, tensors: dict[str, np.ndarray]) -> None:
         """Raises ValueError unless names, types and shapes are those that the settings imply."""
@@ -239,3 +249,27 @@ class Lawdr:
     def _check_fitted(self) -> None:
         if self.dim is None:
             raise ValueError("this Lawdr is not fitted; call fit(vectors) first")
+
+
+@contextlib.contextmanager
+def reading_tensors(
+    path: str | os.PathLike[str], format: str, what: str
+) -> Iterator[tuple[dict[str, np.ndarray], dict[str, str]]]:
+    """Gives the tensors and the header of a safetensors file of a format.
+
+    Raises:
+        ValueError: if it is damaged or of another format, or the block raises ValueError, TypeError
+            or KeyError; says that the file is not `what`.
+        OSError: if it cannot be read.
+    """
+    with open(path, "rb"):  # the errors of safetensors do not name the file
+        pass
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != format:
+                raise ValueError(f"it holds {metadata.get('format', 'something else')!r}")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        yield tensors, metadata
+    except (SafetensorError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: not a {what} of this version: {error}") from error

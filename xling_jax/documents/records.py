@@ -5,7 +5,7 @@ rule is an error, because ids stand for documents in gold pairs and results.
 """
 
 import itertools
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,7 +72,11 @@ class Documents:
     @property
     def texts(self) -> list[str]:
         """Each document as one text: its sentences joined by spaces."""
-        return [" ".join(self.sentences[a:b]) for a, b in itertools.pairwise(self.offsets.tolist())]
+        return [" ".join(sentences) for sentences in self.split()]
+
+    def split(self) -> Iterator[list[str]]:
+        """The sentences of each document."""
+        return (self.sentences[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
 
 
 @dataclass(frozen=True)
@@ -183,10 +187,21 @@ def collect_documents(
     Raises:
         ValueError, OSError: as `read_documents`, and if an id occurs twice in a language.
     """
+    name = name or shown(path)
+    return group_by_language(read_documents(path, name=name, **options), name, keep_sentences)
+
+
+def group_by_language(
+    documents: Iterable[Document], name: str, keep_sentences: bool = True
+) -> dict[str, Documents]:
+    """Gathers the documents of the file `name`, by language in their order.
+
+    Raises:
+        ValueError: if an id occurs twice in a language.
+    """
     by_language: dict[str, Documents] = {}
     lines: dict[tuple[str, str], int] = {}
-    name = name or shown(path)
-    for document in read_documents(path, name=name, **options):
+    for document in documents:
         first = lines.setdefault((document.language, document.id), document.line)
         if first != document.line:
             twice = f"duplicate id {document.id!r} in {document.language}, first in line {first}"

@@ -63,6 +63,11 @@ def is_code(code: str) -> bool:
     return bool(_CODE.fullmatch(code))
 
 
+def is_iso639(code: str) -> bool:
+    """Returns whether a string is the code of a language in ISO 639-1: de, deu, de_AT; not src."""
+    return is_code(code) and to_iso639_1(code) in _ALIASES.values()
+
+
 def to_iso639_1(code: str) -> str:
     """The ISO 639-1 code of "deu", "ger", "de-AT", "deu_Latn", "German".
 

@@ -1,4 +1,4 @@
-"""Sentence splitting: a built-in rule, LASER's, and the sentencex library.
+"""Sentence splitting: a built-in rule, lines, LASER's, and the sentencex library.
 
 The caller always chooses the splitter: vectors must not depend on what is installed.
 """
@@ -11,11 +11,12 @@ from itertools import accumulate
 from xling_jax.registry import check_choice
 
 # "rule": punctuation; "sentencex": punctuation, abbreviations and quotes of a language; "laser":
-# each "." that stands alone in tokenized text, as LASER splits MLDoc.
-SPLITTERS = ("rule", "sentencex", "laser")
+# each "." that stands alone in tokenized text, as LASER splits MLDoc; "lines": text split before.
+SPLITTERS = ("rule", "sentencex", "laser", "lines")
 SPLITTERS_HELP = (
     "finds sentences in 'text': by punctuation (rule), by the rules of the language in 'lang' "
-    "(sentencex, pip install sentencex), or at each separate '.' of tokenized text (laser)"
+    "(sentencex, pip install sentencex), at each separate '.' of tokenized text (laser), or at "
+    "line breaks only (lines)"
 )
 
 # Closing quotes and brackets after a sentence.
@@ -46,7 +47,7 @@ def split_sentences(text: str, *, splitter: str = "rule", language: str | None =
         splitter: one of `SPLITTERS`. "rule" cuts after sentence-final punctuation of any script;
             after `.!?…` only before white space, and before a lower-case letter only if the text
             has no capitals. "sentencex" follows the rules of a language. "laser" cuts at each
-            separate "." token and ignores line breaks.
+            separate "." token and ignores line breaks. "lines" cuts at line breaks only.
         language: ISO 639-1 code, subtags ignored; required by "sentencex", which falls back to
             related languages and finally to English.
 
@@ -61,7 +62,9 @@ def split_sentences(text: str, *, splitter: str = "rule", language: str | None =
     if splitter == "laser":
         return _split_by_laser(text)
     lines = text.splitlines()
-    if splitter == "rule":
+    if splitter == "lines":
+        pieces = lines
+    elif splitter == "rule":
         # The case of the next letter means nothing in text without capitals.
         all_small = text.islower()
         pieces = [piece for line in lines for piece in _split_by_rule(line, all_small)]

@@ -1,0 +1,123 @@
+"""Aligns the sentences of documents with an encoder: texts in, groups of sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xling_jax.align.sentences import Group, SentenceAligner, overlap_vectors
+from xling_jax.text.splitting import check_texts, split_sentences
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
+Encode = Callable[[list[str]], np.ndarray]
+Document = str | Sequence[str]
+
+# Sentences of either side whose overlaps are encoded at once: enough to fill batches.
+_WINDOW = 2000
+
+
+def align_sentences(
+    source: Document | Sequence[Sequence[str]],
+    target: Document | Sequence[Sequence[str]],
+    encoder: Encoder | Encode | str = "mini",
+    **options: Any,
+) -> list[Group] | list[list[Group]]:
+    """Aligns the sentences of two documents that are translations, or of many such pairs.
+
+    Groups of m and n sentences, in order, by dynamic programming over vectors of adjacent sentences
+    as in vecalign (Thompson and Koehn 2019); time and memory are linear in the length.
+
+        for group in xling_jax.align_sentences(german, english):
+            print([german[i] for i in group.source], [english[j] for j in group.target])
+
+    Args:
+        source: a document: its sentences, or a text, which is cut by the built-in rule; or many
+            documents, each a list of sentences.
+        target: likewise; of many documents, number i is the translation of source document i.
+        encoder: an `Encoder`, what `load` takes, or a function from texts to vectors [n, dim].
+        **options: of `align.sentences.SentenceAligner`: max_sentences=4, deletion=0.5, radius=10,
+            num_samples=100, seed=0.
+
+    Returns:
+        Groups that cover every sentence once, in order: `source` and `target` are ranges of
+        positions, empty for a sentence without translation, `cost` is 0 for equal vectors and about
+        1 for random ones. For many documents, a list for each pair.
+
+    Raises:
+        ValueError: if an option is unknown or out of range, a side is no document, or the sides
+            have different numbers of documents.
+    """
+    unknown = options.keys() - SentenceAligner.__dataclass_fields__.keys()
+    if unknown:
+        known = ", ".join(SentenceAligner.__dataclass_fields__)
+        raise ValueError(f"{min(unknown)} is not an option of SentenceAligner; it takes {known}")
+    aligner = SentenceAligner(**options)
+    many = [_is_many(side) for side in (source, target)]
+    if many[0] != many[1]:
+        raise ValueError("source and target must both be a document, or both a list of documents")
+    sides = [side if many[0] else [side] for side in (source, target)]
+    if len(sides[0]) != len(sides[1]):
+        counts = f"{len(sides[0])} and {len(sides[1])}"
+        raise ValueError(f"source and target must have equally many documents; got {counts}")
+    if isinstance(encoder, str):
+        import xling_jax
+
+        encoder = xling_jax.load(encoder)
+    encode = getattr(encoder, "encode", encoder)
+    split = ([_sentences(document) for document in side] for side in sides)
+    groups = [groups for _, groups in align_pairs(aligner, (encode, encode), zip(*split))]
+    return groups if many[0] else groups[0]
+
+
+def align_pairs(
+    aligner: SentenceAligner,
+    encode: tuple[Encode, Encode],
+    pairs: Iterable[tuple[Sequence[str], Sequence[str]]],
+) -> Iterator[tuple[tuple[Sequence[str], Sequence[str]], list[Group]]]:
+    """Aligns pairs of documents one by one, encoding some at a time.
+
+    Args:
+        aligner: what determines the alignments.
+        encode: of source and target, texts to vectors [n, dim].
+        pairs: sentences of source and target documents; consumed some at a time.
+
+    Yields:
+        Each pair, and its groups.
+    """
+    for window in _windows(pairs):
+        vectors = [
+            overlap_vectors(function, [pair[side] for pair in window], aligner.num_overlaps)
+            for side, function in enumerate(encode)
+        ]
+        others = tuple(np.concatenate([each[0] for each in side]) for side in vectors)
+        for pair, *both in zip(window, *vectors):
+            yield pair, aligner.align(*both, others if all(map(len, others)) else None)
+
+
+def _windows(pairs: Iterable[tuple]) -> Iterator[list[tuple]]:
+    """The pairs, some at a time."""
+    window, count = [], 0
+    for pair in pairs:
+        window.append(pair)
+        count += max(map(len, pair))
+        if count >= _WINDOW:
+            yield window
+            window, count = [], 0
+    if window:
+        yield window
+
+
+def _is_many(side: Any) -> bool:
+    """Whether a side is a list of documents."""
+    return not isinstance(side, str) and len(side) > 0 and not isinstance(side[0], str)
+
+
+def _sentences(document: Document) -> list[str]:
+    """The sentences of a document; blank ones are kept, so that positions are those given."""
+    if isinstance(document, str):
+        return split_sentences(document)
+    return check_texts(document)
