@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 class Miner:
     """Finds the hard negatives of all training rows.
 
-    The rows of a pair of languages are encoded once and searched in groups of about `pool` rows,
-    which differ at every step, so memory and time per row do not depend on the size of the text.
-    The search is exact. Its result is a function of the parameters, the step and the batching
+    The rows of a pair of languages are encoded once and searched in groups of about `pool` rows of
+    similar length, which differ at every step, so memory and time per row do not depend on the size
+    of the text. The search is exact. Its result is a function of the parameters, the step and the batching
     settings, the same in all processes.
 
     Args:
@@ -110,7 +110,9 @@ class Miner:
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows [n] and their vectors [n, 2, dim], in groups of at least `pool` but for the last."""
         rows, vectors, size = [], [], 0
-        for entry in self._batches.plan.one_pass(number, step):
+        entries = self._batches.plan.one_pass(number, step)
+        # Long sentences are contrasted with long ones. Otherwise most negatives would be short.
+        for entry in sorted(entries, key=lambda entry: entry.bucket.length):
             batch = to_global(self._mesh, self._batches.read(entry))
             encoded = self._encode(params, batch["source_tokens"], batch["target_tokens"])
             real = entry.rows >= 0
