@@ -57,7 +57,7 @@ def test_negatives_are_rows_of_the_pairs_that_have_both_texts(corpus, tmp_path):
     data = {"batch_size": 40, "bucket_lengths": (64,), "hard_negatives": 0.5}
     batches = TranslationBatches(
         prepared.directory,
-        DataSettings(("de-en",), negatives=str(file), **data),
+        DataSettings(("de-en",), negatives_file=str(file), **data),
         **{"languages": ("de", "en", "fr"), "prefix": (), "suffix": (), "pad_id": 0, "seed": 0},
     )
     row_of = rows_of(prepared, "de-en", "en")

@@ -309,12 +309,12 @@ def test_find_neighbors_takes_fewer_pairs_than_it_remembers():
 @pytest.mark.parametrize(
     "settings, reason",
     [
-        ({"mine_every_steps": 0}, "needs exactly one of data.negatives, a file"),
-        ({"negatives": "file.tsv"}, "needs exactly one of data.negatives, a file"),
+        ({"mine_every_steps": 0}, "needs exactly one of data.negatives_file"),
+        ({"negatives_file": "file.tsv"}, "needs exactly one of data.negatives_file"),
         ({"hard_negatives": 0.0}, "data.mine_every_steps=4 needs data.hard_negatives"),
         (
-            {"hard_negatives": 0.0, "mine_every_steps": 0, "negatives": "file.tsv"},
-            "data.negatives='file.tsv' needs data.hard_negatives",
+            {"hard_negatives": 0.0, "mine_every_steps": 0, "negatives_file": "file.tsv"},
+            "data.negatives_file='file.tsv' needs data.hard_negatives",
         ),
         ({"hard_negatives": 1.0}, "data.hard_negatives=1.0 must be at least 0 and below 1"),
         ({"negatives_pool": 1}, "data.negatives_pool=1 must be at least 2"),

@@ -264,8 +264,8 @@ def _check_beginning(config: ConfigDict) -> None:
 
 def _check_negatives(config: ConfigDict) -> None:
     """Refuses a file of hard negatives that is not there."""
-    if path := config.data.negatives:
-        require_file(local_name(path), "--config.data.negatives")
+    if path := config.data.negatives_file:
+        require_file(local_name(path), "--config.data.negatives_file")
 
 
 def _check_teacher(taught: Mapping[str, Any], form: str) -> None:

@@ -97,7 +97,7 @@ class DataSettings:
         truncate: cut longer sentences to the longest bucket instead of dropping them.
         hard_negatives: share of the rows of a micro-batch that make room for hard negatives of the
             others, see `train.hard_negatives`; 0 for none. They come from
-        negatives: a file, see `corpora.row_negatives`; or from
+        negatives_file: see `corpora.row_negatives`; or from
         mine_every_steps: updates between searches with the encoder that is being trained, the first
             before the first update.
         negatives_pool: rows among which a row's negatives are searched, drawn anew each time.
@@ -125,7 +125,7 @@ class DataSettings:
     batch_multiple: int = 8
     truncate: bool = False
     hard_negatives: float = 0.0
-    negatives: str = ""
+    negatives_file: str = ""
     mine_every_steps: int = 0
     negatives_pool: int = 20_000
     negatives_margin: float = 0.05
@@ -150,15 +150,15 @@ class DataSettings:
         check_number(self.mine_every_steps, "data.mine_every_steps", at_least=0)
         check_number(self.negatives_pool, "data.negatives_pool", at_least=2)
         check_number(self.negatives_margin, "data.negatives_margin", at_least=0, below=2)
-        sources = bool(self.negatives) + bool(self.mine_every_steps)
+        sources = bool(self.negatives_file) + bool(self.mine_every_steps)
         if self.hard_negatives and sources != 1:
             raise ValueError(
-                f"data.hard_negatives={self.hard_negatives} needs exactly one of data.negatives, a "
-                f"file (found {self.negatives!r}), and data.mine_every_steps (found "
-                f"{self.mine_every_steps}), e.g. data.mine_every_steps=1000"
+                f"data.hard_negatives={self.hard_negatives} needs exactly one of "
+                f"data.negatives_file (found {self.negatives_file!r}) and data.mine_every_steps "
+                f"(found {self.mine_every_steps}), e.g. data.mine_every_steps=1000"
             )
         if sources and not self.hard_negatives:
-            name = "negatives" if self.negatives else "mine_every_steps"
+            name = "negatives_file" if self.negatives_file else "mine_every_steps"
             raise ValueError(
                 f"data.{name}={getattr(self, name)!r} needs data.hard_negatives, the share of a "
                 "batch, e.g. 0.25"
@@ -267,7 +267,7 @@ class TranslationBatches:
         if data.hard_negatives:
             numbers = {name: text_numbers(corpus) for name, corpus in corpora.items()}
             self.texts = [numbers[name] for name in names]
-        if data.negatives:
+        if data.negatives_file:
             for name, corpus in corpora.items():
                 found = read_row_negatives(Path(directory), name, len(corpus))
                 self._neighbors[name] = RowNeighbors(found, found[:, :0])

@@ -266,7 +266,7 @@ def open_validation(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     ]
     if not pairs:
         raise ValueError(f"{directory}: no validation text; run xling prepare again")
-    plain = {"hard_negatives": 0.0, "negatives": "", "mine_every_steps": 0}
+    plain = {"hard_negatives": 0.0, "negatives_file": "", "mine_every_steps": 0}
     data = dataclasses.replace(data, pairs=tuple(pairs), **plain)
     return _open(config, corpus, directory, data, SEED)
 

@@ -26,8 +26,8 @@ class Miner:
 
     The rows of a pair of languages are encoded once and searched in groups of about `pool` rows of
     similar length, which differ at every step, so memory and time per row do not depend on the size
-    of the text. The search is exact. Its result is a function of the parameters, the step and the batching
-    settings, the same in all processes.
+    of the text. The search is exact. Its result is a function of the parameters, the step and the
+    batching settings, the same in all processes.
 
     Args:
         setting: with the model.
