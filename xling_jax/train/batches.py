@@ -127,8 +127,8 @@ class DataSettings:
     hard_negatives: float = 0.0
     negatives_file: str = ""
     mine_every_steps: int = 0
-    negatives_pool: int = 20_000
-    negatives_margin: float = 0.05
+    negatives_pool: int = 5_000
+    negatives_margin: float = 0.2
     reader: str = "auto"
 
     def __post_init__(self):
