@@ -89,6 +89,7 @@ def make_config(**settings):
     config.encoder.width, config.data.reader = 16, "numpy"
     config.data.update(bucket_lengths=(8, 24), batch_size=32, batch_multiple=8)
     config.data.update(hard_negatives=0.5, mine_every_steps=4, negatives_pool=1000)
+    config.data.negatives_margin = 0.05
     config.train.update(total_steps=14, checkpoint_every_steps=100, evaluate_every_steps=100)
     config.train.log_every_steps = 1
     config.update_from_flattened_dict(settings)
