@@ -21,7 +21,7 @@ ALLOWED = {
     "encode": {"align", "models"},
     "convert": {"encode", "models"},
     "export": {"convert", "encode", "models"},
-    "train": {"corpora", "losses", "models"},
+    "train": {"align", "corpora", "losses", "models"},
     "eval": {"align", "corpora", "documents", "encode"},
     "report": {"eval"},
     "cli": {*ROOMS, "config"} - {"losses"},

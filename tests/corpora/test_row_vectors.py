@@ -144,7 +144,7 @@ def test_text_without_translations_is_a_pair_of_a_language_with_itself(tmp_path)
         width=16,
     )
     number = [str(d) for d in batches.directions].index("de->de")
-    (entry,) = batches.plan.first_pass(number)
+    (entry,) = batches.plan.one_pass(number)
     batch = batches.read(entry)
     np.testing.assert_array_equal(batch["source_tokens"], batch["target_tokens"])
     vocab, real = Vocab(prepared.vocab_path), entry.rows >= 0

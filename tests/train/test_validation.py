@@ -46,7 +46,7 @@ def test_every_pair_counts_once_whatever_the_batches(held_out):
     for number, direction in enumerate(batches.directions):
         name = f"{direction.source}-{direction.target}"
         losses[name], tokens[name], pairs[name] = 0.0, 0.0, 0
-        for entry in batches.plan.first_pass(number):
+        for entry in batches.plan.one_pass(number):
             batch = batches.read(entry)
             for row in np.flatnonzero(entry.rows >= 0):
                 sums = loss({key: value[row : row + 1] for key, value in batch.items()})

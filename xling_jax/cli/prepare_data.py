@@ -184,6 +184,7 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
         ),
         "seed": config.seed,
         "teacher": _taught(config, terms["distillation"]) if "distillation" in terms else {},
+        "negatives": config.data.negatives_file,
     }
 
 

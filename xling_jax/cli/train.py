@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
         with _wrong_use():
             check(config)
             _check_metrics(config)
+            _check_negatives(config)
             print(describe(config))
         return 0
     with distributed.joined(args) as processes:
@@ -258,6 +259,13 @@ def _check_beginning(config: ConfigDict) -> None:
             raise OptionError(f"--config.train.model_init: {error}") from error
     if taught := prepare_data.prepare_settings(config)["teacher"]:
         _check_teacher(taught, config.objective.distillation.form)
+    _check_negatives(config)
+
+
+def _check_negatives(config: ConfigDict) -> None:
+    """Refuses a file of hard negatives that is not there."""
+    if path := config.data.negatives_file:
+        require_file(local_name(path), "--config.data.negatives_file")
 
 
 def _check_teacher(taught: Mapping[str, Any], form: str) -> None:

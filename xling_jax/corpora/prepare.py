@@ -6,6 +6,7 @@
     DIR/data/de-en/                 token shards of one pair (pair_tokens.py)
     DIR/data/validation/de-en/      likewise, of pairs held out for the validation loss
     DIR/data/teacher/               vectors of a teacher for these rows (row_vectors.py)
+    DIR/data/negatives/             hard negatives of these rows from a file (row_negatives.py)
     DIR/data/text/                  cleaned text of each corpus (pair_text.py)
     DIR/data/counts.json            rows by corpus, pair and reason
     DIR/data/manifest.json          fingerprints of inputs and stages, settings, versions
@@ -39,6 +40,11 @@ from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.held_out import HeldOutText, find_held_out
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter
 from xling_jax.corpora.pair_tokens import PairPlan, Shard, ShardWriter
+from xling_jax.corpora.row_negatives import (
+    NEGATIVES,
+    remove_row_negatives,
+    write_row_negatives,
+)
 from xling_jax.corpora.row_vectors import (
     TEACHER,
     RowEncoder,
@@ -276,7 +282,8 @@ class _Preparation:
         if held_out_plans:
             pair_tokens.write_pair_tokens(self._data / VALIDATION, held_out_plans, write)
         taught = self._teach(texts, masks, writer, plans, held_out_plans)
-        return self._conclude(texts, validation, vocab, plans, held_out_plans, taught)
+        more = {TEACHER: taught, NEGATIVES: self._find_negatives(writer, plans)}
+        return self._conclude(texts, validation, vocab, plans, held_out_plans, more)
 
     def _teach(
         self,
@@ -304,6 +311,15 @@ class _Preparation:
             lambda: _sample(self.settings, texts, masks, _AXES_SENTENCES),
             self.progress,
         )
+
+    def _find_negatives(self, writer: ShardWriter, plans: Sequence[PairPlan]) -> str:
+        """Finds the rows of a file of hard negatives; returns their fingerprint or ""."""
+        if not self.settings.negatives:
+            remove_row_negatives(self._data)
+            return ""
+        path = self.local(self.settings.negatives)
+        read = (path, self._hashes.get(path))
+        return write_row_negatives(self._data, plans, *read, writer, self.progress)
 
     def _split(
         self, pair: str, texts: Mapping[str, PairText]
@@ -485,9 +501,12 @@ class _Preparation:
         vocab: Vocabulary,
         plans: Sequence[PairPlan],
         held_out_plans: Sequence[PairPlan],
-        taught: str,
+        more: Mapping[str, str],
     ) -> PreparedData:
-        """Writes counts and manifest, and removes what no stage of this config uses."""
+        """Writes counts and manifest, and removes what no stage of this config uses.
+
+        `more` names what was made besides tokens, with its fingerprint or "".
+        """
         summaries = {
             p.pair: pair_tokens.pair_summary(self._data / p.pair, p.fingerprint) for p in plans
         }
@@ -507,7 +526,7 @@ class _Preparation:
         if found := self._num_held_out(texts):
             counts["held_out"] = found
         content = {p.pair: p.fingerprint for p in plans}
-        content |= {TEACHER: taught} if taught else {}
+        content |= {name: made for name, made in more.items() if made}
         manifest = {
             "format_version": FORMAT_VERSION,
             "fingerprint": fingerprint(content),

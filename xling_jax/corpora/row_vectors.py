@@ -168,7 +168,7 @@ def _write_pair(
     }
     done = 0
     label = f"encode {plan.pair} with the teacher"
-    for rows in progress(_kept_rows(plan, writer), label, unit="row", size=len):
+    for rows in progress(kept_rows(plan, writer), label, unit="row", size=len):
         for code, file in files.items() if done + len(rows) <= num_rows else ():
             start = done
             for vectors in encoder.encode_stream([row[codes.index(code)] for row in rows]):
@@ -188,7 +188,7 @@ def _write_pair(
         file.flush()
 
 
-def _kept_rows(plan: PairPlan, writer: ShardWriter) -> Iterator[list[tuple[str, str]]]:
+def kept_rows(plan: PairPlan, writer: ShardWriter) -> Iterator[list[tuple[str, str]]]:
     """The rows of a pair's shards, in order, member by member."""
     for (_, text), keep in zip(plan.corpora, plan.keep(), strict=True):
         for member in text.members(plan.pair):

@@ -295,10 +295,10 @@ class BatchPlan:
         pair, occurrence = self._draw(index)
         return self._batch(index, pair, *divmod(occurrence, len(self._tables[pair])))
 
-    def first_pass(self, pair: int) -> Iterator[MicroBatch]:
-        """Each row of a pair once, as in its first epoch; `index` counts from 0."""
+    def one_pass(self, pair: int, epoch: int = 0) -> Iterator[MicroBatch]:
+        """Each row of a pair once, as in an epoch of it; `index` counts from 0."""
         for position in range(len(self._tables[pair])):
-            yield self._batch(position, pair, 0, position)
+            yield self._batch(position, pair, epoch, position)
 
     def _batch(self, index: int, pair: int, epoch: int, position: int) -> MicroBatch:
         rows, order = self._epoch_rows(pair, epoch)

@@ -23,6 +23,7 @@ from xling_jax.train.terms.term import all_reads
 _IGNORED = {"remat", "max_logits", "lstm_implementation", "reader", "corpora", "exclude"}
 _IGNORED |= {"longest_bucket"}  # acts by the bucket lengths that are chosen
 _IGNORED |= {"teacher", "teacher_texts"}  # its vectors are part of the data
+_IGNORED |= {"negatives_file"}  # its rows are part of the data
 _IGNORED |= {"hold_out_evaluation", "validation_pairs", "validation_corpora"}
 _PLAIN = ("languages", "seed", "compute_dtype", "dropout_generator")
 

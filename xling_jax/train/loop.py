@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,13 @@ from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.registry import special_names
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
-from xling_jax.train.batches import DataSettings, TranslationBatches, plan_summary, read_batches
+from xling_jax.train.batches import (
+    Batch,
+    DataSettings,
+    TranslationBatches,
+    plan_summary,
+    read_batches,
+)
 from xling_jax.train.build import (
     Build,
     VocabFacts,
@@ -31,9 +37,11 @@ from xling_jax.train.build import (
 )
 from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints
+from xling_jax.train.hard_negatives import RowNeighbors
 from xling_jax.train.identity import identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter
+from xling_jax.train.mining import Miner, from_arrays, to_arrays
 from xling_jax.train.programs import Programs
 from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
@@ -140,6 +148,10 @@ def train(
         held_out = open_validation(config, corpus)
         logger.info("validation: %s", plan_summary(held_out))
         validation = Validation(built.objective, held_out, mesh, shapes.params)
+    miner = None
+    if built.data.mine_every_steps:
+        settled = {"pool": built.data.negatives_pool, "margin": built.data.negatives_margin}
+        miner = Miner(built.objective.setting, batches, mesh, shapes.params, **settled)
     dtype = compute_dtype(config.compute_dtype).name
     computed = {**config.to_dict(), "compute_dtype": dtype}
 
@@ -182,6 +194,8 @@ def train(
             mesh=mesh,
             built=built,
             batches=batches,
+            miner=miner,
+            mined=from_arrays(progress.get("mined", {})),
             steps=steps,
             programs=programs,
             flops=flops.FlopsByShape(built.objective.without_remat(), shapes.params),
@@ -252,7 +266,9 @@ def open_validation(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     ]
     if not pairs:
         raise ValueError(f"{directory}: no validation text; run xling prepare again")
-    return _open(config, corpus, directory, dataclasses.replace(data, pairs=tuple(pairs)), SEED)
+    plain = {"hard_negatives": 0.0, "negatives_file": "", "mine_every_steps": 0}
+    data = dataclasses.replace(data, pairs=tuple(pairs), **plain)
+    return _open(config, corpus, directory, data, SEED)
 
 
 def _open(
@@ -287,11 +303,16 @@ def _with_bucket_lengths(config: ConfigDict, batches: TranslationBatches) -> Con
 
 @dataclasses.dataclass
 class _Run:
-    """The loop and what it uses; `dev`, the latest dev metrics, and `stopping` change."""
+    """The loop and what it uses.
+
+    What changes: `dev`, the latest dev metrics, `stopping`, and `mined`, the latest neighbors.
+    """
 
     mesh: jax.sharding.Mesh
     built: Build
     batches: TranslationBatches
+    miner: Miner | None
+    mined: dict[str, RowNeighbors]
     steps: Steps
     programs: Programs
     flops: flops.FlopsByShape
@@ -316,15 +337,19 @@ class _Run:
         kept = settings.kept_steps
         pairs = lambda step: self.batches.describe((step - 1) * accumulation, step * accumulation)
         interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
-        source = read_batches(
-            self.batches, start * accumulation, total * accumulation, reader=data.reader
-        )
+        source = self._read(start)
         if progress.get("evaluation_due"):
             self._evaluate(state, start)
         if self.stopping.reason:
             logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
             return state, start
         for step in range(start + 1, total + 1):
+            if self.miner and (step - 1) % data.mine_every_steps == 0:
+                interval.drain()
+                with interval.pause():
+                    source.close()
+                    self.mined = self.miner(state.params, step - 1)
+                    source = self._read(step - 1)
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
             compiled_s = self.programs.seconds
             state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
@@ -370,7 +395,8 @@ class _Run:
                     }
                     self.publish()
                     logger.info("step %d: saving a checkpoint", step)
-                    self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
+                    dev, mined = self.dev if evaluated else {}, to_arrays(self.mined)
+                    self.checkpoints.save(state, step, dev, progress, mined)
                     for callback in self.callbacks:
                         callback.on_checkpoint(step)
             if over:
@@ -378,6 +404,14 @@ class _Run:
             if stopping or over:
                 return state, step
         return state, max(start, total)
+
+    def _read(self, step: int) -> Iterator[Batch]:
+        """The micro-batches after `step` updates."""
+        data, batches = self.built.data, self.batches
+        if self.mined:
+            batches = batches.with_neighbors(self.mined)
+        bounds = (s * data.accumulation_steps for s in (step, self.built.settings.total_steps))
+        return read_batches(batches, *bounds, reader=data.reader)
 
     def _update(
         self, state: TrainState, micro_batches: list[Any], first_index: int

@@ -61,7 +61,7 @@ class Validation:
     def _sums_of(self, params: Any, direction: int) -> Counter[str]:
         """Sums over all batches of one direction; the device runs one ahead of the host."""
         total, waiting = Counter(), None
-        for entry in self._batches.plan.first_pass(direction):
+        for entry in self._batches.plan.one_pass(direction):
             batch = to_global(self._mesh, self._batches.read(entry))
             waiting, done = self._sums(params, batch, np.int32(entry.index)), waiting
             if done is not None:

@@ -23,6 +23,7 @@ class Alignment(NestedTerm):
     supplied = ("ignore",)
     reads = frozenset({"target"})
     logged = "alignment_loss"
+    contrasts = True
 
     def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs, both directions."""

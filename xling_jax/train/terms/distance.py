@@ -19,6 +19,7 @@ class Distance(NestedTerm):
     passes_to = (distance_constraint,)
     reads = frozenset({"target"})
     logged = "distance_loss"
+    contrasts = True
 
     def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs."""

@@ -105,6 +105,7 @@ class Term:
                     (vectors of a frozen encoder, in the batch)
         logged      the metric shown in log lines, a loss: lower is better
         collapses   whether equal vectors for all sentences minimize it
+        contrasts   whether the other sentences of a batch are negatives, which may be hard ones
 
     Attributes:
         weight: of the term in the objective.
@@ -119,6 +120,7 @@ class Term:
     reads = frozenset()
     logged = ""
     collapses = False
+    contrasts = False
 
     def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """The unweighted value, and metrics as sums.
