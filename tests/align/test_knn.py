@@ -213,7 +213,7 @@ def test_our_neighbors_are_those_of_faiss_itself():
 
 def test_faiss_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match="pip install faiss-cpu"):
+    with pytest.raises(ImportError, match=r"pip install .xling_jax\[faiss\]"):
         knn.top_k(np.eye(2), np.eye(2), 1, backend="faiss")
 
 
