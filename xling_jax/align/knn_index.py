@@ -23,8 +23,8 @@ from xling_jax.registry import import_extra
 EXACT = "exact"
 # Names for faiss factory strings, with search parameters; measured in docs/performance.md.
 NAMES = {
-    "ivf": "IVF{centroids},Flat:nprobe=16",
-    "ivfpq": "IVF{centroids},PQ{parts}x4fs:nprobe=32",
+    "ivf": "IVF{centroids},Flat:nprobe=32",
+    "ivfpq": "IVF{centroids},PQ{parts}x4fs:nprobe=64",
     "hnsw": "HNSW32:efSearch=64",
 }
 
@@ -32,8 +32,10 @@ NAMES = {
 _TRAINING_ROWS_PER_CENTROID = 40
 # Rows from which codebooks without centroids are learned.
 _MIN_TRAINING_ROWS = 2**16
-# Candidates for each neighbor, of indexes that hold vectors in fewer bits.
-_OVERSAMPLED = 8
+# Candidates for each neighbor, and at least, of indexes that hold vectors in fewer bits.
+_OVERSAMPLED, _MIN_CANDIDATES = 16, 64
+# Named indexes leave fewer rows on both sides to the exact search.
+_MIN_ROWS = 1000
 
 _logger = logging.getLogger(__name__)
 
@@ -66,26 +68,36 @@ class IndexSpec:
             return cls(name, parameters)
         factory, _, defaults = NAMES[name].partition(":")
         # A query is compared with centroids and with the rows of some clusters: costs that balance.
-        centroids = min(4 * math.sqrt(rows), rows / _TRAINING_ROWS_PER_CENTROID)
+        centroids = min(6 * math.sqrt(rows), rows / _TRAINING_ROWS_PER_CENTROID)
         centroids = 2 ** max(0, round(math.log2(max(1, centroids))))
         parts = next(size for size in range(max(1, dim // 4), 0, -1) if dim % size == 0)
         return cls(factory.format(centroids=centroids, parts=parts), parameters or defaults)
 
 
-def top_k(queries: AnyRows, keys: AnyRows, k: int, **settings: Any) -> Neighbors:
+def top_k(queries: AnyRows, keys: AnyRows, k: int, *, index: str, **settings: Any) -> Neighbors:
     """Finds about the k best keys of every query; arguments as `knn.top_k`, already checked.
 
     Raises:
         ImportError: if faiss is not installed.
         ValueError: if faiss does not know the index or its parameters.
     """
-    return _Searcher(queries, keys, **settings).search(queries, keys, k)
+    if _is_small(index, queries, keys):
+        return knn_numpy.top_k(queries, keys, k, **settings)
+    return _Searcher(queries, keys, index, **settings).search(queries, keys, k)
 
 
-def top_k_both_ways(x: AnyRows, y: AnyRows, k: int, **settings: Any) -> tuple[Neighbors, Neighbors]:
+def top_k_both_ways(
+    x: AnyRows, y: AnyRows, k: int, *, index: str, **settings: Any
+) -> tuple[Neighbors, Neighbors]:
     """As `top_k` of x and y, and of y and x; centroids and codebooks are learned once."""
-    searcher = _Searcher(x, y, **settings)
+    if _is_small(index, x, y):
+        return knn_numpy.top_k_both_ways(x, y, k, **settings)
+    searcher = _Searcher(x, y, index, **settings)
     return searcher.search(x, y, k), searcher.search(y, x, k)
+
+
+def _is_small(index: str, *sides: AnyRows) -> bool:
+    return index.partition(":")[0] in NAMES and sum(map(len, sides)) < _MIN_ROWS
 
 
 class _Searcher:
@@ -102,8 +114,8 @@ class _Searcher:
         self,
         x: AnyRows,
         y: AnyRows,
-        *,
         index: str,
+        *,
         memory_mb: float,
         report: Report | None = None,
     ):
@@ -160,7 +172,8 @@ class _Searcher:
         filled = time.perf_counter()
         # A graph keeps its vectors in another index.
         holds_floats = getattr(index, "storage", index).sa_code_size() >= 4 * dim
-        num_candidates = min(len(keys), k if holds_floats else _OVERSAMPLED * k)
+        num_candidates = k if holds_floats else max(_OVERSAMPLED * k, _MIN_CANDIDATES)
+        num_candidates = min(len(keys), num_candidates)
         # Candidates are read, scaled and multiplied.
         block_rows = max(1, int(self._memory // (5 * dim + num_candidates * (8 * dim + 40))))
         scores = np.empty((n, k), np.float32)

@@ -169,17 +169,21 @@ def _search(
 def _budget(mesh: Mesh, memory_mb: float) -> float:
     """Bytes that each device may use: of its own memory where it has some, else `memory_mb`."""
 
-    def free_mb(index: tuple[slice, ...]) -> np.ndarray:
-        stats = mesh.devices[index[0]][0].memory_stats()
-        if not stats or "bytes_limit" not in stats:
-            return np.float32([memory_mb])
-        free = stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-        return np.float32([_SHARE_OF_FREE * free / 2**20])
+    def of_device(index: tuple[slice, ...]) -> np.ndarray:
+        return np.float32([free_mb(mesh.devices[index[0]][0], memory_mb)])
 
     # Of all devices, so that all processes agree.
     split, replicated = _shardings(mesh)
-    each = jax.make_array_from_callback((mesh.size,), split, free_mb)
+    each = jax.make_array_from_callback((mesh.size,), split, of_device)
     return float(_smallest(replicated)(each)) * 2**20
+
+
+def free_mb(device: jax.Device, default: float) -> float:
+    """MiB of a device's own memory to use; `default` where it reports none, as a CPU."""
+    stats = device.memory_stats()
+    if not stats or "bytes_limit" not in stats:
+        return default
+    return _SHARE_OF_FREE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0)) / 2**20
 
 
 def _shardings(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
