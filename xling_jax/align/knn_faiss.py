@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.align.backends import Report
+from xling_jax.align.backends import Report, import_faiss
 from xling_jax.align.rows import AnyRows, finite_block
-from xling_jax.registry import import_extra
 
 Neighbors = tuple[np.ndarray, np.ndarray]
 
@@ -31,7 +30,7 @@ def top_k(
     Raises:
         ImportError: if faiss is not installed.
     """
-    faiss = import_extra("faiss", "faiss", "backend='faiss'")
+    faiss = import_faiss("backend='faiss'")
     (n, dim), m = queries.shape, len(keys)
     k = min(k, m)
     # The index copies a block; a quarter of the memory each for it, its original and the queries.

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn_numpy
-from xling_jax.align.backends import Report
+from xling_jax.align.backends import Report, import_faiss
 from xling_jax.align.rows import AnyRows, finite_block, nearest_of
-from xling_jax.registry import import_extra
 
 EXACT = "exact"
 # Names for faiss factory strings, with search parameters; measured in docs/performance.md.
@@ -119,7 +118,7 @@ class _Searcher:
         memory_mb: float,
         report: Report | None = None,
     ):
-        self._faiss = import_extra("faiss", "faiss", f"index={index!r}")
+        self._faiss = import_faiss(f"index={index!r}")
         self._memory, self._report = memory_mb * 2**20, report
         self._spec = IndexSpec.parse(index, max(len(x), len(y)), x.shape[1])
         try:

@@ -23,8 +23,8 @@ _MAX_TILE_ROWS = 4096
 _MAX_TILE_KEYS = 8192
 # The more queries at a time, the fewer candidates of the keys are computed in float32.
 _MAX_ROWS = {"float32": 4096, "float16": 65536, "bfloat16": 65536}
-# Larger blocks gain nothing, and their entries could not be numbered by 32 bits.
-_MAX_BLOCK_ENTRIES = 2**30
+# The entries of larger blocks could not be numbered by 32 bits.
+_MAX_BLOCK_ENTRIES = 2**31 - 1
 # The products, and the temporaries of selection.
 _BYTES_PER_TILE_ENTRY = 12
 # Tiles are cut evenly, and large ones to multiples of this, so that they consist of groups.

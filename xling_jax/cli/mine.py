@@ -78,6 +78,11 @@ class Options:
     backend: str = option(
         "auto", "of the search; auto: JAX where it has an accelerator, else NumPy", knn.BACKENDS
     )
+    index: str = option(
+        "exact",
+        "ivf, ivfpq or hnsw, such as ivfpq:nprobe=128, or a faiss factory string: "
+        "approximate search, for millions of lines",
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -234,7 +239,7 @@ def _mine(args: argparse.Namespace, options: Options, processes: Processes) -> N
 
         where = {"backend": "jax", "devices": jax.devices()}
     with Progress("search", len(rows[0]), "sentence") as report:
-        where |= {"memory_mb": options.memory_mb, "report": report}
+        where |= {"memory_mb": options.memory_mb, "index": options.index, "report": report}
         candidates = mining.find_candidates(*rows, options.k, **where)
     times.append(time.perf_counter())
     if processes.index > 0:
