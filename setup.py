@@ -66,6 +66,7 @@ setup(
         "beam": ["apache-beam>=2.70"],  # xling prepare --runner; brings protobuf 6
         "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders
+        "faiss": ["faiss-cpu>=1.8"],  # xling mine --index
         "hub": ["huggingface_hub>=1"],  # Encoder.push_to_hub
         "onnx": ["jax2onnx>=0.17", "onnx>=1.18", "onnxruntime>=1.22", "tokenizers>=0.20"],
         "langid": ["py3langid>=0.3"],  # xling mine --languages

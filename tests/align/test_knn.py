@@ -154,6 +154,135 @@ def test_backends_agree_with_brute_force_and_break_ties_alike(backend, memory_mb
         assert scores.dtype == np.float32 and indices.dtype == np.int64
 
 
+@pytest.mark.parametrize(
+    ("memory_mb", "dtype"), [(1e-4, "float32"), (0.02, "float32"), (0.02, "bfloat16")]
+)
+def test_jax_finds_both_ways_in_one_pass(memory_mb, dtype):
+    rng = np.random.default_rng(10)
+    x, y = small_integers(rng, 37), small_integers(rng, 61)
+    for k in (4, 50):
+        settings = {"memory_mb": memory_mb, "backend": "jax", "dtype": dtype}
+        for found, sides in zip(knn.top_k_both_ways(x, y, k, **settings), ((x, y), (y, x))):
+            expected_scores, expected_indices = brute_force(*sides, k)
+            np.testing.assert_array_equal(found[0], expected_scores)
+            np.testing.assert_array_equal(found[1], expected_indices)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("k", [1, 4, 20])
+def test_the_best_of_groups_are_the_best_of_all(axis, k):
+    """Large tiles are searched by the maxima of groups; here with many ties."""
+    import jax.numpy as jnp
+
+    from xling_jax.align import knn_jax_tiles
+
+    scores = np.random.default_rng(11).integers(0, 9, (1024, 512)).astype(np.float32)
+    values, indices = knn_jax_tiles._best(jnp.asarray(scores), k, axis, jnp.int32(7))
+    across = scores if axis else scores.T
+    expected = np.argsort(-across, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(indices, 7 + expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(across, expected, axis=1))
+
+
+def near_ties(rng, n, m):
+    """Products are exact in float32; the keys differ by less than half precision can tell."""
+    queries = rng.integers(-3, 4, (n, 4)).astype(np.float32)
+    keys = rng.integers(-3, 4, (m, 4)) * 1500 + rng.integers(-1, 2, (m, 4))
+    return queries, keys.astype(np.float32)
+
+
+@pytest.mark.parametrize(("dtype", "memory_mb"), [("float16", 0.05), ("bfloat16", 256)])
+def test_half_precision_finds_the_neighbors_of_float32_among_near_ties(dtype, memory_mb):
+    x, y = near_ties(np.random.default_rng(12), 90, 400)
+    coarse = brute_force(x, y.astype(np.float16), 4)[1]
+    found = knn.top_k_both_ways(x, y, 4, backend="jax", dtype=dtype, memory_mb=memory_mb)
+    for (scores, indices), sides in zip(found, ((x, y), (y, x))):
+        expected_scores, expected_indices = brute_force(*sides, 4)
+        np.testing.assert_array_equal(indices, expected_indices)
+        np.testing.assert_array_equal(scores, expected_scores)
+    # Half precision alone finds others.
+    assert (coarse != brute_force(x, y, 4)[1]).any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_proves_neighbors_or_searches_again(monkeypatch, dtype):
+    from xling_jax.align import knn_jax
+
+    passes = []
+    search = knn_jax._search
+
+    def counted(queries, *args, **settings):
+        passes.append((settings["dtype"], settings.get("extra", 0), len(queries)))
+        return search(queries, *args, **settings)
+
+    monkeypatch.setattr(knn_jax, "_search", counted)
+    rng = np.random.default_rng(13)
+    x, y = (knn.normalize(rng.standard_normal((n, 64))) for n in (100, 1500))
+    # Copies of a key, more than candidates even the second time, and their query.
+    y[1000:1300] = y[0]
+    x[5] = y[0]
+    scores, indices = knn.top_k(x, y, 4, backend="jax", dtype=dtype)
+    np.testing.assert_array_equal(indices, knn.top_k(x, y, 4)[1])
+    np.testing.assert_array_equal(indices[5], [0, 1000, 1001, 1002])
+    assert passes[0] == (dtype, 12, 100)
+    assert passes[1][:2] == (dtype, 128) and 1 <= passes[1][2] < 100
+    assert passes[2][:2] == ("float32", 0) and 1 <= passes[2][2] <= passes[1][2]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_bound_on_half_precision_holds_and_is_near(dtype):
+    from xling_jax.align import knn_jax_tiles
+
+    rng = np.random.default_rng(14)
+    x, y = (knn.normalize(rng.standard_normal((n, 256))) for n in (50, 700))
+    # Rounding errors that all point the same way: the worst case.
+    x[0] = y[0] = knn.normalize(np.full((1, 256), 1 + 2.0**-9 - 2.0**-13))
+    low = [knn_jax_tiles._rounded(side, dtype) for side in (x, y)]
+    errors = np.abs(np.asarray(knn_jax_tiles._products(*low)) - x.astype(np.float64) @ y.T)
+    bound = np.asarray(knn_jax_tiles._bound(x, y, dtype))
+    assert (errors.max(axis=1) <= bound).all()
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    assert (bound < 3 * unit).all()
+
+
+def test_values_too_large_for_float16_are_searched_in_float32():
+    x, y = (1e6 * small_integers(np.random.default_rng(s), 40) for s in (1, 2))
+    _, indices = knn.top_k(x, y, 3, backend="jax", dtype="float16")
+    np.testing.assert_array_equal(indices, brute_force(x, y, 3)[1])
+
+
+def test_products_that_overflow_are_refused_by_jax_too():
+    for dtype in ("float32", "float16"):
+        with pytest.raises(ValueError, match="not finite"):
+            knn.top_k(np.full((2, 2), 1e30), np.full((9, 2), 1e30), 1, backend="jax", dtype=dtype)
+
+
+def test_block_sizes_follow_the_memory_of_the_device():
+    from xling_jax.align.knn_jax_tiles import Blocks
+
+    for budget_mb in (8, 64, 512, 70_000):
+        for dtype in ("float32", "float16"):
+            sizes = (2_000_000, 3_000_000)
+            blocks = Blocks.fitting(sizes, 1024, (16, 16), dtype, 2, budget_mb * 2**20)
+            assert blocks.keys % blocks.tile_keys == blocks.rows % blocks.tile_rows == 0
+            used = blocks.keys * 2 * 4 * 1024 + blocks.tile_rows * blocks.tile_keys * 12
+            assert 0.5 * min(budget_mb, 8000) < used / 2**20 <= budget_mb
+    assert blocks.keys * 1024 >= 2**29 and blocks.rows > 60_000
+
+
+def test_a_device_with_memory_of_its_own_uses_half_of_what_is_free():
+    from xling_jax.align import knn_jax
+
+    class Device:
+        def __init__(self, stats):
+            self.memory_stats = lambda: stats
+
+    gib = 2**30
+    assert knn_jax.free_mb(Device(None), 300) == 300
+    device = Device({"bytes_limit": 80 * gib, "bytes_in_use": 20 * gib})
+    assert knn_jax.free_mb(device, 300) == 30 * 1024
+
+
 EIGHT_DEVICES = """
 import jax
 import numpy as np
@@ -168,10 +297,11 @@ for n, m, k, memory_mb in ((23, 61, 4, 256), (23, 61, 70, 256), (40, 500, 5, 1e-
         found = knn.top_k(*sides, k, memory_mb=memory_mb, backend="jax")
         np.testing.assert_array_equal(found[1], expected[1])
         np.testing.assert_array_equal(found[0], expected[0])
-    for found, expected in zip(
-        knn.top_k_both_ways(x, y, k, backend="jax"), knn.top_k_both_ways(x, y, k)
-    ):
-        np.testing.assert_array_equal(found[1], expected[1])
+    for dtype in ("float32", "float16"):
+        found = knn.top_k_both_ways(x, y, k, memory_mb=memory_mb, backend="jax", dtype=dtype)
+        for found, expected in zip(found, knn.top_k_both_ways(x, y, k)):
+            np.testing.assert_array_equal(found[1], expected[1])
+            np.testing.assert_array_equal(found[0], expected[0])
 """
 
 
@@ -213,7 +343,7 @@ def test_our_neighbors_are_those_of_faiss_itself():
 
 def test_faiss_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match="pip install faiss-cpu"):
+    with pytest.raises(ImportError, match=r"pip install .xling_jax\[faiss\]"):
         knn.top_k(np.eye(2), np.eye(2), 1, backend="faiss")
 
 
@@ -230,9 +360,17 @@ def test_numpy_starts_no_device():
     subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=True)
 
 
-@pytest.mark.parametrize("arguments", [{"backend": "gpu"}, {"backend": "jax", "score_tile": max}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"backend": "gpu"},
+        {"backend": "jax", "score_tile": max},
+        {"backend": "numpy", "dtype": "float16"},
+        {"backend": "jax", "dtype": "float8"},
+    ],
+)
 def test_a_backend_that_cannot_is_refused(arguments):
-    with pytest.raises(ValueError, match="backend"):
+    with pytest.raises(ValueError, match="backend|dtype='float8' must be one of float32"):
         knn.top_k(np.eye(2), np.eye(2), 1, **arguments)
 
 

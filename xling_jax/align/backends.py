@@ -1,12 +1,14 @@
-"""What computes blocks of products: NumPy's BLAS in threads of our own, or the devices of JAX."""
+"""What computes blocks of products: NumPy's BLAS in threads of our own, devices of JAX, faiss."""
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import threadpoolctl
 
-from xling_jax.registry import check_choice
+from xling_jax.registry import check_choice, import_extra
 
 # Called with the amount of work done and the total.
 Report = Callable[[int, int], None]
@@ -28,6 +30,20 @@ def choose_backend(backend: str, known: Collection[str]) -> str:
     import jax
 
     return "numpy" if jax.default_backend() == "cpu" else "jax"
+
+
+def import_faiss(purpose: str) -> Any:
+    """Returns faiss.
+
+    Args:
+        purpose: what needs it, for the error.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    # It logs, at level INFO and with tracebacks, which builds of itself it does not find.
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)
+    return import_extra("faiss", "faiss", purpose)
 
 
 @contextlib.contextmanager

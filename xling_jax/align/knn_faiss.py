@@ -4,8 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.align.backends import Report
+from xling_jax.align.backends import Report, import_faiss
 from xling_jax.align.rows import AnyRows, finite_block
+
+Neighbors = tuple[np.ndarray, np.ndarray]
+
+
+def top_k_both_ways(x: AnyRows, y: AnyRows, k: int, **settings: Any) -> tuple[Neighbors, Neighbors]:
+    """As `top_k` of x and y, and of y and x: a flat index finds the best of rows only."""
+    return top_k(x, y, k, **settings), top_k(y, x, k, **settings)
 
 
 def top_k(
@@ -15,8 +22,7 @@ def top_k(
     *,
     memory_mb: float,
     report: Report | None = None,
-    devices: Any = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Neighbors:
     """Finds the k best keys of every query; arguments as `knn.top_k`, already checked.
 
     Searches one index per block of keys and merges the results.
@@ -24,12 +30,7 @@ def top_k(
     Raises:
         ImportError: if faiss is not installed.
     """
-    try:
-        import faiss
-    except ImportError as error:
-        raise ImportError(
-            "backend='faiss' needs faiss: pip install faiss-cpu; 'numpy' finds the same neighbors"
-        ) from error
+    faiss = import_faiss("backend='faiss'")
     (n, dim), m = queries.shape, len(keys)
     k = min(k, m)
     # The index copies a block; a quarter of the memory each for it, its original and the queries.

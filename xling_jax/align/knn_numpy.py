@@ -33,7 +33,7 @@ _BYTES_PER_TILE_ENTRY = 16
 _MAX_K_BY_ARGMAX = 32
 
 
-def top_k(queries: AnyRows, keys: AnyRows, k: int, *, devices: Any = None, **settings: Any) -> Best:
+def top_k(queries: AnyRows, keys: AnyRows, k: int, **settings: Any) -> Best:
     """Finds the k best keys of every query; arguments as `knn.top_k`, already checked.
 
     Returns:

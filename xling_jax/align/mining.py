@@ -16,7 +16,7 @@ import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.margin import MARGINS
-from xling_jax.align.rows import AnyRows, UnitRows, normalize
+from xling_jax.align.rows import AnyRows, UnitRows, nearest_of, normalize
 from xling_jax.files.embeddings import JoinedRows
 from xling_jax.files.quantization import QuantizedRows, quantized_rows
 from xling_jax.registry import check_choice
@@ -176,6 +176,7 @@ def mine(
     precision: str | None = None,
     ranges: np.ndarray | None = None,
     rescore: tuple[AnyRows, AnyRows] | None = None,
+    index: str = "exact",
 ) -> MinedPairs:
     """Mines pairs of rows that are likely translations.
 
@@ -196,6 +197,7 @@ def mine(
             or "ubinary". Packed bits are compared as signs, ±1.
         ranges: [2, dim] with which "int8" was made; None compares the numbers themselves.
         rescore: see `find_candidates`.
+        index: see `knn.top_k`; "ivf" for millions of rows.
 
     Returns:
         The pairs, best first; none if a side is empty. Iteration yields (score, source, target).
@@ -208,7 +210,7 @@ def mine(
     if precision is not None:
         source = _decoded(source, precision, ranges, "source")
         target = _decoded(target, precision, ranges, "target")
-    search = {"memory_mb": memory_mb, "backend": backend}
+    search = {"memory_mb": memory_mb, "backend": backend, "index": index}
     candidates = find_candidates(source, target, k, rescore=rescore, **search)
     return choose_pairs(
         candidates, margin=margin, retrieval=retrieval, threshold=threshold, min_cosine=min_cosine
@@ -264,24 +266,9 @@ def find_candidates(
                 f"rescore must have the rows of {name}; got {len(fine)} and {len(coarse)}"
             )
     found = knn.top_k_both_ways(source, target, _OVERSAMPLED * k, **search)
-    forward = _nearest_of(found[0][1], exact[0], exact[1], k)
-    backward = _nearest_of(found[1][1], exact[1], exact[0], k)
+    forward = nearest_of(found[0][1], exact[0], exact[1], k)
+    backward = nearest_of(found[1][1], exact[1], exact[0], k)
     return Candidates(*forward, *backward)
-
-
-def _nearest_of(
-    candidates: np.ndarray, queries: AnyRows, keys: AnyRows, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k of [n, c] candidates with the largest inner products: these [n, k], and indices."""
-    scores = np.empty(candidates.shape, np.float32)
-    block_rows = max(1, _BLOCK_PAIRS // candidates.shape[1])
-    for start in range(0, len(scores), block_rows):
-        rows = slice(start, start + block_rows)
-        block = candidates[rows]
-        found = np.asarray(keys[block.ravel()]).reshape(*block.shape, -1)
-        scores[rows] = np.einsum("nd,ncd->nc", queries[rows], found)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(candidates, order, axis=1)
 
 
 def unit_rows(embeddings: AnyRows, name: str) -> AnyRows:

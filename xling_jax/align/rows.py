@@ -18,6 +18,8 @@ NOT_FINITE = "inner products are not finite in float32; normalize the vectors"
 
 # Rows read at a time.
 BLOCK_ROWS = 8192
+# Pairs whose vectors are gathered at a time.
+_BLOCK_PAIRS = 8192
 
 
 class UnitRows:
@@ -168,3 +170,33 @@ def row_blocks(
     for start in range(0, len(array), size):
         rows = slice(start, min(start + size, len(array)))
         yield rows, finite_block(array, rows, name, dtype)
+
+
+def nearest_of(
+    candidates: np.ndarray, queries: AnyRows, keys: AnyRows, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks candidates by their exact inner products.
+
+    Args:
+        candidates: [n, c] int, rows of `keys` for each row of `queries`; -1 where there is none.
+        queries: [n, dim].
+        keys: [m, dim].
+        k: number of candidates to keep, at most c.
+
+    Returns:
+        scores [n, k] float32, best first, and candidates [n, k] int64; equal scores lowest row
+        first; minus infinity and -1 where there are fewer than k.
+    """
+    # In order of row, so that ties are; -1 comes first and is sorted out by its score.
+    candidates = np.sort(candidates, axis=1)
+    scores = np.empty(candidates.shape, np.float32)
+    block_rows = max(1, _BLOCK_PAIRS // candidates.shape[1])
+    for start in range(0, len(scores), block_rows):
+        rows = slice(start, start + block_rows)
+        block = candidates[rows]
+        found = np.asarray(keys[np.maximum(block, 0).ravel()], np.float32)
+        query_block = np.asarray(queries[rows], np.float32)
+        scores[rows] = np.einsum("nd,ncd->nc", query_block, found.reshape(*block.shape, -1))
+    scores[candidates < 0] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(candidates, order, axis=1)

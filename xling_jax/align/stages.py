@@ -25,6 +25,7 @@ import numpy as np
 
 from xling_jax.align import knn, mining
 from xling_jax.align.backends import Report, choose_backend
+from xling_jax.align.knn_index import EXACT
 from xling_jax.align.mining import Candidates
 from xling_jax.align.rows import AnyRows, UnitRows
 from xling_jax.files.hashes import fingerprint
@@ -124,9 +125,10 @@ def stage_candidates(
         return mining.find_candidates(source, target, k, **search)
     backend = choose_backend(search.get("backend", "numpy"), knn.BACKENDS)
     span = _SPAN_ROWS * max(1, _SPAN_PRODUCTS[backend] // (m * dim * _SPAN_ROWS))
-    if search.get("index"):
-        span = n  # of which an index is built
-    made_from = {**made_from, "k": k, "span": span, "backend": backend}
+    index = search.get("index", EXACT)
+    if index != EXACT:
+        span = n  # an index is built for all
+    made_from = {**made_from, "k": k, "span": span, "backend": backend, "index": index}
     state = _Neighbors(directory, made_from, n, m, k)
     if 0 < state.done < n:
         logger.info("search: continues with source text %s of %s", f"{state.done + 1:,}", f"{n:,}")

@@ -96,6 +96,11 @@ class Options:
     backend: str = option(
         "auto", "of the search; auto: JAX where it has an accelerator, else NumPy", knn.BACKENDS
     )
+    index: str = option(
+        "exact",
+        "ivf, ivfpq or hnsw, such as ivfpq:nprobe=128, or a faiss factory string: "
+        "approximate search, for millions of lines",
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -248,6 +253,7 @@ def _mine(
     times.append(time.perf_counter())
     with Progress("search", len(rows[0]), "sentence") as report:
         search = {"memory_mb": options.memory_mb, "backend": options.backend, "report": report}
+        search["index"] = options.index
         if stages:
             candidates = stage_candidates(stages, made_from, *rows, options.k, **search)
         else:

@@ -1,0 +1,147 @@
+"""Approximate neighbors: recall, exact scores, both ways, stored vectors, and what is refused."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import xling_jax
+from xling_jax.align import knn, knn_index
+from xling_jax.files.quantization import QuantizedRows, Quantizer, learn_ranges
+
+INDEXES = ("ivf", "ivfpq", "hnsw", "IVF16,SQ8:nprobe=8")
+
+
+def clustered(n, seed, dim=32):
+    """Unit vectors, a few around each of the centers that both sides share."""
+    centers = np.random.default_rng(0).standard_normal((300, dim))
+    rng = np.random.default_rng(seed)
+    places = np.arange(n) % len(centers)
+    return knn.normalize(centers[places] + 0.3 * rng.standard_normal((n, dim)))
+
+
+@pytest.fixture
+def sides():
+    pytest.importorskip("faiss")
+    return clustered(1200, 1), clustered(1800, 2)
+
+
+def recall(found, expected):
+    return (found[1][:, :, None] == expected[1][:, None]).any(axis=1).mean()
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_an_index_finds_nearly_all_neighbors_with_exact_scores(sides, index):
+    for k in (1, 4):
+        found = knn.top_k_both_ways(*sides, k, index=index)
+        expected = knn.top_k_both_ways(*sides, k)
+        for (queries, keys), mine, exact in zip((sides, sides[::-1]), found, expected):
+            assert recall(mine, exact) > 0.95
+            assert mine[0].shape == exact[0].shape and mine[1].dtype == np.int64
+            products = np.einsum("nd,nkd->nk", queries, keys[mine[1]].astype(np.float64))
+            np.testing.assert_allclose(mine[0], products, atol=1e-6)
+            assert (np.diff(mine[0], axis=1) <= 0).all()
+            one_way = knn.top_k(queries, keys, k, index=index)
+            assert recall(one_way, exact) > 0.95
+
+
+def test_more_clusters_looked_at_find_more(sides):
+    exact = knn.top_k(*sides, 4)
+    recalls = [
+        recall(knn.top_k(*sides, 4, index=f"IVF64,Flat:nprobe={n}"), exact) for n in (1, 4, 64)
+    ]
+    assert recalls[0] < recalls[1] < recalls[2] == 1
+
+
+def test_memory_bounds_the_blocks_and_changes_nothing(sides):
+    expected = knn.top_k_both_ways(*sides, 4, index="ivf")
+    for found, whole in zip(knn.top_k_both_ways(*sides, 4, index="ivf", memory_mb=0.05), expected):
+        np.testing.assert_array_equal(found[1], whole[1])
+
+
+def test_mapped_and_quantized_rows_are_searched(sides, tmp_path):
+    np.save(tmp_path / "x.npy", 3 * sides[0])
+    mapped = knn.UnitRows(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    exact = knn.top_k(*sides, 4)
+    assert recall(knn.top_k(mapped, sides[1], 4, index="ivfpq"), exact) > 0.95
+    quantizer = Quantizer("int8", 32, learn_ranges([sides[1]]))
+    codes = QuantizedRows(quantizer.quantize(sides[1]), quantizer)
+    scores, indices = found = knn.top_k(sides[0], codes, 4, index="ivf")
+    assert recall(found, knn.top_k(sides[0], codes, 4)) > 0.95
+    decoded = codes[indices.ravel()].reshape(*indices.shape, -1)
+    np.testing.assert_allclose(scores, np.einsum("nd,nkd->nk", sides[0], decoded), atol=1e-6)
+
+
+def test_rows_with_too_few_candidates_are_searched_exactly(sides):
+    """Far more neighbors are asked for than a cluster holds."""
+    scores, indices = found = knn.top_k(*sides, 200, index="IVF64,Flat:nprobe=1")
+    assert (indices >= 0).all() and np.isfinite(scores).all()
+    assert recall(found, knn.top_k(*sides, 200)) > 0.9
+
+
+def test_copies_of_a_key_come_lowest_index_first(sides):
+    keys = np.repeat(sides[1][:300], 3, axis=0)
+    _, indices = knn.top_k(keys[:60], keys, 3, index="ivf:nprobe=1000")
+    np.testing.assert_array_equal(indices, 3 * np.repeat(np.arange(20), 3)[:, None] + np.arange(3))
+
+
+@pytest.mark.parametrize("index", ["ivf", "ivfpq", "hnsw"])
+def test_a_few_rows_can_be_searched_too(sides, index):
+    few = [side[:5] for side in sides]
+    for found, exact in zip(
+        knn.top_k_both_ways(*few, 9, index=index), knn.top_k_both_ways(*few, 9)
+    ):
+        np.testing.assert_array_equal(found[1], exact[1])
+
+
+def test_mine_finds_the_same_pairs_by_an_index(sides):
+    rng = np.random.default_rng(3)
+    target = sides[0] + 0.02 * rng.standard_normal(sides[0].shape)
+    mined = xling_jax.mine(sides[0], target[::-1], index="ivf", retrieval="intersect")
+    assert np.mean(mined.source == len(target) - 1 - mined.target) == 1
+    assert len(mined) > 0.99 * len(target)
+
+
+def test_progress_ends_at_the_number_of_queries(sides):
+    seen = []
+    knn.top_k(*sides, 4, index="ivf", memory_mb=1, report=lambda *done: seen.append(done))
+    assert seen == sorted(seen) and seen[-1] == (1200, 1200) and len(seen) > 1
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ("nonsense", r"index='nonsense': faiss refuses it: .*known names are exact, ivf"),
+        ("ivf:efSearch=3", "could not set parameter efSearch"),
+        ("IVF16,PQ7", "index='IVF16,PQ7': faiss refuses it"),
+        ("IVF5000,Flat", "index='IVF5000,Flat': faiss refuses it"),
+    ],
+)
+def test_an_unknown_index_is_refused_in_one_line(sides, index, message):
+    with pytest.raises(ValueError, match=message) as error:
+        knn.top_k(*sides, 1, index=index)
+    assert "\n" not in str(error.value) and ".cpp" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"backend": "jax"}, {"score_tile": max}, {"dtype": "float16"}]
+)
+def test_what_an_index_cannot_is_refused(arguments):
+    with pytest.raises(ValueError, match="index="):
+        knn.top_k(np.eye(2), np.eye(2), 1, index="ivf", **arguments)
+
+
+def test_faiss_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(
+        ImportError, match=r"index='ivf' needs faiss; pip install .xling_jax\[faiss"
+    ):
+        xling_jax.mine(np.ones((999, 2)), np.eye(2), index="ivf")
+
+
+def test_names_choose_centroids_by_the_number_of_rows():
+    parse = lambda text, rows: knn_index.IndexSpec.parse(text, rows, 256)
+    assert parse("ivf", 2_000_000) == knn_index.IndexSpec("IVF8192,Flat", "nprobe=32")
+    assert parse("ivf:nprobe=8", 100) == knn_index.IndexSpec("IVF2,Flat", "nprobe=8")
+    assert parse("ivfpq", 10_000).factory == "IVF256,PQ64x4fs"
+    assert parse("IVF7,SQ8", 10) == knn_index.IndexSpec("IVF7,SQ8", "")

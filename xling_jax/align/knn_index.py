@@ -1,0 +1,199 @@
+"""Approximate neighbors by faiss indexes, scored exactly; see `knn.top_k`.
+
+An index finds candidates without looking at every key. Their inner products are then computed from
+the vectors themselves, so that scores are exact and only neighbors can be missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xling_jax.align import knn_numpy
+from xling_jax.align.backends import Report, import_faiss
+from xling_jax.align.rows import AnyRows, finite_block, nearest_of
+
+EXACT = "exact"
+# Names for faiss factory strings, with search parameters; measured in docs/performance.md.
+NAMES = {
+    "ivf": "IVF{centroids},Flat:nprobe=32",
+    "ivfpq": "IVF{centroids},PQ{parts}x4fs:nprobe=64",
+    "hnsw": "HNSW32:efSearch=64",
+}
+
+# Rows from which a centroid is learned; faiss asks for 39 at least.
+_TRAINING_ROWS_PER_CENTROID = 40
+# Rows from which codebooks without centroids are learned.
+_MIN_TRAINING_ROWS = 2**16
+# Candidates for each neighbor, and at least, of indexes that hold vectors in fewer bits.
+_OVERSAMPLED, _MIN_CANDIDATES = 16, 64
+# Named indexes leave fewer rows on both sides to the exact search.
+_MIN_ROWS = 1000
+
+_logger = logging.getLogger(__name__)
+
+Neighbors = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class IndexSpec:
+    """A kind of faiss index and how it is searched.
+
+    Attributes:
+        factory: as faiss's `index_factory` reads it, such as "IVF4096,SQ8".
+        parameters: as its `ParameterSpace` reads them, such as "nprobe=32"; may be empty.
+    """
+
+    factory: str
+    parameters: str
+
+    @classmethod
+    def parse(cls, text: str, rows: int, dim: int) -> IndexSpec:
+        """Reads "NAME", "NAME:PARAMETERS", "FACTORY" or "FACTORY:PARAMETERS".
+
+        Args:
+            text: with a key of `NAMES`, whose parameters are defaults, or a factory string.
+            rows: that the index will hold, which decide on the number of centroids.
+            dim: of the vectors.
+        """
+        name, _, parameters = text.partition(":")
+        if name not in NAMES:
+            return cls(name, parameters)
+        factory, _, defaults = NAMES[name].partition(":")
+        # A query is compared with centroids and with the rows of some clusters: costs that balance.
+        centroids = min(6 * math.sqrt(rows), rows / _TRAINING_ROWS_PER_CENTROID)
+        centroids = 2 ** max(0, round(math.log2(max(1, centroids))))
+        parts = next(size for size in range(max(1, dim // 4), 0, -1) if dim % size == 0)
+        return cls(factory.format(centroids=centroids, parts=parts), parameters or defaults)
+
+
+def top_k(queries: AnyRows, keys: AnyRows, k: int, *, index: str, **settings: Any) -> Neighbors:
+    """Finds about the k best keys of every query; arguments as `knn.top_k`, already checked.
+
+    Raises:
+        ImportError: if faiss is not installed.
+        ValueError: if faiss does not know the index or its parameters.
+    """
+    if _is_small(index, queries, keys):
+        return knn_numpy.top_k(queries, keys, k, **settings)
+    return _Searcher(queries, keys, index, **settings).search(queries, keys, k)
+
+
+def top_k_both_ways(
+    x: AnyRows, y: AnyRows, k: int, *, index: str, **settings: Any
+) -> tuple[Neighbors, Neighbors]:
+    """As `top_k` of x and y, and of y and x; centroids and codebooks are learned once."""
+    if _is_small(index, x, y):
+        return knn_numpy.top_k_both_ways(x, y, k, **settings)
+    searcher = _Searcher(x, y, index, **settings)
+    return searcher.search(x, y, k), searcher.search(y, x, k)
+
+
+def _is_small(index: str, *sides: AnyRows) -> bool:
+    return index.partition(":")[0] in NAMES and sum(map(len, sides)) < _MIN_ROWS
+
+
+class _Searcher:
+    """A trained index without rows, to be filled with either side.
+
+    Args:
+        x, y: both sides; a sample of both is what the index learns from.
+        index: see `IndexSpec.parse`.
+        memory_mb: bound on the memory besides the index.
+        report: see `knn.top_k`.
+    """
+
+    def __init__(
+        self,
+        x: AnyRows,
+        y: AnyRows,
+        index: str,
+        *,
+        memory_mb: float,
+        report: Report | None = None,
+    ):
+        self._faiss = import_faiss(f"index={index!r}")
+        self._memory, self._report = memory_mb * 2**20, report
+        self._spec = IndexSpec.parse(index, max(len(x), len(y)), x.shape[1])
+        try:
+            metric = self._faiss.METRIC_INNER_PRODUCT
+            self._empty = self._faiss.index_factory(x.shape[1], self._spec.factory, metric)
+            self._set_parameters(self._empty)
+            if not self._empty.is_trained:
+                self._train((x, y))
+        except RuntimeError as error:
+            # Without the place in faiss's source.
+            reason = re.sub(r"^.*\.(cpp|h):\d+: ", "", str(error), flags=re.DOTALL)
+            raise ValueError(
+                f"index={index!r}: faiss refuses it: {reason}; known names are "
+                f"{', '.join((EXACT, *NAMES))}"
+            ) from error
+
+    def _set_parameters(self, index: Any) -> None:
+        if self._spec.parameters:
+            self._faiss.ParameterSpace().set_index_parameters(index, self._spec.parameters)
+
+    def _train(self, sides: tuple[AnyRows, AnyRows]) -> None:
+        started = time.perf_counter()
+        wanted = _MIN_TRAINING_ROWS
+        inverted = self._faiss.try_extract_index_ivf(self._empty)
+        if inverted is not None:
+            wanted = max(wanted, _TRAINING_ROWS_PER_CENTROID * inverted.nlist)
+        rng = np.random.default_rng(0)
+        total = sum(map(len, sides))
+        sample = []
+        for side in sides:
+            size = min(len(side), -(-wanted * len(side) // total))
+            rows = np.sort(rng.choice(len(side), size, replace=False))
+            sample.append(np.asarray(side[rows], np.float32))
+        sample = np.ascontiguousarray(np.concatenate(sample))
+        self._empty.train(sample)
+        seconds = time.perf_counter() - started
+        _logger.info("%s: learned from %d rows, %.1f s", self._spec.factory, len(sample), seconds)
+
+    def search(self, queries: AnyRows, keys: AnyRows, k: int) -> Neighbors:
+        """The k best of the candidates of every query."""
+        started = time.perf_counter()
+        n, dim = queries.shape
+        k = min(k, len(keys))
+        index = self._faiss.clone_index(self._empty)
+        block_rows = max(1, int(self._memory / 2 // (5 * dim)))
+        for start in range(0, len(keys), block_rows):
+            block = finite_block(keys, slice(start, start + block_rows), "keys")
+            index.add(np.ascontiguousarray(block))
+        self._set_parameters(index)
+        filled = time.perf_counter()
+        # A graph keeps its vectors in another index.
+        holds_floats = getattr(index, "storage", index).sa_code_size() >= 4 * dim
+        num_candidates = k if holds_floats else max(_OVERSAMPLED * k, _MIN_CANDIDATES)
+        num_candidates = min(len(keys), num_candidates)
+        # Candidates are read, scaled and multiplied.
+        block_rows = max(1, int(self._memory // (5 * dim + num_candidates * (8 * dim + 40))))
+        scores = np.empty((n, k), np.float32)
+        indices = np.empty((n, k), np.int64)
+        num_incomplete = 0
+        for start in range(0, n, block_rows):
+            rows = slice(start, min(start + block_rows, n))
+            block = np.ascontiguousarray(finite_block(queries, rows, "queries"))
+            _, found = index.search(block, num_candidates)
+            scores[rows], indices[rows] = nearest_of(found, block, keys, k)
+            incomplete = np.flatnonzero((indices[rows] < 0).any(axis=1))
+            if incomplete.size:
+                # The clusters looked at hold fewer than k keys.
+                best = knn_numpy.top_k(block[incomplete], keys, k, memory_mb=self._memory / 2**20)
+                scores[start + incomplete], indices[start + incomplete] = best
+                num_incomplete += incomplete.size
+            if self._report is not None:
+                self._report(rows.stop, n)
+        _logger.info(
+            "%s: %d rows, filled in %.1f s; %d queries in %.1f s, %d of them exactly",
+            *(self._spec.factory, len(keys), filled - started),
+            *(n, time.perf_counter() - filled, num_incomplete),
+        )
+        return scores, indices
