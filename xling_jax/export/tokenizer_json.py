@@ -91,7 +91,8 @@ def with_specials(
         single=[*map(name, first), "$A", *map(name, last)], special_tokens=around
     )
     tokenizer.enable_truncation(max_length_tokens)
-    tokenizer.enable_padding(pad_id=pad_id, pad_token=name(pad_id))
+    # Padding of its own has no name in a published tokenizer.
+    tokenizer.enable_padding(pad_id=pad_id, pad_token=name(pad_id) or "<padding>")
     return tokenizer.to_str(pretty=False)
 
 
