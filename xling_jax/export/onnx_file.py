@@ -219,7 +219,7 @@ def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
     prompt = spec.prompts.get(spec.default_prompt, "")
     prefix = vocab.text.prefix if isinstance(vocab, HuggingFaceVocab) else ""
     cut = f"[:, :{spec.truncate_dim}]" if spec.truncate_dim else ""
-    form = lambda text: f"[{text!r} + sentence for sentence in sentences]" if text else "sentences"
+    limit = vocab.text.max_characters if isinstance(vocab, HuggingFaceVocab) else None
     try:
         content = tokenizer_json(vocab)
     except ValueError:  # it has no such form
@@ -230,12 +230,22 @@ def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
             room=spec.max_length_tokens - len(first) - len(last),
             after="".join(f", {number}" for number in last),
             pad=vocab.pad_id,
-            sentences=form(prompt),  # the vocabulary adds its prefix
+            sentences=_sentences(prompt),  # the vocabulary adds its prefix
             cut=cut,
         )
-    content = with_specials(content, first, last, vocab.pad_id, spec.max_length_tokens)
+    content = with_specials(content, vocab, first, last, spec.max_length_tokens)
     (fresh / TOKENIZER_FILE).write_text(content, encoding="utf-8")
-    return _WITH_TOKENIZER_JSON.format(sentences=form(prefix + prompt), cut=cut)
+    return _WITH_TOKENIZER_JSON.format(sentences=_sentences(prefix + prompt, limit), cut=cut)
+
+
+def _sentences(prompt: str, max_characters: int | None = None) -> str:
+    """Python for what is encoded: the sentences behind a prompt, the first characters of each."""
+    if not prompt and max_characters is None:
+        return "sentences"
+    sentence = f"{prompt!r} + sentence" if prompt else "sentence"
+    if max_characters is not None:
+        sentence = f"({sentence})[:{max_characters}]"
+    return f"[{sentence} for sentence in sentences]"
 
 
 def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, script: str) -> str:

@@ -81,6 +81,8 @@ class _Graph:
 def static_graph(form: StaticForm, stored: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """The graph of a static encoder: 1/n Σ_r f_r T_r over the rows r of a sentence's n tokens.
 
+    Scaled to length 1 where the encoder does that.
+
     Args:
         form: sizes and features.
         stored: its parameters as stored; 8-bit rows stay 8-bit.
@@ -111,7 +113,13 @@ def static_graph(form: StaticForm, stored: Mapping[str, np.ndarray]) -> onnx.Mod
     weights = add("Where", real, add("Mul", weights, share), np.zeros(1, np.float32))
     vectors = add("Cast", add("Gather", table, row), to=onnx.TensorProto.FLOAT)
     sums = add("MatMul", add("Unsqueeze", weights, _ints(1)), vectors)
-    return add.model(add("Squeeze", sums, _ints(1)), form.width)
+    result = add("Squeeze", sums, _ints(1))
+    if form.normalize:
+        squares = add("ReduceSumSquare", result, _ints(1), keepdims=1)
+        # Under the root, as in `models.bert.project`: the vector of no tokens stays zero.
+        length = add("Sqrt", add("Max", squares, np.array([1e-24], np.float32)))
+        result = add("Div", result, length)
+    return add.model(result, form.width)
 
 
 def _columns(add: _Graph, tokens: str, place: int, last: int) -> str:

@@ -139,15 +139,14 @@ class BertLayer(nn.Module):
             states, query = states[:, :1], query[:, :1]
             bias = None if bias is None else bias[:, :, :1]
         mask = mask[:, None, None, :]
-        if deterministic or not self.attention_dropout:
-            attended = jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
-        else:
-            query = query / np.asarray(np.sqrt(query.shape[-1]), query.dtype)
-            scores = jnp.einsum("bqhd,bkhd->bhqk", query, key, preferred_element_type=jnp.float32)
-            scores = scores if bias is None else scores + bias
-            weights = nn.softmax(jnp.where(mask, scores, -1e9)).astype(self.dtype)
-            weights = drop(self.attention_dropout, weights)
-            attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
+        # Not `jax.nn.dot_product_attention`, whose form in jax2onnx masks after the softmax, where
+        # a large score of padding has taken all weight from the tokens.
+        query = query / np.asarray(np.sqrt(query.shape[-1]), query.dtype)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key, preferred_element_type=jnp.float32)
+        scores = scores if bias is None else scores + bias
+        weights = nn.softmax(jnp.where(mask, scores, -1e9)).astype(self.dtype)
+        weights = drop(self.attention_dropout, weights)
+        attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
         attended = dense(self.width, "attention_output")(attended.reshape(states.shape))
         attended = drop(self.attention_output_dropout, attended)
         states = norm("attention_norm")(states + attended)
