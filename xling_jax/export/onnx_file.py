@@ -126,19 +126,19 @@ def _leaves(tree: Any) -> list[np.ndarray]:
 
 
 def _graph(spec: ModelSpec, quantize: str | None) -> Any:
-    if form := spec.static_form:
-        from xling_jax.export.onnx_graphs import static_graph
+    from xling_jax.export.onnx_graphs import accept_empty, laser_graph, static_graph
 
+    if form := spec.static_form:
         stored = spec.stored
         if quantize and form.storage != "int8":
             form, stored = form.as_int8(stored)
         return static_graph(form, stored)
     if spec.config["family"] == "laser":
-        from xling_jax.export.onnx_graphs import laser_graph
-
         names = ("pad_id", "layers", "width", "pooling")
-        return laser_graph({name: getattr(spec.module, name) for name in names}, spec.params)
-    return _converted(spec)
+        graph = laser_graph({name: getattr(spec.module, name) for name in names}, spec.params)
+    else:
+        graph = _converted(spec)
+    return accept_empty(graph, spec.vocab.pad_id)
 
 
 def _converted(spec: ModelSpec) -> Any:
@@ -148,7 +148,6 @@ def _converted(spec: ModelSpec) -> Any:
     import jax.numpy as jnp
 
     from xling_jax.encode.device_batches import in_dtype
-    from xling_jax.export.onnx_graphs import accept_empty
 
     module = in_dtype(spec.module, "float32")
     params = jax.tree.map(jnp.asarray, spec.params)
@@ -163,8 +162,7 @@ def _converted(spec: ModelSpec) -> Any:
     names = {"input_names": ["tokens"], "output_names": ["embeddings"]}
     # It warns of every constant without a recorded type; the graph is checked when it has been run.
     logging.getLogger("onnx_ir").setLevel(logging.ERROR)
-    model = jax2onnx.to_onnx(encode, [tokens], model_name="encoder", **names)
-    return model if any(spec.config["specials"]) else accept_empty(model, spec.vocab.pad_id)
+    return jax2onnx.to_onnx(encode, [tokens], model_name="encoder", **names)
 
 
 def _quantize_file(path: Path) -> None:

@@ -207,20 +207,27 @@ def _pool(
 
 
 def accept_empty(model: onnx.ModelProto, pad_id: int) -> onnx.ModelProto:
-    """Adds to a graph that padding is put into tokens [batch, 0], which transformers cannot take.
+    """Adds to a graph that it takes tokens [0, length] and [batch, 0].
 
-    Only sentences of encoders without special tokens can be all empty.
+    onnxruntime divides by zero on them, which ends the process. So tokens get at least one row and
+    one column of padding, and the vectors of rows that were added are cut off.
     """
     add = _Graph()
-    length = add("Shape", INPUT, start=1, end=2)
-    missing = add("Max", add("Sub", _ints(1), length), _ints(0))
+    shape = add("Shape", INPUT)
+    missing = add("Max", add("Sub", _ints(1, 1), shape), _ints(0, 0))
     padding = np.array(pad_id, np.int32)
-    tokens = add("Pad", INPUT, add("Concat", _ints(0, 0, 0), missing, axis=0), padding)
+    tokens = add("Pad", INPUT, add("Concat", _ints(0, 0), missing, axis=0), padding)
+    batch, start = add("Slice", shape, _ints(0), _ints(1)), add.constant(_ints(0))
     for node in model.graph.node:
         for place, name in enumerate(node.input):
             if name == INPUT:
                 node.input[place] = f"padded_{tokens}"
+        for place, name in enumerate(node.output):
+            if name == OUTPUT:
+                node.output[place] = f"padded_{OUTPUT}"
     add.prepend(model.graph)
+    inputs = [f"padded_{name}" for name in (OUTPUT, start, batch)]
+    model.graph.node.append(onnx.helper.make_node("Slice", inputs, [OUTPUT]))
     return model
 
 

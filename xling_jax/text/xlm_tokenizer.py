@@ -56,7 +56,7 @@ class XlmTokenizer:
         self._language, self._lowercase = language, lowercase
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text, [length], with no special tokens but those written out in it."""
+        """Returns the ids of a text, [length]; special tokens only where it spells them out."""
         ids: list[int] = []
         for number, part in enumerate(self._specials.split(text)):
             is_special = number % 2
