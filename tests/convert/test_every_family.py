@@ -10,7 +10,13 @@ for package in ("torch", "transformers", "sentence_transformers", "model2vec"):
 from tests.convert.every_family import FAMILIES, TEXTS, difference  # noqa: E402
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+# Their long text is not cut, and takes a while.
+SLOW = ("LASER", "LASER2")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in FAMILIES]
+)
 def test_vectors_are_those_of_the_original(tmp_path, name):
     encode = FAMILIES[name](tmp_path)
     assert len(TEXTS) > 150
