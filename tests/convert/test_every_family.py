@@ -9,7 +9,6 @@ for package in ("torch", "transformers", "sentence_transformers", "model2vec"):
 
 from tests.convert.every_family import FAMILIES, TEXTS, difference  # noqa: E402
 
-
 # Their long text is not cut, and takes a while.
 SLOW = ("LASER", "LASER2")
 
