@@ -24,10 +24,10 @@ def errors(found, expected):
 def test_buckets_of_positions_are_those_of_transformers():
     from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-    positions = torch.arange(600)
-    relative = positions[None] - positions[:, None]
-    expected = MPNetEncoder.relative_position_bucket(relative).numpy()
-    np.testing.assert_array_equal(position_buckets(600), expected)
+    distance = torch.arange(-600, 600)
+    expected = MPNetEncoder.relative_position_bucket(distance).numpy()
+    np.testing.assert_array_equal(position_buckets(distance.numpy()), expected)
+    assert len({*expected[: 600 - 128]}) == len({*expected[600 + 128 :]}) == 1
 
 
 @pytest.mark.parametrize(

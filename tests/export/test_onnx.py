@@ -2,6 +2,8 @@ import re
 import subprocess
 import sys
 
+import flax.linen
+import jax
 import numpy as np
 import pytest
 
@@ -150,3 +152,32 @@ def test_a_missing_package_is_named(tmp_path, models, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"pip install 'xling_jax\[onnx\]'"):
         onnx_file.export_onnx(models("static"), tmp_path / "o")
+
+
+@pytest.mark.parametrize("name", ["tlaser", "dual", "laser", "static"])
+def test_no_sentences_and_no_tokens_give_vectors_of_their_number(tmp_path, models, name):
+    onnx_file.export_onnx(models(name), tmp_path / "o")
+    session = onnxruntime.InferenceSession(tmp_path / "o" / "model.onnx")
+    run = lambda *shape: session.run(None, {"tokens": np.zeros(shape, np.int32)})[0]
+    dim = run(1, 1).shape[1]
+    for batch, length in ((0, 5), (0, 0), (2, 0)):
+        assert run(batch, length).shape == (batch, dim)
+
+
+def test_nothing_of_ours_is_changed_by_an_export(tmp_path, models):
+    """jax2onnx replaces functions of JAX and Flax while it traces."""
+    encode = lambda: xling_jax.load(models("tlaser")).encode(TEXTS)
+    before = encode()
+    patched = lambda: {
+        (module.__name__, name): value
+        for module in (jax, jax.lax, jax.nn, jax.numpy, flax.linen)
+        for name, value in vars(module).items()
+    }
+    functions = patched()
+    onnx_file.export_onnx(models("tlaser"), tmp_path / "o")
+    found = patched()
+    assert [name for name in functions if found[name] is not functions[name]] == []
+    jax.clear_caches()
+    np.testing.assert_array_equal(encode(), before)
+    squares = jax.jit(lambda x: flax.linen.softmax(jax.numpy.cumsum(x * x)))(np.arange(3.0))
+    np.testing.assert_allclose(squares, np.exp([-5, -4, 0]) / np.exp([-5, -4, 0]).sum(), rtol=1e-5)

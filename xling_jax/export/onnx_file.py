@@ -126,19 +126,19 @@ def _leaves(tree: Any) -> list[np.ndarray]:
 
 
 def _graph(spec: ModelSpec, quantize: str | None) -> Any:
-    if form := spec.static_form:
-        from xling_jax.export.onnx_graphs import static_graph
+    from xling_jax.export.onnx_graphs import accept_empty, laser_graph, static_graph
 
+    if form := spec.static_form:
         stored = spec.stored
         if quantize and form.storage != "int8":
             form, stored = form.as_int8(stored)
         return static_graph(form, stored)
     if spec.config["family"] == "laser":
-        from xling_jax.export.onnx_graphs import laser_graph
-
         names = ("pad_id", "layers", "width", "pooling")
-        return laser_graph({name: getattr(spec.module, name) for name in names}, spec.params)
-    return _converted(spec)
+        graph = laser_graph({name: getattr(spec.module, name) for name in names}, spec.params)
+    else:
+        graph = _converted(spec)
+    return accept_empty(graph, spec.vocab.pad_id)
 
 
 def _converted(spec: ModelSpec) -> Any:
@@ -148,7 +148,6 @@ def _converted(spec: ModelSpec) -> Any:
     import jax.numpy as jnp
 
     from xling_jax.encode.device_batches import in_dtype
-    from xling_jax.export.onnx_graphs import accept_empty
 
     module = in_dtype(spec.module, "float32")
     params = jax.tree.map(jnp.asarray, spec.params)
@@ -163,8 +162,7 @@ def _converted(spec: ModelSpec) -> Any:
     names = {"input_names": ["tokens"], "output_names": ["embeddings"]}
     # It warns of every constant without a recorded type; the graph is checked when it has been run.
     logging.getLogger("onnx_ir").setLevel(logging.ERROR)
-    model = jax2onnx.to_onnx(encode, [tokens], model_name="encoder", **names)
-    return model if any(spec.config["specials"]) else accept_empty(model, spec.vocab.pad_id)
+    return jax2onnx.to_onnx(encode, [tokens], model_name="encoder", **names)
 
 
 def _quantize_file(path: Path) -> None:
@@ -219,7 +217,7 @@ def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
     prompt = spec.prompts.get(spec.default_prompt, "")
     prefix = vocab.text.prefix if isinstance(vocab, HuggingFaceVocab) else ""
     cut = f"[:, :{spec.truncate_dim}]" if spec.truncate_dim else ""
-    form = lambda text: f"[{text!r} + sentence for sentence in sentences]" if text else "sentences"
+    limit = vocab.text.max_characters if isinstance(vocab, HuggingFaceVocab) else None
     try:
         content = tokenizer_json(vocab)
     except ValueError:  # it has no such form
@@ -230,12 +228,22 @@ def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
             room=spec.max_length_tokens - len(first) - len(last),
             after="".join(f", {number}" for number in last),
             pad=vocab.pad_id,
-            sentences=form(prompt),  # the vocabulary adds its prefix
+            sentences=_sentences(prompt),  # the vocabulary adds its prefix
             cut=cut,
         )
-    content = with_specials(content, first, last, vocab.pad_id, spec.max_length_tokens)
+    content = with_specials(content, vocab, first, last, spec.max_length_tokens)
     (fresh / TOKENIZER_FILE).write_text(content, encoding="utf-8")
-    return _WITH_TOKENIZER_JSON.format(sentences=form(prefix + prompt), cut=cut)
+    return _WITH_TOKENIZER_JSON.format(sentences=_sentences(prefix + prompt, limit), cut=cut)
+
+
+def _sentences(prompt: str, max_characters: int | None = None) -> str:
+    """Python for what is encoded: the sentences behind a prompt, the first characters of each."""
+    if not prompt and max_characters is None:
+        return "sentences"
+    sentence = f"{prompt!r} + sentence" if prompt else "sentence"
+    if max_characters is not None:
+        sentence = f"({sentence})[:{max_characters}]"
+    return f"[{sentence} for sentence in sentences]"
 
 
 def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, script: str) -> str:

@@ -81,6 +81,8 @@ class _Graph:
 def static_graph(form: StaticForm, stored: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """The graph of a static encoder: 1/n Σ_r f_r T_r over the rows r of a sentence's n tokens.
 
+    Scaled to length 1 where the encoder does that.
+
     Args:
         form: sizes and features.
         stored: its parameters as stored; 8-bit rows stay 8-bit.
@@ -111,7 +113,13 @@ def static_graph(form: StaticForm, stored: Mapping[str, np.ndarray]) -> onnx.Mod
     weights = add("Where", real, add("Mul", weights, share), np.zeros(1, np.float32))
     vectors = add("Cast", add("Gather", table, row), to=onnx.TensorProto.FLOAT)
     sums = add("MatMul", add("Unsqueeze", weights, _ints(1)), vectors)
-    return add.model(add("Squeeze", sums, _ints(1)), form.width)
+    result = add("Squeeze", sums, _ints(1))
+    if form.normalize:
+        squares = add("ReduceSumSquare", result, _ints(1), keepdims=1)
+        # Under the root, as in `models.bert.project`: the vector of no tokens stays zero.
+        length = add("Sqrt", add("Max", squares, np.array([1e-24], np.float32)))
+        result = add("Div", result, length)
+    return add.model(result, form.width)
 
 
 def _columns(add: _Graph, tokens: str, place: int, last: int) -> str:
@@ -199,20 +207,27 @@ def _pool(
 
 
 def accept_empty(model: onnx.ModelProto, pad_id: int) -> onnx.ModelProto:
-    """Adds to a graph that padding is put into tokens [batch, 0], which transformers cannot take.
+    """Adds to a graph that it takes tokens [0, length] and [batch, 0].
 
-    Only sentences of encoders without special tokens can be all empty.
+    onnxruntime divides by zero on them, which ends the process. So tokens get at least one row and
+    one column of padding, and the vectors of rows that were added are cut off.
     """
     add = _Graph()
-    length = add("Shape", INPUT, start=1, end=2)
-    missing = add("Max", add("Sub", _ints(1), length), _ints(0))
+    shape = add("Shape", INPUT)
+    missing = add("Max", add("Sub", _ints(1, 1), shape), _ints(0, 0))
     padding = np.array(pad_id, np.int32)
-    tokens = add("Pad", INPUT, add("Concat", _ints(0, 0, 0), missing, axis=0), padding)
+    tokens = add("Pad", INPUT, add("Concat", _ints(0, 0), missing, axis=0), padding)
+    batch, start = add("Slice", shape, _ints(0), _ints(1)), add.constant(_ints(0))
     for node in model.graph.node:
         for place, name in enumerate(node.input):
             if name == INPUT:
                 node.input[place] = f"padded_{tokens}"
+        for place, name in enumerate(node.output):
+            if name == OUTPUT:
+                node.output[place] = f"padded_{OUTPUT}"
     add.prepend(model.graph)
+    inputs = [f"padded_{name}" for name in (OUTPUT, start, batch)]
+    model.graph.node.append(onnx.helper.make_node("Slice", inputs, [OUTPUT]))
     return model
 
 

@@ -24,12 +24,14 @@ from xling_jax.encode.model_card import card_header
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.export.output import export_directory
 from xling_jax.export.tokenizer_json import tokenizer_json, with_specials
+from xling_jax.models.bert import LAYER_NORM
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab, load_tokenizer
+from xling_jax.text.vocabularies import Vocabulary
 
 MODULES_FILE = "modules.json"
 WEIGHTS_FILE = "model.safetensors"
 
-_POOLINGS = {"first": "cls", "mean": "mean", "max": "max"}
+_POOLINGS = {"first": "cls", "mean": "mean", "max": "max", "last": "lasttoken"}
 _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_tanh": "gelu_pytorch_tanh",
@@ -64,7 +66,7 @@ class _Transformer(NamedTuple):
     config: dict[str, Any]  # of config.json
     tensors: dict[str, np.ndarray]
     pooling: str
-    # (activation, kernel and bias) of a dense layer; None is a normalization.
+    # (activation, parameters) of a dense layer or a layer norm; None is a normalization.
     rest: list[tuple[str, dict[str, np.ndarray]] | None]
 
 
@@ -96,8 +98,7 @@ def export_sentence_transformers(
     transformer = _transformer(spec, where) if table is None else None
     with export_directory(output, MODULES_FILE, overwrite) as fresh:
         if transformer is None:
-            names = ["StaticEmbedding"]
-            _write_static(spec, table, content, fresh)
+            names = _write_static(spec, table, content, fresh)
         else:
             names = _write_transformer(spec, transformer, content, fresh)
         rows = [
@@ -124,17 +125,35 @@ def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
                 f"{where}: encoder.features={','.join(form.features)} have no place in "
                 f"StaticEmbedding, which knows single tokens; {_WAY_OUT}, or train without them"
             )
-        _refuse_others(arguments, where, {"features", "feature_rows", "storage", "pooling"})
+        known = {"features", "feature_rows", "storage", "pooling", "normalize"}
+        _refuse_others(arguments, where, known)
+        _check_static_text(spec.vocab, where)
         rows, factors = form.tables(spec.stored)
-        return (rows * factors[:, None])[: spec.vocab.size, : spec.truncate_dim]
+        return (rows * factors[:, None])[: spec.vocab.size]
     if spec.config["family"] == "dual" and spec.module.layers == 0:
         if spec.module.pooling != "mean":
             raise ValueError(
                 f"{where}: encoder.pooling={spec.module.pooling!r} without layers is no mean of "
                 f"token vectors, and StaticEmbedding is; {_WAY_OUT}"
             )
-        return np.asarray(spec.params["embedding"])[: spec.vocab.size, : spec.truncate_dim]
+        return np.asarray(spec.params["embedding"])[: spec.vocab.size]
     return None
+
+
+def _check_static_text(vocab: Vocabulary, where: str) -> None:
+    """Raises ValueError for text that StaticEmbedding reads in another way, as after model2vec."""
+    if not isinstance(vocab, HuggingFaceVocab):
+        return
+    if vocab.pad_id < len(vocab.pieces()) and vocab.pieces()[vocab.pad_id]:
+        raise ValueError(
+            f"{where}: drops the token {vocab.pieces()[vocab.pad_id]!r}, as model2vec does with "
+            "unknown ones, and StaticEmbedding counts all; use --to model2vec or --to onnx"
+        )
+    if vocab.text.max_characters is not None:
+        raise ValueError(
+            f"{where}: cuts texts at {vocab.text.max_characters} characters, as model2vec does, "
+            "and StaticEmbedding does not; use --to model2vec or --to onnx"
+        )
 
 
 def _refuse_others(arguments: Mapping[str, Any], where: str, known: set[str]) -> None:
@@ -176,7 +195,7 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
     config, tensors = layers(spec)
     rest: list[tuple[str, dict[str, np.ndarray]] | None] = []
     for number, (_, activation, _) in enumerate(getattr(module, "projections", ())):
-        if activation not in _TORCH_ACTIVATIONS:
+        if activation not in (LAYER_NORM, *_TORCH_ACTIVATIONS):
             raise ValueError(
                 f"{where}: a dense layer with {activation} has no form in sentence-transformers; "
                 f"{_WAY_OUT}"
@@ -184,8 +203,6 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
         rest.append((activation, spec.params[f"projections_{number}"]))
     if getattr(module, "normalize", False):
         rest.append(None)
-    if spec.truncate_dim:
-        rest.append(("identity", {"kernel": np.eye(spec.dim, spec.truncate_dim)}))
     config |= {
         "vocab_size": len(tensors["embeddings.word_embeddings.weight"]),
         "hidden_size": module.width,
@@ -304,11 +321,17 @@ def _dense(name: str, kernel: np.ndarray, bias: np.ndarray | None) -> dict[str, 
     return tensors if bias is None else tensors | {f"{name}.bias": bias}
 
 
-def _write_static(spec: ModelSpec, table: np.ndarray, content: str, fresh: Path) -> None:
+def _write_static(spec: ModelSpec, table: np.ndarray, content: str, fresh: Path) -> list[str]:
+    """Writes the module; returns the names of all."""
     _write_tensors(fresh / WEIGHTS_FILE, {"embedding.weight": table})
     # It ignores special tokens; the limit it keeps.
-    limited = with_specials(content, [], [], spec.vocab.pad_id, spec.max_length_tokens)
+    limited = with_specials(content, spec.vocab, [], [], spec.max_length_tokens)
     (fresh / TOKENIZER_FILE).write_text(limited, encoding="utf-8")
+    normalize = spec.static_form is not None and spec.static_form.normalize
+    names = ["StaticEmbedding", *["Normalize"] * normalize]
+    for _, path in _paths(names)[1:]:
+        (fresh / path).mkdir()
+    return names
 
 
 def _write_transformer(
@@ -320,12 +343,13 @@ def _write_transformer(
     vocab, (before, after) = spec.vocab, spec.config["specials"]
     ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
     first, last = ([ids[name] for name in names] for names in (before, after))
-    content = with_specials(content, first, last, vocab.pad_id, spec.max_length_tokens)
+    content = with_specials(content, vocab, first, last, spec.max_length_tokens)
     (fresh / TOKENIZER_FILE).write_text(content, encoding="utf-8")
     token = load_tokenizer(content.encode(), TOKENIZER_FILE).id_to_token
     tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": spec.max_length_tokens,
+        "truncation_side": vocab.truncation_side,
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         "pad_token": token(vocab.pad_id),
@@ -338,14 +362,15 @@ def _write_transformer(
     limit = {"max_seq_length": spec.max_length_tokens, "do_lower_case": False}
     _write_json(fresh / "sentence_bert_config.json", limit)
     names = ["Transformer", "Pooling"]
-    names += ["Dense" if layer else "Normalize" for layer in transformer.rest]
+    kind = lambda layer: "LayerNorm" if layer[0] == LAYER_NORM else "Dense"
+    names += [kind(layer) if layer else "Normalize" for layer in transformer.rest]
     folders = [fresh / path for _, path in _paths(names)]
     for folder in folders:
         folder.mkdir(exist_ok=True)
     mode = _POOLINGS[transformer.pooling]
     chosen = {
         f"pooling_mode_{name}": name.startswith(mode)
-        for name in ("cls_token", "mean_tokens", "max_tokens")
+        for name in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")
     }
     width = spec.module.width
     _write_json(folders[1] / "config.json", {"word_embedding_dimension": width, **chosen})
@@ -353,6 +378,10 @@ def _write_transformer(
         if layer is None:
             continue
         activation, params = layer
+        if activation == LAYER_NORM:
+            _write_json(folder / "config.json", {"dimension": len(params["scale"])})
+            _write_tensors(folder / WEIGHTS_FILE, _norm("norm", params))
+            continue
         inputs, outputs = params["kernel"].shape
         settings = {
             "in_features": inputs,
@@ -374,7 +403,12 @@ def _settings(spec: ModelSpec) -> dict[str, Any]:
     if prefix and default is None:
         default = "prefix"
         prompts[default] = prefix
-    return {"similarity_fn_name": "cosine", "prompts": prompts, "default_prompt_name": default}
+    return {
+        "similarity_fn_name": "cosine",
+        "prompts": prompts,
+        "default_prompt_name": default,
+        "truncate_dim": spec.truncate_dim,
+    }
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:

@@ -72,15 +72,20 @@ def tokenizer_json(vocab: Vocabulary, where: str = "vocabulary") -> str:
 
 
 def with_specials(
-    content: str, first: Sequence[int], last: Sequence[int], pad_id: int, max_length_tokens: int
+    content: str,
+    vocab: Vocabulary,
+    first: Sequence[int],
+    last: Sequence[int],
+    max_length_tokens: int,
 ) -> str:
     """Returns a `tokenizer.json` that also adds special tokens, cuts and pads as an encoder does.
 
     Args:
-        content: of a `tokenizer.json`.
+        content: `tokenizer_json` of the vocabulary.
+        vocab: what padding, on the right to the longest text of a batch, and the side where texts
+            are cut are taken from.
         first: ids of the special tokens before a text.
         last: those after it.
-        pad_id: of padding, on the right to the longest text of a batch.
         max_length_tokens: longest input, special tokens included; longer ones are cut.
     """
     tokenizer = load_tokenizer(content.encode(), TOKENIZER_FILE)
@@ -90,8 +95,14 @@ def with_specials(
     tokenizer.post_processor = import_tokenizers().processors.TemplateProcessing(
         single=[*map(name, first), "$A", *map(name, last)], special_tokens=around
     )
-    tokenizer.enable_truncation(max_length_tokens)
-    tokenizer.enable_padding(pad_id=pad_id, pad_token=name(pad_id))
+    side = vocab.truncation_side
+    if isinstance(vocab, HuggingFaceVocab) and vocab.text.truncates and tokenizer.truncation:
+        # The vocabulary cuts first.
+        side = tokenizer.truncation["direction"].lower()
+        max_length_tokens = min(max_length_tokens, tokenizer.truncation["max_length"])
+    tokenizer.enable_truncation(max_length_tokens, direction=side)
+    # Padding of its own has no name in a published tokenizer.
+    tokenizer.enable_padding(pad_id=vocab.pad_id, pad_token=name(vocab.pad_id) or "<padding>")
     return tokenizer.to_str(pretty=False)
 
 

@@ -20,12 +20,14 @@ from xling_jax.models.layers import (
     layer_norm,
     padded_vocab_size,
     pool,
+    positions,
 )
 from xling_jax.registry import check_choice
 
 # MPNet's, whatever the number of rows in a published table: distances below a quarter of the
 # buckets have one each, longer ones share them by their logarithm, to this distance.
 POSITION_BUCKETS, _FARTHEST = 32, 128
+_DISTANCES = np.arange(-_FARTHEST, _FARTHEST + 1)  # farther ones have the buckets of the ends
 # `vocab_multiple` of decoders and heads; the table itself has the published rows.
 _ROWS_MULTIPLE = 128
 
@@ -137,15 +139,14 @@ class BertLayer(nn.Module):
             states, query = states[:, :1], query[:, :1]
             bias = None if bias is None else bias[:, :, :1]
         mask = mask[:, None, None, :]
-        if deterministic or not self.attention_dropout:
-            attended = jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
-        else:
-            query = query / np.asarray(np.sqrt(query.shape[-1]), query.dtype)
-            scores = jnp.einsum("bqhd,bkhd->bhqk", query, key, preferred_element_type=jnp.float32)
-            scores = scores if bias is None else scores + bias
-            weights = nn.softmax(jnp.where(mask, scores, -1e9)).astype(self.dtype)
-            weights = drop(self.attention_dropout, weights)
-            attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
+        # Not `jax.nn.dot_product_attention`, whose form in jax2onnx masks after the softmax, where
+        # a large score of padding has taken all weight from the tokens.
+        query = query / np.asarray(np.sqrt(query.shape[-1]), query.dtype)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key, preferred_element_type=jnp.float32)
+        scores = scores if bias is None else scores + bias
+        weights = nn.softmax(jnp.where(mask, scores, -1e9)).astype(self.dtype)
+        weights = drop(self.attention_dropout, weights)
+        attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
         attended = dense(self.width, "attention_output")(attended.reshape(states.shape))
         attended = drop(self.attention_output_dropout, attended)
         states = norm("attention_norm")(states + attended)
@@ -234,7 +235,8 @@ class BertEncoder(nn.Module):
         mask = tokens != self.pad_id
         drop = Dropout(self.dropout, self.dropout_generator)
         states = drop(self._embed(tokens), deterministic)
-        bias = self._position_bias(tokens.shape[1]) if self.relative_positions else None
+        position = positions(tokens, self.max_length_tokens)
+        bias = self._position_bias(position) if self.relative_positions else None
         layer = nn.remat(BertLayer, static_argnums=(4,)) if self.remat else BertLayer
         for number in range(self.layers):
             states = layer(
@@ -246,8 +248,6 @@ class BertEncoder(nn.Module):
                 name=f"blocks_{number}",
             )(states, mask, bias, deterministic)
         if self.pooling in ("mean", "max") and not self.pool_specials:
-            # Not `arange`, which jax2onnx cannot write for a length of any size.
-            position = jnp.cumsum(jnp.ones_like(tokens), axis=1) - 1
             mask = (position > 0) & (position < mask.sum(1, keepdims=True) - 1)
         vectors = pool(states.astype(jnp.float32), mask, self.pooling)
         return project(vectors, self.projections, self.normalize)
@@ -267,21 +267,22 @@ class BertEncoder(nn.Module):
         init = nn.initializers.normal(0.02)
         table = self.param("embedding", init, (self.vocab_size, self.width))
         shape = (self.max_length_tokens, self.width)
-        positions = self.param("position_embedding", init, shape)
-        states = (jnp.take(table, tokens, axis=0) + positions[: tokens.shape[1]]).astype(self.dtype)
+        added = self.param("position_embedding", init, shape)[: tokens.shape[1]]
+        states = (jnp.take(table, tokens, axis=0) + added).astype(self.dtype)
         return layer_norm(self.layer_norm_epsilon, self.dtype, "embedding_norm")(states)
 
-    def _position_bias(self, length: int) -> jax.Array:
+    def _position_bias(self, position: jax.Array) -> jax.Array:
         """The bias of each head by the distance of two tokens, [1, heads, length, length]."""
         shape = (POSITION_BUCKETS, self.heads)
         table = self.param("position_bias", nn.initializers.normal(0.02), shape)
-        bias = jnp.take(table, position_buckets(length), axis=0)
+        by_distance = jnp.take(table, position_buckets(_DISTANCES), axis=0)
+        distance = jnp.clip(position - position[:, None], -_FARTHEST, _FARTHEST)
+        bias = jnp.take(by_distance, distance + _FARTHEST, axis=0)
         return bias.transpose(2, 0, 1)[None].astype(self.dtype)
 
 
-def position_buckets(length: int) -> np.ndarray:
-    """The bucket of key j for query i, [length, length], as in T5: half of them for keys behind."""
-    distance = np.arange(length) - np.arange(length)[:, None]
+def position_buckets(distance: np.ndarray) -> np.ndarray:
+    """The buckets of keys at these distances from a query, as in T5: half are for keys behind."""
     half = POSITION_BUCKETS // 2
     exact = half // 2
     far = np.maximum(np.abs(distance), exact).astype(np.float32) / exact

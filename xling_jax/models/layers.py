@@ -147,6 +147,12 @@ def check_length(tokens: jax.Array, longest: int) -> None:
         )
 
 
+def positions(tokens: jax.Array, longest: int) -> jax.Array:
+    """0, 1, … for [batch, length] tokens of at most `longest`: [length] int32."""
+    # Not of the length, which has no number while jax2onnx traces; nor can it write `arange`.
+    return jnp.asarray(np.arange(longest, dtype=np.int32))[: tokens.shape[1]]
+
+
 def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
     """Pools token states into vectors [batch, width]; rows without real tokens give zeros.
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax.models.bert import activation_function, project
-from xling_jax.models.layers import POOLINGS, Dropout, check_length, layer_norm, pool
+from xling_jax.models.layers import POOLINGS, Dropout, check_length, layer_norm, pool, positions
 from xling_jax.registry import check_choice
 
 NORMS = ("layer", "rms")
@@ -212,19 +212,19 @@ class RotaryLayer(RotaryOptions):
         width = width or self.width // heads
         # One product gives queries, keys and values.
         joined = self._dense((heads + 2 * groups) * width, self.attention_bias, "attention_input")
-        joined = joined(inputs).reshape(*inputs.shape[:2], -1, width)
+        joined = joined(inputs).reshape(*inputs.shape[:2], heads + 2 * groups, width)
         query, key, value = jnp.split(joined, [heads, heads + groups], axis=2)
         if self.query_key_norm:
             query, key = self.make_norm("query_norm")(query), self.make_norm("key_norm")(key)
         query, key = rotate(query, table), rotate(key, table)
-        query = query.reshape(*query.shape[:2], groups, -1, width)
+        query = query.reshape(*query.shape[:2], groups, heads // groups, width)
         scores = jnp.einsum("bqgnd,bkgd->bgnqk", query, key, preferred_element_type=jnp.float32)
         scores = scores * np.float32(self.query_scale or width**-0.5)
         # A row of padding may see nothing; finite scores keep it from being NaN.
         weights = nn.softmax(jnp.where(mask[:, None, None], scores, -1e9)).astype(self.dtype)
         weights = self.drop(weights, self.attention_dropout, deterministic)
         attended = jnp.einsum("bgnqk,bkgd->bqgnd", weights, value)
-        attended = attended.reshape(*inputs.shape[:2], -1)
+        attended = attended.reshape(*inputs.shape[:2], heads * width)
         return self._dense(self.width, self.attention_bias, "attention_output")(attended)
 
     def _feed_forward(self, inputs: jax.Array, deterministic: bool) -> jax.Array:
@@ -312,7 +312,7 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
         """
         self._check()
         check_length(tokens, self.max_length_tokens)
-        mask, length = tokens != self.pad_id, tokens.shape[1]
+        mask, position = tokens != self.pad_id, positions(tokens, self.max_length_tokens)
         table = self.param("embedding", _INIT, (self.vocab_size, self.width))
         states = jnp.take(table, tokens, axis=0) * self.embedding_scale
         if self.embedding_norm:
@@ -321,8 +321,7 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
         kinds = {}
         for is_local in {number in self.local_layers for number in range(self.layers)}:
             rope = self.local_rope if is_local else self.rope
-            rotation = rope_table(rope, self.head_width or self.width // self.heads, length)
-            kinds[is_local] = jnp.asarray(rotation), self._sees(mask, is_local)
+            kinds[is_local] = self._rotation(rope, tokens), self._sees(mask, position, is_local)
         layer = nn.remat(RotaryLayer, static_argnums=(4,)) if self.remat else RotaryLayer
         shared = {name: getattr(self, name) for name in _SHARED}
         for number in range(self.layers):
@@ -332,7 +331,7 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
         if self.final_norm:
             states = self.make_norm("final_norm", jnp.float32)(states)
         if self.pooling in ("mean", "max") and not self.pool_specials:
-            position, (before, after) = jnp.arange(length), map(len, self.specials)
+            before, after = map(len, self.specials)
             mask = (position >= before) & (position < mask.sum(1, keepdims=True) - after)
         return project(pool(states, mask, self.pooling), self.projections, self.normalize)
 
@@ -340,16 +339,23 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
         """The token table, for a decoder or head that shares it."""
         return self.get_variable("params", "embedding")
 
-    def _sees(self, mask: jax.Array, is_local: bool) -> jax.Array:
+    def _rotation(self, rope: Sequence[Any], tokens: jax.Array) -> jax.Array:
+        """The `rope_table` of the length of tokens."""
+        length = tokens.shape[1]
+        # While jax2onnx traces, the length has no number, and the whole table is a constant.
+        rows = length if isinstance(length, int) else self.max_length_tokens
+        table = rope_table(rope, self.head_width or self.width // self.heads, rows)
+        return jnp.asarray(table)[:, :length]
+
+    def _sees(self, mask: jax.Array, position: jax.Array, is_local: bool) -> jax.Array:
         """[batch, length or 1, length] bool: which tokens a token sees."""
-        position = np.arange(mask.shape[1])
         distance = position[:, None] - position
-        seen = np.full(distance.shape, True)
+        seen = mask[:, None]
         if self.causal:
-            seen &= distance >= 0
+            seen = seen & (distance >= 0)
         if is_local:
-            seen &= abs(distance) < self.window
-        return mask[:, None] & seen if self.causal or is_local else mask[:, None]
+            seen = seen & (abs(distance) < self.window)
+        return seen
 
     def _check(self) -> None:
         """Raises ValueError for options that no encoder can have."""

@@ -12,6 +12,7 @@ from typing import Any
 from xling_jax.text.fastbpe import FastBPE
 
 _UNKNOWN = "<unk>"
+_SPECIALS = ("<s>", "</s>", "<pad>", _UNKNOWN, *(f"<special{number}>" for number in range(10)))
 
 # XLM segments these with other programs.
 _SEGMENTED_LANGUAGES = ("ja", "th", "zh")
@@ -49,13 +50,20 @@ class XlmTokenizer:
         if _UNKNOWN not in vocabulary:
             raise ValueError(f"vocab.json: must hold {_UNKNOWN}")
         self._vocabulary, self._unknown = vocabulary, vocabulary[_UNKNOWN]
+        specials = "|".join(name for name in _SPECIALS if name in vocabulary)
+        self._specials = re.compile(f"({specials})")
         self._bpe = FastBPE(_as_codes(merges))
         self._language, self._lowercase = language, lowercase
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text, [length], without special tokens."""
-        pieces = (piece for word in self._split(text) for piece in self._pieces(word))
-        return [self._vocabulary.get(piece, self._unknown) for piece in pieces]
+        """Returns the ids of a text, [length]; special tokens only where it spells them out."""
+        ids: list[int] = []
+        for number, part in enumerate(self._specials.split(text)):
+            is_special = number % 2
+            words = [] if is_special else self._split(part)
+            pieces = [part] if is_special else [p for word in words for p in self._pieces(word)]
+            ids += [self._vocabulary.get(piece, self._unknown) for piece in pieces]
+        return ids
 
     def _split(self, text: str) -> list[str]:
         punctuation, tokenizer = self._moses

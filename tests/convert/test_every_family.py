@@ -1,0 +1,22 @@
+"""Every family that converts: the vectors of the original library for any text, to 1e-5."""
+
+import pytest
+
+import xling_jax
+
+for package in ("torch", "transformers", "sentence_transformers", "model2vec"):
+    pytest.importorskip(package)
+
+from tests.convert.every_family import FAMILIES, TEXTS, difference  # noqa: E402
+
+# Their long text is not cut, and takes a while.
+SLOW = ("LASER", "LASER2")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in FAMILIES]
+)
+def test_vectors_are_those_of_the_original(tmp_path, name):
+    encode = FAMILIES[name](tmp_path)
+    assert len(TEXTS) > 150
+    assert difference(xling_jax.load(tmp_path / "ours").encode(TEXTS), encode(TEXTS)) < 1e-5

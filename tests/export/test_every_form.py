@@ -1,0 +1,84 @@
+"""Every encoder in every form: our vectors for any text, to 1e-4, or a refusal in one line."""
+
+import contextlib
+import re
+
+import pytest
+
+import xling_jax
+from xling_jax.export.registry import EXPORTERS
+
+for package in ("onnx", "onnxruntime", "jax2onnx", "sentence_transformers", "model2vec", "torch"):
+    pytest.importorskip(package)
+
+from tests.convert.every_family import FAMILIES, TEXTS, difference  # noqa: E402
+
+NO_LAYERS = "is of family (bert|rotary); model2vec has no layers; use --to onnx or"
+ROTARY = "encoders of family rotary have no form in sentence-transformers; use --to onnx, which"
+DROPS = "drops the token .* StaticEmbedding counts all; use --to model2vec or --to onnx"
+# Family -> why sentence-transformers cannot hold it; the others it can.
+REFUSED = {
+    **dict.fromkeys(
+        (
+            *("ModernBERT", "mmBERT", "Qwen3", "EmbeddingGemma", "Gemma 3, causal", "GTE"),
+            "sentence-transformers, Qwen3",
+        ),
+        ROTARY,
+    ),
+    **dict.fromkeys(("model2vec, WordPiece", "model2vec, unigram", "model2vec, int8"), DROPS),
+    "MPNet": "encoder.relative_positions=True has no form",
+    "XLM": "HuggingFaceVocab has no form as tokenizer.json",
+    "LASER": "LaserVocab has no form as tokenizer.json",
+    "LASER2": "LaserVocab has no form as tokenizer.json",
+}
+# And model2vec.
+REFUSED_BY_MODEL2VEC = {
+    name: NO_LAYERS for name in FAMILIES if not name.startswith(("Static", "model2vec"))
+}
+REFUSED_BY_MODEL2VEC |= dict.fromkeys(("LASER", "LASER2"), "is of family laser; model2vec has no")
+REFUSED_BY_MODEL2VEC |= dict.fromkeys(
+    ("StaticEmbedding, unigram", "StaticEmbedding, WordPiece"), "keeps truncate_dim=12 dimensions"
+)
+BY_FORM = {
+    "onnx": {},
+    "sentence-transformers": REFUSED,
+    "model2vec": REFUSED_BY_MODEL2VEC,
+}
+
+
+def vectors_of(form, path, texts):
+    """Vectors of an export by the library that it is for; in onnxruntime by the card's script."""
+    if form == "sentence-transformers":
+        import sentence_transformers
+
+        return sentence_transformers.SentenceTransformer(str(path), device="cpu").encode(texts)
+    if form == "model2vec":
+        import model2vec
+
+        return model2vec.StaticModel.from_pretrained(path).encode(texts)
+    (script,) = re.findall("```python\n(.*?)```", (path / "README.md").read_text(), re.DOTALL)
+    names = {"sentences": texts}
+    with contextlib.chdir(path):
+        exec(re.sub(r"(?m)^sentences = .*", "", script), names)
+    return names["vectors"]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def converted(request, tmp_path_factory):
+    """A family, its model directory, and its vectors."""
+    folder = tmp_path_factory.mktemp("family")
+    FAMILIES[request.param](folder)
+    return request.param, folder / "ours", xling_jax.load(folder / "ours").encode(TEXTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", BY_FORM)
+def test_vectors_are_ours_or_the_form_is_refused(converted, tmp_path, form):
+    name, directory, expected = converted
+    if message := BY_FORM[form].get(name):
+        with pytest.raises(ValueError, match=message) as error:
+            EXPORTERS[form](directory, tmp_path / "out")
+        assert "\n" not in str(error.value) and not (tmp_path / "out").exists()
+        return
+    EXPORTERS[form](directory, tmp_path / "out")
+    assert difference(vectors_of(form, tmp_path / "out", TEXTS), expected) < 1e-4
