@@ -155,7 +155,7 @@ def test_wrong_use(folders, capsys, words, message):
     [
         (
             "de/0.txt.gz",
-            gzip.compress(b"Text."),
+            gzip.compress(b"Text.", mtime=0),
             "de/0.txt.gz: the same document, '0', as de/0.txt",
         ),
         ("de/x.doc", b"a\n\xff", "de/x.doc:2: text must be UTF-8"),
