@@ -17,6 +17,7 @@ from xling_jax.cli.train import train_from_config
 from xling_jax.convert.huggingface import convert_huggingface
 from xling_jax.convert.laser_checkpoint import convert_laser
 from xling_jax.encode.model_directory import load_model
+from xling_jax.export.registry import EXPORTERS
 from xling_jax.models.bert import BertEncoder
 from xling_jax.models.layers import Dropout
 from xling_jax.options import OptionError
@@ -30,7 +31,7 @@ transformers = pytest.importorskip("transformers")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
 from tests.convert import huggingface_reference as reference  # noqa: E402
-from tests.convert import laser_reference  # noqa: E402
+from tests.convert import laser_reference, rotary_reference  # noqa: E402
 
 published = reference.published  # a fixture
 
@@ -241,9 +242,16 @@ def train_here(settings, workdir):
 
 
 @pytest.mark.slow
-def test_trained_on_two_devices_stopped_and_exported(published, corpus, tmp_path):
+@pytest.mark.parametrize("kind", ["xlm", "modernbert"])
+def test_trained_on_several_devices_stopped_and_exported(published, corpus, tmp_path, kind):
     """XLM: its vocabulary is `vocab.json`; LaBSE-like heads are in the test of a step."""
-    convert_huggingface(published("xlm"), tmp_path / "m")
+    if kind in rotary_reference.CONFIGS:
+        rates = {"embedding_dropout": 0.1, "mlp_dropout": 0.1}
+        original = rotary_reference.save_model(tmp_path / "original", kind, **rates)
+        rates = {"embedding_dropout": 0.1, "activation_dropout": 0.1}
+    else:
+        original, rates = published(kind), {"dropout": 0.1}
+    convert_huggingface(original, tmp_path / "m")
     settings, before = settings_of(corpus, tmp_path / "m"), load_model(tmp_path / "m")
     train_here(settings, tmp_path / "w")
     encoder = tmp_path / "w/encoder"
@@ -251,7 +259,7 @@ def test_trained_on_two_devices_stopped_and_exported(published, corpus, tmp_path
     assert after.vocab.fingerprint == before.vocab.fingerprint
     for name in ("max_length_tokens", "preprocessing", "specials", "dim"):
         assert after.config[name] == before.config[name]
-    assert after.config["training"]["encoder"]["dropout"] == 0.1
+    assert rates.items() <= after.config["training"]["encoder"].items()
     vectors = [xling_jax.load(path).encode(["la mo", "ti"]) for path in (encoder, tmp_path / "m")]
     assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
 
@@ -265,6 +273,8 @@ def test_trained_on_two_devices_stopped_and_exported(published, corpus, tmp_path
     assert metrics_without_timing(tmp_path / "resumed") == metrics_without_timing(tmp_path / "w")
 
     # What was exported can be the beginning again, on several devices; without a rate it stays.
+    if kind == "modernbert":
+        EXPORTERS["onnx"](encoder, tmp_path / "onnx")  # checks its vectors
     words = [f"--config.{key}={value}" for key, value in settings.items()]
     xling("train", "--config", "finetune:devices=8", "--workdir", tmp_path / "eight", *words)
     several = load_model(tmp_path / "eight/encoder")
