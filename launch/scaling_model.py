@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Sequence
 
 SENTENCE = 32  # tokens of a sentence, padding included
+SEARCH_CANDIDATES = 16  # kept of a device's keys: 4 neighbors, and 12 to prove that they are these
 STEP_OVERHEAD_S = 10e-6  # per iteration of a loop over time steps, besides its products
 
 
@@ -283,13 +284,15 @@ def plan_search(queries: int, keys: int, dim: int, machine: Machine, memory_mb: 
         machine: one of `MACHINES`.
         memory_mb: as for `top_k`, per device.
     """
-    block_row = 2 * 4 * dim  # the current and the next block use half of the memory
-    largest = int(memory_mb * 2**20 / 2 // block_row)
-    blocks = -(-keys // (largest * machine.devices))
+    from xling_jax.align.knn_jax_tiles import Blocks
+
+    sizes = (queries, keys), dim, (SEARCH_CANDIDATES,), "bfloat16"
+    keys_of_device = Blocks.fitting(*sizes, machine.devices, memory_mb * 2**20).keys
+    blocks = -(-keys // (keys_of_device * machine.devices))
     flops = 2.0 * queries * keys * dim / machine.devices / REACHED.search_products
     host_bytes = 4.0 * dim * (queries * blocks + keys / machine.devices)
     return Search(
-        keys_of_device=-(-keys // (blocks * machine.devices)),
+        keys_of_device=keys_of_device,
         blocks=blocks,
         host_bytes=host_bytes,
         host_seconds=host_bytes / REACHED.host_to_devices,

@@ -44,7 +44,8 @@ def test_published_encoders_go_back_and_come_again(tmp_path, kind):
     convert_huggingface(theirs, again)
     expected = xling_jax.load(ours).encode(reference.TEXTS)
     model = library.SentenceTransformer(str(theirs), device="cpu")
-    np.testing.assert_allclose(model.encode(reference.TEXTS), expected, atol=1e-5)
+    # Random layers enlarge rounding: DistilBERT's are 1e-5 from float64 in PyTorch and here.
+    np.testing.assert_allclose(model.encode(reference.TEXTS), expected, atol=5e-5)
     found = xling_jax.load(again).encode(reference.TEXTS)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert load_model(again).max_length_tokens == load_model(ours).max_length_tokens

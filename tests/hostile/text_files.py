@@ -497,7 +497,7 @@ def _read_bucc(directory: Path) -> tuple:
     path = str(find(directory, "pairs.txt"))
     columns = read_pairs(path)
     sides = read_sides(
-        [str(find(directory, "de-en.test.de")), None], pairs=columns, pairs_path=path
+        [[str(find(directory, "de-en.test.de"))], []], pairs=columns, pairs_path=path
     )
     return load_mining_data(directory), columns, sides
 

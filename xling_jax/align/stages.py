@@ -152,7 +152,7 @@ class _Neighbors:
         shape = (m, self._widths[1])
         self._backward = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64)
         if self.done:
-            with np.load(self._backward_path()) as file:
+            with np.load(self._backward_path(), allow_pickle=False) as file:
                 self._backward = file["cosines"], file["rows"]
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from xling_jax.align.bitext import write_pairs
+from xling_jax.align.bitext import Texts, write_pairs
 from xling_jax.align.sentences import SentenceAligner
 from xling_jax.cli import document_pairs, sentence_alignment
 from xling_jax.cli.arguments import add_output, add_sides, check_sides, load_encoder
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> None:
                 else encoded_vectors(encoder, options.document_mode, again, directory)
             )
         pairs = pairer.pair(encoder, sources)
-    write_pairs(args.output, pairs, both[0].ids, both[1].ids)
+    write_pairs(args.output, pairs, *(Texts(side.ids) for side in both))
     logger.info(
         "%s: %d pairs; unmatched: %d of %d source and %d of %d target documents",
         *(args.output, len(pairs)),
