@@ -53,7 +53,7 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
         raise OptionError(f"--model {args.model}: xling {args.command} needs a local directory")
     given = vars(args)
     outputs = {name: given[name].rstrip("/") for name in _OUTPUTS if urls.is_url(given.get(name))}
-    for name in given.keys() - {*_OUTPUTS, "workdir", "config", "config_overrides"}:
+    for name in given.keys() - {*_OUTPUTS, "words", "workdir", "config", "config_overrides"}:
         given[name] = local_names(given[name])
     with contextlib.ExitStack() as stack:
         for name, url in outputs.items():
