@@ -174,6 +174,8 @@ def updates(form: Form) -> tuple[str, bool]:
     rows = []
     for size in form.sizes:
         for name in form.all_of(UPDATES):
+            if name == "static" and size != form.sizes[-1]:
+                continue
             rows.append((f"{name} {size}", *our_update(UPDATES[name], size, form)))
         if importlib.util.find_spec("torch"):
             rows.append((f"T-LASER {size}, PyTorch", *torch_update(size, form), "", ""))
@@ -185,6 +187,8 @@ def load(config: str, size: str) -> Any:
     """A config without rematerialization and accumulation."""
     from xling_jax.cli.arguments import load_config
 
+    if config == UPDATES["static"]:  # which has one size that is real
+        size = "paper"
     loaded = load_config(f"{config}{size}")
     loaded.data.accumulation_steps = 1
     return loaded
@@ -274,8 +278,8 @@ def encoding(form: Form) -> tuple[str, bool]:
     dtypes = dict.fromkeys(("float32", compute_dtype("auto").name))
     for size in form.sizes:
         for name in form.all_of(UPDATES):
-            if name == "cT-LASER":  # the encoder of T-LASER
-                continue
+            if name == "cT-LASER" or name == "static" and size != form.sizes[-1]:
+                continue  # the encoder of T-LASER; the same at every size
             config = load(UPDATES[name], size)
             settings = config.encoder.to_dict() | {"vocab_size": config.vocab.size, "pad_id": PAD}
             family = settings.pop("family")
@@ -364,17 +368,15 @@ def input_rate(form: Form) -> tuple[str, bool]:
     """Tokens that the reader without TensorFlow delivers, beside those an update consumes."""
     from input_pipeline import count_tokens, open_pairs, write_corpus
 
+    from xling_jax.train.batches import read_batches
+
     config = load(UPDATES["T-LASER"], form.sizes[0])
-    config.data.reader = "numpy"
+    count = 200
     with tempfile.TemporaryDirectory() as directory:
         write_corpus(Path(directory), 50_000, config.vocab.size)
-        batches = iter(open_pairs(directory, config, ["de-en"]))
-        next(batches)
-        start, tokens, count = time.perf_counter(), 0, 0
-        while time.perf_counter() - start < 5:
-            _, batch = next(batches)
-            tokens += count_tokens(batch)
-            count += 1
+        batches = open_pairs(directory, config, ["de-en"])
+        start = time.perf_counter()
+        tokens = sum(map(count_tokens, read_batches(batches, 0, count, reader="numpy")))
         seconds = time.perf_counter() - start
     row = (f"{count / seconds:,.0f}", f"{tokens / seconds:,.0f}")
     return markdown_table(("batches/s", "real tokens/s, both sides"), [row]), True
