@@ -150,13 +150,14 @@ def correctness(form: Form) -> tuple[str, bool]:
 
 
 def vectors_and_gradient(module: Any, params: Any, tokens: np.ndarray) -> tuple[np.ndarray, ...]:
-    """[batch, dim] and [1, parameters], in float64; the loss compares neighbors in the batch."""
+    """[batch, dim] and [1, parameters], in float64, of the loss of fixed random directions."""
+    random = np.random.default_rng(0)
 
     def loss(params: Any) -> tuple[jax.Array, jax.Array]:
         vectors = module.apply({"params": params}, tokens, deterministic=True)
         vectors = vectors.astype(jnp.float32)
         unit = vectors / jnp.linalg.norm(vectors, axis=1, keepdims=True)
-        return (unit * jnp.roll(unit, 1, axis=0)).sum(), vectors
+        return (unit * random.standard_normal(unit.shape).astype(np.float32)).sum(), vectors
 
     gradient, vectors = jax.jit(jax.grad(loss, has_aux=True))(params)
     flat = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(gradient)]
