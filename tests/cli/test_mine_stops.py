@@ -36,23 +36,23 @@ def test_a_run_killed_at_random_moments_writes_the_same_bytes(tmp_path):
     whole = command("whole.tsv")
     errors = whole.communicate()[1]
     assert whole.returncode == 0, errors
-    lock, kills = tmp_path / ".killed.tsv.mining" / "run.lock", 0
+    lock, kills, logged = tmp_path / ".killed.tsv.mining" / "run.lock", 0, ""
     while True:
         process = command("killed.tsv")
         if kills < 8:
             while process.poll() is None and not lock.exists():
                 time.sleep(0.01)
-            time.sleep(rng.uniform(0, 1))
+            time.sleep(rng.uniform(0, 0.4))
             if process.poll() is None:
                 process.kill()
-                process.communicate()
+                logged += process.communicate()[1]
                 kills += 1
                 assert not (tmp_path / "killed.tsv").exists()
                 continue
         errors = process.communicate()[1]
         assert process.returncode == 0, errors
         break
-    assert kills > 2 and "continues with" in errors
+    assert kills > 1 and "continues with" in logged + errors
     assert (tmp_path / "killed.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "a.de",
