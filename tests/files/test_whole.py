@@ -121,11 +121,13 @@ def test_of_two_that_write_one_directory_the_last_to_finish_stays(tmp_path):
 
 
 def test_what_a_killed_process_left_can_be_removed(tmp_path):
-    (tmp_path / ".a.0123.tmp").touch()
-    (tmp_path / ".d.0123.tmp").mkdir()
-    (tmp_path / ".kept").touch()
+    for file in (".a.tsv.0123abcd.tmp", ".b.tsv.0123abcd.tmp", ".a.0123abcd.tmp", ".mine.tmp"):
+        (tmp_path / file).touch()
+    (tmp_path / ".d.0123abcd.tmp").mkdir()
+    remove_temporary(tmp_path, "a.tsv")
+    assert names(tmp_path) == [".a.0123abcd.tmp", ".b.tsv.0123abcd.tmp", ".d.0123abcd.tmp", ".mine.tmp"]
     remove_temporary(tmp_path)
-    assert names(tmp_path) == [".kept"]
+    assert names(tmp_path) == [".mine.tmp"]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[1]", b"\xff"])

@@ -41,6 +41,7 @@ from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.lock import only_run
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress, track
+from xling_jax.files.whole import remove_temporary
 from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
@@ -216,6 +217,8 @@ def _stages(args: argparse.Namespace, processes: Processes) -> Iterator[Path | N
     output = Path(args.output)
     directory = Path(args.workdir or output.with_name(f".{output.name}.mining"))
     with only_run(directory):
+        if args.workdir is None:  # the lock is then the output's too
+            remove_temporary(output.parent, output.name)
         yield directory
     if args.workdir is None:
         shutil.rmtree(directory, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import json
 import logging
 import os
@@ -124,9 +125,14 @@ def rename_directory(source: Path, target: Path) -> None:
         _sync(target.parent)
 
 
-def remove_temporary(directory: Path) -> None:
-    """Removes what killed processes left of whole files and directories; none may be writing."""
-    for path in directory.glob(".*.tmp"):
+def remove_temporary(directory: Path, name: str | None = None) -> None:
+    """Removes what killed processes left of whole files and directories; none may be writing.
+
+    Args:
+        directory: where they were being written.
+        name: of the file or directory that they were to become; None means any.
+    """
+    for path in directory.glob(f".{glob.escape(name) if name else '*'}.{'[0-9a-f]' * 8}.tmp"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
