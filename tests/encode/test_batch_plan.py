@@ -26,22 +26,47 @@ def test_lengths_end_at_the_longest_input():
     assert BatchShapes(max_length_tokens=5, batch_tokens=64).lengths == (5,)
 
 
+def shapes_of(shapes):
+    """length -> rows of its shapes."""
+    found = {}
+    for rows, length in shapes.all():
+        found.setdefault(length, []).append(rows)
+    return found
+
+
 def test_full_batches_hold_the_tokens_asked_for_and_small_ones_few_rows():
-    assert SHAPES.rows(8) == (8, 128)
-    assert SHAPES.rows(100) == (8, 10)
-    assert BatchShapes(max_length_tokens=100, batch_tokens=65536).rows(32) == (8, 256, 2048)
-    assert BatchShapes(max_length_tokens=100, batch_tokens=1024, batch_size=3).rows(8) == (3,)
+    assert shapes_of(SHAPES) == {
+        **{8: [128], 12: [85], 16: [8, 64], 24: [42], 32: [8, 32], 48: [21]},
+        **{64: [8, 16], 96: [10], 100: [8, 10]},
+    }
+    of_accelerator = shapes_of(BatchShapes(max_length_tokens=100, batch_tokens=65536))
+    assert of_accelerator[24] == [2730] and of_accelerator[32] == [8, 256, 2048]
+    small = BatchShapes(max_length_tokens=100, batch_tokens=1024, batch_size=3)
+    assert {*map(tuple, shapes_of(small).values())} == {(3,)}
 
 
 def test_long_inputs_share_a_batch_as_far_as_their_attention_fits():
     shapes = BatchShapes(max_length_tokens=8192, batch_tokens=32768)
     assert shapes.lengths[-5:] == (2048, 3072, 4096, 6144, 8192)
-    assert shapes.rows(2048) == (8, 16)
-    assert [shapes.rows(length) for length in (3072, 4096, 8192)] == [(1, 7), (1, 4), (1,)]
+    rows = shapes_of(shapes)
+    assert rows[2048] == [8, 16]
+    assert [rows[length] for length in (3072, 4096, 8192)] == [[1, 7], [1, 4], [1]]
 
 
 def test_a_few_sentences_take_the_small_shape():
-    assert [shape for _, shape in plan_batches(np.array([5, 6, 7]), SHAPES)] == [(8, 8)]
+    assert [shape for _, shape in plan_batches(np.array([5, 6, 7]), SHAPES)] == [(8, 16)]
+
+
+def test_a_sentence_alone_takes_a_single_row_where_there_is_one():
+    alone = np.array([20])
+    assert [shape for _, shape in plan_batches(alone, SHAPES)] == [(8, 32)]
+    single = BatchShapes(max_length_tokens=9000, batch_tokens=1024, has_single_row=True)
+    for length, longest in ((1, 16), (17, 32), (2048, 2048), (2049, 3072), (8500, 9000)):
+        ((members, shape),) = plan_batches(np.array([length]), single)
+        assert shape == (1, longest) in single.all() and list(members) == [0]
+    assert (1, 16) not in [shape for _, shape in plan_batches(np.array([5, 6]), single)]
+    devices = BatchShapes(100, 1024, num_devices=4, has_single_row=True)
+    assert [shape for _, shape in plan_batches(alone, devices)] == [(4, 32)]
 
 
 def test_free_rows_are_given_to_shorter_sentences():

@@ -3,6 +3,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import types
 
 import jax
@@ -103,22 +104,46 @@ def test_compilations_are_bounded_by_the_listed_shapes(make_encoder, sentences):
         own.encode(sentences[start : start + 20])
     shapes = own.batch_shapes().all()
     assert len(shapes) == 12
-    compiled = own.backend.apply._cache_size()
+    compiled = own.backend.programs.apply._cache_size()
     assert compiled <= len(shapes)
     own.with_params(jax.tree.map(lambda leaf: leaf * 2, own.params)).encode(sentences)
-    assert own.backend.apply._cache_size() == compiled
+    assert own.backend.programs.apply._cache_size() == compiled
 
 
 def test_after_warming_up_nothing_is_compiled(make_encoder, sentences):
     own = make_encoder(vocab_size=151)
     own.warm_up(12)  # of the lengths 8, 12, …
     shapes = [shape for shape in own.batch_shapes().all() if shape[1] <= 12]
-    assert 0 < own.backend.apply._cache_size() == len(shapes) < len(own.batch_shapes().all())
+    assert (
+        0 < own.backend.programs.apply._cache_size() == len(shapes) < len(own.batch_shapes().all())
+    )
     own.warm_up()
-    compiled = own.backend.apply._cache_size()
+    compiled = own.backend.programs.apply._cache_size()
     assert compiled == len(own.batch_shapes().all())
     own.encode(sentences)
-    assert own.backend.apply._cache_size() == compiled
+    assert own.backend.programs.apply._cache_size() == compiled
+
+
+def test_after_a_sentence_alone_others_find_their_programs(make_encoder, sentences):
+    own = make_encoder(vocab_size=152)
+    programs = own.backend.programs
+    own.encode(sentences[:3])
+    assert programs.apply._cache_size() == 1
+    own.encode("la")
+    deadline = time.monotonic() + 60
+    while programs.apply._cache_size() < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for sentence in sentences:  # of 16, 32 and 40 tokens
+        own.encode(sentence)
+    assert programs.apply._cache_size() == 4
+
+
+def test_settings_of_the_thread_that_encodes_are_heeded(make_encoder, sentences):
+    own = make_encoder(vocab_size=153)
+    own.encode(sentences[:3])
+    with jax.default_matmul_precision("bfloat16"):
+        own.encode(sentences[:3])
+    assert own.backend.programs.apply._cache_size() == 2
 
 
 def test_programs_are_kept_where_warming_up_is_told(model_directory, tmp_path):

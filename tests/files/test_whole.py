@@ -125,7 +125,12 @@ def test_what_a_killed_process_left_can_be_removed(tmp_path):
         (tmp_path / file).touch()
     (tmp_path / ".d.0123abcd.tmp").mkdir()
     remove_temporary(tmp_path, "a.tsv")
-    assert names(tmp_path) == [".a.0123abcd.tmp", ".b.tsv.0123abcd.tmp", ".d.0123abcd.tmp", ".mine.tmp"]
+    assert names(tmp_path) == [
+        ".a.0123abcd.tmp",
+        ".b.tsv.0123abcd.tmp",
+        ".d.0123abcd.tmp",
+        ".mine.tmp",
+    ]
     remove_temporary(tmp_path)
     assert names(tmp_path) == [".mine.tmp"]
 

@@ -250,7 +250,7 @@ def check_vector_options(args: argparse.Namespace) -> None:
 
 
 def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None) -> "Encoder":
-    """Loads an encoder whose compiled programs are kept for the next start.
+    """Loads the encoder of a command.
 
     Args:
         path: model directory, workdir, or name of a shipped encoder.
@@ -262,10 +262,7 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
         ValueError: if the model is broken.
     """
     import xling_jax
-    from xling_jax.encode.model_directory import needs_jax
 
-    if needs_jax(path):  # its import takes longer than loading what does without it
-        keep_compiled_programs()
     encoder = xling_jax.load(path, args.dtype if args else None)
     if args is None or args.truncate_dim is None:
         return encoder
@@ -274,33 +271,3 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
     except ValueError as error:
         rule = str(error).partition(" must be ")[2]
         raise OptionError(f"--truncate-dim {args.truncate_dim}: must be {rule}") from error
-
-
-def keep_compiled_programs() -> None:
-    """Makes JAX keep compiled programs in the user's cache directory, for the next start.
-
-    Does nothing if that cannot be written, or if JAX_COMPILATION_CACHE_DIR or this process has
-    already chosen a directory.
-    """
-    import jax
-
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:
-        return
-    directory = cache_directory()
-    with contextlib.suppress(OSError):
-        if directory:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if directory and os.access(directory, os.W_OK):
-        jax.config.update("jax_compilation_cache_dir", str(directory))
-        # Encoders compile a program for each length; JAX keeps only those that took a second.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def cache_directory() -> Path | None:
-    """`$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`; None without a home directory."""
-    top = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        # The XDG Base Directory Specification says to ignore relative paths.
-        return Path(top if os.path.isabs(top) else Path.home() / ".cache", "xling_jax")
-    except RuntimeError:
-        return None

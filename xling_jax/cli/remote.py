@@ -13,12 +13,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.cli.arguments import cache_directory
 from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.specs import moved_corpus
 from xling_jax.files import urls
+from xling_jax.files.cache import cache_directory
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lock import only_run
 from xling_jax.files.processes import Processes

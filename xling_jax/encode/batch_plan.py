@@ -1,7 +1,8 @@
 """Groups sentences of similar length into batches of a few fixed padded shapes."""
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -9,12 +10,15 @@ import numpy as np
 BUCKET_LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 BUCKET_LENGTHS += (3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)
 
+# Batches that are not full come in fewer lengths: they are few, and each shape is a program.
+_COARSE_LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
+
 # For longer inputs the scores of attention, whose number is the square of the length, decide how
 # many rows fit into memory.
 _LONG = 2048
 
-# The size for a single sentence: few shapes, and still a quick answer.
-_SMALLEST_BATCH = 8
+# Rows for a few sentences.
+_FEW = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,12 +30,14 @@ class BatchShapes:
         batch_tokens: tokens in a full batch, padding included.
         batch_size: rows in a full batch of any length, instead of `batch_tokens`.
         num_devices: the number of rows is a multiple of it.
+        has_single_row: whether a sentence that comes alone has shapes of one row.
     """
 
     max_length_tokens: int
     batch_tokens: int
     batch_size: int | None = None
     num_devices: int = 1
+    has_single_row: bool = False
 
     def __post_init__(self):
         if self.batch_size is not None and self.batch_size < 1:
@@ -40,26 +46,50 @@ class BatchShapes:
     @property
     def lengths(self) -> tuple[int, ...]:
         """Bucket lengths, increasing."""
-        shorter = (length for length in BUCKET_LENGTHS if length < self.max_length_tokens)
-        return (*shorter, self.max_length_tokens)
+        return self._below(BUCKET_LENGTHS)
 
-    def rows(self, length: int) -> tuple[int, ...]:
-        """Batch sizes for a length, increasing: small, full, and one between if far apart."""
+    def full(self, length: int) -> int:
+        """Rows of a full batch of a length."""
+        if self.batch_size:
+            return self._on_devices(self.batch_size)
         if length > _LONG:
-            full = self.batch_size or max(1, self.batch_tokens * _LONG // length**2)
-            smallest = 1
-        else:
-            full = self.batch_size or max(_SMALLEST_BATCH, self.batch_tokens // length)
-            smallest = min(_SMALLEST_BATCH, full)
-        sizes = {smallest, full}
-        if full // 8 >= 4 * smallest:
-            sizes.add(full // 8)
-        devices = self.num_devices
-        return tuple(sorted({-(-size // devices) * devices for size in sizes}))
+            return self._on_devices(max(1, self.batch_tokens * _LONG // length**2))
+        return self._on_devices(max(_FEW, self.batch_tokens // length))
+
+    def partial(self, length: int) -> list[tuple[int, int]]:
+        """Smaller (rows, length) for sentences of up to a length, rows increasing."""
+        length = self._coarse(length)
+        full = self.full(length)
+        few = _FEW if length <= _LONG else 1
+        rows = {self._on_devices(few)}
+        if full // 8 >= 4 * few:
+            rows.add(self._on_devices(full // 8))
+        return [(number, length) for number in sorted(rows) if number < full]
+
+    def single(self, length: int) -> tuple[int, int]:
+        """The shape for one sentence alone of up to a length."""
+        return (self._on_devices(1), self._coarse(length))
 
     def all(self) -> list[tuple[int, int]]:
         """Lists every (rows, length), shortest length first."""
-        return [(rows, length) for length in self.lengths for rows in self.rows(length)]
+        shapes = {(self.full(length), length) for length in self.lengths}
+        for length in self.lengths:
+            shapes.update(self.partial(length))
+            if self.has_single_row:
+                shapes.add(self.single(length))
+        return sorted(shapes, key=lambda shape: (shape[1], shape[0]))
+
+    def _coarse(self, length: int) -> int:
+        """The length of batches that are not full for sentences of up to a length."""
+        lengths = self._below((*_COARSE_LENGTHS, *(x for x in BUCKET_LENGTHS if x > _LONG)))
+        return next(coarse for coarse in lengths if coarse >= length)
+
+    def _below(self, lengths: Sequence[int]) -> tuple[int, ...]:
+        shorter = (length for length in lengths if length < self.max_length_tokens)
+        return (*shorter, self.max_length_tokens)
+
+    def _on_devices(self, rows: int) -> int:
+        return -(-rows // self.num_devices) * self.num_devices
 
 
 def plan_batches(
@@ -67,20 +97,27 @@ def plan_batches(
 ) -> Iterator[tuple[np.ndarray, tuple[int, int]]]:
     """Groups sentences into batches, longest first.
 
-    The longest remaining sentence determines the length of a batch. Its size is the largest that
-    sentences of that length fill by more than half; shorter ones take the free rows at no cost.
-    `lengths` are [n] int, the tokens of each sentence, at most `shapes.max_length_tokens`.
+    The longest remaining sentence determines the length of a batch. It is a full one if sentences
+    of that length fill it by more than half, else the largest partial one that they so fill, unless
+    that has more tokens; shorter sentences take the free rows at no cost. `lengths` are [n] int,
+    the tokens of each sentence, at most `shapes.max_length_tokens`.
 
     Yields:
         (indices of the sentences [at most rows], (rows, length)); every index once.
     """
+    if len(lengths) == 1 and shapes.has_single_row:
+        yield np.zeros(1, np.int64), shapes.single(int(lengths[0]))
+        return
     order = np.argsort(-lengths, kind="stable")
     buckets = np.searchsorted(shapes.lengths, lengths[order])
     done = 0
     while done < len(order):
         in_bucket = int(np.searchsorted(-buckets, -buckets[done], side="right")) - done
         length = shapes.lengths[buckets[done]]
-        sizes = shapes.rows(length)
-        rows = max([sizes[0], *(size for size in sizes if size < 2 * in_bucket)])
-        yield order[done : done + rows], (rows, length)
-        done += rows
+        shape = full, _ = (shapes.full(length), length)
+        if full >= 2 * in_bucket:
+            smallest, *others = shapes.partial(length) or [shape]
+            partial = max([smallest, *(other for other in others if other[0] < 2 * in_bucket)])
+            shape = min(shape, partial, key=math.prod)
+        yield order[done : done + shape[0]], shape
+        done += shape[0]

@@ -1,12 +1,20 @@
-"""Token windows to vectors on the devices of JAX: padded batches, compiled programs, shards."""
+"""Token windows to vectors on the devices of JAX: padded batches, compiled programs, shards.
+
+Every shape of a batch is a program. Those that a window needs are compiled at the same time, in
+threads, while the first batches run. After a sentence that came alone, as in a service, the
+programs for others that may come are compiled in the background.
+"""
 
 from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import functools
+import math
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -21,6 +29,8 @@ from xling_jax.encode.texts import TokenWindow
 from xling_jax.models.dtypes import compute_dtype
 
 _CPU_WINDOW_SENTENCES = 8192
+# Sentences that may come alone next are expected to have at most this many tokens.
+_EXPECTED_LENGTH = 128
 # Batches submitted to the device before the oldest is fetched: one runs while the next is packed.
 _BATCHES_IN_FLIGHT = 2
 
@@ -57,7 +67,7 @@ class DeviceBatches:
             self.num_devices = mesh.size
             self._tokens_sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
             replicated = NamedSharding(mesh, PartitionSpec())
-        self.apply = _jitted_apply(module, replicated)
+        self.programs = _programs(module, replicated)
 
     def with_params(self, params: Any) -> DeviceBatches:
         """Returns the same with other parameters; compiled programs are shared."""
@@ -79,6 +89,11 @@ class DeviceBatches:
         return 32768 if getattr(self.module, "layers", None) == 0 else 1024
 
     @property
+    def has_single_row(self) -> bool:
+        """Whether one row takes less time than a few: not on accelerators."""
+        return jax.default_backend() == "cpu" and self.num_devices == 1
+
+    @property
     def window_sentences(self) -> int:
         """Most sentences to encode together: many batches, but limited memory and first wait."""
         return _CPU_WINDOW_SENTENCES if jax.default_backend() == "cpu" else 65536
@@ -87,25 +102,58 @@ class DeviceBatches:
         """Fills [sentences, dim] in input order; returns the number of tokens with padding."""
         padded_tokens = 0
         in_flight: collections.deque[tuple[np.ndarray, jax.Array]] = collections.deque()
-        for members, (rows, length) in plan_batches(np.diff(window.offsets), shapes):
-            tokens = self._pack(window, members, rows, length)
-            in_flight.append((members, self.apply(self.params, tokens)))
-            padded_tokens += rows * length
+        batches = list(plan_batches(np.diff(window.offsets), shapes))
+        needed = dict.fromkeys(shape for _, shape in batches)
+        compiled = {shape: self._compile(shape) for shape in needed}
+        for members, shape in batches:
+            compiled[shape].result()
+            tokens = self._pack(window, members, *shape)
+            in_flight.append((members, self.programs.apply(self.params, tokens)))
+            padded_tokens += math.prod(shape)
             if len(in_flight) == _BATCHES_IN_FLIGHT:
                 _fetch(in_flight.popleft(), embeddings)
         for batch in in_flight:
             _fetch(batch, embeddings)
+        if len(embeddings) == 1 and shapes.has_single_row:
+            self._compile_ahead(shapes)
         return padded_tokens
 
     def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
         """Compiles the programs of (rows, length), several at the same time in threads."""
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            for result in pool.map(self._run_on_padding, shapes):
-                result.block_until_ready()
+        for program in [self._compile(shape) for shape in shapes]:
+            program.result()
+        for shape in shapes:  # once, so that the next run starts at once
+            self._run_on_padding(shape)
 
-    def _run_on_padding(self, shape: tuple[int, int]) -> jax.Array:
+    def _compile(
+        self, shape: tuple[int, int], and_run: bool = False
+    ) -> concurrent.futures.Future[None]:
+        """Compiles the program of (rows, length) in a thread, unless that was done or begun."""
+
+        def compile_program() -> None:
+            self.programs.apply.lower(self.params, self._padding(shape)).compile()
+            if and_run:
+                self._run_on_padding(shape)
+
+        return self.programs.once(shape, compile_program)
+
+    def _run_on_padding(self, shape: tuple[int, int]) -> None:
+        self.programs.apply(self.params, self._padding(shape)).block_until_ready()
+
+    def _padding(self, shape: tuple[int, int]) -> jax.Array:
         empty = TokenWindow(np.empty(0, np.int32), np.zeros(1, np.int64))
-        return self.apply(self.params, self._pack(empty, np.empty(0, np.int64), *shape))
+        return self._pack(empty, np.empty(0, np.int64), *shape)
+
+    def _compile_ahead(self, shapes: BatchShapes) -> None:
+        """Compiles what other single sentences will need, one program after the other."""
+        if self.programs.is_busy:
+            return
+        missing = [shape for shape in _expected_shapes(shapes) if not self.programs.has(shape)]
+        if missing:
+            # Refused when the interpreter ends, which waits for the program that was begun.
+            with contextlib.suppress(RuntimeError):
+                program = self._compile(missing[0], and_run=True)
+                program.add_done_callback(lambda _: self._compile_ahead(shapes))
 
     def _pack(self, window: TokenWindow, members: np.ndarray, rows: int, length: int) -> jax.Array:
         tokens = np.full((rows, length), self.pad_id, np.int32)
@@ -151,17 +199,56 @@ def parameter_shapes(
     return shapes, int(embeddings.shape[-1])
 
 
+@functools.lru_cache(maxsize=16)
+def _expected_shapes(shapes: BatchShapes) -> tuple[tuple[int, int], ...]:
+    """Those of single sentences that are likely to come."""
+    longest = min(_EXPECTED_LENGTH, shapes.max_length_tokens)
+    return tuple(dict.fromkeys(shapes.single(n) for n in shapes.lengths if n <= longest))
+
+
 def _fetch(batch: tuple[np.ndarray, jax.Array], embeddings: np.ndarray) -> None:
     members, result = batch
     embeddings[members] = np.asarray(result)[: len(members)]
 
 
+class _Programs:
+    """The programs of a module: one jitted function, compiled for more shapes in threads.
+
+    Only the function itself is run: JAX then heeds settings of the caller's thread, such as the
+    precision of products, and finds what a thread compiled.
+    """
+
+    def __init__(self, apply: Any):
+        self.apply = apply
+        self._work: dict[Any, concurrent.futures.Future[None]] = {}
+        # Devices of several processes may have to agree on the order.
+        threads = os.cpu_count() if jax.process_count() == 1 else 1
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "xling-compile")
+        self._lock = threading.Lock()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being compiled."""
+        return not all(work.done() for work in list(self._work.values()))
+
+    def has(self, key: Any) -> bool:
+        """Whether work was done, or begun."""
+        return key in self._work
+
+    def once(self, key: Any, work: Callable[[], None]) -> concurrent.futures.Future[None]:
+        """Does work in a thread, unless it was done or begun before."""
+        with self._lock:
+            if key not in self._work:
+                self._work[key] = self._pool.submit(work)
+            return self._work[key]
+
+
 @functools.lru_cache(maxsize=16)
-def _jitted_apply(module: nn.Module, out_sharding: jax.sharding.Sharding | None) -> Any:
-    """One jitted function per module, so that all its encoders share compiled programs."""
+def _programs(module: nn.Module, out_sharding: jax.sharding.Sharding | None) -> _Programs:
+    """The same for all encoders of a module, so that they share compiled programs."""
 
     def apply(params: Any, tokens: jax.Array) -> jax.Array:
         embeddings = module.apply({"params": params}, tokens, deterministic=True)
         return embeddings.astype(jnp.float32)
 
-    return jax.jit(apply, out_shardings=out_sharding)
+    return _Programs(jax.jit(apply, out_shardings=out_sharding))

@@ -26,6 +26,7 @@ from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.documents import document_inputs, pool_stream
 from xling_jax.encode.static import StaticBackend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
+from xling_jax.files.cache import keep_compiled_programs
 from xling_jax.files.progress import Progress
 from xling_jax.files.quantization import Quantizer, learn_ranges
 from xling_jax.text.splitting import check_texts
@@ -46,6 +47,7 @@ class Backend(Protocol):
     params: Any
     dtype: str
     num_devices: int
+    has_single_row: bool
     batch_tokens: int
     window_sentences: int
 
@@ -141,6 +143,7 @@ class Encoder:
         else:
             from xling_jax.encode.device_batches import DeviceBatches, in_dtype
 
+            keep_compiled_programs()
             module = in_dtype(spec.module, dtype or spec.config["encoder"].get("dtype", "auto"))
             backend = DeviceBatches.on_all_devices(module, spec.params, spec.vocab.pad_id)
         own = spec.config["encoder"].get("dtype", "float32")
@@ -182,6 +185,7 @@ class Encoder:
             batch_tokens=self.backend.batch_tokens,
             batch_size=batch_size,
             num_devices=self.backend.num_devices,
+            has_single_row=self.backend.has_single_row,
         )
 
     def warm_up(

@@ -337,15 +337,6 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     )
 
 
-def needs_jax(name_or_path: str | os.PathLike[str]) -> bool:
-    """Whether an encoder has layers; True of a broken or missing one, as loading it will say."""
-    try:
-        config = read_config(find_model_directory(name_or_path))
-        return _static_form(config["family"], config["encoder"]) is None
-    except (OSError, ValueError):
-        return True
-
-
 def _expected(family: str, encoder_args: Mapping[str, Any]) -> _Expected:
     if form := _static_form(family, encoder_args):
         return _Expected(form.parameters, form.width, [[], []])

@@ -28,6 +28,7 @@ class StaticBackend:
 
     dtype = "float32"
     num_devices = 1
+    has_single_row = False
     batch_tokens = 32768
     window_sentences = 2048  # more would leave the caches
 

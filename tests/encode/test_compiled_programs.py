@@ -1,12 +1,12 @@
-"""Where commands keep compiled programs: where the user says, else in the user's cache."""
+"""Where compiled programs are kept: where the user says, else in the user's cache."""
 
 import os
 
 import jax
 import pytest
 
-from xling_jax.cli.arguments import keep_compiled_programs
-from xling_jax.cli.main import main
+import xling_jax
+from xling_jax.files.cache import keep_compiled_programs
 
 
 @pytest.fixture(autouse=True)
@@ -67,15 +67,8 @@ def test_a_directory_of_somebody_else_is_not_used(home, monkeypatch):
     assert directory() is None
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "embed --model none --input text.tsv --output e.npy",
-        "evaluate retrieval --model none --data text.tsv --output o",
-    ],
-)
-def test_commands_that_encode_keep_their_programs(command, home, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.tsv").write_text("en\tde\none\teins\ntwo\tzwei\n")
-    assert main(command.split()) == 2  # There is no such model.
+def test_loading_an_encoder_with_layers_keeps_its_programs(model_directory, home):
+    xling_jax.load("mini")
+    assert jax.config.jax_compilation_cache_dir is None
+    xling_jax.load(model_directory)
     assert jax.config.jax_compilation_cache_dir == str(home / ".cache" / "xling_jax")

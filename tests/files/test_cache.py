@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from xling_jax.cli.arguments import cache_directory
+from xling_jax.files.cache import cache_directory
 
 
 @pytest.mark.parametrize("top", ["", "relative", "/c"])

@@ -1,0 +1,35 @@
+"""Where the user's cache is, and what JAX keeps there."""
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def keep_compiled_programs() -> None:
+    """Makes JAX keep compiled programs in the user's cache directory, for the next start.
+
+    Does nothing if that cannot be written, or if JAX_COMPILATION_CACHE_DIR or this process has
+    already chosen a directory.
+    """
+    import jax
+
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:
+        return
+    directory = cache_directory()
+    with contextlib.suppress(OSError):
+        if directory:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if directory and os.access(directory, os.W_OK):
+        jax.config.update("jax_compilation_cache_dir", str(directory))
+        # Encoders compile a program for each length; JAX keeps only those that took a second.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def cache_directory() -> Path | None:
+    """`$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`; None without a home directory."""
+    top = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # The XDG Base Directory Specification says to ignore relative paths.
+        return Path(top if os.path.isabs(top) else Path.home() / ".cache", "xling_jax")
+    except RuntimeError:
+        return None
