@@ -64,7 +64,7 @@ def matmul_share(numbers: Sequence[dict[str, float]], flops: float) -> float:
 
 
 class Worker:
-    """The process of a contestant.
+    """The process of a contestant, with large pages for all of them, as our commands have.
 
     Args:
         script: the benchmark's own file, started again with `arguments`.
@@ -77,6 +77,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **os.environ},
         )
         self.facts = self._read()
 
