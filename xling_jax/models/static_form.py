@@ -185,8 +185,7 @@ class RowFinder:
         ids = tokens.tolist()  # of a few tokens, Python is done before NumPy has begun
         rows = list(ids)
         for name in self.form.features:
-            shifted = (ids[place:] for place in FEATURES[name])
-            found = (self._row_of_key.get(_hash_ids(name, feature)) for feature in zip(*shifted))
+            found = map(self._row_of_key.get, _hash_ids(name, ids))
             rows += [row for row in found if row is not None]
         return np.array(rows, np.int32)
 
@@ -281,9 +280,9 @@ def hash_feature(name: str, tokens: Sequence[Any]) -> Any:
     return (bits ^ bits >> 15) * np.uint32(LAST_HASH_FACTOR) >> 8
 
 
-def _hash_ids(name: str, ids: Sequence[int]) -> int:
-    """`hash_feature` of one feature, in Python's integers."""
-    bits = HASH_SEEDS[name]
-    for factor, number in zip(HASH_FACTORS, ids):
-        bits = (bits ^ number) * factor & _MASK
-    return ((bits ^ bits >> 15) * LAST_HASH_FACTOR & _MASK) >> 8
+def _hash_ids(name: str, ids: Sequence[int]) -> list[int]:
+    """`hash_feature` of all features of a sentence, in Python's integers."""
+    hashes = [HASH_SEEDS[name]] * len(ids)
+    for factor, place in zip(HASH_FACTORS, FEATURES[name]):
+        hashes = [(bits ^ number) * factor & _MASK for bits, number in zip(hashes, ids[place:])]
+    return [((bits ^ bits >> 15) * LAST_HASH_FACTOR & _MASK) >> 8 for bits in hashes]
