@@ -178,13 +178,13 @@ def save_model(path: Path, kind: str, save_tokenizer=None, **config) -> Path:
 
 
 def vectors(path: Path, texts: list[str], pooling: str, limit: int = POSITIONS) -> np.ndarray:
-    """Vectors by transformers, padded on the side that the tokenizer chooses."""
+    """Vectors by transformers in float64, padded on the side that the tokenizer chooses."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-    model = transformers.AutoModel.from_pretrained(path).eval()
+    model = transformers.AutoModel.from_pretrained(path).double().eval()
     batch = tokenizer(texts, padding=True, truncation=True, max_length=limit, return_tensors="pt")
     batch = {key: batch[key] for key in ("input_ids", "attention_mask")}
     with torch.inference_mode():
-        states = model(**batch).last_hidden_state.numpy().astype(np.float64)
+        states = model(**batch).last_hidden_state.numpy()
     mask = batch["attention_mask"].numpy().astype(bool)
     rows = [row[kept] for row, kept in zip(states, mask, strict=True)]
     pooled = {"mean": lambda row: row.mean(0), "first": lambda row: row[0]}

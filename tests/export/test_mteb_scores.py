@@ -47,5 +47,6 @@ def test_scores_are_those_of_the_original(tmp_path, models, name):
             )
         )
     assert 0.05 < found[0][0] < 1  # chance is 0.025
-    assert found[0][0] == found[1][0]
+    # The right one of a sentence may be as near as a wrong one, up to rounding.
+    assert abs(found[0][0] - found[1][0]) <= 1.5 / len(SOURCE)
     assert found[0][1] == pytest.approx(found[1][1], abs=1e-6)

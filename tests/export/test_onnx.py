@@ -103,7 +103,7 @@ def test_eight_bits_are_smaller_and_close(tmp_path, models, name):
     whole = onnx_file.export_onnx(directory, tmp_path / "o")
     facts = onnx_file.export_onnx(directory, tmp_path / "o", quantize="int8", overwrite=True)
     assert facts["size_mb"] < whole["size_mb"]
-    assert facts["mean_cosine"] > 0.99
+    assert facts["mean_cosine"] > 0.98
     ours = xling_jax.load(directory).encode(TEXTS, normalize=True)
     found = l2_normalize(vectors_of(tmp_path / "o", TEXTS))
     full = np.linalg.norm(ours, axis=1) > 0
