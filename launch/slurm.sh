@@ -5,13 +5,13 @@
 #   launch/slurm.sh --nodes=4 --partition=gpu train --config configs/ct_laser.py --workdir runs/ct
 #
 # Run it from the top of the checkout, in the environment in which xling is installed; all nodes
-# must share the file system of the workdir. Write options of sbatch as --NAME=VALUE; they override
-# those below. There is one process per GPU: for nodes with 4 GPUs, add
-# --gpus-per-node=4 --ntasks-per-node=4.
+# must share the file system of the workdir. Options of sbatch override those below. There is one
+# process per GPU: for nodes with 4 GPUs, add --gpus-per-node=4 --ntasks-per-node=4.
 #
 # Process I logs to WORKDIR/logs/process-I.log; set LOGS=DIRECTORY to log elsewhere. Before its time
-# limit, or when it is preempted, the job saves a checkpoint and requeues itself.
-# `scancel --signal=TERM JOB` makes it save and requeue; `scancel JOB` ends it.
+# limit, or when it is preempted, the job saves a checkpoint and requeues itself; after an error in
+# any process it does not. `scancel --signal=TERM JOB` makes it save and requeue; `scancel JOB` ends
+# it.
 
 #SBATCH --job-name=xling
 #SBATCH --nodes=2
@@ -31,19 +31,30 @@ launch=$(dirname "${BASH_SOURCE[0]}")
 # shellcheck source=launch/run.sh
 source "$launch/run.sh"
 
+commands=(prepare train embed evaluate mine calibrate align export report convert quickstart)
+is_command() { [[ " ${commands[*]} " == *" $1 "* ]]; }
+
 options=()
-while [[ ${1:-} == --* ]]; do
+while [[ ${1:-} == -* ]]; do
     options+=("$1")
+    # The next word is its value, unless it is an option or the command.
+    if [[ $1 != *=* && ${2:--} != -* ]] && ! is_command "$2"; then
+        options+=("$2")
+        shift
+    fi
     shift
 done
 (($#)) || fail "no command given; e.g. train --config ... --workdir ...; see --help"
+is_command "$1" || fail "'$1' is not a command of xling; use one of ${commands[*]}"
 
 find_logs "$@"
 
 # Every task sees all GPUs of its node; JAX assigns it one by its local number. A task that fails
 # ends the others.
+failed=$logs/failed
 step=(srun --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" --gpu-bind=none --kill-on-bad-exit=1
-    --open-mode=append --output="$logs/process-%t.log" xling "$@" --distributed)
+    --open-mode=append --output="$logs/process-%t.log" "$launch/task.sh" "$failed"
+    xling "$@" --distributed)
 
 if [[ ! ${SLURM_JOB_ID:-} ]]; then
     run sbatch "${options[@]}" "${BASH_SOURCE[0]}" "$@"
@@ -52,7 +63,12 @@ if [[ ! ${SLURM_JOB_ID:-} ]]; then
 fi
 
 run mkdir -p "$logs"
+rm -f "$failed"
 status=0
 run "${step[@]}" || status=$?
-((status != 143)) || run scontrol requeue "$SLURM_JOB_ID"
+if [[ -e $failed ]]; then
+    echo "a process failed with status $(cat "$failed"): see $logs; not requeued" >&2
+elif ((status == 143)); then
+    run scontrol requeue "$SLURM_JOB_ID"
+fi
 exit "$status"

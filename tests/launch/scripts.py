@@ -18,7 +18,10 @@ _STAND_IN = r"""#!/usr/bin/env bash
 case "$(basename "$0") $*" in
 *queued-resources*describe*) echo ACTIVE ;;
 *tpu-vm*describe*) echo "$STATE" ;;
-srun*) exit "${SRUN_STATUS:-0}" ;;
+srun*)
+    for status in ${TASKS:-}; do "${@: -5:2}" bash -c "exit $status"; done
+    exit "${SRUN_STATUS:-0}"
+    ;;
 esac
 """
 

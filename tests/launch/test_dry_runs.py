@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 
 from tests.launch.scripts import ROOT, Launcher, write_program
 from tests.train.processes import wait_for
+from xling_jax.cli.main import COMMANDS
 
 CORPORA = "--config.data.corpora=('tsv:gs://b/it''s $5 & \\ \"more\".tsv',)"
 TRAIN = ["train", "--config", "configs/ct_laser.py:small", CORPORA, "--workdir"]
@@ -136,17 +138,59 @@ def test_processes_on_this_machine_are_told_of_each_other(variables, last, launc
 
 def test_the_batch_job_starts_a_process_a_gpu_and_queues_again_when_stopped(launcher, tmp_path):
     words = ["slurm.sh", *TRAIN, str(tmp_path / "w")]
-    step = [*SRUN, "--open-mode=append", f"--output={tmp_path}/w/logs/process-%t.log", "xling"]
+    logs, launch = tmp_path / "w/logs", ROOT / "launch"
+    step = [*SRUN, "--open-mode=append", f"--output={logs}/process-%t.log"]
+    step += [str(launch / "task.sh"), str(logs / "failed"), "xling"]
     printed = launcher.run([*words, "--dry-run"], {"SLURM_CPUS_PER_TASK": "4"}).stdout
     for status, more in (("0", []), ("1", []), ("143", [["scontrol", "requeue", "7"]])):
         job = launcher.run(words, IN_JOB | {"SRUN_STATUS": status})
         assert job.returncode == int(status)
         called = launcher.calls()
         assert called == [[*step, *words[1:], "--distributed"], *more]
-        assert (tmp_path / "w/logs").is_dir()
+        assert logs.is_dir()
     in_job = printed.split("# and in the job:")[1]
     assert launcher.paste(in_job, IN_JOB).returncode == 0
     assert launcher.calls() == called[:1]
+
+
+def test_a_job_in_which_a_process_failed_is_not_queued_again(launcher, tmp_path):
+    """Slurm ends the others by SIGTERM, and the step's status is the highest of all."""
+    logs = tmp_path / "logs"
+    variables = IN_JOB | {"LOGS": str(logs), "SRUN_STATUS": "143", "TASKS": "3 143"}
+    job = launcher.run(["slurm.sh", "train"], variables)
+    assert job.returncode == 143
+    assert [call[0] for call in launcher.calls()] == ["srun"]
+    assert f"a process failed with status 3: see {logs}; not requeued" in job.stderr
+    job = launcher.run(["slurm.sh", "train"], variables | {"TASKS": "143 0 143"})
+    assert [call[0] for call in launcher.calls()] == ["srun", "scontrol"]
+
+
+def test_a_task_waits_for_its_command_to_end_after_sigterm(tmp_path):
+    command = (
+        "trap 'sleep 0.5; touch saved; exit 143' TERM; touch begun; while :; do sleep 0.1; done"
+    )
+    words = [str(ROOT / "launch/task.sh"), "failed", "bash", "-c", command]
+    task = subprocess.Popen(words, cwd=tmp_path, start_new_session=True)
+    assert wait_for((tmp_path / "begun").exists, 20)
+    os.killpg(task.pid, signal.SIGTERM)
+    assert task.wait(20) == 143
+    assert (tmp_path / "saved").exists() and not (tmp_path / "failed").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--nodes", "4"], ["-N", "4"], ["--exclusive"], ["--exclusive", "-p", "gpu", "--nodes=4"]],
+)
+def test_values_of_options_of_sbatch_may_be_words_of_their_own(options, launcher):
+    job = launcher.run(["slurm.sh", *options, *TRAIN, "w"])
+    assert job.returncode == 0, job.stderr
+    assert launcher.calls() == [["sbatch", *options, str(ROOT / "launch/slurm.sh"), *TRAIN, "w"]]
+
+
+def test_the_batch_script_knows_the_commands():
+    text = (ROOT / "launch/slurm.sh").read_text()
+    known = re.search(r"^commands=\((.*)\)$", text, re.MULTILINE)[1].split()
+    assert known == list(COMMANDS)
 
 
 def test_the_batch_script_is_run_from_a_copy_in_another_directory(launcher, tmp_path):
@@ -165,6 +209,73 @@ def test_resume_only_starts_on_a_machine_that_is_still_there(launcher):
     calls = launcher.calls()
     assert [call[: len(STATE)] for call in calls[:1]] == [STATE]
     assert len(calls) == 2 and calls[1][: len(ON_ALL)] == ON_ALL
+
+
+# What the slice is and what its command came to, look by look; "-" is a worker that cannot answer.
+NIGHTS = {
+    "a day of preemptions": (
+        [("gone", ""), ("READY", "stopped"), ("READY", "running"), ("PREEMPTED", "")]
+        + [("READY", "stopped"), ("READY", "-"), ("READY", "143"), ("READY", "0")],
+        ["create", "scp", "start", "delete", "create", "scp", "start", "start", "delete"],
+        (0, ""),
+    ),
+    "used wrongly": ([("READY", "2")], [], (2, "was used wrongly")),
+    "fails and fails": (
+        [("READY", "1"), ("READY", "1"), ("READY", "134")],
+        ["start", "start"],
+        (2, "the command failed with status 134"),
+    ),
+    "a machine being repaired": (
+        [("REPAIRING", ""), ("READY", "running"), ("READY", "0")],
+        ["delete"],
+        (0, ""),
+    ),
+}
+
+_SLICE = r"""#!/usr/bin/env bash
+words="$*"
+case $words in
+*describe*)
+    look=$(head -n 1 "$LOOKS") && sed -i 1d "$LOOKS"
+    echo "${look#*,}" > "$LOOKS.status"
+    [[ ${look%,*} != gone ]] && echo "${look%,*}"
+    exit ;;
+*"cat xling.status"*)
+    status=$(cat "$LOOKS.status")
+    [[ $status != - ]] && echo "$status"
+    exit ;;
+*"nohup bash"*) echo start >> "$LOOKS.done" ;;
+*scp*) echo scp >> "$LOOKS.done" ;;
+*" create "*) echo create >> "$LOOKS.done" ;;
+*" delete "*) echo delete >> "$LOOKS.done" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("night", NIGHTS)
+def test_babysit_creates_and_continues_until_the_command_is_done(night, launcher, tmp_path):
+    looks, expected, (status, said) = NIGHTS[night]
+    write_program(tmp_path / "programs/gcloud", _SLICE)
+    path = tmp_path / "looks"
+    path.write_text("".join(f"{state},{came_to}\n" for state, came_to in looks))
+    variables = TPU | {"LOOKS": str(path), "EVERY_S": "0", "RESTARTS": "2", "SPOT": "1"}
+    ran = launcher.run(["tpu.sh", "babysit", *TRAIN, "gs://b/w"], variables)
+    done = tmp_path / "looks.done"
+    assert (done.read_text().split() if done.exists() else []) == expected, ran.stderr
+    assert ran.returncode == status and said in ran.stderr
+    assert path.read_text() == ""
+
+
+def test_several_slices_are_requested_together_and_each_gets_the_command(launcher):
+    variables = TPU | {"QUEUE": "1", "SLICES": "2", "NETWORK": "mine", "SERVICE_ACCOUNT": "a@b"}
+    assert launcher.run(["tpu.sh", "create"], variables).returncode == 0
+    (create, *_) = launcher.calls()
+    assert {"--node-count=2", "--node-prefix=laser", "--network=mine"} < set(create)
+    assert "--service-account=a@b" in create and "--node-id=laser" not in create
+    assert launcher.run(["tpu.sh", "start", *TRAIN, "gs://b/w"], variables).returncode == 0
+    assert [call[5] for call in launcher.calls()] == ["laser-0", "laser-1"]
+    refused = launcher.run(["tpu.sh", "create"], TPU | {"SLICES": "2"})
+    assert (refused.returncode, "needs QUEUE=1" in refused.stderr) == (2, True)
 
 
 def test_the_job_set_holds_what_it_was_given(launcher):
@@ -219,6 +330,7 @@ WRONG = {
     "gke.sh fly": "is not image",
     "gke.sh start": "no command given",
     "slurm.sh": "no command given",
+    "slurm.sh --nodes 4 fly": "'fly' is not a command of xling",
     "slurm.sh train": "set LOGS=DIRECTORY",
     "slurm.sh train --workdir gs://b/w": "set LOGS=DIRECTORY",
     "local.sh": "N='' must be a number",

@@ -5,7 +5,6 @@ import math
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax.extend import backend
 from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
@@ -21,6 +20,7 @@ from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.build import Build, build, check_batch_multiple
 from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
+from xling_jax.train.programs import Program, abstract_arguments
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.step import make_steps
 
@@ -192,13 +192,9 @@ def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket,
     shapes = built.shapes
     steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
     targets = sharded_shapes(mesh, shapes)
-    batch = built.objective.abstract_batch(bucket, both)
-    index = jax.ShapeDtypeStruct((), jnp.int32)
-    if built.data.accumulation_steps == 1:
-        lowered = steps.train.lower(targets, batch, index)
-    else:
-        accumulator = jax.eval_shape(steps.first, targets, batch, index)
-        lowered = steps.more.lower(accumulator, targets, batch, index)
+    program = Program("train" if built.data.accumulation_steps == 1 else "more", bucket, both)
+    arguments = abstract_arguments(steps, built.objective, targets, program)
+    lowered = getattr(steps, program.function).lower(*arguments)
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     # Half of the time goes into optimizing machine code, which will not run.
     return lowered.compile({"xla_backend_optimization_level": 0} if on_cpu else None)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,10 @@ from xling_jax.train.identity import identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter
 from xling_jax.train.mining import Miner, from_arrays, to_arrays
-from xling_jax.train.programs import Programs
+from xling_jax.train.programs import Programs, needed_programs
 from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
-from xling_jax.train.step import Steps, make_steps
+from xling_jax.train.step import make_steps
 from xling_jax.train.terms.term import TEACHERS
 from xling_jax.train.validation import SEED, Validation, is_validation, known_goal
 
@@ -136,6 +137,7 @@ def train(
         OSError: if a checkpoint cannot be written.
     """
     # 1. Devices, data, model.
+    begun_s = time.monotonic()
     mesh = make_mesh(**config.mesh)
     batches = open_batches(config, corpus)
     config = _with_bucket_lengths(config, batches)
@@ -166,7 +168,15 @@ def train(
         best_goal=goals["best"],
         keep_steps=settings.kept_steps,
     )
-    with checkpoints:
+    steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
+    needed = needed_programs(
+        batches,
+        built.data.accumulation_steps,
+        checkpoints.latest_step() or 0,
+        settings.total_steps,
+    )
+    # They compile while the rest is made ready.
+    with checkpoints, Programs(steps, built.objective, targets, needed) as programs:
         if checkpoints.latest_step() is None:
             shardings = jax.tree.map(lambda target: target.sharding, targets)
             state, start, progress = jax.jit(built.init, out_shardings=shardings)(), 0, {}
@@ -180,10 +190,8 @@ def train(
         facts = (count_parameters(shapes.params), mesh.size, dtype)
         logger.info("%d parameters, %d devices, computing in %s", *facts)
         logger.info("batches: %s", plan_summary(batches))
-        programs = Programs(len(batches.plan.shapes), built.data.accumulation_steps > 1)
 
         # 3. The loop.
-        steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
         due = bool(progress.get("evaluation_due"))
         first = jax.process_index() == 0
         writer = MetricsWriter(
@@ -196,7 +204,6 @@ def train(
             batches=batches,
             miner=miner,
             mined=from_arrays(progress.get("mined", {})),
-            steps=steps,
             programs=programs,
             flops=flops.FlopsByShape(built.objective.without_remat(), shapes.params),
             peak=flops.peak_flops(jax.local_devices()[0], dtype),
@@ -217,6 +224,7 @@ def train(
             publish=publish,
             callbacks=callbacks,
             dev=dict(progress.get("dev", {})),
+            begun_s=begun_s,
         )
         try:
             state, step = run.loop(state, start, progress)
@@ -313,7 +321,6 @@ class _Run:
     batches: TranslationBatches
     miner: Miner | None
     mined: dict[str, RowNeighbors]
-    steps: Steps
     programs: Programs
     flops: flops.FlopsByShape
     peak: float
@@ -327,6 +334,7 @@ class _Run:
     publish: Callable[[], None]
     callbacks: Sequence[Callback]
     dev: dict[str, float]
+    begun_s: float
 
     def loop(
         self, state: TrainState, start: int, progress: Mapping[str, Any]
@@ -353,6 +361,12 @@ class _Run:
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
             compiled_s = self.programs.seconds
             state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
+            if step == start + 1:
+                jax.block_until_ready(sums)
+                elapsed = (step, time.monotonic() - self.begun_s, self.programs.seconds)
+                logger.info(
+                    "first step, %d, done after %.1f s; waited %.1f s for programs", *elapsed
+                )
             interval.add(
                 step,
                 sums,
@@ -420,11 +434,11 @@ class _Run:
         index = lambda i: np.int32(first_index + i)
         call = self.programs.call
         if len(micro_batches) == 1:
-            return call(self.steps.train, state, micro_batches[0], index(0))
-        accumulator = call(self.steps.first, state, micro_batches[0], index(0))
+            return call("train", state, micro_batches[0], index(0))
+        accumulator = call("first", state, micro_batches[0], index(0))
         for number, batch in enumerate(micro_batches[1:], 1):
-            accumulator = call(self.steps.more, accumulator, state, batch, index(number))
-        return self.steps.apply(state, accumulator)
+            accumulator = call("more", accumulator, state, batch, index(number))
+        return call("apply", state, accumulator)
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)

@@ -1,56 +1,143 @@
-"""The programs that a run compiles: how many there are, and how long they take."""
+"""The programs of a run, one per function and shape of micro-batches, compiled ahead of their use.
 
+A program takes seconds to minutes to compile, most of it outside of Python. Threads compile them in
+the order in which the run will need them, while it reads its checkpoint, opens its data and trains.
+"""
+
+import concurrent.futures
 import logging
+import os
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xling_jax.train.batches import TranslationBatches
+from xling_jax.train.batching import Bucket
+from xling_jax.train.objective import Objective
+from xling_jax.train.state import TrainState
+from xling_jax.train.step import Steps
 
 logger = logging.getLogger(__name__)
 
+# Micro-batches among which to look for the shapes of a run; one that comes later is compiled then.
+_LOOK_AHEAD = 4096
 
-class Programs:
-    """Counts and times the programs that a run compiles, one per shape of micro-batches.
 
-    With accumulation there are two per shape: the first micro-batch of an update and the others.
+class Program(NamedTuple):
+    """One of the functions of `Steps`, for micro-batches of one shape.
+
+    Attributes:
+        function: its name there.
+        bucket: the shape; for `apply`, which has no micro-batch, that of any.
+        both: whether micro-batches are trained in both directions.
     """
 
-    def __init__(self, num_shapes: int, accumulates: bool):
-        self._expected = num_shapes * (2 if accumulates else 1)
-        self._seconds: list[float] = []
-        self._known: set[tuple] = set()  # functions and shapes that were called
-        logger.info(
-            "%d programs to compile (%d shapes of micro-batches%s), each when first needed",
-            *(self._expected, num_shapes, ", with accumulation two of each" if accumulates else ""),
-        )
+    function: str
+    bucket: Bucket
+    both: bool = False
+
+
+def needed_programs(
+    batches: TranslationBatches, accumulation_steps: int, start: int, stop: int
+) -> list[Program]:
+    """The programs of updates start + 1 .. stop, in the order of their first use.
+
+    With accumulation there are two per shape, for the first micro-batch of an update and for the
+    others, and one for the optimizer.
+    """
+    needed: dict[Program, None] = {}
+    plan, several = batches.plan, accumulation_steps > 1
+    most = len(plan.shapes) * (2 if several else 1) + several
+    first, last = start * accumulation_steps, stop * accumulation_steps
+    for index in range(first, min(last, first + _LOOK_AHEAD)):
+        entry, position = plan[index], index % accumulation_steps
+        function = ("more" if position else "first") if several else "train"
+        needed[Program(function, entry.bucket, batches.directions[entry.pair].both)] = None
+        if several and index == first + accumulation_steps - 1:
+            needed[next(iter(needed))._replace(function="apply")] = None
+        if len(needed) == most:
+            break
+    return list(needed)
+
+
+class Programs:
+    """Compiles programs in threads and calls them.
+
+    Args:
+        steps: the functions.
+        objective: tells what a micro-batch of a shape consists of.
+        targets: shapes and shardings of the state.
+        needed: from `needed_programs`.
+    """
+
+    def __init__(
+        self, steps: Steps, objective: Objective, targets: TrainState, needed: Sequence[Program]
+    ):
+        self._steps, self._objective, self._targets = steps, objective, targets
+        self._started, self._known, self._waited_s = time.monotonic(), set(needed), 0.0
+        self._apply = next((p for p in needed if p.function == "apply"), None)
+        # The compilers of several processes may wait for each other: all need the same order.
+        threads = max(1, (os.cpu_count() or 1) // 2) if jax.process_count() == 1 else 1
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "xling-compile")
+        if needed:
+            shapes = len({program.bucket for program in needed})
+            logger.info("%d programs to compile (%d shapes of micro-batches)", len(needed), shapes)
+        self._waiting = {program: self._pool.submit(self._compile, program) for program in needed}
 
     @property
     def seconds(self) -> float:
-        """Time spent on compiling so far."""
-        return sum(self._seconds)
+        """Time for which the run has waited for compilation so far."""
+        return self._waited_s
 
-    def call(self, function: Any, *arguments: Any) -> Any:
-        """Calls a jitted function, whose last arguments are a micro-batch and its index.
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Calls a function of `Steps`; all but `apply` end with a micro-batch and its index.
 
-        Says so before one is compiled, because that takes long.
+        Waits for its program, if that is being compiled.
         """
-        batch: Mapping[str, Any] = arguments[-2]
-        key = (function, *(array.shape for array in batch.values()))
-        if key not in self._known:
-            self._known.add(key)
-            number = min(len(self._seconds) + 1, self._expected)
-            logger.info("compiling program %d of %d", number, self._expected)
+        function, program = getattr(self._steps, name), self._apply
+        if name != "apply":
+            batch: Mapping[str, Any] = arguments[-2]
+            rows, length = batch["source_tokens"].shape
+            program = Program(name, Bucket(length, rows), "source_language" in batch)
         before, start = function._cache_size(), time.monotonic()
+        if compiling := self._waiting.pop(program, None):
+            if not compiling.done():
+                number = len(self._known) - len(self._waiting)
+                logger.info("waiting for program %d of %d", number, len(self._known))
+            compiling.result()
         result = function(*arguments)  # returns once compiled; runs in the background
         if function._cache_size() > before:
-            self._seconds.append(time.monotonic() - start)
-            self._log()
+            self._known.add(program)
+            self._waited_s += time.monotonic() - start
+            if not self._waiting:
+                facts = (len(self._known), time.monotonic() - self._started, self._waited_s)
+                logger.info("%d programs compiled after %.1f s; waited %.1f s for them", *facts)
         return result
 
-    def _log(self) -> None:
-        done, left = len(self._seconds), max(self._expected - len(self._seconds), 0)
-        # The first tells what to expect, the last what it came to.
-        if done == 1 and left:
-            line = "program 1 of %d compiled in %.1f s; %d more would take %.0f s"
-            logger.info(line, self._expected, self.seconds, left, left * self.seconds)
-        elif not left:
-            logger.info("%d programs compiled, %.1f s in all", done, self.seconds)
+    def __enter__(self) -> "Programs":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Gives up the programs that no thread has begun to compile."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _compile(self, program: Program) -> None:
+        arguments = abstract_arguments(self._steps, self._objective, self._targets, program)
+        getattr(self._steps, program.function).lower(*arguments).compile()
+
+
+def abstract_arguments(
+    steps: Steps, objective: Objective, state: TrainState, program: Program
+) -> tuple[Any, ...]:
+    """What to call the function of a program with, as shapes; `state` has shardings as well."""
+    batch = objective.abstract_batch(program.bucket, program.both)
+    index = jax.ShapeDtypeStruct((), jnp.int32)
+    if program.function in ("train", "first"):
+        return state, batch, index
+    accumulator = jax.eval_shape(steps.first, state, batch, index)
+    if program.function == "apply":
+        return state, accumulator
+    return accumulator, state, batch, index

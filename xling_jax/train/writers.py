@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from flax.traverse_util import flatten_dict
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
 
 from xling_jax.files.whole import naming_errors, read_json, write_json
 from xling_jax.registry import Registry, import_extra
@@ -41,7 +38,13 @@ class TensorBoardWriter:
     """
 
     def __init__(self, workdir: str | os.PathLike, resume_step: int, config: Mapping[str, Any]):
+        # Imported here: takes seconds, in which the first program compiles.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.summary import scalar
+
         del config
+        self._make_event, self._make_scalar = Event, scalar
         self._board = Path(workdir) / "tensorboard"
         with naming_errors(self._board):
             self._board.mkdir(parents=True, exist_ok=True)
@@ -54,11 +57,11 @@ class TensorBoardWriter:
         """Writes the scalars of a step and flushes."""
         with naming_errors(self._board):
             for name, value in values.items():
-                self._event(step, summary=scalar(name, float(value)))
+                self._event(step, summary=self._make_scalar(name, float(value)))
             self._events.flush()
 
     def _event(self, step: int, **content: Any) -> None:
-        self._events.write_event(Event(wall_time=time.time(), step=step, **content))
+        self._events.write_event(self._make_event(wall_time=time.time(), step=step, **content))
 
     def close(self) -> None:
         """Closes the file."""
