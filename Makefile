@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test unit lint docs clean
+.PHONY: quickstart test unit test-beam lint docs clean
 
 quickstart: $(VENV)/installed
 	$(BIN)/xling quickstart --workdir runs/quickstart
@@ -13,6 +13,10 @@ test: $(VENV)/installed-test
 
 unit: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n auto -m "not slow"
+
+# Beam asks for an older protobuf than TensorFlow Datasets does: an environment of its own.
+test-beam: $(VENV)-beam/installed
+	$(VENV)-beam/bin/python -m pytest tests/corpora/test_beam.py tests/corpora/test_beam_runner.py
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
@@ -32,9 +36,14 @@ $(VENV)/installed-test: setup.py | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[train,test]'
 	touch $@ $(VENV)/installed
 
+$(VENV)-beam/installed: setup.py
+	$(PYTHON) -m venv $(VENV)-beam
+	$(VENV)-beam/bin/python -m pip install -q --disable-pip-version-check -e '.[beam]' pytest pytest-timeout
+	touch $@
+
 $(VENV)/installed-docs: setup.py | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) site runs/quickstart
+	rm -rf $(VENV) $(VENV)-beam site runs/quickstart

@@ -107,8 +107,7 @@ def test_readers_give_the_batches_in_order_byte_for_byte(directory, reader):
     assert all(equal(batch, fresh[index]) for index, batch in enumerate(read, 4))
 
 
-def test_without_tensorflow_auto_reads_with_numpy(directory, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+def test_auto_reads_without_tensorflow(directory, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     data = batches(directory)
     (batch,) = read_batches(data, 0, 1, reader="auto")

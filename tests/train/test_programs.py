@@ -1,8 +1,10 @@
 """Bucket lengths that the text tells, from the prepared data to the compiled programs of a run."""
 
+import collections
 import json
 import re
 
+import jax
 import pytest
 
 from tests.train.synthetic import smoke_config, write_corpus
@@ -10,26 +12,79 @@ from xling_jax.cli.remote import Workdir
 from xling_jax.cli.train import continued
 from xling_jax.config import load_config
 from xling_jax.train.loop import open_batches, train
+from xling_jax.train.programs import Program, needed_programs
 
 
-def test_a_run_says_how_many_programs_it_compiles_and_records_its_lengths(tmp_path, caplog):
-    corpus = write_corpus(tmp_path / "data", rows=400)
-    config = smoke_config(total_steps=6, checkpoint_every_steps=6)
+@pytest.fixture
+def compiled():
+    """How often a function of each name was compiled."""
+    counts = collections.Counter()
+
+    def count(event: str, seconds: float, **facts: str) -> None:
+        if event.endswith("backend_compile_duration"):
+            counts[facts["fun_name"].removeprefix("jit_").removeprefix("jit(").rstrip(")")] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    yield counts
+    jax.monitoring.unregister_event_duration_listener(count)
+
+
+def config_with_buckets(total_steps: int, accumulation_steps: int):
+    config = smoke_config(total_steps=total_steps, checkpoint_every_steps=total_steps)
     with config.unlocked():
         config.data.bucket_lengths, config.data.longest_bucket = (), 24
-        config.data.accumulation_steps = 2
+        config.data.accumulation_steps = accumulation_steps
+    return config
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+def test_a_run_compiles_each_program_once_and_only_those_it_needs(
+    tmp_path, caplog, compiled, accumulation_steps
+):
+    corpus = write_corpus(tmp_path / "data", rows=400)
+    config = config_with_buckets(6, accumulation_steps)
     with caplog.at_level("INFO"):
         result = train(config, str(tmp_path), corpus)
     plan = open_batches(config, corpus).plan
     saved = json.loads((tmp_path / "config.json").read_text())
     assert saved["data"]["bucket_lengths"] == [bucket.length for bucket in plan.buckets]
-    expected = 2 * len(plan.shapes)
-    assert f"{expected} programs to compile ({len(plan.shapes)} shapes" in caplog.text
-    assert re.search(rf"program 1 of {expected} compiled in \d", caplog.text)
-    said = re.findall(rf"compiling program (\d) of {expected}", caplog.text)
-    first, more = ({plan[i].bucket for i in range(start, 12, 2)} for start in (0, 1))
-    assert result.compilations == len(first) + len(more) + 1  # and the optimizer's
-    assert said == [str(number) for number in range(1, result.compilations)]
+    used = [plan[index].bucket for index in range(6 * accumulation_steps)]
+    if accumulation_steps == 1:
+        expected = {"train": len(set(used))}
+    else:
+        expected = {"gradients": len(set(used[::2])), "more": len(set(used[1::2])), "apply": 1}
+    assert {name: compiled[name] for name in expected} == expected
+    number = sum(expected.values())
+    assert result.compilations == number
+    assert f"{number} programs to compile ({len(set(used))} shapes" in caplog.text
+    assert re.search(rf"{number} programs compiled after [\d.]+ s", caplog.text)
+    assert re.search(r"first step after [\d.]+ s, [\d.]+ s of them waiting", caplog.text)
+
+
+def test_programs_are_compiled_in_the_order_in_which_they_are_needed(tmp_path):
+    corpus = write_corpus(tmp_path / "data", rows=400)
+    batches = open_batches(config_with_buckets(6, 2), corpus)
+    buckets = [batches.plan[index].bucket for index in range(100)]
+    uses = []
+    for index in range(6, 60):  # after three updates of two micro-batches
+        uses.append(Program("more" if index % 2 else "first", buckets[index]))
+        if index == 7:
+            uses.append(Program("apply", buckets[6]))
+    assert needed_programs(batches, 2, 3, 30) == list(dict.fromkeys(uses))
+    assert needed_programs(batches, 2, 30, 30) == []
+    assert needed_programs(batches, 1, 5, 6) == [Program("train", buckets[5])]
+
+
+def test_a_program_that_cannot_be_compiled_ends_the_run_with_its_error(tmp_path, monkeypatch):
+    corpus = write_corpus(tmp_path / "data", rows=400)
+    config = config_with_buckets(6, 1)
+
+    def broken(*_: object) -> None:
+        raise MemoryError("too large")
+
+    monkeypatch.setattr("xling_jax.train.programs.abstract_arguments", broken)
+    with pytest.raises(MemoryError, match="too large"):
+        train(config, str(tmp_path), corpus)
 
 
 def test_a_run_keeps_the_lengths_it_began_with(tmp_path):

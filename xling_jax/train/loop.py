@@ -363,10 +363,9 @@ class _Run:
             state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
             if step == start + 1:
                 jax.block_until_ready(sums)
-                elapsed = (step, time.monotonic() - self.begun_s, self.programs.seconds)
-                logger.info(
-                    "first step, %d, done after %.1f s; waited %.1f s for programs", *elapsed
-                )
+                elapsed_s = time.monotonic() - self.begun_s
+                line = "first step after %.1f s, %.1f s of them waiting for programs to compile"
+                logger.info(line, elapsed_s, self.programs.seconds)
             interval.add(
                 step,
                 sums,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from xling_jax.train.batches import TranslationBatches
 from xling_jax.train.batching import Bucket
+from xling_jax.train.mesh import batch_sharding
 from xling_jax.train.objective import Objective
 from xling_jax.train.state import TrainState
 from xling_jax.train.step import Steps
@@ -80,12 +81,15 @@ class Programs:
         self._started, self._known, self._waited_s = time.monotonic(), set(needed), 0.0
         self._apply = next((p for p in needed if p.function == "apply"), None)
         # The compilers of several processes may wait for each other: all need the same order.
-        threads = max(1, (os.cpu_count() or 1) // 2) if jax.process_count() == 1 else 1
+        threads = os.cpu_count() if jax.process_count() == 1 else 1
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "xling-compile")
         if needed:
             shapes = len({program.bucket for program in needed})
             logger.info("%d programs to compile (%d shapes of micro-batches)", len(needed), shapes)
-        self._waiting = {program: self._pool.submit(self._compile, program) for program in needed}
+        self._waiting: dict[Program, concurrent.futures.Future[None]] = {}
+        # The others would hold up the imports of the first step: tracing needs Python's lock.
+        self._submit(needed[:1])
+        self._later = needed[1:]
 
     @property
     def seconds(self) -> float:
@@ -97,6 +101,8 @@ class Programs:
 
         Waits for its program, if that is being compiled.
         """
+        self._submit(self._later)
+        self._later = ()
         function, program = getattr(self._steps, name), self._apply
         if name != "apply":
             batch: Mapping[str, Any] = arguments[-2]
@@ -117,6 +123,10 @@ class Programs:
                 logger.info("%d programs compiled after %.1f s; waited %.1f s for them", *facts)
         return result
 
+    def _submit(self, programs: Sequence[Program]) -> None:
+        for program in programs:
+            self._waiting[program] = self._pool.submit(self._compile, program)
+
     def __enter__(self) -> "Programs":
         return self
 
@@ -133,7 +143,12 @@ def abstract_arguments(
     steps: Steps, objective: Objective, state: TrainState, program: Program
 ) -> tuple[Any, ...]:
     """What to call the function of a program with, as shapes; `state` has shardings as well."""
-    batch = objective.abstract_batch(program.bucket, program.both)
+    # With shardings as arrays have them, so that a call finds what was compiled.
+    rows = batch_sharding(state.step.sharding.mesh)
+    batch = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=rows),
+        objective.abstract_batch(program.bucket, program.both),
+    )
     index = jax.ShapeDtypeStruct((), jnp.int32)
     if program.function in ("train", "first"):
         return state, batch, index
