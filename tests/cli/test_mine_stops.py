@@ -49,7 +49,10 @@ def test_a_run_killed_at_random_moments_writes_the_same_bytes(tmp_path):
                 process.kill()
                 logged += process.communicate()[1]
                 kills += 1
-                assert not (tmp_path / "killed.tsv").exists()
+                if (tmp_path / "killed.tsv").exists():  # it was done, and about to leave
+                    whole_bytes = (tmp_path / "whole.tsv").read_bytes()
+                    assert (tmp_path / "killed.tsv").read_bytes() == whole_bytes
+                    (tmp_path / "killed.tsv").unlink()
                 continue
         errors = process.communicate()[1]
         assert process.returncode == 0, errors
