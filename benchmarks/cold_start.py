@@ -40,6 +40,19 @@ CONTESTANTS = ("xling_jax", "xling_jax, cached", "xling_jax, warm", "sentence-tr
 LONGEST = 128
 
 
+def with_specials(model: bytes) -> bytes:
+    """A SentencePiece model whose last two pieces, rare ones, are those around a sentence."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    for name, number in (("bos", len(proto.pieces) - 2), ("eos", len(proto.pieces) - 1)):
+        piece = proto.pieces[number]
+        piece.piece, piece.type = ("<s>", "</s>")[name == "eos"], piece.CONTROL
+        setattr(proto.trainer_spec, f"{name}_id", number)
+        setattr(proto.trainer_spec, f"{name}_piece", piece.piece)
+    return proto.SerializeToString()
+
+
 def write_ours(family: str, directory: Path) -> None:
     """Saves our encoder."""
     import jax
@@ -47,9 +60,10 @@ def write_ours(family: str, directory: Path) -> None:
     import xling_jax
     from xling_jax.encode.model_directory import save_model
     from xling_jax.models.registry import build_encoder
+    from xling_jax.text.vocab import Vocab
 
     kind, sizes = FAMILIES[family]
-    vocab = xling_jax.load("mini").vocab
+    vocab = Vocab(with_specials(xling_jax.load("mini").vocab.model_bytes))
     module = build_encoder(kind, pad_id=vocab.pad_id, vocab_size=vocab.size, **sizes)
     params = jax.jit(module.init)(jax.random.key(0), np.ones((1, 8), np.int32))["params"]
     common = {"languages": ("de", "en"), "max_length_tokens": LONGEST, "training": {}}
@@ -196,7 +210,7 @@ def main() -> None:
                 for _ in range(2 if number == 0 and "cached" in name else 1):
                     run = [*command, str(time.time())]
                     printed = subprocess.run(
-                        run, capture_output=True, check=True, env=environment
+                        run, stdout=subprocess.PIPE, check=True, env=environment
                     ).stdout
                 numbers[name].append(json.loads(printed.splitlines()[-1]))
             floor = products_ms(family, str(directory / "ours"), args.text, args.sentences)

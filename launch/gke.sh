@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs one xling command on all hosts of a TPU slice in a GKE cluster, as the JobSet of jobset.yaml.
+# Runs one xling command on all hosts of a TPU slice, or on several GPU machines, in a GKE cluster, as
+# the JobSet of jobset.yaml.
 #
 #   launch/gke.sh [--dry-run] image                     build IMAGE from this checkout and push it
 #   launch/gke.sh [--dry-run] start COMMAND [ARG ...]   run `xling COMMAND ARG ...` on all hosts
@@ -11,16 +12,21 @@
 #   launch/gke.sh image
 #   launch/gke.sh start train --config configs/ct_laser.py --workdir gs://BUCKET/ct_laser
 #
+# and with GPUs, in place of TOPOLOGY and CHIPS,
+#
+#   export ACCELERATOR=nvidia-h100-80gb HOSTS=2 GPUS=8
+#
 # If a run fails or loses a host, it is restarted on all hosts and continues; there is no resume
 # action. After a usage error (status 2) it is not restarted.
 #
 # variables; the current kubectl context gives the cluster and the namespace
 #   NAME              of the JobSet
 #   IMAGE             container image with xling_jax
-#   ACCELERATOR       node label cloud.google.com/gke-tpu-accelerator
+#   ACCELERATOR       node label cloud.google.com/gke-tpu-accelerator, or gke-accelerator
 #   TOPOLOGY          node label cloud.google.com/gke-tpu-topology
-#   HOSTS             nodes of the slice
+#   HOSTS             nodes of the slice, or machines
 #   CHIPS             per node, e.g. 4
+#   GPUS=             per machine, e.g. 8; set for `image`, too
 #   RESTARTS=100      at most
 #   SERVICE_ACCOUNT=default   Kubernetes account that may write to the bucket
 
@@ -38,7 +44,10 @@ need() {
 
 image() {
     need IMAGE
-    run docker build --platform=linux/amd64 --tag="$IMAGE" --file="$here/Dockerfile" "$here/.."
+    local extra=()
+    [[ ! ${GPUS:-} ]] || extra=(--build-arg="HARDWARE=cuda")
+    run docker build --platform=linux/amd64 "${extra[@]}" --tag="$IMAGE" \
+        --file="$here/Dockerfile" "$here/.."
     run docker push "$IMAGE"
 }
 
@@ -46,17 +55,29 @@ image() {
 manifest() {
     local text variable
     text=$(cat "$here/jobset.yaml")
-    for variable in NAME IMAGE ACCELERATOR TOPOLOGY HOSTS CHIPS RESTARTS SERVICE_ACCOUNT WORDS; do
+    for variable in NAME IMAGE SELECTOR HOSTS DEVICES RESTARTS SERVICE_ACCOUNT WORDS; do
         text=${text//"\${$variable}"/"${!variable}"}
     done
     printf '%s\n' "$text"
 }
 
+# shellcheck disable=SC2034,SC2153 # NAME is set by the user, SELECTOR and DEVICES go into the manifest
 start() {
     (($#)) || fail "no command given; e.g. start train --config ... --workdir gs://..."
-    need NAME IMAGE ACCELERATOR TOPOLOGY HOSTS CHIPS
+    need NAME IMAGE ACCELERATOR HOSTS
     local RESTARTS=${RESTARTS:-100} SERVICE_ACCOUNT=${SERVICE_ACCOUNT:-default} WORDS='' word
-    for word in "$@" --distributed; do # YAML strings in single quotes
+    local SELECTOR DEVICES label=cloud.google.com/gke join=(--distributed)
+    if [[ ${GPUS:-} ]]; then
+        SELECTOR="$label-accelerator: $ACCELERATOR" DEVICES="nvidia.com/gpu: $GPUS"
+        # Kubernetes puts in the number of the pod.
+        join=("--coordinator=$NAME-workers-0-0.$NAME:8482" "--num-processes=$HOSTS"
+            "--process-id=\$(JOB_COMPLETION_INDEX)")
+    else
+        need TOPOLOGY CHIPS
+        SELECTOR="$label-tpu-accelerator: $ACCELERATOR, $label-tpu-topology: $TOPOLOGY"
+        DEVICES="google.com/tpu: $CHIPS"
+    fi
+    for word in "$@" "${join[@]}"; do # YAML strings in single quotes
         WORDS+="${WORDS:+, }'${word//\'/\'\'}'"
     done
     if [[ $dry_run ]]; then

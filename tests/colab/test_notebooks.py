@@ -9,7 +9,10 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
+import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -177,6 +180,73 @@ def test_notebook_pins_no_jax_and_asks_for_no_tensorflow(name):
 def test_every_notebook_begins_with_the_same_installation(name):
     first = {n: next(c for c in read(n)["cells"] if c["cell_type"] == "code") for n in NOTEBOOKS}
     assert first[name]["source"] == first["quickstart"]["source"]
+
+
+def write_wheel(directory, name, version, requires=()):
+    """Writes a wheel with an empty module."""
+    info, path = f"{name}-{version}.dist-info", directory / f"{name}-{version}-py3-none-any.whl"
+    needs = "".join(f"Requires-Dist: {need}\n" for need in requires)
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", f"__version__ = '{version}'\ndevices = lambda: ['CPU']\n")
+        wheel.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.mark.parametrize(("here", "kept"), [("0.10.1", True), ("0.4.30", False)])
+def test_installation_keeps_the_jax_that_is_there_or_says_it_is_too_old(tmp_path, here, kept):
+    """With stand-ins for JAX and the package, in an environment of its own."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    write_wheel(wheels, "jax", "0.12.0")
+    write_wheel(wheels, "jax", here)
+    # As pip does without a constraint: a new version of a library asks for a newer JAX.
+    write_wheel(wheels, "flax", "0.12.0", ["jax>=0.9"])
+    write_wheel(wheels, "flax", "0.13.0", ["jax>=0.11"])
+    package = write_wheel(wheels, "xling_jax", "0.3.0", ["jax>=0.10", "flax>=0.12"])
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv/bin/python"
+    pip = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--find-links",
+        str(wheels),
+    ]
+    subprocess.run([*pip, f"jax=={here}"], check=True, timeout=300)
+    cell = next(c for c in read("quickstart")["cells"] if c["cell_type"] == "code")["source"]
+    cell = "".join(cell).replace('Path("..")', f'Path("{tmp_path}")')
+    (tmp_path / "configs").mkdir()
+    code, shell = [], "import subprocess, sys"
+    for line in cell.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        if line.lstrip().startswith("%pip install"):
+            words = line.split("install", 1)[1].replace("{SOURCE}{EXTRA}", str(package)).split()
+            line = f"{indent}subprocess.run({[*pip, *words]})"
+        elif line.lstrip().startswith("!"):
+            line = f"{indent}subprocess.run({line.lstrip()[1:]!r}, shell=True)"
+        code.append(line)
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run(
+        [str(python), "-c", "\n".join([shell, *code])],
+        env={"PATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert f"JAX {here} on ['CPU']" in ran.stdout, ran.stderr
+    installed = subprocess.run([*pip[:3], "list"], capture_output=True, text=True).stdout
+    assert ("xling_jax" in installed) == kept and ("flax" in installed) == kept
+    assert kept or f"jax=={here}" in ran.stderr
 
 
 def test_all_notebooks_are_there():

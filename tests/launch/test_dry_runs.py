@@ -296,6 +296,26 @@ def test_the_job_set_holds_what_it_was_given(launcher):
     assert container["resources"]["limits"] == {"google.com/tpu": 8}
 
 
+def test_the_job_set_of_gpu_machines_tells_each_pod_who_it_is(launcher):
+    words = ["gke.sh", "start", *TRAIN, "gs://b/w"]
+    variables = {"NAME": "laser", "IMAGE": "i:1", "ACCELERATOR": "nvidia-h100-80gb", "HOSTS": "2"}
+    assert launcher.run(words, variables | {"GPUS": "8"}).returncode == 0
+    job_set = yaml.safe_load("\n".join(launcher.calls()[0][3:]))
+    pod = job_set["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    assert container["args"] == [
+        *words[2:],
+        # The name that the JobSet's service gives the first pod.
+        "--coordinator=laser-workers-0-0.laser:8482",
+        "--num-processes=2",
+        "--process-id=$(JOB_COMPLETION_INDEX)",
+    ]
+    assert launcher.run(["gke.sh", "image"], variables | {"GPUS": "8"}).returncode == 0
+    assert "--build-arg=HARDWARE=cuda" in launcher.calls()[0]
+
+
 def remote_command(launcher: Launcher, *words: str) -> str:
     assert launcher.run(["tpu.sh", *words], TPU).returncode == 0
     text = "\n".join(launcher.calls()[0])

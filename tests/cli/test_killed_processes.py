@@ -1,0 +1,75 @@
+"""One of several processes of embed and mine killed at random moments: all end, nothing half-done.
+
+The same command then writes what an unbroken run writes, and leaves nothing else.
+"""
+
+import os
+import random
+import time
+
+import pytest
+
+from tests.cli import processes_for_cli as processes
+from tests.cli.encoder_for_cli import made_up_sentences, write_encoder
+
+pytestmark = pytest.mark.slow
+
+KILLS = 3
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_encoder(tmp_path_factory.mktemp("model"))
+
+
+def setup(number):
+    """Small windows and blocks, so that there are many moments; the dead are missed soon."""
+    from xling_jax.align import knn_jax
+    from xling_jax.cli import distributed
+    from xling_jax.encode import device_batches
+
+    device_batches._CPU_WINDOW_SENTENCES = 16
+    knn_jax._MAX_TILE_KEYS, knn_jax._MAX_QUERIES = 7, 20
+    distributed.HEARTBEAT_TIMEOUT_S = 5
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("command", ["embed", "mine"])
+def test_a_process_killed_at_a_random_moment_ends_all(command, count, model, tmp_path):
+    rng = random.Random(count)
+    sentences = made_up_sentences(400)
+    texts = {"source": sentences[:300], "target": [f"{line} bad" for line in sentences[90:]]}
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "out").mkdir()
+    output = tmp_path / "out/result"
+    inputs = ("--input", tmp_path / "source")
+    if command == "mine":
+        inputs = ("--source", tmp_path / "source", "--target", tmp_path / "target")
+    arguments = [command, "--model", model, *inputs, "--output", output]
+    logs = lambda name: tmp_path / f"logs.{name}"
+
+    begun = time.monotonic()
+    processes.run(logs("whole"), count, arguments, setup)
+    seconds, whole = time.monotonic() - begun, output.read_bytes()
+    assert len(whole) > 1000
+    output.unlink()
+    killed = 0
+    for number in range(KILLS):
+        started = processes.start(logs(number), count, arguments, setup)
+        time.sleep(seconds * rng.uniform(0.1, 0.95))
+        victim = rng.choice(started)
+        was_alive = victim.is_alive()
+        victim.kill()
+        begun = time.monotonic()
+        statuses = processes.finish(started, 60)
+        assert None not in statuses, processes.said(logs(number))
+        assert time.monotonic() - begun < 40
+        killed += was_alive
+        if output.exists():  # it was done, or not needed any more
+            assert output.read_bytes() == whole
+            output.unlink()
+    assert killed
+    processes.run(logs("again"), count, arguments, setup)
+    assert output.read_bytes() == whole
+    assert os.listdir(tmp_path / "out") == ["result"]
