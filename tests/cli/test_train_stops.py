@@ -85,7 +85,7 @@ def test_one_run_in_a_workdir_and_ctrl_c_saves_and_the_same_command_continues(st
     assert (tmp_path / "w" / "run.lock").exists()
     process, said = start(step + 1)  # at most what there is
     assert ended(process) == 0, said()
-    assert "resuming from checkpoint" in said() and "waiting" not in said()
+    assert "resuming from checkpoint" in said() and "sign of life" not in said()
 
 
 def slow_saving():
