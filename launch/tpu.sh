@@ -18,9 +18,10 @@
 #
 #   launch/tpu.sh babysit train --config configs/ct_laser.py --workdir gs://BUCKET/ct_laser
 #
-# which looks after the slice every minute: one that was preempted is created anew, and a command
-# that was stopped continues. It ends when the command is done, was used wrongly (status 2), or has
-# failed RESTARTS times in a row within ten minutes of its start; then it leaves the slice as it is.
+# which checks on the slice every minute: one that was preempted is created anew, and a command that
+# was stopped continues. It ends when the command is done, was used wrongly (status 2), or has
+# failed more than RESTARTS times in a row, each within ten minutes of its start; then it leaves the
+# slice as it is. End babysit before you stop the command yourself.
 #
 # variables; set the project with `gcloud config set project`
 #   NAME          of the TPU and its queued resource
@@ -30,10 +31,10 @@
 #   QUEUE=        1: queue until the slice is available
 #   SPOT=         1: a cheaper machine that can be preempted
 #   RESERVED=     1: one of your reservation
-#   SLICES=1      so many slices that train together, NAME-0, NAME-1 ...; needs QUEUE=1
+#   SLICES=1      number of slices that train together, NAME-0, NAME-1 ...; needs QUEUE=1
 #   SERVICE_ACCOUNT= NETWORK= SUBNETWORK=   of the workers, instead of the project's default
 #   RESTARTS=3    for babysit
-#   EVERY_S=60    for babysit, seconds between looks
+#   EVERY_S=60    for babysit, seconds between checks
 
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
@@ -170,8 +171,8 @@ babysit() {
     (($#)) || fail "no command given; e.g. babysit train --config ... --workdir gs://..."
     local state status failures=0 started=0 shown=''
     # shellcheck disable=SC2016 # the worker expands $(...)
-    local look='cd xling_jax && { cat xling.status 2> /dev/null ||
-        { kill -0 "$(cat xling.pid)" 2> /dev/null && echo running; } || echo stopped; }'
+    local look='cd xling_jax 2> /dev/null || { echo bare; exit; }
+cat xling.status 2> /dev/null || { kill -0 "$(cat xling.pid)" && echo running; } 2> /dev/null || echo stopped'
     if [[ $dry_run ]]; then
         resume "$@"
         echo "# every ${EVERY_S:-60} s, until this prints 0:"
@@ -193,6 +194,7 @@ babysit() {
         shown="$state $status"
         case $status in
         '' | running) sleep "${EVERY_S:-60}" && continue ;;
+        bare) { "$0" install || sleep "${EVERY_S:-60}"; } && continue ;;
         0) delete && return ;;
         2) fail "the command was used wrongly, see launch/tpu.sh logs" ;;
         stopped | 143) ;;

@@ -9,17 +9,12 @@ import numpy as np
 import pytest
 
 from tests.cli import processes_for_cli as processes
-from tests.cli.encoder_for_cli import made_up_sentences, write_encoder
+from tests.cli.encoder_for_cli import made_up_sentences
 from tests.train.processes import wait_for
 
 pytestmark = pytest.mark.slow
 
 WINDOW = 16
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_encoder(tmp_path_factory.mktemp("model"))
 
 
 def small_windows(number):

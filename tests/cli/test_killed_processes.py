@@ -10,16 +10,11 @@ import time
 import pytest
 
 from tests.cli import processes_for_cli as processes
-from tests.cli.encoder_for_cli import made_up_sentences, write_encoder
+from tests.cli.encoder_for_cli import made_up_sentences
 
 pytestmark = pytest.mark.slow
 
 KILLS = 2
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_encoder(tmp_path_factory.mktemp("model"))
 
 
 def setup(number):

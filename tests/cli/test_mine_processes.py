@@ -6,17 +6,12 @@ import numpy as np
 import pytest
 
 from tests.cli import processes_for_cli as processes
-from tests.cli.encoder_for_cli import made_up_sentences, write_encoder
+from tests.cli.encoder_for_cli import made_up_sentences
 
 pytestmark = pytest.mark.slow
 
 WINDOW = 16
 NUM_SOURCE, NUM_TARGET = 75, 67  # divisible by no number of processes or devices here
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_encoder(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

@@ -211,41 +211,26 @@ def test_installation_keeps_the_jax_that_is_there_or_says_it_is_too_old(tmp_path
     package = write_wheel(wheels, "xling_jax", "0.3.0", ["jax>=0.10", "flax>=0.12"])
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv/bin/python"
-    pip = [
-        str(python),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--find-links",
-        str(wheels),
-    ]
-    subprocess.run([*pip, f"jax=={here}"], check=True, timeout=300)
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    settings = {
+        "env": {"PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)},
+        "cwd": tmp_path,
+        "capture_output": True,
+        "text": True,
+        "timeout": 300,
+    }
+    pip = [str(python), "-m", "pip"]
+    subprocess.run([*pip, "install", f"jax=={here}"], check=True, **settings)
     cell = next(c for c in read("quickstart")["cells"] if c["cell_type"] == "code")["source"]
     cell = "".join(cell).replace('Path("..")', f'Path("{tmp_path}")')
     (tmp_path / "configs").mkdir()
-    code, shell = [], "import subprocess, sys"
-    for line in cell.splitlines():
-        indent = line[: len(line) - len(line.lstrip())]
-        if line.lstrip().startswith("%pip install"):
-            words = line.split("install", 1)[1].replace("{SOURCE}{EXTRA}", str(package)).split()
-            line = f"{indent}subprocess.run({[*pip, *words]})"
-        elif line.lstrip().startswith("!"):
-            line = f"{indent}subprocess.run({line.lstrip()[1:]!r}, shell=True)"
-        code.append(line)
-    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    ran = subprocess.run(
-        [str(python), "-c", "\n".join([shell, *code])],
-        env={"PATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    # What IPython would make of it.
+    cell = cell.replace("{SOURCE}{EXTRA}", str(package)).replace("%pip", f"!{' '.join(pip)}")
+    cell = re.sub(r"!(.*)", lambda line: f"os.system({line[1]!r})", cell)
+    ran = subprocess.run([str(python), "-c", f"import os\n{cell}"], **settings)
     assert (f"JAX {here} on ['CPU']" in ran.stdout) == kept, ran.stderr
     assert kept or f"could not install it beside JAX {here}; set EXTRA" in ran.stderr
-    installed = subprocess.run([*pip[:3], "list"], capture_output=True, text=True).stdout
+    installed = subprocess.run([*pip, "list"], **settings).stdout
     assert ("xling_jax" in installed) == kept and ("flax" in installed) == kept
 
 

@@ -19,7 +19,9 @@ case "$(basename "$0") $*" in
 *queued-resources*describe*) echo ACTIVE ;;
 *tpu-vm*describe*) echo "$STATE" ;;
 srun*)
-    for status in ${TASKS:-}; do "${@: -5:2}" bash -c "exit $status"; done
+    for status in ${TASKS:-}; do # the statuses of commands
+        "$(printf '%s\n' "$@" | grep task.sh)" "$LOGS/failed" bash -c "exit $status"
+    done
     exit "${SRUN_STATUS:-0}"
     ;;
 esac

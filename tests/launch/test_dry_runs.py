@@ -225,6 +225,11 @@ NIGHTS = {
         ["start", "start"],
         (2, "the command failed with status 134"),
     ),
+    "a slice on which nothing is installed": (
+        [("READY", "bare"), ("READY", "stopped"), ("READY", "0")],
+        ["scp", "start", "delete"],
+        (0, ""),
+    ),
     "a machine being repaired": (
         [("REPAIRING", ""), ("READY", "running"), ("READY", "0")],
         ["delete"],

@@ -80,8 +80,10 @@ class Programs:
         self._steps, self._objective, self._targets = steps, objective, targets
         self._started, self._known, self._waited_s = time.monotonic(), set(needed), 0.0
         self._apply = next((p for p in needed if p.function == "apply"), None)
-        # The compilers of several processes may wait for each other: all need the same order.
-        threads = os.cpu_count() if jax.process_count() == 1 else 1
+        # One at a time on accelerators, where compilers try kernels out on the device, and in
+        # several processes, whose compilers may wait for each other and so need the same order.
+        alone = jax.process_count() == 1 and jax.default_backend() == "cpu"
+        threads = os.cpu_count() if alone else 1
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "xling-compile")
         if needed:
             shapes = len({program.bucket for program in needed})
@@ -112,7 +114,7 @@ class Programs:
         if compiling := self._waiting.pop(program, None):
             if not compiling.done():
                 number = len(self._known) - len(self._waiting)
-                logger.info("waiting for program %d of %d", number, len(self._known))
+                logger.info("waiting for program %d of %d to compile", number, len(self._known))
             compiling.result()
         result = function(*arguments)  # returns once compiled; runs in the background
         if function._cache_size() > before:
