@@ -16,10 +16,10 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments
 from tests.corpora.small_corpus import WORDS, tree, write_corpus
-from xling_jax.corpora import beam as beam_runner
+from xling_jax.corpora.beam import runner as beam_runner
 from xling_jax.corpora import pair_text, pair_tokens
 from xling_jax.corpora import prepare as prepare_lib
-from xling_jax.corpora.beam import BeamRunner
+from xling_jax.corpora.beam.runner import BeamRunner
 from xling_jax.corpora.prepare import prepare
 from xling_jax.corpora.shards import PairTokens
 

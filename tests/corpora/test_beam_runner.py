@@ -10,7 +10,7 @@ import pytest
 from tests.cli.corpora_for_cli import arguments
 from xling_jax.cli import prepare_data
 from xling_jax.cli.main import main
-from xling_jax.corpora.beam import BeamRunner
+from xling_jax.corpora.beam.runner import BeamRunner
 
 needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"

@@ -24,7 +24,7 @@ from xling_jax.corpora.prepare import prepare
 
 if __name__ == "__main__":
     corpus, workdir, num_workers, limit = sys.argv[1:]
-    pair_text._CHUNK_ROWS, pair_tokens.SHARD_ROWS = 200, 500
+    pair_text.CHUNK_ROWS, pair_tokens.SHARD_ROWS = 200, 500
     if int(limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     prepare(

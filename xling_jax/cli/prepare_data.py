@@ -6,6 +6,7 @@ Cleans the text, trains or loads the SentencePiece model, and prints what was dr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import shlex
 import time
@@ -16,13 +17,15 @@ from ml_collections import ConfigDict
 
 from xling_jax.cli.arguments import add_config_and_workdir, load_config
 from xling_jax.cli.remote import Workdir, local_name
-from xling_jax.corpora.beam import BeamRunner
+from xling_jax.corpora.beam.prepare import prepare as beam_prepare
+from xling_jax.corpora.beam.runner import BeamRunner
 from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.prepare import PreparedData, prepare
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.shards import pair_name
 from xling_jax.encode.teacher import Teacher
 from xling_jax.files.progress import track
+from xling_jax.files.urls import is_url
 from xling_jax.options import OptionError
 from xling_jax.text.languages import parse_pair
 
@@ -37,7 +40,8 @@ examples:
       --config.data.corpora="('tsv:corpora/*.tsv.gz', 'moses:europarl-v7.de-en')" \\
       --config.data.exclude="('dev/*.tsv.gz',)"
 
-  xling prepare --config ct_laser --workdir /shared/runs/ct_laser \\
+  xling prepare --config ct_laser --workdir gs://bucket/runs/ct_laser \\
+      --config.data.corpora="('tsv:gs://bucket/ccmatrix/*.tsv',)" \\
       --runner flink --beam-options="--flink_master=master:8081 --parallelism=64"
 
 Run again, it does only what is missing. The counts are also in WORKDIR/data/counts.json.
@@ -54,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runner",
         metavar="NAME",
-        help="clean and tokenize on Apache Beam: direct, dataflow, flink, spark or another of its "
-        "runners; the output does not depend on it",
+        help="prepare on Apache Beam: direct, dataflow, flink, spark or another of its runners; the "
+        "tokens do not depend on it",
     )
     parser.add_argument(
         "--beam-options",
@@ -71,19 +75,27 @@ def run(args: argparse.Namespace) -> None:
         raise OptionError(f"--num-workers must be at least 1; found {args.num_workers}")
     config = load_config(args.config, args.config_overrides)
     runner = _make_runner(args)
-    workdir = Workdir(args.workdir)
-    if runner and not runner.is_here:
-        corpora = [f"data.corpora: {spec}" for spec in config.data.corpora if "://" in spec]
-        for name in [f"--workdir {args.workdir}"] * workdir.is_remote + corpora:
-            raise OptionError(
-                f"{name}: is copied to this machine, where workers of --runner {args.runner} do "
-                "not see it; use a file system that they share"
-            )
-    options = {"num_workers": args.num_workers, "runner": runner}
     checked_settings(config)
+    if runner:
+        print(format_counts(_prepare_on(runner, config, args.workdir)))
+        return
+    workdir = Workdir(args.workdir)
     with workdir.in_use():
-        made = prepare_workdir(config, workdir, anew=True, **options)
+        made = prepare_workdir(config, workdir, anew=True, num_workers=args.num_workers)
     print(format_counts(made.counts))
+
+
+def _prepare_on(runner: BeamRunner, config: ConfigDict, workdir: str) -> dict[str, Any]:
+    """Prepares the data of a config on Apache Beam; returns the counts."""
+    # A URL is Beam's to read and write, and may be of a kind that training does not know.
+    in_use = contextlib.nullcontext() if is_url(workdir) else Workdir(workdir).in_use()
+    started = time.monotonic()
+    with in_use:
+        settings = prepare_settings(config)
+        counts = beam_prepare(runner, workdir=workdir, local=local_name, **settings)
+    rows = sum(pair["rows"] for pair in counts["pairs"].values())
+    logger.info("%d rows in %s, %.0f s", rows, workdir, time.monotonic() - started)
+    return counts
 
 
 def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
@@ -112,7 +124,6 @@ def prepare_workdir(
     *,
     anew: bool = False,
     num_workers: int | None = None,
-    runner: BeamRunner | None = None,
 ) -> PreparedData:
     """Prepares the data of a config; of several processes, the first does while the others wait.
 
@@ -121,7 +132,6 @@ def prepare_workdir(
         workdir: of the run.
         anew: whether to look at the corpora even if the workdir's URL has data of this config.
         num_workers: number of processes that the first process starts; None for one per core.
-        runner: runs the work on Apache Beam instead.
 
     Raises:
         OptionError: if the config is wrong, or there is nothing at a URL.
@@ -135,7 +145,6 @@ def prepare_workdir(
             workdir=workdir.path,
             num_workers=num_workers,
             progress=track,
-            runner=runner,
             local=local_name,
             open_teacher=Teacher,
             **settings,

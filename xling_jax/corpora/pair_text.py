@@ -11,6 +11,7 @@ Members are independent, so each is compressed and read by one process, and the 
 on the number of processes.
 """
 
+import array
 import collections
 import dataclasses
 import gzip
@@ -30,8 +31,8 @@ from xling_jax.files.whole import naming_errors, read_json, whole_directory, wri
 FORMAT_VERSION = 1
 
 # A chunk of rows goes to a process as one message and becomes one gzip member.
-_CHUNK_ROWS = 10_000
-_CHUNK_CHARS = 8_000_000
+CHUNK_ROWS = 10_000
+CHUNK_CHARS = 8_000_000
 _COMPRESSION_LEVEL = 1
 _MAX_LOGGED_PROBLEMS = 3
 _NONE = collections.Counter()
@@ -64,13 +65,31 @@ class Member:
         return [tuple(line.split("\t")) for line in text.split("\n")[:-1]]
 
 
-class PairText:
+class TextCounts:
+    """The counts of a cleaned corpus.
+
+    Args:
+        totals: pair -> `RowCounter.total`.
+
+    Attributes:
+        counts: pair -> reason (and "read", "kept", "invisible_characters") -> rows.
+        held_out_by: pair -> fingerprint of a file -> rows that repeat one of its texts.
+    """
+
+    def __init__(self, totals: Mapping[str, Mapping[str, int]]):
+        self.counts: dict[str, dict[str, int]] = {}
+        self.held_out_by: dict[str, dict[str, int]] = {}
+        for pair, counts in totals.items():
+            by = {name for name in counts if name.startswith(_HELD_OUT_BY)}
+            self.counts[pair] = {n: count for n, count in counts.items() if n not in by}
+            self.held_out_by[pair] = {n.removeprefix(_HELD_OUT_BY): counts[n] for n in sorted(by)}
+
+
+class PairText(TextCounts):
     """Reads the directory that `write_pair_text` made.
 
     Attributes:
         key: its name, a fingerprint of what the text is made from.
-        counts: pair -> reason (and "read", "kept", "invisible_characters") -> rows.
-        held_out_by: pair -> fingerprint of a file -> rows that repeat one of its texts.
         num_rows: pair -> rows.
     """
 
@@ -79,12 +98,7 @@ class PairText:
         content = read_json(directory / "text.json")
         if content is None:
             raise ValueError(f"{directory / 'text.json'}: missing or damaged; remove {directory}")
-        self.counts: dict[str, dict[str, int]] = {}
-        self.held_out_by: dict[str, dict[str, int]] = {}
-        for pair, counts in content["counts"].items():
-            by = {name for name in counts if name.startswith(_HELD_OUT_BY)}
-            self.counts[pair] = {n: count for n, count in counts.items() if n not in by}
-            self.held_out_by[pair] = {n.removeprefix(_HELD_OUT_BY): counts[n] for n in sorted(by)}
+        super().__init__(content["counts"])
         self._members: dict[str, list[list[int]]] = content["members"]
         self.num_rows = {
             pair: sum(rows for _, rows in members) for pair, members in self._members.items()
@@ -106,12 +120,21 @@ class PairText:
 
 
 class PairChunk(NamedTuple):
-    """What one chunk of rows gives for one pair: a gzip member, hashes, and counts."""
+    """What one chunk of rows gives for one pair.
+
+    Attributes:
+        text: a gzip member.
+        hashes: of its rows, uint64 each.
+        num_rows: number of its rows.
+        counts: by reason, as those of a corpus.
+        places: of its rows in the chunk, ascending.
+    """
 
     text: bytes
     hashes: bytes
     num_rows: int
     counts: Mapping[str, int]
+    places: array.array
 
 
 def write_pair_text(
@@ -138,9 +161,7 @@ def write_pair_text(
                     members[pair].append([len(result.text), result.num_rows])
                     _append(temporary / f"{pair}.tsv.gz", result.text)
                     _append(temporary / f"{pair}.hashes", result.hashes)
-        totals = {pair: counter.total(pair, counts[pair]) for pair in sorted(counts)}
-        if not any(total["kept"] for total in totals.values()):
-            raise ValueError(counter.explain_nothing(totals))
+        totals = counter.totals(counts)
         write_json(temporary / "text.json", {"counts": totals, "members": members})
 
 
@@ -160,7 +181,8 @@ class ChunkCleaner:
         lines: dict[str, list[str]] = collections.defaultdict(list)
         hashes: dict[str, list[bytes]] = collections.defaultdict(list)
         counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
-        for texts in chunk:
+        places: dict[str, array.array] = collections.defaultdict(lambda: array.array("I"))
+        for place, texts in enumerate(chunk):
             for codes, reason, first, second in self._cleaner.clean(texts):
                 pair = "-".join(codes)
                 counts[pair][reason or "kept"] += 1
@@ -171,6 +193,7 @@ class ChunkCleaner:
                     lines[pair].append(line)
                     # Case is ignored, as it usually is in the vocabulary.
                     key = line.lower().encode()
+                    places[pair].append(place)
                     hashes[pair].append(hashlib.blake2b(key, digest_size=8).digest())
                     if first.had_invisible or second.had_invisible:
                         counts[pair]["invisible_characters"] += 1
@@ -181,6 +204,7 @@ class ChunkCleaner:
                 b"".join(hashes[pair]),
                 len(lines[pair]),
                 counts[pair],
+                places[pair],
             )
             for pair in counts
         }
@@ -216,11 +240,22 @@ class RowCounter:
                 continue
             chunk.append(texts)
             num_chars += sum(map(len, texts.values()))
-            if len(chunk) >= _CHUNK_ROWS or num_chars >= _CHUNK_CHARS:
+            if len(chunk) >= CHUNK_ROWS or num_chars >= CHUNK_CHARS:
                 yield chunk
                 chunk, num_chars = [], 0
         if chunk:
             yield chunk
+
+    def totals(self, counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+        """Pair -> `total`, of the pairs that the cleaner counted.
+
+        Raises:
+            ValueError: if nothing is left, with the reasons and their counts.
+        """
+        totals = {pair: self.total(pair, counts[pair]) for pair in sorted(counts)}
+        if not any(total["kept"] for total in totals.values()):
+            raise ValueError(self._explain_nothing(totals))
+        return totals
 
     def total(self, pair: str, counts: Mapping[str, int]) -> dict[str, int]:
         """The counts of a pair over the files that have both languages.
@@ -239,7 +274,7 @@ class RowCounter:
         names += tuple(name for name in total if name.startswith(_HELD_OUT_BY))
         return {name: total[name] for name in names}
 
-    def explain_nothing(self, totals: Mapping[str, Mapping[str, int]]) -> str:
+    def _explain_nothing(self, totals: Mapping[str, Mapping[str, int]]) -> str:
         """Says why no row is left."""
         files = self.files.values()
         num_rows = sum(file["rows"] for file in files)

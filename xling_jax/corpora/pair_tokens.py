@@ -7,7 +7,7 @@ the text alone, so neither interruptions nor the number of processes change a by
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from xling_jax.corpora.pair_text import Member, PairText
 from xling_jax.corpora.shards import token_dtype, write_shard
+from xling_jax.corpora.summaries import CorpusRows, pair_summary
 from xling_jax.files.whole import naming_errors, read_json, rename_directory, write_json
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -181,7 +182,7 @@ class ShardWriter:
         return rows, sides, lengths, fits
 
 
-def pair_summary(directory: Path, fingerprint: str) -> dict | None:
+def read_summary(directory: Path, fingerprint: str) -> dict | None:
     """The counts of a finished pair; None if it is missing or made from something else."""
     content = read_json(directory / "pair.json")
     return content if content and content.get("fingerprint") == fingerprint else None
@@ -200,7 +201,7 @@ def write_pair_tokens(
         OSError: naming a path, if writing fails.
         ValueError: if nothing is left of a pair.
     """
-    plans = [p for p in plans if not pair_summary(directory / p.pair, p.fingerprint)]
+    plans = [p for p in plans if not read_summary(directory / p.pair, p.fingerprint)]
     shards = {plan.pair: list(_plan_shards(directory, plan)) for plan in plans}
     missing = {pair: [s for s in shards[pair] if s.counts() is None] for pair in shards}
     written = iter(write_all(sum(missing.values(), [])))
@@ -223,18 +224,28 @@ def _plan_shards(directory: Path, plan: PairPlan) -> Iterator[Shard]:
         file = partial / f".keep-{index}.npy"
         with naming_errors(file):
             np.save(file, keep)
-        members, num_rows = [], 0
-        for member in text.members(plan.pair):
-            num_kept = int(keep[member.rows].sum())
-            if members and num_rows + num_kept > SHARD_ROWS:
-                yield Shard(partial, plan.pair, number, corpus, tuple(members), file)
-                members, num_rows, number = [], 0, number + 1
-            if num_kept:
-                members.append(member)
-                num_rows += num_kept
-        if members:
-            yield Shard(partial, plan.pair, number, corpus, tuple(members), file)
+        members = ((int(keep[m.rows].sum()), m) for m in text.members(plan.pair))
+        for group in grouped(members):
+            yield Shard(partial, plan.pair, number, corpus, tuple(group), file)
             number += 1
+
+
+def grouped(members: Iterable[tuple[int, Any]]) -> Iterator[list[Any]]:
+    """Groups the consecutive members of a corpus, each with its rows to keep, into shards.
+
+    A shard ends before the member with which it would have more than `SHARD_ROWS` rows; members
+    of which nothing is kept are left out.
+    """
+    group, num_rows = [], 0
+    for num_kept, member in members:
+        if group and num_rows + num_kept > SHARD_ROWS:
+            yield group
+            group, num_rows = [], 0
+        if num_kept:
+            group.append(member)
+            num_rows += num_kept
+    if group:
+        yield group
 
 
 def _partial(directory: Path, plan: PairPlan) -> Path:
@@ -244,27 +255,12 @@ def _partial(directory: Path, plan: PairPlan) -> Path:
 def _finish(directory: Path, plan: PairPlan, shards: Sequence[Shard]) -> None:
     """Sums the counts of a pair's shards and gives the pair its name."""
     partial = _partial(directory, plan)
-    tokens = dict.fromkeys(plan.pair.split("-"), 0)
-    corpora = {}
-    num_aside = plan.num_aside() if plan.num_aside else [0] * len(plan.corpora)
-    for (name, text), keep, aside in zip(plan.corpora, plan.keep(), num_aside, strict=True):
-        duplicates = text.num_rows.get(plan.pair, 0) - int(keep.sum()) - aside
-        corpora[name] = {"duplicate": duplicates, "too_many_tokens": 0, "rows": 0}
-        if plan.num_aside:
-            corpora[name]["validation"] = aside
-    for shard in shards:
-        counts: Mapping[str, Any] = shard.counts()
-        for language, number in counts["tokens"].items():
-            tokens[language] += number
-        for key in ("too_many_tokens", "rows"):
-            corpora[shard.corpus][key] += counts[key]
-    num_rows = sum(counts["rows"] for counts in corpora.values())
-    if not num_rows:
-        raise ValueError(
-            f"data.pairs: nothing is left of {plan.pair} after cleaning; relax the cleaning "
-            "section, add a corpus that has the pair, or take it out of data.pairs"
-        )
-    summary = {"rows": num_rows, "tokens": tokens, "corpora": corpora}
+    aside = plan.num_aside() if plan.num_aside else [None] * len(plan.corpora)
+    corpora = {
+        name: CorpusRows(text.num_rows.get(plan.pair, 0), int(keep.sum()), num_aside)
+        for (name, text), keep, num_aside in zip(plan.corpora, plan.keep(), aside, strict=True)
+    }
+    summary = pair_summary(plan.pair, corpora, ((s.corpus, s.counts()) for s in shards))
     write_json(partial / "pair.json", {"fingerprint": plan.fingerprint, **summary})
     for hidden in partial.glob(".*"):  # rows to keep, and what killed processes left
         shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()

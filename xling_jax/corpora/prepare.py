@@ -30,14 +30,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import sentencepiece
 
-from xling_jax.corpora import pair_text, pair_tokens, specs
+from xling_jax.corpora import identity, pair_text, pair_tokens, specs, summaries
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.held_out import HeldOutText, find_held_out
+from xling_jax.corpora.identity import FORMAT_VERSION
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter
 from xling_jax.corpora.pair_tokens import PairPlan, Shard, ShardWriter
 from xling_jax.corpora.row_negatives import (
@@ -53,7 +53,7 @@ from xling_jax.corpora.row_vectors import (
 )
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.shards import VALIDATION
-from xling_jax.files.hashes import FileHashes, fingerprint
+from xling_jax.files.hashes import FileHashes
 from xling_jax.files.whole import (
     lock_directory,
     read_json,
@@ -71,10 +71,6 @@ from xling_jax.text.vocabularies import (
     write_vocab,
 )
 
-if TYPE_CHECKING:
-    from xling_jax.corpora.beam import BeamRunner
-
-FORMAT_VERSION = 1
 # To find the principal axes of a teacher's vectors on.
 _AXES_SENTENCES = 100_000
 
@@ -108,7 +104,6 @@ def prepare(
     workdir: str | os.PathLike[str],
     num_workers: int | None = None,
     progress: Callable[..., Iterable] = lambda items, *_, **__: items,
-    runner: "BeamRunner | None" = None,
     local: Callable[[str], str] = lambda path: path,
     open_teacher: Callable[[str, str], RowEncoder] | None = None,
     **settings: Any,
@@ -120,8 +115,6 @@ def prepare(
         num_workers: number of processes; None for one per core. The output does not depend on it.
         progress: wraps an iterable to show its progress; has the signature of
             `files.progress.track`.
-        runner: cleans rows and writes shards in place of processes of this machine; the output
-            does not depend on it.
         local: maps a path or pattern in the settings, which may be a URL, to one on this machine.
         open_teacher: loads the teacher that the settings name, from its `model` and `texts`.
         **settings: arguments of `PrepareSettings`.
@@ -135,8 +128,7 @@ def prepare(
         OSError: from reading or writing, with the path.
     """
     checked = PrepareSettings(**settings)
-    # Workers of a runner have another working directory.
-    workdir = Path(workdir).absolute() if runner else Path(workdir)
+    workdir = Path(workdir)
     data = workdir / "data"
     data.mkdir(parents=True, exist_ok=True)
     with lock_directory(data):
@@ -144,7 +136,7 @@ def prepare(
         for directory in (data, data / "text", workdir / "vocab", *teachers):
             remove_temporary(directory)
         workers = num_workers or num_cores()
-        return _Preparation(workdir, checked, local, workers, runner, progress, open_teacher).run()
+        return _Preparation(workdir, checked, local, workers, progress, open_teacher).run()
 
 
 def load_prepared(
@@ -198,6 +190,46 @@ def prepared_vocab(workdir: str | os.PathLike[str], *, lowercase: bool, moses: b
     return Vocab(directory / "sentencepiece.model", lowercase=lowercase, moses=moses)
 
 
+def given_vocab(settings: PrepareSettings, local: Callable[[str], str]) -> Vocabulary | None:
+    """Reads the vocabulary that settings name, if they do; raises as `prepare`."""
+    if not settings.vocab.model:
+        return None
+    path = Path(local(settings.vocab.model))
+    if path.is_dir():
+        return read_model_vocab(path)
+    vocab = Vocab(path, lowercase=settings.vocab.lowercase, moses=settings.vocab.moses)
+    check_layout(vocab, settings.layout, settings.vocab.model)
+    return vocab
+
+
+def trained_vocab(settings: PrepareSettings, sentences: Iterable[str]) -> Vocab:
+    """Trains a vocabulary as settings ask for; raises as `train_vocab`."""
+    vocab = settings.vocab
+    return train_vocab(
+        sentences,
+        size=vocab.size,
+        layout=settings.layout,
+        model_type=vocab.model_type,
+        character_coverage=vocab.character_coverage,
+        lowercase=vocab.lowercase,
+        moses=vocab.moses,
+        seed=settings.seed,
+    )
+
+
+def save_vocab(vocab: Vocabulary, workdir: Path, made_from: Mapping[str, Any]) -> None:
+    """Writes a vocabulary where `prepared_vocab` reads it; `vocab.json` last."""
+    directory = workdir / "vocab"
+    facts = {"fingerprint": vocab.fingerprint, "size": vocab.size}
+    if isinstance(vocab, Vocab):
+        vocab.save(directory / "sentencepiece.model")
+    else:
+        facts["preprocessing"] = record(vocab)
+        with whole_directory(directory / _OTHER_VOCAB) as fresh:
+            write_vocab(vocab, fresh)
+    write_json(directory / "vocab.json", facts | made_from)
+
+
 def is_made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> bool:
     """Whether a `manifest.json` is of data prepared with these settings by this version."""
     wanted = json.loads(json.dumps(dataclasses.asdict(settings)))
@@ -224,7 +256,6 @@ class _Preparation:
     settings: PrepareSettings
     local: Callable[[str], str]
     num_workers: int
-    runner: "BeamRunner | None"
     progress: Callable[..., Iterable]
     open_teacher: Callable[[str, str], RowEncoder] | None
 
@@ -233,8 +264,6 @@ class _Preparation:
         self._pair_codes = [tuple(pair.split("-")) for pair in self.settings.pairs]
         self._codes = tuple(sorted({code for pair in self._pair_codes for code in pair}))
         self._drops_duplicates = self.settings.cleaning.drop_duplicates
-        # Left out of fingerprints by default, so that older data keep theirs.
-        self._duplicates = {} if self._drops_duplicates else {"duplicates": "kept"}
         self._hashes = FileHashes(self._data / "input_hashes.json")
         # Named as in the config, read where they are on this machine.
         named = (*self.settings.corpora, *self.settings.validation_corpora)
@@ -243,17 +272,15 @@ class _Preparation:
 
     def run(self) -> PreparedData:
         """Runs the stages that are missing and writes the manifest last."""
+        if self._is_complete_without_text():
+            return load_prepared(self.workdir)
         texts = self._clean_corpora(self.settings.corpora, self._held_out)
-        for name, counts in self._num_held_out(texts).items():
+        held_out = summaries.num_held_out(self.settings, self._held_out, texts.values())
+        for name, counts in held_out.items():
             dropped = ", ".join(f"{count} rows of {pair}" for pair, count in counts.items())
             _logger.info("%s is held out of training: %s dropped", name, dropped)
         validation = self._clean_corpora(self.settings.validation_corpora, [])
-        for pair in self.settings.pairs:
-            if not any(text.num_rows.get(pair) for text in texts.values()):
-                raise ValueError(
-                    f"data.pairs: no corpus has rows of {pair} after cleaning; add a corpus, or "
-                    "take the pair out"
-                )
+        summaries.check_pairs(self.settings, (text.num_rows for text in texts.values()))
         # The vocabulary's sample and the shards need the masks; often neither is to be made.
         parts = functools.cache(lambda pair: self._split(pair, texts))
         masks = lambda pair: parts(pair)[0]
@@ -284,6 +311,29 @@ class _Preparation:
         taught = self._teach(texts, masks, writer, plans, held_out_plans)
         more = {TEACHER: taught, NEGATIVES: self._find_negatives(writer, plans)}
         return self._conclude(texts, validation, vocab, plans, held_out_plans, more)
+
+    def _is_complete_without_text(self) -> bool:
+        """Whether all is done but for the cleaned text, which Beam leaves nowhere to be found."""
+        settings, made = self.settings, read_json(self._data / "manifest.json")
+        if settings.teacher or settings.negatives or not made or not is_made_with(made, settings):
+            return False
+        if settings.validation_corpora and not settings.hold_out_validation:
+            return False  # the manifest does not say what these were
+        directories = {s: self._text_directory(s, self._held_out) for s in settings.corpora}
+        if all((path / "text.json").exists() for path in directories.values()):
+            return False
+        keys = [path.name for path in directories.values()]
+        given = given_vocab(settings, self.local)
+        stage = identity.vocab_stage(identity.vocab_identity(settings, keys, given))
+        vocab = read_json(self._vocab_directory / "vocab.json") or {}
+        read = lambda pair: pair_tokens.read_summary(self._data / pair, made["pairs"][pair])
+        return (
+            dict(zip(settings.corpora, keys)) == made.get("corpora")
+            and {text.key for text in self._held_out} == {*made.get("held_out", {})}
+            and vocab.get("stage") == stage
+            and vocab.get("fingerprint") == made.get("vocab", {}).get("fingerprint")
+            and all(pair in made["pairs"] and read(pair) for pair in settings.pairs)
+        )
 
     def _teach(
         self,
@@ -346,39 +396,13 @@ class _Preparation:
         held = [np.asarray(column) <= limit for column in columns]
         return [mask & ~aside for mask, aside in zip(rows, held)], held, first
 
-    def _num_held_out(self, texts: Mapping[str, PairText]) -> dict[str, dict[str, int]]:
-        """Rows left out of training by the file that they repeat a text of, and by pair."""
-        names = {text.key: text.name for text in self._held_out}
-        found = {name: dict.fromkeys(self.settings.pairs, 0) for name in names.values()}
-        for text in texts.values():
-            for pair, counts in text.held_out_by.items():
-                for key, count in counts.items():
-                    found[names[key]][pair] += count
-        return found
-
     def _clean_corpora(
         self,
         corpora: Sequence[str],
         held_out_texts: Sequence[HeldOutText],
     ) -> dict[str, PairText]:
         """Cleans each corpus that is not cleaned yet; spec -> text."""
-        excluded = [text.key for text in held_out_texts if text.excluded]
-        others = {text.key for text in held_out_texts} - {*excluded}
-        rules = dataclasses.asdict(self.settings.cleaning)
-        # The text does not depend on these.
-        del rules["max_tokens_per_sentence"], rules["drop_duplicates"]
-        common = {
-            "format": [FORMAT_VERSION, pair_text.FORMAT_VERSION],
-            "pairs": self.settings.pairs,
-            "cleaning": rules,
-            "exclude": sorted([*excluded, *others]),
-        }
-        directories = {}
-        for spec in corpora:
-            # What a corpus is: its kind, and the names and content of its files; or its name.
-            files = self._hashed_files(spec)
-            corpus = [spec.partition(":")[0], spec.partition("?")[2], files] if files else [spec]
-            directories[spec] = self._data / "text" / fingerprint({**common, "corpus": corpus})
+        directories = {spec: self._text_directory(spec, held_out_texts) for spec in corpora}
         missing = [s for s, path in directories.items() if read_json(path / "text.json") is None]
         specs.check_downloaded([self._local[spec] for spec in missing])
         # All are opened first: a wrong header in the last should not come to light after hours.
@@ -386,7 +410,7 @@ class _Preparation:
         if missing:
             hashes = {number: text.key for text in held_out_texts for number in text.read()}
             cleaner = ChunkCleaner(RowCleaner(self.settings.cleaning, self._pair_codes, hashes))
-            for spec, counter, chunks in self._clean(missing, cleaner, directories):
+            for spec, counter, chunks in self._clean(missing, cleaner):
                 pair_text.write_pair_text(chunks, directories[spec], counter)
         texts = {spec: PairText(path) for spec, path in directories.items()}
         for spec in missing:
@@ -398,19 +422,14 @@ class _Preparation:
                 )
         return texts
 
+    def _text_directory(self, spec: str, held_out: Sequence[HeldOutText]) -> Path:
+        files = self._hashed_files(spec)
+        return self._data / "text" / identity.text_key(self.settings, spec, files, held_out)
+
     def _clean(
-        self, missing: Mapping[str, Iterable], cleaner: ChunkCleaner, made: Mapping[str, Path]
+        self, missing: Mapping[str, Iterable], cleaner: ChunkCleaner
     ) -> Iterator[tuple[str, RowCounter, Iterable]]:
         """Yields spec, counter and cleaned chunks of each corpus that is given by its rows."""
-        if self.runner:
-            corpora = {
-                spec: (self._local[spec], made[spec].name, self._hashed_files(spec))
-                for spec in missing
-            }
-            scratch = self._data / ".clean.partial"
-            yield from self.runner.clean(scratch, corpora, self._codes, cleaner)
-            shutil.rmtree(scratch)
-            return
         for spec, rows in missing.items():
             counter = RowCounter(spec)
             chunks = counter.chunks(rows, cleaner.min_languages)
@@ -418,8 +437,6 @@ class _Preparation:
             yield spec, counter, map_in_order(cleaner, chunks, self.num_workers)
 
     def _write_shards(self, writer: ShardWriter, shards: Sequence[Shard]) -> Iterable[Any]:
-        if self.runner:
-            return self.runner.write_shards(self._data / ".errors.partial", writer, shards)
         written = map_in_order(writer, shards, self.num_workers)
         return self.progress(written, "tokenize", len(shards), unit="shard")
 
@@ -429,69 +446,29 @@ class _Preparation:
     def _make_vocab(self, texts: Mapping, masks: Callable[[str], list[np.ndarray]]) -> Vocabulary:
         """Loads the finished vocabulary, or trains or copies it."""
         settings = self.settings.vocab
-        # Options added later count only if they are on, so that older vocabularies stay.
-        moses = {"moses": True} if settings.moses else {}
-        text = {"lowercase": settings.lowercase, **moses}
-        identity = {"layout": self.settings.layout, **text}
-        given = None
-        if settings.model:
-            model = Path(self.local(settings.model))
-            given = read_model_vocab(model) if model.is_dir() else Vocab(model, **text)
-            if isinstance(given, Vocab):
-                check_layout(given, self.settings.layout, settings.model)
-            identity["model"] = given.fingerprint
-        else:
-            identity["settings"] = dataclasses.asdict(settings)
-            del identity["settings"]["moses"]
-            identity |= self._duplicates
-            identity["text"] = [text.key for text in texts.values()]
-            identity["seed"] = self.settings.seed
-            if self.settings.validation_pairs:
-                identity["validation_pairs"] = self.settings.validation_pairs
-        stage = fingerprint({"format": FORMAT_VERSION, **identity})
+        text = {"lowercase": settings.lowercase, "moses": settings.moses}
+        given = given_vocab(self.settings, self.local)
+        made_from = identity.vocab_identity(self.settings, [t.key for t in texts.values()], given)
+        stage = identity.vocab_stage(made_from)
         path = self._vocab_directory / "sentencepiece.model"
         made = read_json(self._vocab_directory / "vocab.json") or {}
         if made.get("stage") == stage:
             # A file that is missing or damaged is made again.
             with contextlib.suppress(ValueError, FileNotFoundError):
-                vocab = prepared_vocab(
-                    self.workdir, lowercase=settings.lowercase, moses=settings.moses
-                )
+                vocab = prepared_vocab(self.workdir, **text)
                 if vocab.fingerprint == made.get("fingerprint"):
                     return vocab
         if made:
             _logger.warning("%s: made with other settings or damaged; replaced", path)
         sentences = _sample(self.settings, texts, masks, settings.sample_sentences)
-        vocab = given or train_vocab(
-            self.progress(sentences, "sample text for the vocabulary", unit="sentence"),
-            size=settings.size,
-            layout=self.settings.layout,
-            model_type=settings.model_type,
-            character_coverage=settings.character_coverage,
-            **text,
-            seed=self.settings.seed,
-        )
-        facts = {"stage": stage, "fingerprint": vocab.fingerprint, "size": vocab.size}
-        if isinstance(vocab, Vocab):
-            vocab.save(path)
-        else:
-            facts["preprocessing"] = record(vocab)
-            with whole_directory(self._vocab_directory / _OTHER_VOCAB) as fresh:
-                write_vocab(vocab, fresh)
-        write_json(self._vocab_directory / "vocab.json", facts | identity)
+        sentences = self.progress(sentences, "sample text for the vocabulary", unit="sentence")
+        vocab = given or trained_vocab(self.settings, sentences)
+        save_vocab(vocab, self.workdir, {"stage": stage} | made_from)
         return vocab
 
     def _plan(self, pair: str, texts: Mapping, masks: Callable, vocab: Vocabulary) -> PairPlan:
-        key = fingerprint(
-            {
-                "format": FORMAT_VERSION,
-                "text": [text.key for text in texts.values() if text.num_rows.get(pair)],
-                "vocab": vocab.fingerprint,
-                "max_tokens": self.settings.cleaning.max_tokens_per_sentence,
-                **self._duplicates,
-            }
-            | ({"validation_pairs": count} if (count := self.settings.validation_pairs) else {})
-        )
+        keys = [text.key for text in texts.values() if text.num_rows.get(pair)]
+        key = identity.pair_key(self.settings, keys, vocab.fingerprint)
         return PairPlan(pair, key, tuple(texts.items()), lambda: masks(pair))
 
     def _conclude(
@@ -507,38 +484,24 @@ class _Preparation:
 
         `more` names what was made besides tokens, with its fingerprint or "".
         """
-        summaries = {
-            p.pair: pair_tokens.pair_summary(self._data / p.pair, p.fingerprint) for p in plans
-        }
-        counts = {"corpora": {}, "pairs": {}}
-        for spec, text in texts.items():
-            counts["corpora"][spec] = {
-                pair: {**cleaned, **summaries[pair]["corpora"].get(spec, {})}
-                for pair, cleaned in text.counts.items()
-            }
-        for pair, summary in summaries.items():
-            counts["pairs"][pair] = {"rows": summary["rows"], "tokens": summary["tokens"]}
-        for plan in held_out_plans:
-            directory = self._data / VALIDATION / plan.pair
-            summary = pair_tokens.pair_summary(directory, plan.fingerprint)
-            found = {"rows": summary["rows"], "tokens": summary["tokens"]}
-            counts.setdefault("validation", {})[plan.pair] = found
-        if found := self._num_held_out(texts):
-            counts["held_out"] = found
-        content = {p.pair: p.fingerprint for p in plans}
-        content |= {name: made for name, made in more.items() if made}
-        manifest = {
-            "format_version": FORMAT_VERSION,
-            "fingerprint": fingerprint(content),
-            "languages": self.settings.languages,
-            "pairs": {p.pair: p.fingerprint for p in plans},
-            "vocab": {"fingerprint": vocab.fingerprint, "size": vocab.size},
-            "corpora": {spec: text.key for spec, text in texts.items()},
-            "inputs": self._hashes.used,
-            "held_out": {text.key: text.name for text in self._held_out},
-            "settings": dataclasses.asdict(self.settings),
-            "versions": {"numpy": np.__version__, "sentencepiece": sentencepiece.__version__},
-        }
+        read = lambda where, plan: pair_tokens.read_summary(where / plan.pair, plan.fingerprint)
+        held_out_at = self._data / VALIDATION
+        counts = summaries.all_counts(
+            self.settings,
+            self._held_out,
+            texts,
+            {plan.pair: read(self._data, plan) for plan in plans},
+            {plan.pair: read(held_out_at, plan) for plan in held_out_plans},
+        )
+        manifest = summaries.manifest(
+            self.settings,
+            self._held_out,
+            pairs={plan.pair: plan.fingerprint for plan in plans},
+            more=more,
+            vocab={"fingerprint": vocab.fingerprint, "size": vocab.size},
+            corpora={spec: text.key for spec, text in texts.items()},
+            inputs=self._hashes.used,
+        )
         write_json(self._data / "counts.json", counts)
         write_json(self._data / "manifest.json", manifest)
         used = {self._data / "text" / text.key for text in (*texts.values(), *validation.values())}
@@ -555,6 +518,29 @@ class _Preparation:
         return load_prepared(self.workdir)
 
 
+def draw_rows(
+    settings: PrepareSettings, totals: Mapping[str, int], sentences: int, pair: str
+) -> np.ndarray:
+    """Draws rows of a pair for about so many sentences of all pairs, with the seed.
+
+    Args:
+        settings: of preparation.
+        totals: pair -> kept rows.
+        sentences: twice the number of rows of all pairs.
+        pair: one of `totals`.
+
+    Returns:
+        [rows] bool.
+    """
+    weights = {name: n**settings.vocab.sampling_exponent for name, n in totals.items() if n}
+    rows = sentences / 2 / max(1, sum(weights.values()))
+    rng = np.random.default_rng([settings.seed, settings.pairs.index(pair)])
+    chosen = np.zeros(totals[pair], bool)
+    wanted = min(totals[pair], round(rows * weights.get(pair, 0)))
+    chosen[rng.choice(totals[pair], wanted, replace=False)] = True
+    return chosen
+
+
 def _sample(
     settings: PrepareSettings,
     texts: Mapping,
@@ -567,13 +553,8 @@ def _sample(
     vocabularies, which were trained on the concatenation of all pair files.
     """
     totals = {pair: sum(int(m.sum()) for m in masks(pair)) for pair in settings.pairs}
-    weights = {pair: n**settings.vocab.sampling_exponent for pair, n in totals.items() if n}
-    rows = sentences / 2 / max(1, sum(weights.values()))
-    for number, (pair, total) in enumerate(totals.items()):
-        rng = np.random.default_rng([settings.seed, number])
-        chosen = np.zeros(total, bool)
-        wanted = min(total, round(rows * weights.get(pair, 0)))
-        chosen[rng.choice(total, wanted, replace=False)] = True
+    for pair in totals:
+        chosen = draw_rows(settings, totals, sentences, pair)
         start = 0
         for text, mask in zip(texts.values(), masks(pair), strict=True):
             selected = np.flatnonzero(mask)

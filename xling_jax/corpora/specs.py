@@ -31,7 +31,7 @@ def open_corpus(spec: str) -> Reader:
     Raises:
         ValueError: if it is neither.
     """
-    spec, _ = _split_limit(spec)
+    spec, _ = split_limit(spec)
     kind, _, where = spec.partition(":")
     if (
         kind not in READERS
@@ -61,7 +61,7 @@ def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
     if len(languages) < 2:
         raise ValueError(f"{spec}: parallel text needs two languages; found {list(languages)}")
     rows = open_corpus(spec).read(languages)
-    limit = _split_limit(spec)[1]
+    limit = split_limit(spec)[1]
     return rows if limit is None else _first_rows(rows, limit)
 
 
@@ -91,24 +91,30 @@ def hashed_files(
 
     There are none for a dataset, which its name and version define. Raises as `Reader.files`.
     """
-    paths = [os.path.abspath(path) for path in open_corpus(spec).files(languages)]
+    paths = open_corpus(spec).files(languages)
+    return list(zip(names_below(paths), map(hash_file, map(os.path.abspath, paths))))
+
+
+def names_below(paths: Sequence[str]) -> list[str]:
+    """Names of files or URLs below the directory that they have in common."""
     if not paths:
         return []
+    paths = [os.path.abspath(path) for path in paths]
     top = os.path.commonpath([os.path.dirname(path) for path in paths])
-    return [(os.path.relpath(path, top), hash_file(path)) for path in paths]
+    return [os.path.relpath(path, top) for path in paths]
 
 
 def moved_corpus(spec: str, move: Callable[[str], str]) -> str:
     """Returns a corpus with its path or pattern replaced by `move(path)`; datasets have none."""
     reader = open_corpus(spec)
     kind = spec.partition(":")[0]
-    suffix = spec.removeprefix(_split_limit(spec)[0])
+    suffix = spec.removeprefix(split_limit(spec)[0])
     where = reader.moved(move) + suffix
     return f"{kind}:{where}" if kind in READERS else where
 
 
-def _split_limit(spec: str) -> tuple[str, int | None]:
-    """The corpus without `[:N]`, and N."""
+def split_limit(spec: str) -> tuple[str, int | None]:
+    """Returns the corpus without `[:N]`, and N or None. Raises ValueError if it is 0."""
     match = _LIMIT.search(spec)
     if not match or spec.startswith("tfds:"):
         return spec, None

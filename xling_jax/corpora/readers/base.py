@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +23,34 @@ class Row(NamedTuple):
     problem: str | None = None
 
 
+class Lines(NamedTuple):
+    """Consecutive lines of plain text files, copied to be read apart from the rest.
+
+    A copy begins with one line that does not count: the header, or an empty line.
+
+    Attributes:
+        copies: path of a copy -> the file that it is from.
+        first_line: number of the line in the files that follows that line in the copies.
+    """
+
+    copies: Mapping[str, str]
+    first_line: int
+
+
 class Reader:
     """One corpus. A subclass reads one kind of corpus; as it stands, WHERE is a glob of files.
 
     Args:
         spec: the corpus as the user names it, for messages.
         where: the part of the spec after the kind.
+
+    Attributes:
+        reads_file_by_file: whether each of its files is a corpus by itself.
+        finds_by_name: whether `files` looks at names only.
     """
+
+    reads_file_by_file = False
+    finds_by_name = True
 
     def __init__(self, spec: str, where: str):
         self.spec, self.where = spec, where

@@ -70,6 +70,8 @@ class GettextReader(Reader):
         ValueError: for an unknown option.
     """
 
+    finds_by_name = False  # archives are opened
+
     def __init__(self, spec: str, where: str):
         super().__init__(spec, where)
         self._path, _, query = where.partition("?")

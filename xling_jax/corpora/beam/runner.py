@@ -1,0 +1,139 @@
+"""A runner of Apache Beam: its options, how a run of it ends, and errors of workers in one line."""
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from xling_jax.corpora.beam import store
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+# Ends the name of an error of broken input, and of any other.
+BROKEN, OTHER = ".input", ".other"
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamRunner:
+    """A runner of Apache Beam.
+
+    Args:
+        name: `direct`, `dataflow`, `flink`, `spark`, another of Beam's runners, or `module.Class`.
+        options: Beam's pipeline options, each `--name=value`.
+
+    Raises:
+        ImportError: without Apache Beam, or what it needs for this runner.
+        ValueError: if there is no such runner, or its options are wrong.
+    """
+
+    name: str
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        self._make_pipeline()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its workers are on this machine."""
+        return self.name.lower().removesuffix("runner") == "direct"
+
+    def run(self, build: Callable[["beam.Pipeline"], None], errors: str) -> None:
+        """Runs a pipeline to its end.
+
+        Args:
+            build: adds the steps to a pipeline.
+            errors: directory where the steps keep their errors, see `keeping_error`.
+
+        Raises:
+            OSError: from reading or writing, or if the pipeline failed. Broken input is kept only.
+        """
+        store.remove([errors])  # of an earlier run
+        pipeline, result = self._make_pipeline(), None
+        build(pipeline)
+        try:
+            result = pipeline.run()
+            state = result.wait_until_finish()
+        except Exception as error:
+            raise_kept_error(errors)
+            raise self.failure(error) from error
+        except BaseException:
+            # Interrupted: a job on a cluster would go on without its driver.
+            with contextlib.suppress(Exception):
+                result.cancel()
+            raise
+        if state != "DONE":
+            raise self.failure(RuntimeError(f"it ended as {state}"))
+
+    def failure(self, error: Exception) -> OSError:
+        """What to raise for an error of Beam, whose last line gives the reason."""
+        lines = str(error).strip().splitlines()
+        return ChildProcessError(
+            f"--runner {self.name}: the pipeline failed: {lines[-1] if lines else repr(error)}; "
+            "run the same command again: finished work is kept"
+        )
+
+    def make_options(self) -> "PipelineOptions":
+        """The options as Beam reads them, the runner among them."""
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        # Beam's DirectRunner first tries to download another one, written in Go; this is the one
+        # it falls back on.
+        name = "FnApiRunner" if self.is_here else self.name
+        messages = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(messages):
+                options = PipelineOptions([f"--runner={name}", *self.options])
+                # Otherwise a wrong value shows only when the pipeline starts.
+                options.get_all_options()
+        except SystemExit as error:
+            reason = messages.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+            raise ValueError(reason) from error
+        return options
+
+    def _make_pipeline(self) -> "beam.Pipeline":
+        try:
+            import apache_beam as beam
+
+            return beam.Pipeline(options=self.make_options())
+        except ImportError as error:
+            hint = "pip install 'xling_jax[beam]', for Dataflow also 'apache-beam[gcp]'"
+            raise ImportError(f"--runner {self.name}: {error}; {hint}") from error
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"--runner {self.name}: {error}") from error
+
+
+@contextlib.contextmanager
+def keeping_error(directory: str, name: str) -> Iterator[None]:
+    """Keeps the error of a step in `DIRECTORY/NAME`, for the machine that started it to raise.
+
+    Broken input is broken each time, so the pipeline goes on without this piece of work; after
+    other errors, which are raised here, the runner tries again.
+
+    Args:
+        directory: for errors of all steps.
+        name: the first of all names is what is raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            text = f"{error.filename}: {error.strerror}"
+        elif not isinstance(error, ValueError | OSError | ImportError):
+            text = f"{type(error).__name__}: {text}"
+        is_input_wrong = isinstance(error, ValueError)
+        name += BROKEN if is_input_wrong else OTHER
+        with contextlib.suppress(OSError):
+            store.write(store.join(directory, name), text.encode())
+        if not is_input_wrong:
+            raise
+
+
+def raise_kept_error(directory: str) -> None:
+    """Raises the first error that `keeping_error` kept, if any."""
+    for path in store.below(directory):
+        text = store.read(path).decode()
+        raise (ValueError if path.endswith(BROKEN) else OSError)(text)

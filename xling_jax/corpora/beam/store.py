@@ -1,0 +1,151 @@
+"""Files of Beam's file systems: directories, gs://, s3://, hdfs:// and what else it knows.
+
+Every function raises OSError naming the file if the store fails.
+"""
+
+import contextlib
+import posixpath
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgpack
+
+from xling_jax.files.urls import is_url
+from xling_jax.files.whole import write_whole
+
+_BLOCK_BYTES = 1 << 20
+# In these a file appears whole; in others it is written under another name first.
+_OBJECT_STORES = ("gs", "s3", "azfs")
+
+
+def check(path: str) -> None:
+    """Raises ValueError if Beam has no file system for a path."""
+    from apache_beam.io.filesystems import FileSystems
+
+    FileSystems.get_filesystem(path)
+
+
+def exists(path: str) -> bool:
+    """Whether there is a file."""
+    with _naming(path):
+        return Path(path).exists() if not is_url(path) else _files().exists(path)
+
+
+def match(pattern: str) -> list[str]:
+    """Lists the files whose URL matches a pattern, or that are below a URL, sorted."""
+    return _match(pattern) or below(pattern)
+
+
+def below(directory: str) -> list[str]:
+    """Lists the files below a directory, sorted; none if there is no such directory."""
+    if is_url(directory):
+        return _match(f"{directory.rstrip('/')}/**")
+    with _naming(directory):
+        return sorted(str(path) for path in Path(directory).rglob("*") if path.is_file())
+
+
+def _match(pattern: str) -> list[str]:
+    with _naming(pattern):
+        return sorted(one.path for one in _files().match([pattern])[0].metadata_list)
+
+
+def read(path: str) -> bytes:
+    """Reads a file."""
+    with open_at(path) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def open_at(path: str, start: int = 0) -> Iterator[IO[bytes]]:
+    """Opens a file to be read from a byte on, as it is stored."""
+    with _naming(path):
+        if not is_url(path):
+            with open(path, "rb") as file:
+                file.seek(start)
+                yield file
+            return
+        from apache_beam.io.filesystem import CompressionTypes
+
+        raw = CompressionTypes.UNCOMPRESSED
+        with contextlib.closing(_files().open(path, compression_type=raw)) as file:
+            if start:
+                file.seek(start)
+            yield file
+
+
+def write(path: str, content: bytes) -> None:
+    """Writes a file whole or not at all, with the directories that it needs."""
+    if not is_url(path):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+        return
+    from apache_beam.io.filesystem import CompressionTypes
+
+    whole = path.partition("://")[0] in _OBJECT_STORES
+    target = path if whole else f"{path}.tmp"
+    with _naming(path):
+        file = _files().create(target, compression_type=CompressionTypes.UNCOMPRESSED)
+        file.write(content)
+        file.close()
+        if not whole:
+            with contextlib.suppress(OSError):  # HDFS renames onto nothing
+                _files().delete([path])
+            _files().rename([target], [path])
+
+
+def read_packed(path: str) -> Any:
+    """Reads what `write_packed` wrote; None if there is no such file."""
+    return msgpack.unpackb(read(path), strict_map_key=False) if exists(path) else None
+
+
+def write_packed(path: str, value: Any) -> None:
+    """Writes numbers, strings, bytes, lists and dicts, as `write`."""
+    write(path, msgpack.packb(value))
+
+
+def remove(paths: Iterable[str]) -> None:
+    """Removes files, and directories with what is below them, as far as there are any."""
+    for path in paths:
+        with _naming(path):
+            if is_url(path):
+                if found := match(path):
+                    _files().delete(found)
+            elif Path(path).is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                Path(path).unlink(missing_ok=True)
+
+
+def fetch(path: str, local: Path) -> None:
+    """Copies a file to this machine."""
+    local.parent.mkdir(parents=True, exist_ok=True)
+    with open_at(path) as source, open(local, "wb") as target:
+        while block := source.read(_BLOCK_BYTES):
+            target.write(block)
+
+
+def join(*parts: str) -> str:
+    """Joins names to a path or URL."""
+    return posixpath.join(*parts)
+
+
+def _files() -> Any:
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Gives errors of the stores' clients one kind and one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if getattr(error, "filename", None) or not is_url(path) or path in str(error):
+            raise
+        raise OSError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise OSError(f"{path}: {type(error).__name__}: {reason}") from error
