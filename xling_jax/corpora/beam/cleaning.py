@@ -43,6 +43,7 @@ class Job:
         held_out: what no training row may repeat; `read` is not used.
         vocab: `identity.vocab_identity` of a vocabulary that is in the workdir, or None.
         inputs: path -> hash of the files that were read before.
+        options: of the runner.
     """
 
     settings: PrepareSettings
@@ -51,6 +52,7 @@ class Job:
     held_out: tuple[HeldOutText, ...] = ()
     vocab: dict[str, Any] | None = None
     inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    options: tuple[str, ...] = ()
 
     @property
     def scratch(self) -> str:

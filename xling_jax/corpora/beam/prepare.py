@@ -75,7 +75,7 @@ def prepare(
         except RuntimeError as error:
             raise runner.failure(error) from error
     with _locked(workdir):
-        job = _start(Job(checked, corpora, workdir), local)
+        job = _start(Job(checked, corpora, workdir, options=runner.options), local)
         _logger.info("%d corpora on %s", len(corpora), runner.name)
         runner.run(functools.partial(_build, job), job.errors)
         path = store.join(workdir, "data", "manifest.json")
@@ -120,6 +120,7 @@ def _build(job: Job, pipeline: "beam.Pipeline") -> None:
         """Cleans with one `Cleaner` a worker."""
 
         def setup(self) -> None:
+            store.use_options(job.options)
             self._cleaner = Cleaner(job)
 
         def process(self, element: tuple) -> Iterator[Any]:
@@ -135,13 +136,19 @@ def _build(job: Job, pipeline: "beam.Pipeline") -> None:
         corpus, text = element
         yield from ((corpus, text.key, part) for part in text.parts)
 
-    def each(function: Callable, *first: Any) -> Callable:
-        """Calls a function with the members of an element, between these and side inputs."""
-        return lambda element, *sides: function(*first, *element, *sides)
-
+    # Functions made here, since Beam gives no side inputs to `functools.partial`.
     def call(function: Callable, *first: Any) -> Callable:
-        """Likewise, with the element as it is; Beam gives no side inputs to partial functions."""
-        return lambda element, *sides: function(*first, element, *sides)
+        """Calls a function with an element, and side inputs after it."""
+
+        def called(element: Any, *sides: Any) -> Any:
+            store.use_options(job.options)
+            return function(*first, element, *sides)
+
+        return called
+
+    def each(function: Callable, *first: Any) -> Callable:
+        """Likewise, with the members of an element."""
+        return call(lambda element, *sides: function(*first, *element, *sides))
 
     pairs = [tuple(pair.split("-")) for pair in job.settings.pairs]
     min_languages = RowCleaner(job.settings.cleaning, pairs).min_languages

@@ -6,7 +6,7 @@ Every function raises OSError naming the file if the store fails.
 import contextlib
 import posixpath
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +18,18 @@ from xling_jax.files.whole import write_whole
 _BLOCK_BYTES = 1 << 20
 # In these a file appears whole; in others it is written under another name first.
 _OBJECT_STORES = ("gs", "s3", "azfs")
+
+
+def use_options(options: Sequence[str]) -> None:
+    """Gives the file systems the options of a pipeline, unless the worker has.
+
+    Those that a worker pool starts do not, and `s3://` knows no way without.
+    """
+    from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    if FileSystems._pipeline_options is None:
+        FileSystems.set_options(PipelineOptions(list(options)))
 
 
 def check(path: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.corpora import identity, pair_tokens, summaries
+from xling_jax.corpora import identity, summaries
 from xling_jax.corpora.beam import parts, store
 from xling_jax.corpora.beam.cleaning import Job, Text
 from xling_jax.corpora.beam.rows import TRAINING, VALIDATION, Kept, Stretch, plan_shards
@@ -24,6 +24,7 @@ from xling_jax.corpora.beam.runner import BROKEN, keeping_error
 from xling_jax.corpora.pair_text import Member, RowCounter, TextCounts
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.prepare import draw_rows, prepared_vocab, save_vocab, trained_vocab
+from xling_jax.corpora.shards import VALIDATION as VALIDATION_DIRECTORY
 from xling_jax.corpora.summaries import CorpusRows
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -305,7 +306,7 @@ def _pair_key(
 def _directory(job: Job, target: Target) -> str:
     """Where the shards of a pair are."""
     purpose, pair = target
-    below = () if purpose == TRAINING else (pair_tokens.VALIDATION,)
+    below = () if purpose == TRAINING else (VALIDATION_DIRECTORY,)
     return store.join(job.workdir, "data", *below, pair)
 
 
