@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runner",
         metavar="NAME",
-        help="prepare on Apache Beam: direct, dataflow, flink, spark or another of its runners; the "
-        "tokens do not depend on it",
+        help="prepare on Apache Beam: direct, dataflow, flink, spark or another of its runners; "
+        "the output does not depend on it",
     )
     parser.add_argument(
         "--beam-options",
@@ -110,7 +110,8 @@ def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
             f"--runner {args.runner} in --beam-options"
         )
     # Beam logs every step; what becomes of a job elsewhere is worth a line.
-    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    for library in ("apache_beam", "botocore"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)
     try:
         return BeamRunner(args.runner, tuple(shlex.split(args.beam_options)))

@@ -63,9 +63,7 @@ def prepare(
             raise ValueError(
                 f"{name} needs the rows on one machine; prepare without --runner {runner.name}"
             )
-    workdir = os.fspath(workdir).rstrip("/")
-    workdir = workdir if is_url(workdir) else os.path.abspath(workdir)
-    store.check(workdir)
+    workdir = _everywhere(os.fspath(workdir).rstrip("/"))
     named = (*checked.corpora, *checked.validation_corpora)
     corpora = tuple(specs.moved_corpus(spec, _everywhere) for spec in named)
     specs.check_downloaded(corpora)
@@ -76,7 +74,7 @@ def prepare(
             raise runner.failure(error) from error
     with _locked(workdir):
         job = _start(Job(checked, corpora, workdir, options=runner.options), local)
-        _logger.info("%d corpora on %s", len(corpora), runner.name)
+        _logger.info("preparing on %s", runner.name)
         runner.run(functools.partial(_build, job), job.errors)
         path = store.join(workdir, "data", "manifest.json")
         if not store.exists(path):
@@ -235,6 +233,7 @@ def _build(job: Job, pipeline: "beam.Pipeline") -> None:
 
 def _everywhere(path: str) -> str:
     """A path as workers have to see it, who run in another directory."""
+    store.check(path)
     return path if is_url(path) else os.path.abspath(path)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -94,15 +95,20 @@ class BeamRunner:
         return options
 
     def _make_pipeline(self) -> "beam.Pipeline":
+        before = logging.root.manager.disable
         try:
+            logging.disable(logging.WARNING)  # it tells what else could be installed
             import apache_beam as beam
 
+            logging.disable(before)
             return beam.Pipeline(options=self.make_options())
         except ImportError as error:
             hint = "pip install 'xling_jax[beam]', for Dataflow also 'apache-beam[gcp]'"
             raise ImportError(f"--runner {self.name}: {error}; {hint}") from error
         except (ValueError, AttributeError) as error:
             raise ValueError(f"--runner {self.name}: {error}") from error
+        finally:
+            logging.disable(before)
 
 
 @contextlib.contextmanager

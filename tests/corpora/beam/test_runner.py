@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.corpora_for_cli import arguments
-from xling_jax.cli import prepare_data
 from xling_jax.cli.main import main
 from xling_jax.corpora.beam.runner import BeamRunner
 
 needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
 )
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 
 
 class _Job:
@@ -59,7 +58,7 @@ def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, mess
     job = _Job(ending)
     monkeypatch.setattr(BeamRunner, "_make_pipeline", lambda self: job)
     with pytest.raises(kind, match=message) as error:
-        BeamRunner("flink")._run("cleaning", lambda pipeline: None, tmp_path)
+        BeamRunner("flink").run(lambda pipeline: None, str(tmp_path))
     assert "\n" not in str(error.value)
     assert job.is_cancelled is is_cancelled
 
@@ -99,28 +98,14 @@ def test_beam_is_imported_for_a_runner_only():
     assert out.stdout.strip() == "False", out.stderr
 
 
+@needs_beam
 @pytest.mark.parametrize(
-    "words, message",
-    [
-        (
-            ["--config.data.corpora=('tsv:gs://bucket/a.tsv',)"],
-            "data.corpora: tsv:gs://bucket/a.tsv",
-        ),
-        (["--workdir=gs://bucket/w"], "--workdir gs://bucket/w"),
-    ],
+    "words",
+    [["--config.data.corpora=('tsv:xy://bucket/a.tsv',)"], ["--workdir=xy://bucket/w"]],
 )
-def test_copies_of_urls_are_not_for_workers_elsewhere(
-    tmp_path, monkeypatch, capsys, words, message
-):
-    monkeypatch.setattr(BeamRunner, "_make_pipeline", lambda self: None)
-    monkeypatch.setattr(prepare_data, "Workdir", _AnyWorkdir)
-    command = [*arguments("prepare", "tsv:corpus.tsv", tmp_path / "w"), "--runner=flink"]
-    assert main([*command, *words]) == 2
-    assert f"error: {message}: is copied to this machine" in capsys.readouterr().err
-
-
-class _AnyWorkdir:
-    """A workdir, looked at by its name alone."""
-
-    def __init__(self, path):
-        self.is_remote = "://" in path
+def test_stores_that_beam_does_not_know_are_told_before_anything_runs(tmp_path, capsys, words):
+    command = [*arguments("prepare", "tsv:corpus.tsv", tmp_path / "w"), "--runner=direct"]
+    assert main([*command, *words]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("xling prepare: error: Unable to get filesystem") and "xy://" in line
+    assert not (tmp_path / "w/data").exists()

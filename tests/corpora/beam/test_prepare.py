@@ -1,0 +1,334 @@
+"""Preparation through Apache Beam: the bytes of one machine, one-line errors, nothing twice.
+
+Most runs are on Beam's direct runner in this process, one is on its processes.
+"""
+
+import gzip
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.corpora_for_cli import arguments
+from tests.corpora.small_corpus import WORDS, tree, write_corpus
+from xling_jax.corpora import pair_text
+from xling_jax.corpora.beam import parts, tokens
+from xling_jax.corpora.beam.prepare import prepare as prepare_on
+from xling_jax.corpora.beam.runner import BeamRunner
+from xling_jax.corpora.prepare import prepare
+from xling_jax.corpora.shards import PairTokens
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
+)
+_ROOT = Path(__file__).parents[3]
+
+
+def settings(*specs: str, **changes) -> dict:
+    """Keyword arguments for `prepare` that suit a tiny corpus."""
+    return {
+        "languages": ("de", "en", "fr"),
+        "corpora": specs,
+        "pairs": ("de-en", "fr-en"),
+        "vocab": {"size": 80, "sample_sentences": 300},
+        **changes,
+    }
+
+
+def published(workdir: Path) -> dict[str, bytes]:
+    """What preparation leaves for training."""
+    files = tree(workdir)
+    assert not any("partial" in name for name in files)
+    return {
+        name: content
+        for name, content in files.items()
+        if not name.startswith("data/text/") and name != "data/input_hashes.json"
+    }
+
+
+@pytest.fixture(scope="module")
+def direct() -> BeamRunner:
+    return BeamRunner("direct")
+
+
+@pytest.fixture
+def small(small_chunks, monkeypatch):
+    """Small files have several parts as well."""
+    monkeypatch.setattr(parts, "PART_BYTES", 2000)
+    monkeypatch.setattr(parts, "_BLOCK_BYTES", 300)
+
+
+@pytest.fixture
+def corpora(tmp_path) -> tuple[str, ...]:
+    """Two corpora with duplicates, broken rows and text that is held out."""
+    first = write_corpus(tmp_path / "first.tsv", 300)
+    with open(tmp_path / "first.tsv", "ab") as file:
+        file.write(b"kaputt\xff\tbroken\tcasse\nOK\tOK\tOK\n\t\t\nnur Deutsch\t\t\n")
+    lines = (tmp_path / "first.tsv").read_bytes().splitlines()[1:120]
+    for column, code in enumerate(("de", "en")):
+        texts = [line.split(b"\t")[column] for line in lines]
+        texts += [f"{code} words {number}".encode() for number in range(30)]
+        (tmp_path / f"second.{code}").write_bytes(b"\n".join(texts) + b"\n")
+    (tmp_path / "dev.txt").write_text("de words 7\n")
+    return first, f"moses:{tmp_path}/second"
+
+
+@pytest.mark.parametrize("options", [(), ("--direct_runner_bundle_repeat=2",)])
+def test_bytes_are_those_of_one_machine(corpora, tmp_path, small, options):
+    """Also where the runner does each piece of work three times."""
+    rules = {
+        "exclude": [str(tmp_path / "dev.txt")],
+        "cleaning": {"max_tokens_per_sentence": 30},
+        "seed": 3,
+    }
+    local = prepare(workdir=tmp_path / "local", **settings(*corpora, **rules))
+    runner = BeamRunner("DirectRunner", options)
+    counts = prepare_on(runner, workdir=tmp_path / "beam", **settings(*corpora, **rules))
+    assert counts == local.counts
+    second = counts["corpora"][corpora[1]]["de-en"]
+    assert (second["held_out"], second["duplicate"]) == (1, 119)
+    expected = published(tmp_path / "local")
+    assert published(tmp_path / "beam") == expected
+    assert len([name for name in expected if name.endswith("tokens.npy")]) > 12
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"validation_pairs": 15},
+        {"validation_pairs": 15, "cleaning": {"drop_duplicates": False}},
+        {"cleaning": {"drop_duplicates": False}, "evaluation": "dev.txt"},
+        {"validation_corpora": ("third.tsv",)},
+        {"validation_corpora": ("third.tsv",), "hold_out_validation": False},
+        {"pairs": ("de-en", "en-en", "de-fr"), "vocab": {"size": 80, "sampling_exponent": 0.3}},
+    ],
+    ids=lambda changes: ",".join(changes),
+)
+def test_bytes_are_the_same_with_these_settings(corpora, tmp_path, small, direct, changes):
+    write_corpus(tmp_path / "third.tsv", 130, seed=5)
+    place = lambda value: f"{tmp_path}/{value}" if str(value).endswith((".tsv", ".txt")) else value
+    changes = {
+        name: tuple(map(place, value)) if isinstance(value, tuple) else place(value)
+        for name, value in changes.items()
+    }
+    write_corpus(tmp_path / "fourth.tsv", 90, seed=6)
+    with gzip.open(tmp_path / "packed.tsv.gz", "wb") as file:
+        file.write((tmp_path / "fourth.tsv").read_bytes())
+    (tmp_path / "alone.tsv").write_text("en\tde\n" + "a house\t\n" * 3 + "a tree is here\t\n" * 40)
+    specs = (*corpora, f"{tmp_path}/packed.tsv.gz", f"{tmp_path}/first.tsv[:50]")
+    specs += (f"{tmp_path}/alone.tsv",) if "pairs" in changes else ()
+    given = settings(*specs, **changes)
+    local = prepare(workdir=tmp_path / "local", **given)
+    assert prepare_on(direct, workdir=tmp_path / "beam", **given) == local.counts
+    assert published(tmp_path / "beam") == published(tmp_path / "local")
+
+
+def test_a_vocabulary_may_be_given(corpora, tmp_path, small, direct):
+    first = prepare(workdir=tmp_path / "first", **settings(*corpora))
+    given = settings(*corpora, vocab={"model": str(first.vocab_path)})
+    prepare(workdir=tmp_path / "local", **given)
+    prepare_on(direct, workdir=tmp_path / "beam", **given)
+    assert published(tmp_path / "beam") == published(tmp_path / "local")
+
+
+def test_processes_of_the_command_write_the_same_bytes(tmp_path):
+    """The command, with paths from where it was started, on two processes of Beam's."""
+    write_corpus(tmp_path / "corpus.tsv", 10_500, ("de", "en"))
+    beam = [
+        "--runner=direct",
+        "--beam-options=--direct_running_mode=multi_processing --direct_num_workers=2",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    for workdir, words in (("local", ["--num-workers=1"]), ("beam", beam)):
+        command = arguments("prepare", "tsv:corpus.tsv", workdir, "--config.vocab.size=80")
+        done = subprocess.run(
+            [sys.executable, "-m", "xling_jax.cli.main", *command, *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "10,500" in done.stdout
+    assert published(tmp_path / "beam") == published(tmp_path / "local")
+    assert len(PairTokens(tmp_path / "beam/data/de-en")) > 5000
+
+
+def test_the_data_are_complete_for_training_on_one_machine(
+    corpora, tmp_path, small, direct, monkeypatch
+):
+    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
+    made = published(tmp_path / "w")
+
+    def clean(*_):
+        raise AssertionError("cleaned again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pair_text.ChunkCleaner, "__call__", clean)
+        prepare(workdir=tmp_path / "w", **settings(*corpora), num_workers=1)
+        assert published(tmp_path / "w") == made
+    # What has changed is noticed.
+    write_corpus(tmp_path / "first.tsv", 250, seed=1)
+    prepare(workdir=tmp_path / "w", **settings(*corpora))
+    prepare(workdir=tmp_path / "local", **settings(*corpora))
+    assert published(tmp_path / "w") == published(tmp_path / "local") != made
+
+
+def test_data_of_other_settings_are_replaced(corpora, tmp_path, small, direct):
+    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora, validation_pairs=9))
+    changes = {"pairs": ("de-fr", "de-en"), "vocab": {"size": 90}, "cleaning": {"max_words": 8}}
+    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora, **changes))
+    prepare(workdir=tmp_path / "local", **settings(*corpora, **changes))
+    assert published(tmp_path / "w") == published(tmp_path / "local")
+
+
+def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(
+    corpora, tmp_path, direct, small, monkeypatch
+):
+    broken = write_corpus(tmp_path / "broken.tsv", 100, seed=1)
+    text = (tmp_path / "broken.tsv").read_text()
+    (tmp_path / "broken.tsv").write_text(text + "one cell\n")
+    specs = (broken, *corpora)
+    with pytest.raises(ValueError) as local:
+        prepare(workdir=tmp_path / "local", **settings(*specs))
+    with pytest.raises(ValueError) as there:
+        prepare_on(direct, workdir=tmp_path / "beam", **settings(*specs))
+    assert str(there.value) == str(local.value)
+    assert "broken.tsv:102: a row must have 3 cells" in str(there.value)
+    (tmp_path / "broken.tsv").write_text(text)
+    sizes = []
+    clean = pair_text.ChunkCleaner.__call__
+    monkeypatch.setattr(
+        pair_text.ChunkCleaner,
+        "__call__",
+        lambda self, chunk: sizes.append(len(chunk)) or clean(self, chunk),
+    )
+    prepare_on(direct, workdir=tmp_path / "beam", **settings(*specs))
+    assert sum(sizes) == 100
+    prepare(workdir=tmp_path / "local", **settings(*specs))
+    assert published(tmp_path / "beam") == published(tmp_path / "local")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"corpora": ("tsv:no.tsv",)},
+        {"corpora": ("tsv:empty.tsv",)},
+        {"corpora": ("tsv:blank.tsv",)},
+        {"corpora": ("tsv:same.tsv",)},
+        {"corpora": ("moses:unequal",)},
+        {"pairs": ("de-fr",), "corpora": ("moses:second",)},
+        {"validation_pairs": 5000},
+        {"vocab": {"size": 5000}},
+    ],
+    ids=lambda changes: ",".join(map(str, changes.values())),
+)
+def test_what_cannot_be_prepared_is_told_as_on_one_machine(
+    corpora, tmp_path, direct, small, monkeypatch, changes
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.tsv").write_text("")
+    (tmp_path / "blank.tsv").write_text("de\ten\n" + "\t\n" * 900)
+    (tmp_path / "same.tsv").write_text("de\ten\n" + "OK\tOK\n" * 900)
+    (tmp_path / "unequal.de").write_text("a b c\n" * 900)
+    (tmp_path / "unequal.en").write_text("a b c\n" * 901)
+    given = settings(*corpora) | {"pairs": ("de-en",)} | changes
+    with pytest.raises((ValueError, OSError)) as local:
+        prepare(workdir="local", **given)
+    with pytest.raises((ValueError, OSError)) as there:
+        prepare_on(direct, workdir="beam", **given)
+    found = str(there.value).replace(f"{tmp_path}/", "")
+    assert found == str(local.value).replace(f"{tmp_path}/", "")
+    assert not (tmp_path / "beam/data/manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"negatives": "n.tsv"}, "data.negatives_file needs the rows on one machine"),
+        ({"teacher": {"model": "mini"}}, "with a teacher needs the rows on one machine"),
+    ],
+)
+def test_what_needs_text_on_one_machine_is_refused(tmp_path, direct, changes, message):
+    with pytest.raises(ValueError, match=message):
+        prepare_on(direct, workdir=tmp_path / "w", **settings("tsv:x.tsv", **changes))
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_failed_worker_is_one_line_and_finished_work_is_kept(
+    corpora, tmp_path, direct, small, monkeypatch
+):
+    written, cleaned = [], []
+    write, full_from = tokens.ShardWriter.__call__, [3]
+
+    def write_until_the_disk_is_full(self, shard):
+        if len(written) == full_from[0]:
+            raise OSError(28, "No space left on device", "/mnt/00000")
+        written.append((shard.pair, shard.number))
+        write(self, shard)
+
+    monkeypatch.setattr(tokens.ShardWriter, "__call__", write_until_the_disk_is_full)
+    with pytest.raises(OSError, match="^/mnt/00000: No space left on device$"):
+        prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
+    assert len(written) == 3
+    full_from[0] = -1
+    clean = pair_text.ChunkCleaner.__call__
+    monkeypatch.setattr(
+        pair_text.ChunkCleaner,
+        "__call__",
+        lambda self, chunk: cleaned.append(1) or clean(self, chunk),
+    )
+    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
+    assert len(written) == len(set(written)) > 6 and not cleaned
+    prepare(workdir=tmp_path / "local", **settings(*corpora))
+    assert published(tmp_path / "w") == published(tmp_path / "local")
+
+
+def test_results_that_only_the_workers_see_are_an_error(
+    corpora, tmp_path, direct, small, monkeypatch
+):
+    monkeypatch.setattr(tokens, "conclude", lambda *_: [])
+    with pytest.raises(FileNotFoundError, match="give --workdir a URL, or mount it"):
+        prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
+
+
+def test_a_dataset_that_beam_makes_is_made_by_the_runner(tmp_path, monkeypatch, small):
+    beam = pytest.importorskip("apache_beam")
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    class BeamSentences(tfds.core.GeneratorBasedBuilder):
+        """Made by Beam, as the large datasets of TFDS are."""
+
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = tfds.features.Translation(("de", "en"))
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, manager):
+            return {"train": beam.Create(range(60)) | beam.Map(_make_example)}
+
+        def _generate_examples(self):
+            raise AssertionError("replaced by a pipeline")
+
+    spec = f"tfds:beam_sentences?data_dir={tmp_path}/datasets"
+    runner = BeamRunner("direct", ("--job_name=sentences",))
+    names = []
+    run = beam.Pipeline.run
+
+    def note(pipeline, *arguments, **named):
+        names.append(pipeline.options.get_all_options()["job_name"])
+        return run(pipeline, *arguments, **named)
+
+    monkeypatch.setattr(beam.Pipeline, "run", note)
+    counts = prepare_on(runner, workdir=tmp_path / "w", **settings(spec, pairs=("de-en",)))
+    assert counts["pairs"]["de-en"]["rows"] == 60
+    assert names == ["sentences"] * 2  # The dataset, and all of preparation.
+
+
+def _make_example(number):
+    words = [letters[number % 9 :] for letters in (WORDS["de"], WORDS["en"])]
+    return number, dict(zip(("de", "en"), (f"{' '.join(w)} {number} {w[0]}" for w in words)))
