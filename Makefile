@@ -16,7 +16,7 @@ unit: $(VENV)/installed-test
 
 # Beam asks for an older protobuf than TensorFlow Datasets does: an environment of its own.
 test-beam: $(VENV)-beam/installed
-	$(VENV)-beam/bin/python -m pytest tests/corpora/test_beam.py tests/corpora/test_beam_runner.py
+	$(VENV)-beam/bin/python -m pytest tests/corpora/beam
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
@@ -38,7 +38,7 @@ $(VENV)/installed-test: setup.py | $(VENV)/bin/python
 
 $(VENV)-beam/installed: setup.py
 	$(PYTHON) -m venv $(VENV)-beam
-	$(VENV)-beam/bin/python -m pip install -q --disable-pip-version-check -e '.[beam]' pytest pytest-timeout
+	$(VENV)-beam/bin/python -m pip install -q --disable-pip-version-check -e '.[beam]' 'moto[server]' pytest pytest-timeout
 	touch $@
 
 $(VENV)/installed-docs: setup.py | $(VENV)/bin/python
