@@ -157,6 +157,23 @@ def test_processes_of_the_command_write_the_same_bytes(tmp_path):
     assert len(PairTokens(tmp_path / "beam/data/de-en")) > 5000
 
 
+def test_what_is_finished_is_not_done_again(corpora, tmp_path, small, direct, monkeypatch):
+    first = prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
+    run, times = BeamRunner.run, []
+    monkeypatch.setattr(BeamRunner, "run", lambda *given: times.append(1) or run(*given))
+    assert prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora)) == first
+    assert not times
+    (tmp_path / "second.fr").write_text("un\n" * 149)  # a file that the corpus now has as well
+    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
+    assert len(times) == 1
+    with open(tmp_path / "first.tsv", "a") as file:
+        file.write("ein Haus\ta house\tune maison\n")
+    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
+    prepare(workdir=tmp_path / "local", **settings(*corpora))
+    assert len(times) == 2
+    assert published(tmp_path / "w") == published(tmp_path / "local")
+
+
 def test_the_data_are_complete_for_training_on_one_machine(
     corpora, tmp_path, small, direct, monkeypatch
 ):

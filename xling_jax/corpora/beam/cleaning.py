@@ -18,13 +18,14 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from xling_jax.corpora import identity
+from xling_jax.corpora import identity, pair_text, specs
 from xling_jax.corpora.beam import parts, store
 from xling_jax.corpora.beam.runner import keeping_error
 from xling_jax.corpora.cleaning import RowCleaner
 from xling_jax.corpora.held_out import HeldOutText
 from xling_jax.corpora.pair_text import ChunkCleaner, PairChunk, RowCounter
 from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.files.hashes import fingerprint
 
 Key = tuple[int, int, int]
 
@@ -85,11 +86,11 @@ class Job:
 
     def text(self, key: str, *name: int) -> str:
         """Path of what a worker made of a text with this fingerprint."""
-        return store.join(self.scratch, "text", key, _name(*name))
+        return store.join(self.scratch, "text", _cut(key), _name(*name))
 
     def raw(self, key: str, *name: int) -> str:
         """Path of rows that have to be cleaned."""
-        return store.join(self.scratch, "text", key, "raw", _name(*name))
+        return store.join(self.scratch, "text", _cut(key), "raw", _name(*name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,12 +99,12 @@ class Text:
 
     Attributes:
         key: fingerprint of its cleaned text.
-        files: path and hash of each file.
+        files: path, size, time of the last change and hash of each file.
         parts: of the corpus.
     """
 
     key: str
-    files: tuple[tuple[str, str], ...]
+    files: tuple[tuple[str, int, int, str], ...]
     parts: tuple[parts.Part, ...]
 
 
@@ -148,9 +149,9 @@ def split(
     spec = job.corpora[corpus]
     with keeping_error(job.errors, f"1-{corpus:05d}"):
         indexes = [index for _, index in sorted(found for found in indexed if found)]
-        files = tuple((index.path, index.sha256) for index in indexes)
-        names = parts.specs.names_below([path for path, _ in files])
-        hashed = list(zip(names, (digest for _, digest in files)))
+        files = tuple((index.path, *index.state, index.sha256) for index in indexes)
+        names = specs.names_below([index.path for index in indexes])
+        hashed = list(zip(names, (index.sha256 for index in indexes)))
         held_out = job.held_out if job.is_training(corpus) else ()
         key = identity.text_key(job.settings, job.named[corpus], hashed, held_out)
         yield corpus, Text(key, files, tuple(parts.split(spec, indexes, job.codes)))
@@ -181,8 +182,9 @@ def unpack(
             found = {"pieces": count, "files": counter.files}
             store.write_packed(done, found)
         yield "count", (corpus, (found["files"], {}))
+        bare = dataclasses.replace(part, paths=())
         for number in range(found["pieces"]):
-            yield "piece", (corpus, key, part, number)
+            yield "piece", (corpus, key, bare, number)
 
 
 class Cleaner:
@@ -317,6 +319,12 @@ def _packed(chunk: Sequence[Mapping], cleaned: Mapping[str, PairChunk], path: st
 def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
     for name, count in more.items():
         counts[name] = counts.get(name, 0) + count
+
+
+def _cut(key: str) -> str:
+    """The name of a text that is cut into parts and pieces as it is now."""
+    sizes = (parts.PART_BYTES, pair_text.CHUNK_ROWS, pair_text.CHUNK_CHARS)
+    return f"{key}-{fingerprint(sizes)}"
 
 
 def _text_of(path: str, pair: str) -> str:

@@ -41,6 +41,7 @@ class FileIndex:
 
     Attributes:
         path: a path or URL.
+        state: its size, and when it was changed last.
         sha256: of its content, in hex digits.
         header: of a TSV file.
         num_lines: of a plain text file.
@@ -49,6 +50,7 @@ class FileIndex:
     """
 
     path: str
+    state: tuple[int, int]
     sha256: str
     header: tuple[str, ...] = ()
     num_lines: int = 0
@@ -122,6 +124,7 @@ def index_file(spec: str, path: str, languages: Sequence[str]) -> FileIndex:
     is_tsv = isinstance(reader, tsv.TsvReader)
     digest, head, marks, num_lines = hashlib.sha256(), b"", [(0, 1)], 0
     start, last = 0, b"\n"
+    state = store.state(path)
     with store.open_at(path) as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
@@ -143,7 +146,7 @@ def index_file(spec: str, path: str, languages: Sequence[str]) -> FileIndex:
         COMPRESSED_SUFFIXES
     )
     marks = [mark for mark in marks if mark[1] <= num_lines] if splits else []
-    return FileIndex(path, digest.hexdigest(), tuple(header), num_lines, tuple(marks))
+    return FileIndex(path, state, digest.hexdigest(), tuple(header), num_lines, tuple(marks))
 
 
 def split(spec: str, indexes: Sequence[FileIndex], languages: Sequence[str]) -> list[Part]:

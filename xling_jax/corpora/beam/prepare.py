@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,13 @@ from xling_jax.corpora.beam import cleaning, parts, rows, store, tokens
 from xling_jax.corpora.beam.cleaning import Cleaner, Job
 from xling_jax.corpora.beam.runner import BeamRunner, raise_kept_error
 from xling_jax.corpora.cleaning import RowCleaner
-from xling_jax.corpora.held_out import find_held_out
-from xling_jax.corpora.prepare import given_vocab, save_vocab
+from xling_jax.corpora.held_out import HeldOutText, find_held_out
+from xling_jax.corpora.prepare import given_vocab, is_made_with, save_vocab
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.urls import is_url
 from xling_jax.files.whole import lock_directory
+from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -73,7 +74,13 @@ def prepare(
         except RuntimeError as error:
             raise runner.failure(error) from error
     with _locked(workdir):
-        job = _start(Job(checked, corpora, workdir, options=runner.options), local)
+        job = Job(checked, corpora, workdir, options=runner.options)
+        hashes: dict[str, str] = {}
+        held_out = find_held_out(checked, functools.partial(_hashed, hashes), local)
+        vocab = given_vocab(checked, local)
+        if (counts := _finished(job, held_out, vocab, hashes)) is not None:
+            return counts
+        job = _start(job, held_out, vocab, hashes)
         _logger.info("preparing on %s", runner.name)
         runner.run(functools.partial(_build, job), job.errors)
         path = store.join(workdir, "data", "manifest.json")
@@ -86,17 +93,37 @@ def prepare(
         return json.loads(store.read(store.join(workdir, "data", "counts.json")))
 
 
-def _start(job: Job, local: Callable[[str], str]) -> Job:
+def _hashed(hashes: dict[str, str], path: str) -> str:
+    hashes[path] = hashes.get(path) or hash_file(path)
+    return hashes[path]
+
+
+def _finished(
+    job: Job, held_out: Sequence[HeldOutText], vocab: Vocabulary | None, hashes: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """The counts of what is in the workdir, if it is made of these files with these settings."""
+    data = store.join(job.workdir, "data")
+    try:
+        names = ("manifest", "input_hashes", "counts")
+        manifest, known, counts = (json.loads(store.read(f"{data}/{n}.json")) for n in names)
+        files = {path for spec in job.corpora for path in parts.list_files(spec, job.codes)}
+        same = (
+            is_made_with(manifest, job.settings)
+            and {*manifest["held_out"]} == {text.key for text in held_out}
+            and {*manifest["inputs"]} == {*files, *hashes}
+            and all(known[path][:2] == list(store.state(path)) for path in files)
+            and (vocab is None or manifest["vocab"]["fingerprint"] == vocab.fingerprint)
+        )
+    except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged
+        return None
+    return counts if same else None
+
+
+def _start(
+    job: Job, held_out: Sequence[HeldOutText], vocab: Vocabulary | None, hashes: Mapping[str, str]
+) -> Job:
     """Writes what the workers need from this machine, and takes away the manifest."""
-    hashes: dict[str, str] = {}
-
-    def hashed(path: str) -> str:
-        hashes[path] = hashes.get(path) or hash_file(path)
-        return hashes[path]
-
-    held_out = find_held_out(job.settings, hashed, local)
     cleaning.write_held_out(job, held_out)
-    vocab = given_vocab(job.settings, local)
     made_from = None
     if vocab:
         made_from = identity.vocab_identity(job.settings, [], vocab)
@@ -105,8 +132,8 @@ def _start(job: Job, local: Callable[[str], str]) -> Job:
             save_vocab(vocab, Path(directory), stage | made_from)
             tokens.upload(Path(directory), job.workdir, last=("vocab/vocab.json",))
     store.remove([store.join(job.workdir, "data", "manifest.json")])
-    held_out = tuple(dataclasses.replace(text, read=set) for text in held_out)
-    return dataclasses.replace(job, held_out=held_out, vocab=made_from, inputs=hashes)
+    without_text = tuple(dataclasses.replace(text, read=set) for text in held_out)
+    return dataclasses.replace(job, held_out=without_text, vocab=made_from, inputs=hashes)
 
 
 def _build(job: Job, pipeline: "beam.Pipeline") -> None:

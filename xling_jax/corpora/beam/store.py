@@ -63,6 +63,16 @@ def _match(pattern: str) -> list[str]:
         return sorted(one.path for one in _files().match([pattern])[0].metadata_list)
 
 
+def state(path: str) -> tuple[int, int]:
+    """The size of a file in bytes, and a number that changes when the file does."""
+    with _naming(path):
+        if not is_url(path):
+            status = Path(path).stat()
+            return status.st_size, status.st_mtime_ns
+        found = _files().match([path])[0].metadata_list[0]
+        return found.size_in_bytes, int(found.last_updated_in_seconds * 1e9)
+
+
 def read(path: str) -> bytes:
     """Reads a file."""
     with open_at(path) as file:

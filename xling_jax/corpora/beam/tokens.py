@@ -229,6 +229,7 @@ def conclude(
             found[TRAINING],
             found[VALIDATION],
         )
+        files = [file for text in texts.values() for file in text.files]
         used = _vocab(job, vocab)
         manifest = summaries.manifest(
             job.settings,
@@ -237,9 +238,11 @@ def conclude(
             more={},
             vocab={"fingerprint": used.fingerprint, "size": used.size},
             corpora={job.named[corpus]: text.key for corpus, text in training.items()},
-            inputs={**job.inputs, **dict(f for text in texts.values() for f in text.files)},
+            inputs={**job.inputs, **{path: digest for path, _, _, digest in files}},
         )
         data = store.join(job.workdir, "data")
+        # As `FileHashes` remembers them: what comes next need not read the files again.
+        _write_json(f"{data}/input_hashes.json", {path: known for path, *known in files})
         _write_json(f"{data}/counts.json", counts)
         _write_json(f"{data}/manifest.json", manifest)
         _remove_unused(data, [_directory(job, target) for target in rows])
