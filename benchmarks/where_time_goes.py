@@ -23,7 +23,7 @@ import numpy as np
 
 KINDS = ("products", "transposes, copies", "elementwise, reductions", "optimizer")
 JOBS = ("t_laser/small", "ct_laser/small", "t_laser/base", "ct_laser/base", "laser_1/small")
-JOBS += ("lightweight/train", "lightweight/encode")
+JOBS += ("lightweight/train", "lightweight/encode", "t_laser/paper")
 RUNS = 3
 
 

@@ -38,21 +38,26 @@ class LossScaled(NamedTuple):
     good_updates: jax.Array
 
 
-def with_loss_scale(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+def with_loss_scale(
+    optimizer: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
     """Skips updates whose gradient is not finite, and adapts the scale of the loss.
 
     The gradient comes divided by the scale. In a skipped update the optimizer's state, with its
     moments and the count of its schedule, stays as it is.
     """
+    optimizer = optax.with_extra_args_support(optimizer)
 
     def init(params: Any) -> LossScaled:
         scale = jnp.full((), INITIAL_SCALE, jnp.float32)
         return LossScaled(optimizer.init(params), scale, jnp.zeros((), jnp.int32))
 
-    def update(gradient: Any, state: LossScaled, params: Any) -> tuple[Any, LossScaled]:
+    def update(
+        gradient: Any, state: LossScaled, params: Any, **more: Any
+    ) -> tuple[Any, LossScaled]:
         leaves = jax.tree.leaves(gradient)
         finite = jnp.all(jnp.array([jnp.isfinite(leaf).all() for leaf in leaves]))
-        updates, inner = optimizer.update(gradient, state.inner, params)
+        updates, inner = optimizer.update(gradient, state.inner, params, **more)
         updates = jax.tree.map(lambda new: jnp.where(finite, new, 0), updates)
         inner = jax.tree.map(lambda new, old: jnp.where(finite, new, old), inner, state.inner)
         good = state.good_updates + 1
@@ -61,7 +66,7 @@ def with_loss_scale(optimizer: optax.GradientTransformation) -> optax.GradientTr
         good = jnp.where(finite & ~grows, good, 0)
         return updates, LossScaled(inner, state.scale * factor, good)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def loss_scale(opt_state: Any) -> jax.Array | None:

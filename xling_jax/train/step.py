@@ -44,6 +44,7 @@ def make_steps(
     `shapes` is an abstract state. The gradients of an accumulator are multiplied by the loss scale,
     if the optimizer has one.
     """
+    optimizer = optax.with_extra_args_support(optimizer)
     state_shardings = state_sharding(mesh, shapes)
     everywhere, rows = replicated(mesh), batch_sharding(mesh)
     accumulator_shardings = (state_shardings.params, everywhere)
@@ -69,10 +70,12 @@ def make_steps(
         scale = 1.0 / jnp.maximum(sums["normalizer"], 1.0)
         if (multiplier := loss_scale(state.opt_state)) is not None:
             scale /= multiplier
+        # Of the sums, which are in memory; what is divided is not, but a part of what reads it.
+        norm = scale * optax.global_norm(gradient)
         gradient = jax.tree.map(lambda g: g * scale, gradient)
-        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
+        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, norm=norm)
         params = optax.apply_updates(state.params, updates)
-        sums = sums | {"gradient_norm": optax.global_norm(gradient)}
+        sums = sums | {"gradient_norm": norm}
         sums |= scale_metrics(state.opt_state, opt_state)
         return TrainState(state.step + 1, params, opt_state), sums
 
