@@ -313,7 +313,7 @@ class _Preparation:
         return self._conclude(texts, validation, vocab, plans, held_out_plans, more)
 
     def _is_complete_without_text(self) -> bool:
-        """Whether all is done but for the cleaned text, which Beam leaves nowhere to be found."""
+        """Whether all is done but for the cleaned text, which Beam does not keep."""
         settings, made = self.settings, read_json(self._data / "manifest.json")
         if settings.teacher or settings.negatives or not made or not is_made_with(made, settings):
             return False
@@ -387,11 +387,7 @@ class _Preparation:
             return rows, [np.zeros_like(mask) for mask in first], first
         hashes = np.concatenate([column[mask] for column, mask in zip(columns, first)])
         if len(hashes) <= count:
-            raise ValueError(
-                f"data.validation_pairs={count} would leave none of the {len(hashes)} different "
-                f"rows of {pair} for training; set it lower, or name other text in "
-                "data.validation_corpora"
-            )
+            raise summaries.too_few_rows(self.settings, pair, len(hashes))
         limit = np.partition(hashes, count - 1)[count - 1]
         held = [np.asarray(column) <= limit for column in columns]
         return [mask & ~aside for mask, aside in zip(rows, held)], held, first

@@ -73,6 +73,15 @@ def check_pairs(settings: PrepareSettings, texts: Iterable[Mapping[str, int]]) -
             )
 
 
+def too_few_rows(settings: PrepareSettings, pair: str, number: int) -> ValueError:
+    """The error for a pair whose different rows would all be taken out for the validation loss."""
+    return ValueError(
+        f"data.validation_pairs={settings.validation_pairs} would leave none of the {number} "
+        f"different rows of {pair} for training; set it lower, or name other text in "
+        "data.validation_corpora"
+    )
+
+
 def num_held_out(
     settings: PrepareSettings, held_out: Sequence[HeldOutText], texts: Iterable[TextCounts]
 ) -> dict[str, dict[str, int]]:

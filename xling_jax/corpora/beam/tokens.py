@@ -63,7 +63,7 @@ def check(
         summaries.check_pairs(job.settings, kept)
         for pair, (number, _) in limits.items():
             if number <= job.settings.validation_pairs:
-                raise too_few_pairs(pair, number, job.settings.validation_pairs)
+                raise summaries.too_few_rows(job.settings, pair, number)
         yield totals
 
 
@@ -254,15 +254,6 @@ def upload(directory: Path, where: str, last: Sequence[str] = ()) -> None:
     files = {p.relative_to(directory).as_posix(): p for p in directory.rglob("*") if p.is_file()}
     for name in sorted(files, key=lambda name: (name in last, name)):
         store.write(store.join(where, name), files[name].read_bytes())
-
-
-def too_few_pairs(pair: str, number: int, wanted: int) -> ValueError:
-    """The error for a pair of which nothing would be left to train on."""
-    return ValueError(
-        f"data.validation_pairs={wanted} would leave none of the {number} different "
-        f"rows of {pair} for training; set it lower, or name other text in "
-        "data.validation_corpora"
-    )
 
 
 def _made_vocab(job: Job, stage: str) -> str | None:
