@@ -64,7 +64,7 @@ setup(
         "cuda": ["jax[cuda13]"],
         "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
         # xling prepare --runner; brings protobuf 6. boto3 for s3://; gs:// needs apache-beam[gcp].
-        "beam": ["apache-beam>=2.70", "boto3>=1.9"],
+        "beam": ["apache-beam>=2.70", "boto3>=1.9", "msgpack"],
         "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders
         "faiss": ["faiss-cpu>=1.8"],  # xling mine --index

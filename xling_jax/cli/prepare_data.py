@@ -17,8 +17,6 @@ from ml_collections import ConfigDict
 
 from xling_jax.cli.arguments import add_config_and_workdir, load_config
 from xling_jax.cli.remote import Workdir, local_name
-from xling_jax.corpora.beam.prepare import prepare as beam_prepare
-from xling_jax.corpora.beam.runner import BeamRunner
 from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.prepare import PreparedData, prepare
 from xling_jax.corpora.settings import PrepareSettings
@@ -30,6 +28,7 @@ from xling_jax.options import OptionError
 from xling_jax.text.languages import parse_pair
 
 if TYPE_CHECKING:
+    from xling_jax.corpora.beam.runner import BeamRunner
     from xling_jax.train.terms.distillation import Distillation
 
 logger = logging.getLogger(__name__)
@@ -87,6 +86,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _prepare_on(runner: BeamRunner, config: ConfigDict, workdir: str) -> dict[str, Any]:
     """Prepares the data of a config on Apache Beam; returns the counts."""
+    from xling_jax.corpora.beam.prepare import prepare as beam_prepare
+
     # A URL is Beam's to read and write, and may be of a kind that training does not know.
     in_use = contextlib.nullcontext() if is_url(workdir) else Workdir(workdir).in_use()
     started = time.monotonic()
@@ -109,6 +110,8 @@ def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
             "--num-workers is for processes of this machine; set the number of workers of "
             f"--runner {args.runner} in --beam-options"
         )
+    from xling_jax.corpora.beam.runner import BeamRunner
+
     # Beam logs every step; what becomes of a job elsewhere is worth a line.
     for library in ("apache_beam", "botocore"):
         logging.getLogger(library).setLevel(logging.WARNING)
