@@ -66,7 +66,7 @@ def stage_vectors(
         OSError: if writing fails, as on a full disk; what is complete stays.
     """
     path, record = directory / f"{name}.f32", directory / f"{name}.json"
-    done = _done(record, made_from, "rows")
+    done = _done(record, made_from, "rows", lambda _: [path])
     if done:
         logger.info("%s: continues with text %s of %s", name, f"{done + 1:,}", f"{shape[0]:,}")
     row_bytes = 4 * shape[1]
@@ -148,11 +148,12 @@ class _Neighbors:
         self._widths = min(k, m), min(k, n)
         self._paths = directory / "forward.f32", directory / "forward.i64"
         self._record_path = directory / "neighbors.json"
-        self.done = _done(self._record_path, made_from, "source_rows")
+        files = lambda done: [*self._paths, self._backward_path(done)]
+        self.done = _done(self._record_path, made_from, "source_rows", files)
         shape = (m, self._widths[1])
         self._backward = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64)
         if self.done:
-            with np.load(self._backward_path(), allow_pickle=False) as file:
+            with np.load(self._backward_path(self.done), allow_pickle=False) as file:
                 self._backward = file["cosines"], file["rows"]
 
     @contextlib.contextmanager
@@ -188,28 +189,35 @@ class _Neighbors:
     def _record(self) -> None:
         for file, path in zip(self._files, self._paths):
             _sync(file, path)
-        with whole_file(self._backward_path()) as file:
+        path = self._backward_path(self.done)
+        with whole_file(path) as file:
             np.savez(file, cosines=self._backward[0], rows=self._backward[1])
         record = {"made_from": self._made_from, "source_rows": self.done}
         write_json(self._record_path, record)
-        for path in self._directory.glob("backward-*.npz"):
-            if path != self._backward_path():
-                path.unlink()
+        for other in self._directory.glob("backward-*.npz"):
+            if other != path:
+                other.unlink()
         self._recorded_s = time.monotonic()
 
-    def _backward_path(self) -> Path:
-        return self._directory / f"backward-{self.done}.npz"
+    def _backward_path(self, done: int) -> Path:
+        return self._directory / f"backward-{done}.npz"
 
 
 def _unit_rows(rows: AnyRows, name: str) -> UnitRows:
     return rows if isinstance(rows, UnitRows) else UnitRows(rows, name=name)
 
 
-def _done(path: Path, made_from: Mapping[str, Any], key: str) -> int:
-    """How much of a stage is complete; 0 if it was made from something else."""
+def _done(
+    path: Path, made_from: Mapping[str, Any], key: str, files: Callable[[int], Iterable[Path]]
+) -> int:
+    """How much of a stage is complete; 0 if it was made from something else.
+
+    So it is if one of its files is missing: a run was killed while it removed them, its work done.
+    """
     record = read_json(path) or {}
     same = fingerprint(record.get("made_from")) == fingerprint(made_from)
-    return record.get(key, 0) if same else 0
+    done = record.get(key, 0) if same else 0
+    return done if all(file.exists() for file in files(done)) else 0
 
 
 def _moved_report(report: Report, first: int, total: int, done: int, _: int) -> None:
