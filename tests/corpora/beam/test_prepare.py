@@ -196,10 +196,13 @@ def test_the_data_are_complete_for_training_on_one_machine(
 
 def test_data_of_other_settings_are_replaced(corpora, tmp_path, small, direct):
     prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora, validation_pairs=9))
-    changes = {"pairs": ("de-fr", "de-en"), "vocab": {"size": 90}, "cleaning": {"max_words": 8}}
+    changes = {"pairs": ("de-fr", "de-en"), "vocab": {"size": 90}, "cleaning": {"max_words": 6}}
     prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora, **changes))
     prepare(workdir=tmp_path / "local", **settings(*corpora, **changes))
     assert published(tmp_path / "w") == published(tmp_path / "local")
+    for pair in ("de-fr", "de-en"):  # no empty shards are left of the others
+        assert len(PairTokens(tmp_path / "w/data" / pair)) > 0
+    assert not (tmp_path / "w/data/en-fr").exists()
 
 
 def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(

@@ -131,7 +131,9 @@ def _start(
             stage = {"stage": identity.vocab_stage(made_from)}
             save_vocab(vocab, Path(directory), stage | made_from)
             tokens.upload(Path(directory), job.workdir, last=("vocab/vocab.json",))
-    store.remove([store.join(job.workdir, "data", "manifest.json")])
+    manifest = store.join(job.workdir, "data", "manifest.json")
+    if store.exists(manifest):
+        store.remove([manifest])
     without_text = tuple(dataclasses.replace(text, read=set) for text in held_out)
     return dataclasses.replace(job, held_out=without_text, vocab=made_from, inputs=hashes)
 

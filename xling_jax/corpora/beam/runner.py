@@ -51,7 +51,7 @@ class BeamRunner:
         Raises:
             OSError: from reading or writing, or if the pipeline failed. Broken input is kept only.
         """
-        store.remove([errors])  # of an earlier run
+        store.remove_below(errors)  # of an earlier run
         pipeline, result = self._make_pipeline(), None
         build(pipeline)
         try:

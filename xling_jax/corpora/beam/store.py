@@ -128,16 +128,24 @@ def write_packed(path: str, value: Any) -> None:
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Removes files, and directories with what is below them, as far as there are any."""
-    for path in paths:
-        with _naming(path):
-            if is_url(path):
-                if found := match(path):
-                    _files().delete(found)
-            elif Path(path).is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                Path(path).unlink(missing_ok=True)
+    """Removes files, and on this machine the directories that they leave empty."""
+    paths = list(paths)
+    urls = [path for path in paths if is_url(path)]
+    if urls:  # in one request for many
+        with _naming(urls[0]):
+            _files().delete(urls)
+    for path in (Path(path) for path in paths if not is_url(path)):
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+
+
+def remove_below(directory: str) -> None:
+    """Removes a directory with all that is in it, if there is one."""
+    if is_url(directory):
+        remove(below(directory))
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def fetch(path: str, local: Path) -> None:

@@ -328,13 +328,14 @@ def _clear(job: Job, target: Target, key: str, num_shards: int) -> None:
 def _remove_unused(data: str, used: Sequence[str]) -> None:
     """Removes the shards of other pairs, and what passed between workers."""
     kept = {f"{data}/{name}" for name in ("counts.json", "manifest.json", "input_hashes.json")}
-    tops = tuple(f"{directory}/" for directory in (*used, f"{data}/text"))
+    scratch = f"{data}/.beam.partial"
+    tops = tuple(f"{directory}/" for directory in (*used, f"{data}/text", scratch))
     store.remove(
         path
         for path in store.below(data)
         if path not in kept and not path.startswith(tops) and not path.endswith("/.lock")
     )
-    store.remove([f"{data}/.beam.partial"])
+    store.remove_below(scratch)
 
 
 def _write_json(path: str, value: object) -> None:
