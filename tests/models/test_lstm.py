@@ -113,18 +113,6 @@ def inputs():
     return np.where(MASK[..., None], values, 50.0).astype(np.float32)
 
 
-@pytest.mark.parametrize("shape", [(6,), (5, 6)])
-def test_the_gradient_of_a_kernel_is_the_same_over_several_devices(shape, monkeypatch):
-    random = np.random.default_rng(0)
-    inputs, gradient = (random.normal(size=(*shape, width)).astype("f") for width in (3, 4))
-    expected = np.einsum("ni,no->io", inputs.reshape(-1, 3), gradient.reshape(-1, 4))
-    for devices in (1, 8):
-        monkeypatch.setattr(jax, "device_count", lambda devices=devices: devices)
-        np.testing.assert_allclose(
-            lstm._of_kernel(inputs, gradient), expected, rtol=1e-5, atol=1e-6
-        )
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from xling_jax.products import kernel_gradient
+
 # Of the gradient of float16 logits, which is at most 1 in size for a weight of 1: half of the
 # probabilities of a large vocabulary are too small for float16.
 _FLOAT16_SCALE = 2.0**12
@@ -22,7 +24,7 @@ class Softmax(NamedTuple):
     """p = exponentials / normalizer, and what else a loss needs.
 
     Attributes:
-        logits: [..., rows] float32, including padding rows.
+        logits: [..., rows] float32, −∞ in padding rows.
         exponentials: [..., rows] float32, exp(logits − largest), 0 in padding rows.
         normalizer: [..., 1] float32, their sum.
         log_normalizer: [...] float32, log Σ_v exp(logit_v) over the vocabulary.
@@ -47,11 +49,13 @@ def output_softmax(
         hidden, table, (((hidden.ndim - 1,), (1,)), ((), ())), preferred_element_type=jnp.float32
     )
     logits = logits if bias is None else logits + bias
+    if table.shape[0] > vocab_size:
+        # Written in place; a selection between two arrays of this size would be a pass over both.
+        padding = jnp.full((*logits.shape[:-1], table.shape[0] - vocab_size), -jnp.inf)
+        logits = jax.lax.dynamic_update_slice_in_dim(logits, padding, vocab_size, axis=-1)
     real = jnp.arange(table.shape[0]) < vocab_size
-    padded = table.shape[0] > vocab_size
-    largest = (jnp.where(real, logits, -jnp.inf) if padded else logits).max(-1, keepdims=True)
+    largest = logits.max(-1, keepdims=True)
     exponentials = jnp.exp(logits - largest)
-    exponentials = jnp.where(real, exponentials, 0) if padded else exponentials
     normalizer = exponentials.sum(-1, keepdims=True)
     log_normalizer = (largest + jnp.log(normalizer))[..., 0]
     return Softmax(logits, exponentials, normalizer, log_normalizer, real)
@@ -96,12 +100,7 @@ def _input_gradients(gradient, hidden, table, bias):
     hidden_gradient = jax.lax.dot_general(
         gradient, table, (((hidden.ndim - 1,), (0,)), ((), ())), preferred_element_type=jnp.float32
     )
-    # As [width, rows], then transposed: otherwise a CPU would first transpose the large operand.
-    table_gradient = jnp.matmul(
-        hidden.reshape(-1, hidden.shape[-1]).T,
-        gradient.reshape(-1, gradient.shape[-1]),
-        preferred_element_type=jnp.float32,
-    ).T
+    table_gradient = kernel_gradient(hidden, gradient).T
     if is_float16:
         unscale = 1 / _FLOAT16_SCALE
         return hidden_gradient * unscale, table_gradient * unscale, bias_gradient

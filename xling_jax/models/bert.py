@@ -15,6 +15,7 @@ from jax.typing import DTypeLike
 
 from xling_jax.models.layers import (
     POOLINGS,
+    Dense,
     Dropout,
     check_length,
     layer_norm,
@@ -76,7 +77,7 @@ def project(
         if activation == LAYER_NORM:
             vectors = layer_norm(_NORM_EPSILON, jnp.float32, name)(vectors)
             continue
-        dense = nn.Dense(width, use_bias=use_bias, name=name)
+        dense = Dense(width, use_bias=use_bias, name=name)
         vectors = activation_function(activation)(dense(vectors))
     if normalize:
         # Under the root: the norm of a row of padding, 0, has no gradient.
@@ -129,7 +130,7 @@ class BertLayer(nn.Module):
             deterministic: without dropout.
         """
         drop = lambda rate, inputs: Dropout(rate, self.dropout_generator)(inputs, deterministic)
-        dense = lambda width, name: nn.Dense(width, dtype=self.dtype, name=name)
+        dense = lambda width, name: Dense(width, dtype=self.dtype, name=name)
         norm = lambda name: layer_norm(self.layer_norm_epsilon, self.dtype, name)
         # One product gives queries, keys and values.
         joined = dense(3 * self.width, "attention_input")(states)

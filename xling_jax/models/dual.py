@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from xling_jax.models.layers import (
+    Dense,
     Dropout,
     Initializer,
     TokenEncoder,
@@ -173,7 +174,7 @@ class TokenDistributionHead(nn.Module):
         width = table.shape[1] if self.tie_embeddings else self.width
         if not self.tie_embeddings:
             table = self.param("output_embedding", table_init, (rows, width))
-        dense = nn.Dense(width, kernel_init=kernel_init, dtype=self.dtype, name="dense")
+        dense = Dense(width, kernel_init=kernel_init, dtype=self.dtype, name="dense")
         norm = layer_norm(_LAYER_NORM_EPSILON, self.dtype, "norm")
         hidden = norm(nn.swish(dense(sentence)))
         return hidden, table, self.param("output_bias", nn.initializers.zeros, (rows,))

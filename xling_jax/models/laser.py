@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from xling_jax.models.layers import (
+    Dense,
     Dropout,
     SentenceDecoder,
     TokenEncoder,
@@ -20,10 +21,10 @@ from xling_jax.models.layers import (
 from xling_jax.models.lstm import (
     LstmLayer,
     halve_sigmoid_gates,
-    project,
     recurrence,
     uniform_init,
 )
+from xling_jax.products import project
 from xling_jax.registry import check_choice
 
 
@@ -160,7 +161,7 @@ class LaserDecoder(SentenceDecoder):
             tokens = tokens.at[0].set(languages)
         tokens = drop(tokens.astype(self.dtype), deterministic)
 
-        dense = lambda width, name: nn.Dense(
+        dense = lambda width, name: Dense(
             width, kernel_init=init, bias_init=init, dtype=self.dtype, name=name
         )
         constant = self._project(sentence, "sentence", bias=True)

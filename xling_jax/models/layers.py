@@ -1,6 +1,7 @@
 """Building blocks shared by the model families: masks, dropout, positions, attention, pooling."""
 
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from xling_jax.products import project
 from xling_jax.registry import check_choice
 
 Initializer = Callable[..., jax.Array]
@@ -53,6 +55,20 @@ class Dropout(nn.Module):
         draw = hash_bits if self.generator == "hash" else jax.random.bits
         keep = draw(key, inputs.shape) >= np.uint32(self.rate * 2**32)
         return jnp.where(keep, inputs / (1.0 - self.rate), 0).astype(inputs.dtype)
+
+
+def _dot_general(
+    inputs: jax.Array, kernel: jax.Array, dimension_numbers: Any, precision: Any = None
+) -> jax.Array:
+    """`project`, called as Linen's Dense calls `lax.dot_general`: last axis with first."""
+    del dimension_numbers, precision
+    return project(inputs, kernel)
+
+
+class Dense(nn.Dense):
+    """Linen's Dense with `project` as its product; [..., in] -> [..., features]."""
+
+    dot_general: Any = _dot_general
 
 
 def padded_vocab_size(vocab_size: int, multiple: int) -> int:
@@ -206,7 +222,7 @@ class SentencePooling(nn.Module):
         check_choice("pooling", self.pooling, (*POOLINGS, "self_attention"))
         if self.pooling != "self_attention":
             return pool(states, mask, self.pooling)
-        dense = lambda width, name: nn.Dense(
+        dense = lambda width, name: Dense(
             width, use_bias=False, kernel_init=self.kernel_init, dtype=self.dtype, name=name
         )
         scores = dense(self.hops, "scores")(jnp.tanh(dense(self.attention_width, "inner")(states)))
@@ -255,7 +271,7 @@ class Attention(nn.Module):
         head_width = self.width // self.heads
 
         def project(inputs: jax.Array, name: str) -> jax.Array:
-            dense = nn.Dense(self.width, kernel_init=self.kernel_init, dtype=self.dtype, name=name)
+            dense = Dense(self.width, kernel_init=self.kernel_init, dtype=self.dtype, name=name)
             return dense(inputs).reshape(*inputs.shape[:-1], self.heads, head_width)
 
         query = project(queries, "query") / np.sqrt(head_width).astype(np.float32)
@@ -269,7 +285,7 @@ class Attention(nn.Module):
         attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
         attended = attended.reshape(*queries.shape[:-1], self.width)
         output_init = self.output_init or self.kernel_init
-        output = nn.Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")
+        output = Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")
         return output(attended)
 
 
@@ -296,7 +312,7 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, inputs: jax.Array, deterministic: bool) -> jax.Array:
         """Maps [..., width] to [..., width]."""
-        dense = lambda width, init, name: nn.Dense(
+        dense = lambda width, init, name: Dense(
             width, kernel_init=init, dtype=self.dtype, name=name
         )
         hidden = getattr(nn, self.activation)(dense(self.hidden, self.kernel_init, "inner")(inputs))
@@ -377,7 +393,7 @@ class TransformerLayer(nn.Module):
         states = states + drop(attention(queries, keys, mask, deterministic), deterministic)
         states = states if pre else attention_norm(states)
         if memory is not None:
-            dense = lambda name: nn.Dense(
+            dense = lambda name: Dense(
                 self.width, kernel_init=self.kernel_init, dtype=self.dtype, name=f"memory_{name}"
             )
             read = dense("output")(dense("value")(memory))

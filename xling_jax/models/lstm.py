@@ -15,6 +15,7 @@ from jax.experimental import rnn as cudnn
 from jax.typing import DTypeLike
 
 from xling_jax.models.layers import Initializer
+from xling_jax.products import kernel_gradient, project
 from xling_jax.registry import check_choice
 
 
@@ -69,36 +70,6 @@ def _cell_backward(hidden_gradient, cell_gradient, gates, cell, cell_before):
 def _dot(states: jax.Array, kernel: jax.Array) -> jax.Array:
     """[directions, batch, a] · [directions, a, b] in float32."""
     return jnp.einsum("dba,dac->dbc", states, kernel, preferred_element_type=jnp.float32)
-
-
-def _of_kernel(inputs: jax.Array, gradient: jax.Array) -> jax.Array:
-    """Gradient [in, out] of a kernel, float32, from [..., in] and the output's gradient [..., out].
-
-    A product of two matrices: summing over two axes, as autodiff does, makes a CPU transpose the
-    larger operand first. Over several devices [length, batch] must stay two axes: merged, they hide
-    which device holds which rows, and each device would fetch all of them.
-    """
-    if jax.device_count() > 1:
-        axes = tuple(range(inputs.ndim - 1))
-        return jax.lax.dot_general(
-            inputs, gradient, ((axes, axes), ((), ())), preferred_element_type=jnp.float32
-        )
-    rows = lambda array: array.reshape(-1, array.shape[-1])
-    return jnp.matmul(rows(inputs).T, rows(gradient), preferred_element_type=jnp.float32)
-
-
-@jax.custom_vjp
-def project(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
-    """[..., in] · [in, out], with `_of_kernel` as the kernel's gradient."""
-    return inputs @ kernel
-
-
-def _project_backward(saved, gradient):
-    inputs, kernel = saved
-    return gradient @ kernel.T, _of_kernel(inputs, gradient).astype(kernel.dtype)
-
-
-project.defvjp(lambda inputs, kernel: (inputs @ kernel, (inputs, kernel)), _project_backward)
 
 
 def _forward(projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell):
@@ -213,7 +184,7 @@ def _recurrence_backward(saved, cotangents):
     if constant.shape[1] == 1:
         of_constant = of_constant.sum(1, keepdims=True)
     states_before = before(hidden, states)
-    outer = lambda inputs: jnp.stack([_of_kernel(inputs[d], gradients[d]) for d in directions])
+    outer = lambda inputs: jnp.stack([kernel_gradient(inputs[d], gradients[d]) for d in directions])
     of_feed_kernel = of_feed_mask = None
     if feed_kernel is not None:
         fed = [states_before[d] * feed_mask[:, d] for d in directions]

@@ -16,7 +16,15 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax.models.bert import activation_function, project
-from xling_jax.models.layers import POOLINGS, Dropout, check_length, layer_norm, pool, positions
+from xling_jax.models.layers import (
+    POOLINGS,
+    Dense,
+    Dropout,
+    check_length,
+    layer_norm,
+    pool,
+    positions,
+)
 from xling_jax.registry import check_choice
 
 NORMS = ("layer", "rms")
@@ -202,8 +210,8 @@ class RotaryLayer(RotaryOptions):
             states = self.make_norm(f"{name}_norm", jnp.float32)(states)
         return states
 
-    def _dense(self, width: int, use_bias: bool, name: str) -> nn.Dense:
-        return nn.Dense(width, use_bias=use_bias, kernel_init=_INIT, dtype=self.dtype, name=name)
+    def _dense(self, width: int, use_bias: bool, name: str) -> Dense:
+        return Dense(width, use_bias=use_bias, kernel_init=_INIT, dtype=self.dtype, name=name)
 
     def _attend(
         self, inputs: jax.Array, table: jax.Array, mask: jax.Array, deterministic: bool

@@ -13,6 +13,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax.models.layers import (
+    Dense,
     Dropout,
     SentenceDecoder,
     TokenEncoder,
@@ -175,9 +176,7 @@ class TLaserDecoder(SentenceDecoder):
             memory = jnp.concatenate([memory, vectors], axis=-1)
         else:
             repeated = jnp.broadcast_to(vectors[:, None], (*states.shape[:2], self.language_width))
-            project = nn.Dense(
-                self.width, kernel_init=init, dtype=self.dtype, name="input_projection"
-            )
+            project = Dense(self.width, kernel_init=init, dtype=self.dtype, name="input_projection")
             states = project(jnp.concatenate([states, repeated], axis=-1))
         states = Dropout(self.dropout, self.dropout_generator)(states, deterministic)
         length = previous.shape[1]

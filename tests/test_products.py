@@ -1,0 +1,55 @@
+"""Products with a kernel, and the kernel's gradient in each of its forms."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xling_jax.models.layers import Dense
+from xling_jax.products import kernel_gradient, project
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("widths", [(3, 4), (4, 3), (5, 5)])
+@pytest.mark.parametrize("shape", [(6,), (5, 6)])
+def test_the_gradient_of_a_kernel_is_the_same_in_every_form(
+    shape, widths, backend, devices, monkeypatch
+):
+    random = np.random.default_rng(0)
+    inputs, gradient = (random.normal(size=(*shape, width)).astype("f") for width in widths)
+    expected = np.einsum(
+        "ni,no->io", inputs.reshape(-1, widths[0]), gradient.reshape(-1, widths[1])
+    )
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    found = jax.jit(kernel_gradient)(inputs, gradient)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [3, 9])
+def test_dense_is_that_of_linen_and_so_are_its_gradients(width):
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(4, 6, 5)).astype("f")
+    weights = random.normal(size=(4, 6, width)).astype("f")
+    params = Dense(width).init(jax.random.key(1), inputs)
+
+    def loss(module, params, inputs):
+        return (jnp.tanh(module.apply(params, inputs)) * weights).sum()
+
+    ours, linen = (
+        jax.value_and_grad(loss, argnums=(1, 2))(module(width), params, inputs)
+        for module in (Dense, nn.Dense)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), ours, linen)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_gradients_have_the_dtype_of_what_they_belong_to(dtype):
+    inputs, kernel = jnp.ones((2, 3, 4), dtype), jnp.ones((4, 5), dtype)
+    product, pull = jax.vjp(project, inputs, kernel)
+    of_inputs, of_kernel = pull(jnp.ones_like(product))
+    assert product.dtype == of_inputs.dtype == of_kernel.dtype == dtype
+    assert (of_inputs == 5).all()
+    assert (of_kernel == 6).all()

@@ -1,0 +1,47 @@
+"""Products with a kernel whose gradient is computed in the form that is fastest on the device."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+
+def kernel_gradient(inputs: jax.Array, gradient: jax.Array) -> jax.Array:
+    """Gradient [in, out] of a kernel, float32, from [..., in] and the output's gradient [..., out].
+
+    A product of two matrices: summing over two axes, as autodiff does, makes a CPU transpose the
+    larger operand first. XLA's fast product for CPUs (YNNPACK) does not take a transposed first
+    operand, so the narrower of the two is transposed in memory (docs/performance.md). Over several
+    devices [batch, length] must stay two axes: merged, they hide which device holds which rows,
+    and each device would fetch all of them.
+    """
+    if jax.device_count() > 1:
+        axes = tuple(range(inputs.ndim - 1))
+        return jax.lax.dot_general(
+            inputs, gradient, ((axes, axes), ((), ())), preferred_element_type=jnp.float32
+        )
+    inputs, gradient = (array.reshape(-1, array.shape[-1]) for array in (inputs, gradient))
+    product = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
+    if jax.default_backend() != "cpu":
+        return product(inputs.T, gradient)
+    in_memory = jax.lax.optimization_barrier
+    if inputs.shape[1] <= gradient.shape[1]:
+        return product(in_memory(inputs.T), gradient)
+    return in_memory(product(in_memory(gradient.T), inputs)).T
+
+
+@jax.custom_vjp
+def project(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
+    """[..., in] · [in, out], with `kernel_gradient` as the kernel's gradient."""
+    return inputs @ kernel
+
+
+def _project_backward(
+    saved: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    inputs, kernel = saved
+    of_inputs = jax.lax.dot_general(gradient, kernel, (((gradient.ndim - 1,), (1,)), ((), ())))
+    return of_inputs, kernel_gradient(inputs, gradient).astype(kernel.dtype)
+
+
+project.defvjp(lambda inputs, kernel: (inputs @ kernel, (inputs, kernel)), _project_backward)
