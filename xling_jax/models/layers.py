@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.products import project
+from xling_jax import products
 from xling_jax.registry import check_choice
 
 Initializer = Callable[..., jax.Array]
@@ -60,13 +60,13 @@ class Dropout(nn.Module):
 def _dot_general(
     inputs: jax.Array, kernel: jax.Array, dimension_numbers: Any, precision: Any = None
 ) -> jax.Array:
-    """`project`, called as Linen's Dense calls `lax.dot_general`: last axis with first."""
+    """`products.project`, called as Linen's Dense calls `lax.dot_general`: last axis with first."""
     del dimension_numbers, precision
-    return project(inputs, kernel)
+    return products.project(inputs, kernel)
 
 
 class Dense(nn.Dense):
-    """Linen's Dense with `project` as its product; [..., in] -> [..., features]."""
+    """Linen's Dense with `products.project` as its product; [..., in] -> [..., features]."""
 
     dot_general: Any = _dot_general
 
