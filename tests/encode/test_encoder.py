@@ -138,6 +138,28 @@ def test_after_a_sentence_alone_others_find_their_programs(make_encoder, sentenc
     assert programs.apply._cache_size() == 4
 
 
+def test_a_sentence_alone_waits_for_one_program_only(make_encoder, sentences, monkeypatch):
+    own = make_encoder(vocab_size=154)
+    programs, once, may_go_on = own.backend.programs, own.backend.programs.once, threading.Event()
+
+    def once_allowed(shape, work):
+        wait = shape != (1, 40)
+        return once(shape, lambda: (wait and may_go_on.wait(60), work()))
+
+    monkeypatch.setattr(programs, "once", once_allowed)
+    expected = own.encode(sentences[:20])
+    for sentence, vector in zip(sentences[:20], expected, strict=True):
+        np.testing.assert_allclose(own.encode(sentence), vector, atol=1e-6)
+    assert [shape for shape in programs._work if shape[0] == 1] == [(1, 40), (1, 16)]
+    assert not programs.is_ready((1, 16))
+    may_go_on.set()
+    deadline = time.monotonic() + 60
+    while not programs.is_ready((1, 32)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert programs.is_ready((1, 16)) and programs.is_ready((1, 32))
+    np.testing.assert_allclose(own.encode(sentences[0]), expected[0], atol=1e-6)
+
+
 def test_settings_of_the_thread_that_encodes_are_heeded(make_encoder, sentences):
     own = make_encoder(vocab_size=153)
     own.encode(sentences[:3])

@@ -1,8 +1,9 @@
 """Token windows to vectors on the devices of JAX: padded batches, compiled programs, shards.
 
 Every shape of a batch is a program. Those that a window needs are compiled at the same time, in
-threads, while the first batches run. After a sentence that came alone, as in a service, the
-programs for others that may come are compiled in the background.
+threads, while the first batches run. A sentence that comes alone, as in a service, runs in the
+shortest program that is ready and long enough, and waits only if there is none; its own and those
+of other lengths are compiled in the background.
 """
 
 from __future__ import annotations
@@ -103,6 +104,10 @@ class DeviceBatches:
         padded_tokens = 0
         in_flight: collections.deque[tuple[np.ndarray, jax.Array]] = collections.deque()
         batches = list(plan_batches(np.diff(window.offsets), shapes))
+        own = None
+        if len(embeddings) == 1 and shapes.has_single_row:
+            ((members, own),) = batches
+            batches = [(members, self._ready_shape(own, shapes))]
         needed = dict.fromkeys(shape for _, shape in batches)
         compiled = {shape: self._compile(shape) for shape in needed}
         for members, shape in batches:
@@ -114,8 +119,8 @@ class DeviceBatches:
                 _fetch(in_flight.popleft(), embeddings)
         for batch in in_flight:
             _fetch(batch, embeddings)
-        if len(embeddings) == 1 and shapes.has_single_row:
-            self._compile_ahead(shapes)
+        if own:
+            self._compile_ahead(shapes, own)
         return padded_tokens
 
     def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
@@ -144,11 +149,22 @@ class DeviceBatches:
         empty = TokenWindow(np.empty(0, np.int32), np.zeros(1, np.int64))
         return self._pack(empty, np.empty(0, np.int64), *shape)
 
-    def _compile_ahead(self, shapes: BatchShapes) -> None:
-        """Compiles what other single sentences will need, one program after the other."""
+    def _ready_shape(self, own: tuple[int, int], shapes: BatchShapes) -> tuple[int, int]:
+        """The shape for a sentence alone: its own, or a longer one that makes it wait less.
+
+        Compiling takes a hundred times as long as running a longer program. If none is ready, it is
+        the longest that is expected, which all sentences can use until theirs is compiled.
+        """
+        longer = [shape for shape in _expected_shapes(shapes) if shape[1] >= own[1]]
+        ready = (shape for shape in longer if self.programs.is_ready(shape))
+        return next(ready, longer[-1] if longer else own)
+
+    def _compile_ahead(self, shapes: BatchShapes, *first: tuple[int, int]) -> None:
+        """Compiles what single sentences will need, one program after the other."""
         if self.programs.is_busy:
             return
-        missing = [shape for shape in _expected_shapes(shapes) if not self.programs.has(shape)]
+        expected = (*first, *_expected_shapes(shapes))
+        missing = [shape for shape in expected if not self.programs.has(shape)]
         if missing:
             # Refused when the interpreter ends, which waits for the program that was begun.
             with contextlib.suppress(RuntimeError):
@@ -201,7 +217,7 @@ def parameter_shapes(
 
 @functools.lru_cache(maxsize=16)
 def _expected_shapes(shapes: BatchShapes) -> tuple[tuple[int, int], ...]:
-    """Those of single sentences that are likely to come."""
+    """Those of single sentences that are likely to come, increasing."""
     longest = min(_EXPECTED_LENGTH, shapes.max_length_tokens)
     return tuple(dict.fromkeys(shapes.single(n) for n in shapes.lengths if n <= longest))
 
@@ -234,6 +250,11 @@ class _Programs:
     def has(self, key: Any) -> bool:
         """Whether work was done, or begun."""
         return key in self._work
+
+    def is_ready(self, key: Any) -> bool:
+        """Whether work was done, without an error."""
+        work = self._work.get(key)
+        return work is not None and work.done() and work.exception() is None
 
     def once(self, key: Any, work: Callable[[], None]) -> concurrent.futures.Future[None]:
         """Does work in a thread, unless it was done or begun before."""

@@ -317,7 +317,8 @@ class Encoder:
 
         Returns:
             float32 [n, dim], row i for sentence i; [dim] for one string. In other precisions
-            `Quantizer.dtype`, and packed bits are [n, ceil(dim / 8)].
+            `Quantizer.dtype`, and packed bits are [n, ceil(dim / 8)]. With layers, the last bits
+            of a vector depend on the shape of the batch that it was computed in.
 
         Raises:
             ValueError: if an item is not a string, an argument is given by both names with
