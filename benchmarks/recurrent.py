@@ -37,10 +37,9 @@ def make_sentences(rows: int, length: int, vocab_size: int) -> dict[str, np.ndar
 
 def laser_setting(variant: str):
     """The library's config of the full update."""
-    from xling_jax.config import apply_size, laser_config
+    from xling_jax.cli.arguments import load_config
 
-    config = laser_config(1)
-    apply_size(config, "small")
+    config = load_config("laser:layers=1,size=small")
     config.decoder.input_feeding = variant == "feeding"
     config.encoder.dropout = config.decoder.dropout = 0.1
     return config

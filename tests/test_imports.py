@@ -1,6 +1,7 @@
 """Which part of the library may import which."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,17 @@ def test_configs_import_the_config_module_and_recipes_only():
     allowed |= {"xling_jax.registry"}  # to refuse an argument with the known ones
     for path in (ROOT / "configs").glob("*.py"):
         assert {name for name in imported(path) if name.startswith("xling_jax")} <= allowed
+
+
+def test_benchmarks_import_what_there_is():
+    """They import in functions, which no other test of all of them runs."""
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "xling_jax":
+                module = importlib.import_module(node.module)
+                for name in (alias.name for alias in node.names):
+                    found = hasattr(module, name) or is_module(f"{node.module}.{name}")
+                    assert found, f"{path.name}:{node.lineno}: {node.module} has no {name}"
 
 
 def loaded_by(statement):
