@@ -126,6 +126,33 @@ def test_bytes_are_the_same_with_these_settings(corpora, tmp_path, small, direct
     assert published(tmp_path / "beam") == published(tmp_path / "local")
 
 
+def test_translation_memories_are_read_file_by_file(tmp_path, small, direct):
+    """Plain and compressed ones, with units that repeat across files and one that is empty."""
+    rows = (tmp_path / "rows.tsv", tmp_path / "more.tsv")
+    for seed, path in enumerate(rows):
+        write_corpus(path, 150, seed=seed)
+    texts = [line.split("\t") for path in rows for line in path.read_text().splitlines()[1:]]
+    texts += [*texts[:20], ["", "", ""]]
+    for name, first in (("a.tmx", 0), ("b.tmx.gz", 150)):
+        units = "\n".join(
+            "<tu>"
+            + "".join(
+                f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>'
+                for code, text in zip(("de-DE", "en", "fr"), row)
+            )
+            + "</tu>"
+            for row in texts[first : first + 171]
+        )
+        open_file = gzip.open if name.endswith(".gz") else open
+        with open_file(tmp_path / name, "wt", encoding="utf-8") as file:
+            file.write(f'<tmx version="1.4"><header/><body>\n{units}\n</body></tmx>\n')
+    spec = f"tmx:{tmp_path}/*.tmx*"
+    local = prepare(workdir=tmp_path / "local", **settings(spec))
+    counts = prepare_on(direct, workdir=tmp_path / "beam", **settings(spec))
+    assert counts == local.counts and counts["corpora"][spec]["de-en"]["duplicate"] == 41
+    assert published(tmp_path / "beam") == published(tmp_path / "local")
+
+
 def test_a_vocabulary_may_be_given(corpora, tmp_path, small, direct):
     first = prepare(workdir=tmp_path / "first", **settings(*corpora))
     given = settings(*corpora, vocab={"model": str(first.vocab_path)})
