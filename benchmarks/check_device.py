@@ -16,6 +16,7 @@ import datetime
 import functools
 import importlib.util
 import math
+import shlex
 import statistics
 import sys
 import tempfile
@@ -432,7 +433,8 @@ def main() -> int:
         form = Form(("small",), 1024, 2, 4_000, (64,), deadline_s)
     args.output.mkdir(parents=True, exist_ok=True)
     begun, failed, page = time.monotonic(), [], ["# Device check\n"]
-    page.append(f"{datetime.date.today()}, `{' '.join(['python', *sys.argv])}`\n")
+    command = shlex.join(["launch/check_device.sh", *sys.argv[1:]])
+    page.append(f"{datetime.date.today()}, `{command}`\n")
     for name in args.parts:
         start = time.monotonic()
         try:
