@@ -7,7 +7,7 @@ from jax.sharding import AbstractMesh
 
 from xling_jax.train.mesh import AXES, make_mesh
 from xling_jax.train.optimizer import make_optimizer
-from xling_jax.train.state import TrainState, abstract_state, count_parameters
+from xling_jax.train.state import abstract_state, count_parameters
 from xling_jax.train.step import make_steps
 
 START = np.array([1.0, -2.0, 0.5], np.float32)
@@ -115,24 +115,21 @@ def test_parameters_are_counted_from_arrays_and_shapes():
     assert count_parameters(shapes) == 17
 
 
-def test_with_fsdp_whole_gradients_are_only_divided_among_the_devices():
-    params = {"w": jax.ShapeDtypeStruct((256, 128), jnp.float32)}
-    batch = {
-        "inputs": jax.ShapeDtypeStruct((16, 256), jnp.float32),
-        "targets": jax.ShapeDtypeStruct((16, 128), jnp.float32),
-        "weights": jax.ShapeDtypeStruct((16, 1), jnp.float32),
-    }
+def test_with_fsdp_nothing_reads_replicated_gradients():
     optimizer = make_optimizer("sgd", schedule=lambda _: 0.1, clip_global_norm=1.0)
-    shapes = TrainState(
-        jax.ShapeDtypeStruct((), jnp.int32), params, jax.eval_shape(optimizer.init, params)
-    )
+    _, shapes = abstract_state(lambda key: {"w": jnp.zeros((256, 128))}, optimizer, 0)
+    batch = {
+        "inputs": jnp.zeros((16, 256)),
+        "targets": jnp.zeros((16, 128)),
+        "weights": jnp.zeros((16, 1)),
+    }
     steps = make_steps(loss_fn, optimizer, AbstractMesh((1, 8), AXES), shapes, seed=0)
     program = steps.train.trace(shapes, batch, 0).jaxpr
 
     is_constraint = lambda equation: equation.primitive.name == "sharding_constraint"
-    of_parameters, of_whole, of_parts = filter(is_constraint, program.eqns)
+    of_parameters, of_gradient, of_shards = filter(is_constraint, program.eqns)
     assert of_parameters.params["sharding"].is_fully_replicated
-    assert of_whole.params["sharding"].is_fully_replicated
-    assert not of_parts.params["sharding"].is_fully_replicated
-    (whole,) = of_whole.outvars
-    assert [e for e in program.eqns if whole in e.invars] == [of_parts]
+    assert of_gradient.params["sharding"].is_fully_replicated
+    assert not of_shards.params["sharding"].is_fully_replicated
+    (replicated,) = of_gradient.outvars
+    assert [e for e in program.eqns if replicated in e.invars] == [of_shards]

@@ -63,8 +63,8 @@ def make_steps(
             return (value if multiplier is None else value * multiplier), sums
 
         (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
-        # The derivative of the constraint above asks for whole gradients. If anything but their
-        # division among the devices read them, a compiler could not reduce-scatter them.
+        # The constraint above makes gradients replicated. Unless they are sharded before anything
+        # else reads them, such as the norm, XLA cannot turn their all-reduce into a reduce-scatter.
         return jax.lax.with_sharding_constraint(gradient, state_shardings.params), sums
 
     def apply(state: TrainState, accumulator: tuple[Any, Sums]):
