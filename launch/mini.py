@@ -31,6 +31,9 @@ def main() -> None:
     parser.add_argument("--data", required=True, type=Path, help="parallel/, retrieval/ and so on")
     parser.add_argument("--workdir", required=True, type=Path)
     parser.add_argument("--config", default="mini", help="mini:smoke, for a try (%(default)s)")
+    parser.add_argument(
+        "--runs", type=int, default=4, help="with seeds 0, 1, …, to average (%(default)s)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
     args, overrides = parser.parse_known_args()
     for path in sorted((args.data / "parallel").glob("*.tsv.gz")):
@@ -38,7 +41,7 @@ def main() -> None:
             print(f"left out, not for published weights: {path.name}", flush=True)
     written = {"unaccented.tsv": write_unaccented, "axes.txt": write_lines}
     if not args.dry_run:
-        args.workdir.mkdir(parents=True, exist_ok=True)
+        share_data(args.workdir, args.runs)
     for name, write in written.items():
         if not args.dry_run and not (args.workdir / name).exists():
             print(f"writing {name}", flush=True)
@@ -63,10 +66,16 @@ def commands(
     files = (*corpora(data / "parallel"), f"tsv:{workdir}/unaccented.tsv")
     text = [f"--config.data.corpora={files!r}"]
     text += [f"--config.data.exclude={tuple(held_out)!r}", *overrides]
-    run = str(workdir / "run")
-    yield ["train", "--config", args.config, "--workdir", run, *text], None
-    export = ["export", "--model", run, "--storage", "int8", "--output", str(model)]
-    yield [*export, "--principal-axes", str(workdir / "axes.txt")], model
+    first, *others = runs = [str(workdir / f"run{seed}") for seed in range(args.runs)]
+    for seed, run in enumerate(runs):
+        seeded = [f"--config.seed={seed}"]
+        if run != first:
+            seeded += [f"--config.vocab.model={first}/vocab/sentencepiece.model"]
+        yield ["train", "--config", args.config, "--workdir", run, *text, *seeded], None
+    average = ["--average", *others] if others else []
+    export = ["export", "--model", first, *average, "--storage", "int8"]
+    export += ["--principal-axes", str(workdir / "axes.txt")]
+    yield [*export, "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
     common = ["--model", str(model), "--languages", ",".join(LANGUAGES)]
     # The captions are among what the calibration is tested on.
@@ -80,6 +89,15 @@ def commands(
         output = workdir / "results" / name
         task = ["evaluate", "classification", *common, "--data", f"{data}/classification/{name}"]
         yield [*task, "--output", str(output)], output
+
+
+def share_data(workdir: Path, num_runs: int) -> None:
+    """Lets all runs read the token shards of the first, which has their text and vocabulary."""
+    for seed in range(1, num_runs):
+        run = workdir / f"run{seed}"
+        run.mkdir(parents=True, exist_ok=True)
+        if not (run / "data").is_symlink():
+            (run / "data").symlink_to(Path("..", "run0", "data"))
 
 
 def corpora(directory: Path) -> tuple[str, ...]:

@@ -150,6 +150,49 @@ def test_export_rotates_and_shrinks_a_model(vocab, sentences, tmp_path):
     assert np.abs(np.corrcoef(small[:, 0], whole[:, 3])[0, 1]) > 0.99
 
 
+def test_export_averages_runs(vocab, sentences, tmp_path, capsys):
+    form = StaticForm(vocab.size, 16, ("pairs",), 64, vocab.pad_id)
+    arguments = {"width": 16, "features": ["pairs"], "feature_rows": 64, "pad_id": vocab.pad_id}
+    first = random_params(form, vocab, sentences)
+    second = {name: value[::-1] * 2 for name, value in first.items()}
+    second["feature_keys"] = first["feature_keys"]
+    save(tmp_path / "a", vocab, "static", arguments, first)
+    save(tmp_path / "b", vocab, "static", arguments, second)
+    # One that is stored in 8 bits can be averaged as well.
+    small = ["export", "--model", str(tmp_path / "b"), "--storage", "int8"]
+    assert main([*small, "--output", str(tmp_path / "c")]) == 0
+    average = ["export", "--model", str(tmp_path / "a"), "--average", *map(str, [tmp_path / "b"])]
+    assert main([*average, str(tmp_path / "c"), "--output", str(tmp_path / "mean")]) == 0
+    vectors = [xling_jax.load(tmp_path / name).encode(sentences) for name in "abc"]
+    mean = xling_jax.load(tmp_path / "mean")
+    np.testing.assert_allclose(mean.encode(sentences), np.mean(vectors, axis=0), atol=1e-5)
+    assert load_model(tmp_path / "mean").config["training"]["averaged_runs"] == 3
+
+    (tmp_path / "text").write_text("\n".join(sentences), encoding="utf-8")
+    rotated = [*average, "--principal-axes", str(tmp_path / "text")]
+    assert main([*rotated, "--output", str(tmp_path / "rotated")]) == 0
+    found = xling_jax.load(tmp_path / "rotated").encode(sentences)
+    expected = np.mean(vectors[:2], axis=0)
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, rtol=1e-3, atol=1e-3)
+    scaled = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
+    products = scaled.T @ scaled  # its own principal axes, not those of the first run
+    assert np.abs(products - np.diag(np.diag(products))).max() < 1e-3
+
+    second["feature_keys"] = np.where(np.arange(64) == 0, 0, first["feature_keys"])
+    save(tmp_path / "d", vocab, "static", arguments, second)
+    save(tmp_path / "e", vocab, "static", arguments | {"feature_rows": 32}, halved(first))
+    for name, problem in (("d", "the same features"), ("e", "must be of the same form")):
+        refused = [*average, str(tmp_path / name), "--output", str(tmp_path / "refused")]
+        assert main(refused) == 2
+        assert problem in capsys.readouterr().err
+        assert not (tmp_path / "refused").exists()
+
+
+def halved(params):
+    """The parameters with half of the feature rows."""
+    return {n: value[:32] if n.startswith("feature") else value for n, value in params.items()}
+
+
 @pytest.mark.parametrize(
     "arguments",
     ["--model m", "--model m --workdir w --storage int8", "--workdir w", "--checkpoint 3", ""],

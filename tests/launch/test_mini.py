@@ -75,7 +75,7 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path):
     lines = done.stdout.splitlines()
     assert "left out, not for published weights: news.tsv.gz" in lines
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("xling ")]
-    kinds = ["train", "export", "calibrate", *2 * ["evaluate"], *3 * ["evaluate"]]
+    kinds = [*4 * ["train"], "export", "calibrate", *2 * ["evaluate"], *3 * ["evaluate"]]
     assert [command[0] for command in commands] == kinds
     (corpora,) = [word for word in commands[0] if word.startswith("--config.data.corpora=")]
     assert "stories.tsv.gz" in corpora and "unaccented.tsv" in corpora
@@ -88,6 +88,7 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path):
 @pytest.mark.slow
 def test_the_small_form_runs_to_its_end_and_again_does_nothing(data, tmp_path):
     words = ("--data", data, "--workdir", tmp_path / "w", "--config", "mini:smoke")
+    words += ("--runs", "2")
     words += ("--config.train.total_steps=200",)  # calibration needs 100 pairs that are right
     done = mini(*words)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -26,6 +26,10 @@ ALIGNMENTS = {
     "dot_margin": {"scale": 0.5, "margin": 1.0},
     "ignore": {"ignore": EQUAL},
     "ignore_everything": {"ignore": np.ones_like(EQUAL)},
+    "own_side": {"own_side": True},
+    "own_side_cosine": {"similarity": "cosine", "scale": 10.0, "margin": 0.3, "own_side": True},
+    "own_side_ignore": {"own_side": True, "ignore": EQUAL},
+    "own_side_ignore_everything": {"own_side": True, "ignore": np.ones_like(EQUAL)},
 }
 SIMILARITIES = {
     "published": {"reduction": "sum"},
@@ -42,14 +46,18 @@ SIMILARITIES = {
 }
 
 
-def align_by_hand(source, target, rows, similarity="dot", scale=1.0, margin=0.0, ignore=None):
+def align_by_hand(
+    source, target, rows, similarity="dot", scale=1.0, margin=0.0, own_side=False, ignore=None
+):
     """ALIGN and the share of best candidates, sentence by sentence in float64."""
 
-    def compare(j, k):
-        value = source[j] @ target[k]
+    def similar(first, second):
+        value = first @ second
         if similarity == "cosine":
-            value /= np.sqrt(source[j] @ source[j] * (target[k] @ target[k]))
+            value /= np.sqrt(first @ first * (second @ second))
         return value
+
+    compare = lambda j, k: similar(source[j], target[k])
 
     negative = lambda j, k: j != k and not (ignore is not None and ignore[j, k])
     total, correct = 0.0, 0.0
@@ -57,8 +65,9 @@ def align_by_hand(source, target, rows, similarity="dot", scale=1.0, margin=0.0,
         positive = compare(j, j)
         to_target = [compare(j, k) for k in rows if negative(j, k)]
         to_source = [compare(k, j) for k in rows if negative(k, j)]
-        for others in (to_target, to_source):
-            logits = scale * np.array([positive - margin, *others])
+        for side, others in ((source, to_target), (target, to_source)):
+            own = [similar(side[j], side[k]) for k in rows if own_side and negative(j, k)]
+            logits = scale * np.array([positive - margin, *others, *own])
             total -= logits[0] - np.log(np.exp(logits).sum())
             correct += (positive >= max(others, default=-np.inf)) / 2
     return total, correct

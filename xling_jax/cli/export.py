@@ -24,16 +24,17 @@ from xling_jax.eval.tasks import TASKS
 from xling_jax.export.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import iterate_lines
-from xling_jax.models.static_form import STORAGES
+from xling_jax.models.static_form import STORAGES, StaticForm
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
+    from xling_jax.encode.model_directory import ModelSpec
     from xling_jax.text.vocabularies import Vocabulary
 
 logger = logging.getLogger(__name__)
 
 _OF_A_RUN = {"workdir", "checkpoint"}
-_OF_A_FORM = {"storage", "principal_axes", "truncate_dim"}
+_OF_A_FORM = {"average", "storage", "principal_axes", "truncate_dim"}
 _OF_A_FORMAT = {"to", "quantize"}
 
 EXAMPLES = """\
@@ -53,7 +54,8 @@ JAX (pip install 'xling_jax[onnx]'). sentence-transformers: transformers and sta
 features. laser: encoders converted from LASER (needs PyTorch).
 
 With --model alone, an encoder of family static is written in another form: with 8 bits per number
-it takes a quarter of the space.
+it takes a quarter of the space. --average makes one encoder of several runs of one config and text
+with different seeds (--config.seed): its vectors are the means of theirs, and better than any.
 """
 
 
@@ -67,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quantize",
         choices=QUANTIZATIONS,
         help="with --to onnx: weights in 8 bits, and vectors close to those of the model",
+    )
+    parser.add_argument(
+        "--average",
+        nargs="+",
+        metavar="MODEL",
+        help="static encoders: average the vectors with those of other runs of the same config, "
+        "vocabulary and text, which differ in their seed",
     )
     parser.add_argument(
         "--storage", choices=STORAGES, help="static encoders: of the parameters (float32)"
@@ -96,8 +105,8 @@ def run(args: argparse.Namespace) -> None:
         or (is_model and "to" in to and not form)
     ):
         raise OptionError(
-            "give --workdir and --checkpoint, or --model with --to, or --model with --storage, "
-            "--principal-axes or --truncate-dim"
+            "give --workdir and --checkpoint, or --model with --to, or --model with --average, "
+            "--storage, --principal-axes or --truncate-dim"
         )
     if args.quantize and args.to != "onnx":
         raise OptionError(f"--quantize {args.quantize}: goes with --to onnx alone")
@@ -147,17 +156,21 @@ def export_static(args: argparse.Namespace) -> None:
     """
     from xling_jax.encode.encoder import Encoder
     from xling_jax.encode.model_directory import find_model_directory, load_model, save_model
-    from xling_jax.encode.static import principal_axes
+    from xling_jax.encode.static import StaticBackend, principal_axes
 
     directory = find_model_directory(args.model)
     spec = load_model(directory)
     if spec.config["family"] != "static":
         raise OptionError(f"--model {args.model}: is of family {spec.config['family']}, not static")
     form = dataclasses.replace(spec.static_form, storage="float32")
-    params = spec.params
+    params, training = spec.params, spec.config["training"]
+    if args.average:
+        params = _averaged(args, spec, form)
+        training = training | {"averaged_runs": 1 + len(args.average)}
     if args.principal_axes:
         require_file(args.principal_axes, "--principal-axes")
         encoder = Encoder.from_directory(directory).truncated(spec.dim)
+        encoder.backend = StaticBackend(form, params)
         texts = iterate_lines(args.principal_axes)
         axes = principal_axes(encoder.encode_stream(texts, normalize=True))
         if axes is None:
@@ -179,13 +192,39 @@ def export_static(args: argparse.Namespace) -> None:
         vocab=spec.vocab,
         languages=config["languages"],
         max_length_tokens=config["max_length_tokens"],
-        training=config["training"],
+        training=training,
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
         truncate_dim=spec.truncate_dim if (spec.truncate_dim or width) < width else None,
         overwrite=args.overwrite,
     )
     logger.info("%s: %s, stored in %s", args.output, args.model, form.storage)
+
+
+def _averaged(args: argparse.Namespace, spec: ModelSpec, form: StaticForm) -> dict[str, np.ndarray]:
+    """The mean of the encoder of `--model` and those of `--average`.
+
+    Raises:
+        OptionError: if they cannot be averaged.
+        ValueError: if one is damaged.
+    """
+    from xling_jax.encode.model_directory import find_model_directory, load_model
+
+    others = [load_model(find_model_directory(path)) for path in args.average]
+    for path, other in zip(args.average, others):
+        if (
+            other.config["family"] != "static"
+            or dataclasses.replace(other.static_form, storage="float32") != form
+            or other.vocab.fingerprint != spec.vocab.fingerprint
+        ):
+            raise OptionError(
+                f"--average {path}: must be of the same form and vocabulary as {args.model}; "
+                "average runs that differ in --config.seed alone"
+            )
+    try:
+        return form.averaged([spec.params, *(other.params for other in others)])
+    except ValueError as error:
+        raise OptionError(f"--average: {error}; train them on the same text") from error
 
 
 def choose_checkpoints(workdir: str, chosen: str) -> list[int]:

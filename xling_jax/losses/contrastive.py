@@ -85,6 +85,7 @@ def alignment_loss(
     similarity: str = "dot",
     scale: float = 1.0,
     margin: float = 0.0,
+    own_side: bool = False,
     ignore: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Contrasts each sentence's translation with the other translations in the batch.
@@ -93,6 +94,9 @@ def alignment_loss(
 
     with s_jk = scale · (sim(u_j, v_k) − margin · [j = k]). Published: dot products, scale 1, no
     margin. Cosine with a scale and a margin is the additive-margin softmax of Yang et al. (2019).
+    With `own_side`, the candidates of u_j are also the other u_k, those of v_j the other v_k (Li et
+    al. 2023, "Towards general text embeddings", Eq. 2): twice as many negatives, among them those
+    that share the language.
 
     Args:
         source: [batch, dim], sentence vectors u.
@@ -101,6 +105,7 @@ def alignment_loss(
         similarity: `dot` or `cosine`.
         scale: inverse temperature.
         margin: by which a translation must be nearer than all others, in units of the similarity.
+        own_side: contrast with the other sentences of the same side as well.
         ignore: [batch, batch] bool, pairs (j, k) not to use as negatives, see `equal_sentences`;
             the diagonal always counts. None for none.
 
@@ -131,8 +136,12 @@ def alignment_loss(
     positive = jnp.diagonal(logits)
     others = jax.lax.stop_gradient(jnp.where(translation, EXCLUDED, products))
     loss, correct = 0.0, 0.0
-    for axis in (1, 0):
-        loss += (jax.nn.logsumexp(logits, axis=axis) - positive).sum()
+    for axis, side in ((1, source), (0, target)):
+        total = jax.nn.logsumexp(logits, axis=axis)
+        if own_side:
+            own = jnp.where(compared & ~translation, scale * inner_products(side, side), EXCLUDED)
+            total = jnp.logaddexp(total, jax.nn.logsumexp(own, axis=1))
+        loss += (total - positive).sum()
         # Twice as fast as argmax on a CPU; and where all are equal, none is correct.
         correct += ((jnp.diagonal(products) > others.max(axis)) & mask).sum() / 2
     return loss, correct

@@ -106,12 +106,16 @@ class StaticForm:
         if self.storage == "float32":
             return dict(stored)
         rows, factors = self.tables(stored)
-        tokens, features = np.split(rows * factors[:, None], [self.token_rows])
+        return self._with_rows(rows * factors[:, None], stored.get("feature_keys"))
+
+    def _with_rows(self, rows: np.ndarray, keys: np.ndarray | None) -> dict[str, np.ndarray]:
+        """The float32 parameters with these rows, tokens and then features, and weights of 1."""
+        tokens, features = np.split(rows, [self.token_rows])
         params = {"embedding": tokens, "token_weight": np.ones(len(tokens), np.float32)}
         if self.features:
             params["feature_embedding"] = features
             params["feature_weight"] = np.ones(len(features), np.float32)
-            params["feature_keys"] = stored["feature_keys"]
+            params["feature_keys"] = keys
         return params
 
     def rotated(self, params: Mapping[str, np.ndarray], axes: np.ndarray) -> dict[str, np.ndarray]:
@@ -124,6 +128,27 @@ class StaticForm:
         """
         tables = ("embedding", "feature_embedding")
         return {name: p @ axes if name in tables else p for name, p in params.items()}
+
+    def averaged(self, all_params: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """The float32 parameters whose vectors are the means of those of several encoders.
+
+        Encoders that were trained from the same initial vectors, on other batches, differ in what
+        they learned by chance, which the mean has less of (Wortsman et al. 2022, "Model soups").
+
+        Args:
+            all_params: of each encoder, float32, as stored.
+
+        Raises:
+            ValueError: if a row is not that of the same feature in all of them.
+        """
+        keys = [params.get("feature_keys") for params in all_params]
+        if self.features and not all(np.array_equal(keys[0], other) for other in keys[1:]):
+            raise ValueError("encoders to average must have rows for the same features")
+        mean = 0
+        for params in all_params:
+            rows, factors = self.tables(params)
+            mean = mean + rows * (factors[:, None] / np.float32(len(all_params)))
+        return self._with_rows(mean, keys[0])
 
     def as_int8(self, params: Mapping[str, np.ndarray]) -> tuple[StaticForm, dict[str, np.ndarray]]:
         """The form and its parameters in 8 bits.

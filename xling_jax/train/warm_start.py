@@ -42,12 +42,12 @@ def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any
     return unflatten_dict(flat | {path: put(flat[path]) for path in tables})
 
 
-def cooccurrence_of_pairs(
-    pairs: Sequence[PairTokens], vocab_size: int, width: int, seed: int
-) -> np.ndarray:
+def cooccurrence_of_pairs(pairs: Sequence[PairTokens], vocab_size: int, width: int) -> np.ndarray:
     """Word vectors [vocab, width] from the token shards; see `text.cooccurrence`.
 
-    The language with the most rows is the pivot; pairs without it are left out.
+    The language with the most rows is the pivot; pairs without it are left out. The vectors depend
+    on the text alone, not on the seed of the run: runs that differ in their seed begin in the same
+    coordinates, and their parameters can be averaged.
     """
     sizes = Counter()
     for pair in pairs:
@@ -61,7 +61,7 @@ def cooccurrence_of_pairs(
         if other != pivot
         for sides in zip(pair.shards(other), pair.shards(pivot))
     )
-    return cooccurrence_vectors(rows, vocab_size, width, seed)
+    return cooccurrence_vectors(rows, vocab_size, width)
 
 
 def put_feature_keys(
