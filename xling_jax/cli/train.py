@@ -390,6 +390,7 @@ def _word_vectors(
 
     from xling_jax.train.warm_start import cooccurrence_of_pairs
 
+    logger.info("initial vectors from co-occurrence; two minutes for two million pairs")
     vectors = cooccurrence_of_pairs(_pair_tokens(config, vocab, directory), vocab.size, width)
     # The last bits depend on the machine; all processes must begin with the same.
     vectors = np.asarray(broadcast_one_to_all(vectors))

@@ -205,6 +205,9 @@ def given_vocab(settings: PrepareSettings, local: Callable[[str], str]) -> Vocab
 def trained_vocab(settings: PrepareSettings, sentences: Iterable[str]) -> Vocab:
     """Trains a vocabulary as settings ask for; raises as `train_vocab`."""
     vocab = settings.vocab
+    _logger.info(
+        "training a vocabulary of %d pieces; a minute or two for a million sentences", vocab.size
+    )
     return train_vocab(
         sentences,
         size=vocab.size,
