@@ -45,12 +45,12 @@ def get_config(arg: str = ""):
     config.dropout_generator = "hash"
 
     config.objective = {"reduction": "mean"}
-    config.objective.alignment = {"similarity": "cosine", "scale": 20.0, "margin": 0.3}
-    config.objective.alignment.update(own_side=True, ignore_equal=True)
+    config.objective.alignment = {"similarity": "cosine", "scale": 20.0, "margin": 0.2}
+    config.objective.alignment.ignore_equal = True
 
     config.optimizer = {"name": "adam", "b1": 0.9, "b2": 0.999}
     config.schedule = {"name": "cosine_decay_schedule", "init_value": 5e-3}
-    config.train = {"total_steps": 2500, "word_vectors": "cooccurrence"}
+    config.train = {"total_steps": 6000, "word_vectors": "cooccurrence"}
 
     if argument.phase == "tune":
         config.train.update(model_init="mini", word_vectors="", total_steps=300)

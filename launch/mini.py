@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--workdir", required=True, type=Path)
     parser.add_argument("--config", default="mini", help="mini:smoke, for a try (%(default)s)")
     parser.add_argument(
-        "--runs", type=int, default=4, help="with seeds 0, 1, …, to average (%(default)s)"
+        "--runs", type=int, default=1, help="with seeds 0, 1, …, to average (%(default)s)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
     args, overrides = parser.parse_known_args()
@@ -40,7 +40,10 @@ def main() -> None:
         if path.name.startswith(NOT_PUBLISHABLE):
             print(f"left out, not for published weights: {path.name}", flush=True)
     written = {"unaccented.tsv": write_unaccented, "axes.txt": write_lines}
+    if args.runs < 1:
+        parser.error(f"--runs {args.runs}: must be at least 1")
     if not args.dry_run:
+        args.workdir.mkdir(parents=True, exist_ok=True)
         share_data(args.workdir, args.runs)
     for name, write in written.items():
         if not args.dry_run and not (args.workdir / name).exists():
@@ -95,7 +98,7 @@ def share_data(workdir: Path, num_runs: int) -> None:
     """Lets all runs read the token shards of the first, which has their text and vocabulary."""
     for seed in range(1, num_runs):
         run = workdir / f"run{seed}"
-        run.mkdir(parents=True, exist_ok=True)
+        run.mkdir(exist_ok=True)
         if not (run / "data").is_symlink():
             (run / "data").symlink_to(Path("..", "run0", "data"))
 
