@@ -46,7 +46,7 @@ def random_params(form, vocab, sentences):
     return params
 
 
-@pytest.fixture(params=[*FORMS, "int8"])
+@pytest.fixture(params=[*FORMS, "int8", "int4"])
 def static_directory(request, vocab, sentences, tmp_path):
     from xling_jax.models import registry
 
@@ -59,9 +59,9 @@ def static_directory(request, vocab, sentences, tmp_path):
         tokens, generator = np.ones((1, 8), np.int32), np.random.default_rng(0)
         shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
         params = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape).astype("f4"), shapes)
-    if request.param == "int8":
-        _, params = module.form.as_int8(params)
-        arguments["storage"] = "int8"
+    if request.param not in FORMS:
+        _, params = module.form.quantized(params, request.param)
+        arguments["storage"] = request.param
     save(tmp_path / "m", vocab, family, arguments, params)
     return tmp_path / "m"
 
@@ -82,30 +82,61 @@ def test_vectors_are_those_of_the_flax_module(static_directory, sentences):
     assert encoder.with_params(spec.params).encode(["la"]).shape == (1, 16)
 
 
-def test_eight_bits_are_close_to_what_was_trained(vocab, tmp_path, sentences):
+@pytest.mark.parametrize(
+    ("storage", "step", "cosine", "share"),
+    [("int8", 1 / 127, 0.9995, 0.3), ("int4", 1 / 7, 0.98, 0.2)],
+)
+def test_few_bits_are_close_to_what_was_trained(
+    vocab, tmp_path, sentences, storage, step, cosine, share
+):
     form = StaticForm(vocab.size, 64, ("pairs",), 32, vocab.pad_id)
     stored = random_params(form, vocab, sentences)
-    small, reduced = form.as_int8(stored)
+    small, reduced = form.quantized(stored, storage)
     assert {name: (v.shape, str(v.dtype)) for name, v in reduced.items()} == small.parameters
     rows = stored["embedding"] * stored["token_weight"][:, None]
     kept = small.trainable(reduced)["embedding"]
     largest = np.abs(rows).max(axis=1, keepdims=True)
-    assert (np.abs(kept - rows) <= largest / 254 * 1.001).all()  # half a step
-    again, same = small.as_int8(reduced)
+    fitting = np.round(rows / largest / step) * step * largest
+    if storage == "int8":
+        np.testing.assert_allclose(kept, fitting, atol=1e-6)
+    errors, usual = (np.square(found - rows).sum(axis=1) for found in (kept, fitting))
+    assert (errors <= usual * 1.0001).all()
+    again, same = small.quantized(reduced, storage)
     assert again == small
     np.testing.assert_array_equal(same["rows"], reduced["rows"])
     arguments = {"width": 64, "features": ("pairs",), "feature_rows": 32, "pad_id": vocab.pad_id}
     save(tmp_path / "exact", vocab, "static", arguments, stored)
-    save(tmp_path / "small", vocab, "static", arguments | {"storage": "int8"}, reduced)
+    save(tmp_path / "small", vocab, "static", arguments | {"storage": storage}, reduced)
     texts = [text for text in sentences if text.strip()]
     exact, less = (
         xling_jax.load(tmp_path / name).encode(texts, normalize=True) for name in ("exact", "small")
     )
-    assert (exact * less).sum(axis=1).min() > 0.9995
+    assert (exact * less).sum(axis=1).min() > cosine
     sizes = [
         (tmp_path / name / "encoder.safetensors").stat().st_size for name in ("exact", "small")
     ]
-    assert sizes[1] < 0.3 * sizes[0]
+    assert sizes[1] < share * sizes[0]
+
+
+def test_four_bits_share_bytes_and_have_the_best_factor(vocab):
+    form = StaticForm(vocab.size, 4, pad_id=vocab.pad_id)
+    rows = np.zeros((form.token_rows, 4), np.float32)
+    rows[1], rows[2] = (7, -7, 3, 0), (10, 1, 1, 1)
+    stored = {"embedding": rows, "token_weight": np.full(len(rows), 2, np.float32)}
+    small, reduced = form.quantized(stored, "int4")
+    assert small.parameters["rows"] == ((form.token_rows, 2), "uint8")
+    np.testing.assert_array_equal(reduced["rows"][0], [8 + 8 * 16] * 2)  # zeros
+    np.testing.assert_array_equal(reduced["rows"][1], [15 + 1 * 16, 11 + 8 * 16])
+    assert reduced["factor"][1] == 2 and reduced["factor"][0] == 0
+    # Of [20, 2, 2, 2]: the factor that fits 20 is 20 / 7, and rounds each 2 to it.
+    shrinks = np.array([1, 0.9, 0.8, 0.7, 0.6, 0.5]) * 20 / 7
+    errors = [
+        (20 - min(np.round(20 / f), 7) * f) ** 2 + 3 * (2 - np.round(2 / f) * f) ** 2
+        for f in shrinks
+    ]
+    np.testing.assert_allclose(reduced["factor"][2], shrinks[np.argmin(errors)], rtol=1e-6)
+    with pytest.raises(ValueError, match="width=5 must be even"):
+        StaticForm(vocab.size, 5, storage="int4")
 
 
 def test_other_dtypes_are_refused(static_directory):
@@ -158,8 +189,8 @@ def test_export_averages_runs(vocab, sentences, tmp_path, capsys):
     second["feature_keys"] = first["feature_keys"]
     save(tmp_path / "a", vocab, "static", arguments, first)
     save(tmp_path / "b", vocab, "static", arguments, second)
-    # One that is stored in 8 bits can be averaged as well.
-    small = ["export", "--model", str(tmp_path / "b"), "--storage", "int8"]
+    # One that is stored in 4 bits can be averaged as well.
+    small = ["export", "--model", str(tmp_path / "b"), "--storage", "int4"]
     assert main([*small, "--output", str(tmp_path / "c")]) == 0
     average = ["export", "--model", str(tmp_path / "a"), "--average", *map(str, [tmp_path / "b"])]
     assert main([*average, str(tmp_path / "c"), "--output", str(tmp_path / "mean")]) == 0

@@ -26,8 +26,8 @@ def save(path, vocab, storage="float32", normalize=False, limit=3000, **settings
         "embedding": generator.normal(size=(form.token_rows, 24)).astype(np.float32),
         "token_weight": generator.uniform(0.1, 2, form.token_rows).astype(np.float32),
     }
-    if storage == "int8":
-        form, params = form.as_int8(params)
+    if storage != "float32":
+        form, params = form.quantized(params, storage)
     arguments = {"width": 24, "pad_id": vocab.pad_id, "normalize": normalize, "storage": storage}
     save_model(
         path,
@@ -51,14 +51,15 @@ def vocab(request):
 
 
 @pytest.mark.parametrize(
-    ("storage", "normalize"), [("float32", False), ("int8", False), ("float32", True)]
+    ("storage", "normalize"),
+    [("float32", False), ("int8", False), ("int4", False), ("float32", True)],
 )
 def test_both_libraries_have_our_vectors(vocab, tmp_path, storage, normalize):
     encoder = save(tmp_path / "m", vocab, storage, normalize)
     assert any(vocab.unk_id in ids for ids in vocab.encode(TEXTS))
     export_model2vec(tmp_path / "m", tmp_path / "out")
     static = model2vec.StaticModel.from_pretrained(tmp_path / "out")
-    assert static.embedding.dtype == storage
+    assert static.embedding.dtype == {"int4": "int8"}.get(storage, storage)
     same = [text for text in TEXTS if has_same_tokens(static, vocab, text)]
     assert len(TEXTS) - len(same) <= 3  # with marks that SentencePiece composes
     expected = encoder.encode(same)

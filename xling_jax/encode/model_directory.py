@@ -71,7 +71,10 @@ _OPTIONAL_KEYS = ("prompts", "default_prompt", "truncate_dim")
 # Below this, an encoder's sizes cost nothing to try; real parameters have more elements.
 _SMALL_SIZE = 1 << 20
 _SHORT_LIST = 16  # likewise, of values
-_SAFETENSORS_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "I8": "int8"}
+_SAFETENSORS_DTYPES = {
+    **{"F32": "float32", "BF16": "bfloat16", "F16": "float16"},
+    **{"I8": "int8", "U8": "uint8"},
+}
 
 # Name of a parameter -> shape and dtype.
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]

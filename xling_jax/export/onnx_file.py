@@ -130,8 +130,8 @@ def _graph(spec: ModelSpec, quantize: str | None) -> Any:
 
     if form := spec.static_form:
         stored = spec.stored
-        if quantize and form.storage != "int8":
-            form, stored = form.as_int8(stored)
+        if quantize and form.storage == "float32":
+            form, stored = form.quantized(stored, "int8")
         return static_graph(form, stored)
     if spec.config["family"] == "laser":
         names = ("pad_id", "layers", "width", "pooling")

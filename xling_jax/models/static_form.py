@@ -18,7 +18,11 @@ from xling_jax.registry import check_choice
 
 # Feature -> distances of its tokens from the first.
 FEATURES = {"pairs": (0, 1), "skips": (0, 2), "triples": (0, 1, 2)}
-STORAGES = ("float32", "int8")
+# Storage of whole numbers -> the largest.
+_LARGEST = {"int8": 127, "int4": 7}
+STORAGES = ("float32", *_LARGEST)
+# Of the factor of a row in 4 bits, relative to the one that fits its largest element.
+_SHRINKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 NOT_TRAINED = ("feature_keys",)
 # Hashes are below 2**24: exact in float32, as which they are stored with the parameters.
 NO_KEY = 1 << 24
@@ -42,8 +46,10 @@ class StaticForm:
             one token between them), `triples` of neighbors.
         feature_rows: how many of all features have a row, the most frequent ones.
         pad_id: id of padding.
-        storage: of the parameters in a model directory: `float32` as trained, or `int8`, a number
-            from -127 to 127 for each element and a factor for each row, with its weight.
+        storage: of the parameters in a model directory: `float32` as trained, or `int8` or `int4`,
+            a number from -127 to 127 or from -7 to 7 for each element and a factor for each row,
+            with its weight. Two numbers of 4 bits share a byte, each plus 8, that of the even
+            dimension in the lower bits.
         normalize: whether vectors are scaled to length 1.
     """
 
@@ -63,6 +69,10 @@ class StaticForm:
         for name in ("vocab_size", "width", "feature_rows", "vocab_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"encoder.{name}={getattr(self, name)} must be at least 1")
+        if self.storage == "int4" and self.width % 2:
+            raise ValueError(
+                f"encoder.width={self.width} must be even with encoder.storage=int4; use int8"
+            )
 
     @property
     def token_rows(self) -> int:
@@ -74,9 +84,11 @@ class StaticForm:
         """Name -> shape and dtype of the stored parameters."""
         extra_rows = self.feature_rows if self.features else 0
         keys = {"feature_keys": ((extra_rows,), "float32")} if self.features else {}
-        if self.storage == "int8":
+        if self.storage != "float32":
             rows = self.token_rows + extra_rows
-            return {"rows": ((rows, self.width), "int8"), "factor": ((rows,), "float32")} | keys
+            sizes = {"int8": (rows, self.width), "int4": (rows, self.width // 2)}
+            dtype = "int8" if self.storage == "int8" else "uint8"
+            return {"rows": (sizes[self.storage], dtype), "factor": ((rows,), "float32")} | keys
         sizes = {"embedding": (self.token_rows, self.width), "token_weight": (self.token_rows,)}
         if self.features:
             sizes["feature_embedding"] = (self.feature_rows, self.width)
@@ -88,9 +100,14 @@ class StaticForm:
 
         Args:
             stored: the parameters as stored.
+
+        Returns:
+            The rows, float32 or int8, and the factors.
         """
         if self.storage == "int8":
             return stored["rows"], stored["factor"]
+        if self.storage == "int4":
+            return _unpacked(np.asarray(stored["rows"])), stored["factor"]
         names = ("token", "feature") if self.features else ("token",)
         tables = {"token": stored["embedding"], "feature": stored.get("feature_embedding")}
         rows = [np.asarray(tables[name]) for name in names]
@@ -150,23 +167,55 @@ class StaticForm:
             mean = mean + rows * (factors[:, None] / np.float32(len(all_params)))
         return self._with_rows(mean, keys[0])
 
-    def as_int8(self, params: Mapping[str, np.ndarray]) -> tuple[StaticForm, dict[str, np.ndarray]]:
-        """The form and its parameters in 8 bits.
+    def quantized(
+        self, params: Mapping[str, np.ndarray], storage: str
+    ) -> tuple[StaticForm, dict[str, np.ndarray]]:
+        """The form and its parameters in `int8` or `int4`.
 
-        Row r of the result is q_r m_r / 127, where m_r is the largest element of the row and q_r
-        are numbers from -127 to 127.
+        Row r of the result is q_r f_r, where q_r are whole numbers and f_r is a factor. In 8 bits
+        the largest element of a row becomes ±127. In 4 bits, f_r is the one of a few that leaves
+        the least squared error; with a smaller one, the largest elements are cut.
 
         Args:
             params: as stored.
+            storage: of the result.
         """
+        form = dataclasses.replace(self, storage=storage)
         rows, factors = self.tables(params)
         rows = rows.astype(np.float32) * factors[:, None]
-        factors = np.abs(rows).max(axis=1) / 127
-        rows = np.round(rows / np.maximum(factors, np.finfo(np.float32).tiny)[:, None])
-        stored = {"rows": rows.astype(np.int8), "factor": factors.astype(np.float32)}
+        largest = _LARGEST[storage]
+        fitting = np.maximum(np.abs(rows).max(axis=1), np.finfo(np.float32).tiny) / largest
+        factors, numbers = fitting, np.round(rows / fitting[:, None])
+        if storage == "int4":
+            least = np.square(numbers * factors[:, None] - rows).sum(axis=1)
+            for shrink in _SHRINKS[1:]:
+                smaller = fitting * np.float32(shrink)
+                cut = np.clip(np.round(rows / smaller[:, None]), -largest, largest)
+                error = np.square(cut * smaller[:, None] - rows).sum(axis=1)
+                is_better = error < least
+                numbers[is_better], least[is_better] = cut[is_better], error[is_better]
+                factors = np.where(is_better, smaller, factors)
+        factors = np.where(rows.any(axis=1), factors, 0).astype(np.float32)
+        packed = numbers.astype(np.int8) if storage == "int8" else _packed(numbers)
+        stored = {"rows": packed, "factor": factors}
         if self.features:
             stored["feature_keys"] = params["feature_keys"]
-        return dataclasses.replace(self, storage="int8"), stored
+        return form, stored
+
+
+def _packed(numbers: np.ndarray) -> np.ndarray:
+    """[rows, width] from -7 to 7 -> [rows, width / 2] uint8."""
+    shifted = (numbers + 8).astype(np.uint8)
+    return shifted[:, ::2] | shifted[:, 1::2] << 4
+
+
+def _unpacked(packed: np.ndarray) -> np.ndarray:
+    """[rows, width / 2] uint8 -> [rows, width] int8."""
+    numbers = np.empty((len(packed), 2 * packed.shape[1]), np.int8)
+    numbers[:, ::2] = packed & 15
+    numbers[:, 1::2] = packed >> 4
+    numbers -= 8
+    return numbers
 
 
 class RowFinder:
