@@ -184,7 +184,8 @@ class StaticForm:
         rows, factors = self.tables(params)
         rows = rows.astype(np.float32) * factors[:, None]
         largest = _LARGEST[storage]
-        fitting = np.maximum(np.abs(rows).max(axis=1), np.finfo(np.float32).tiny) / largest
+        fitting = np.abs(rows).max(axis=1) / np.float32(largest)
+        fitting[fitting == 0] = 1  # rows of zeros, for padding
         factors, numbers = fitting, np.round(rows / fitting[:, None])
         if storage == "int4":
             least = np.square(numbers * factors[:, None] - rows).sum(axis=1)
@@ -195,7 +196,7 @@ class StaticForm:
                 is_better = error < least
                 numbers[is_better], least[is_better] = cut[is_better], error[is_better]
                 factors = np.where(is_better, smaller, factors)
-        factors = np.where(rows.any(axis=1), factors, 0).astype(np.float32)
+        factors = np.where(numbers.any(axis=1), factors, 0)
         packed = numbers.astype(np.int8) if storage == "int8" else _packed(numbers)
         stored = {"rows": packed, "factor": factors}
         if self.features:
