@@ -9,10 +9,10 @@ quickstart: $(VENV)/installed
 	$(BIN)/xling quickstart --workdir runs/quickstart
 
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 unit: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 # Beam asks for an older protobuf than TensorFlow Datasets does: an environment of its own.
 test-beam: $(VENV)-beam/installed
