@@ -10,7 +10,7 @@ import numpy as np
 
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.models.static_form import RowFinder, StaticForm
+from xling_jax.models.static_form import RowFinder, StaticForm, unpacked
 
 # Below this a product with a sparse matrix costs more to set up than to compute.
 _FEW_SENTENCES = 8
@@ -34,7 +34,10 @@ class StaticBackend:
 
     def __init__(self, form: StaticForm, stored: Mapping[str, Any]):
         self.form, self.params = form, stored
-        self._table, self._factors = form.tables(stored)
+        if form.storage == "int4":  # unpacked row by row: the whole table would be twice as large
+            self._table, self._factors = stored["rows"], stored["factor"]
+        else:
+            self._table, self._factors = form.tables(stored)
         self._finder = RowFinder(form, stored.get("feature_keys"))
 
     def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
@@ -57,7 +60,7 @@ class StaticBackend:
         if len(embeddings) <= _FEW_SENTENCES:
             for embedding, start, end in zip(embeddings, offsets[:-1], offsets[1:]):
                 rows = self._finder.sentence(tokens[start:end])
-                picked = self._table[rows].astype(np.float32, copy=False)
+                picked = self._floats(self._table[rows])
                 np.dot(self._factors[rows] * np.float32(1 / max(end - start, 1)), picked, embedding)
             return
         # Imported here: a single sentence is encoded before SciPy is imported.
@@ -71,8 +74,14 @@ class StaticBackend:
             is_used = np.zeros(len(table), bool)
             is_used[rows] = True
             rows = (np.cumsum(is_used, dtype=np.int32) - 1)[rows]
-            table = table[is_used].astype(np.float32)
+            table = self._floats(table[is_used])
         embeddings[:] = csr_array((factors, rows, ends), (len(embeddings), len(table))) @ table
+
+    def _floats(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the table, as stored, in [rows, width] float32."""
+        if self.form.storage == "int4":
+            rows = unpacked(rows)
+        return rows.astype(np.float32, copy=False)
 
 
 def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:

@@ -107,7 +107,7 @@ class StaticForm:
         if self.storage == "int8":
             return stored["rows"], stored["factor"]
         if self.storage == "int4":
-            return _unpacked(np.asarray(stored["rows"])), stored["factor"]
+            return unpacked(np.asarray(stored["rows"])), stored["factor"]
         names = ("token", "feature") if self.features else ("token",)
         tables = {"token": stored["embedding"], "feature": stored.get("feature_embedding")}
         rows = [np.asarray(tables[name]) for name in names]
@@ -210,8 +210,8 @@ def _packed(numbers: np.ndarray) -> np.ndarray:
     return shifted[:, ::2] | shifted[:, 1::2] << 4
 
 
-def _unpacked(packed: np.ndarray) -> np.ndarray:
-    """[rows, width / 2] uint8 -> [rows, width] int8."""
+def unpacked(packed: np.ndarray) -> np.ndarray:
+    """Rows in 4 bits, [rows, width / 2] uint8, as whole numbers, [rows, width] int8."""
     numbers = np.empty((len(packed), 2 * packed.shape[1]), np.int8)
     numbers[:, ::2] = packed & 15
     numbers[:, 1::2] = packed >> 4
