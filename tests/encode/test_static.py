@@ -171,6 +171,8 @@ def test_export_rotates_and_shrinks_a_model(vocab, sentences, tmp_path):
     small = xling_jax.load(tmp_path / "small").encode(sentences, normalize=True)
     np.testing.assert_allclose(small @ small.T, whole @ whole.T, atol=0.02)
     assert main([*export[:-1], str(tmp_path / "narrow"), *options, "--truncate-dim", "6"]) == 0
+    odd = ["--storage", "int4", "--truncate-dim", "5"]
+    assert main([*export[:-1], str(tmp_path / "odd"), *odd]) == 2
     narrow = xling_jax.load(tmp_path / "narrow")
     assert narrow.dim == 6 and load_model(tmp_path / "narrow").config["encoder"]["width"] == 6
     first = xling_jax.load(tmp_path / "small", truncate_dim=6).encode(sentences, normalize=True)

@@ -181,6 +181,8 @@ def export_static(args: argparse.Namespace) -> None:
     width = form.width if args.truncate_dim is None else args.truncate_dim
     if not 1 <= width <= form.width:
         raise OptionError(f"--truncate-dim {width}: must be from 1 to {form.width}")
+    if args.storage == "int4" and width % 2:
+        raise OptionError(f"--storage int4: needs an even number of dimensions, not {width}")
     form, params = dataclasses.replace(form, width=width), form.rotated(params, axes[:, :width])
     if args.storage in ("int8", "int4"):
         form, params = form.quantized(params, args.storage)
