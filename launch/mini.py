@@ -2,27 +2,28 @@
 
 import argparse
 import glob
-import gzip
-import random
 import shlex
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-LANGUAGES = ("de", "en", "es", "fr", "it")
-# Names that begin so hold text that may be used for research only, or test sets.
-NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
-# Rows of each file; all of the others.
-LIMITS = {"europarl.": 60_000, "dict-ding.": 120_000}
-# Of rows of `write_unaccented`.
-NUM_UNACCENTED = 120_000
-# Lines of text for the principal axes.
-NUM_AXES_LINES = 200_000
-# What they and the pairs without accents are drawn from.
-ROWS_OF_EACH = 20_000
-UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss"}
+from mini_text import (
+    LANGUAGES,
+    NOT_PUBLISHABLE,
+    corpora,
+    write_emoji,
+    write_lines,
+    write_translated,
+    write_unaccented,
+)
+
+# Files in the workdir that are trained on beside the text in the folder, and what writes them.
+CORPORA = {
+    "emoji.tsv": write_emoji,
+    "translated.tsv": write_translated,
+    "unaccented.tsv": write_unaccented,
+}
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
 
@@ -39,7 +40,7 @@ def main() -> None:
     for path in sorted((args.data / "parallel").glob("*.tsv.gz")):
         if path.name.startswith(NOT_PUBLISHABLE):
             print(f"left out, not for published weights: {path.name}", flush=True)
-    written = {"unaccented.tsv": write_unaccented, "axes.txt": write_lines}
+    written = {"axes.txt": write_lines, **CORPORA}
     if args.runs < 1:
         parser.error(f"--runs {args.runs}: must be at least 1")
     if not args.dry_run:
@@ -66,7 +67,7 @@ def commands(
     """The commands of xling, each with what it makes; None if it does nothing a second time."""
     workdir, data, model = args.workdir, args.data, args.workdir / "mini"
     held_out = sorted(glob.glob(f"{data}/{DEVELOPMENT[0]}"))
-    files = (*corpora(data / "parallel"), f"tsv:{workdir}/unaccented.tsv")
+    files = (*corpora(data / "parallel"), *(f"tsv:{workdir}/{name}" for name in CORPORA))
     text = [f"--config.data.corpora={files!r}"]
     text += [f"--config.data.exclude={tuple(held_out)!r}", *overrides]
     first, *others = runs = [str(workdir / f"run{seed}") for seed in range(args.runs)]
@@ -76,7 +77,7 @@ def commands(
             seeded += [f"--config.vocab.model={first}/vocab/sentencepiece.model"]
         yield ["train", "--config", args.config, "--workdir", run, *text, *seeded], None
     average = ["--average", *others] if others else []
-    export = ["export", "--model", first, *average, "--storage", "int8"]
+    export = ["export", "--model", first, *average, "--storage", "int4"]
     export += ["--principal-axes", str(workdir / "axes.txt")]
     yield [*export, "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
@@ -101,67 +102,6 @@ def share_data(workdir: Path, num_runs: int) -> None:
         run.mkdir(exist_ok=True)
         if not (run / "data").is_symlink():
             (run / "data").symlink_to(Path("..", "run0", "data"))
-
-
-def corpora(directory: Path) -> tuple[str, ...]:
-    """The corpora of a folder that may stand behind published weights, with limits."""
-    found = []
-    for path in sorted(directory.glob("*.tsv.gz")):
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            languages = {*file.readline().split()} & {*LANGUAGES}
-        if len(languages) < 2:
-            continue
-        if path.name.startswith(NOT_PUBLISHABLE):
-            continue
-        limits = [rows for prefix, rows in LIMITS.items() if path.name.startswith(prefix)]
-        found.append(f"tsv:{path}" + "".join(f"[:{rows}]" for rows in limits))
-    return tuple(found)
-
-
-def rows_of(data: Path) -> Iterator[dict[str, str]]:
-    """The first rows of each corpus, language -> text."""
-    for spec in corpora(data / "parallel"):
-        path = spec.removeprefix("tsv:").partition("[")[0]
-        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            columns = file.readline().rstrip("\n").split("\t")
-            for _, line in zip(range(ROWS_OF_EACH), file):
-                cells = zip(columns, line.rstrip("\n").split("\t"))
-                yield {code: text for code, text in cells if text and code in LANGUAGES}
-
-
-def write_lines(data: Path, output: Path) -> None:
-    """Writes lines drawn from the text in all languages."""
-    lines = [text for row in rows_of(data) for text in row.values()]
-    random.Random(0).shuffle(lines)
-    write_whole(output, lines[:NUM_AXES_LINES])
-
-
-def write_unaccented(data: Path, output: Path) -> None:
-    """Writes pairs of which one side has lost its accents, as people type in a hurry."""
-    generator, lines = random.Random(0), []
-    for row in rows_of(data):
-        code = generator.choice(sorted(row))
-        other = generator.choice(sorted(row.keys() - {code}) or [code])
-        changed = unaccented(row[code], code == "de" and generator.random() < 0.5)
-        if changed != row[code] and other != code:
-            cells = row | {code: changed}
-            lines.append("\t".join(cells[c] if c in (code, other) else "" for c in LANGUAGES))
-    generator.shuffle(lines)
-    write_whole(output, ["\t".join(LANGUAGES), *lines[:NUM_UNACCENTED]])
-
-
-def unaccented(text: str, with_e: bool) -> str:
-    """Drops accents; with_e writes umlauts with an e."""
-    if with_e:
-        text = "".join(UMLAUTS.get(character, character) for character in text)
-    return "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
-
-
-def write_whole(output: Path, lines: list[str]) -> None:
-    """Writes a file that is there only when it is whole."""
-    part = output.with_suffix(".part")
-    part.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    part.replace(output)
 
 
 if __name__ == "__main__":

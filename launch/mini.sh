@@ -5,6 +5,12 @@
 #
 # DIR/parallel holds n-way TSV files (*.tsv.gz) with a header of language codes, DIR/retrieval and
 # DIR/classification what the model is measured on. Text that may not stand behind published weights
-# is left out and named. Run it again to do what is missing; --dry-run prints the commands. The
-# result is in WORKDIR/mini, its measurements in WORKDIR/results.
+# is left out and named. Some Italian and Spanish is translated from Spanish and French, and emoji
+# have their names beside them:
+#
+#   apt install apertium apertium-spa-ita apertium-fr-es
+#   pip install emoji
+#
+# Run it again to do what is missing; --dry-run prints the commands. The result is in WORKDIR/mini,
+# its measurements in WORKDIR/results.
 exec "${PYTHON:-python3}" "$(dirname "$0")/mini.py" "$@"

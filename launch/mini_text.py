@@ -1,0 +1,224 @@
+"""The text that `launch/mini.py` trains on, and what it makes of it: translations and the like.
+
+Each writer takes the folder of the data and the file to write.
+"""
+
+import gzip
+import random
+import re
+import shutil
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+LANGUAGES = ("de", "en", "es", "fr", "it")
+# Names that begin so hold text that may be used for research only, or test sets.
+NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
+# Rows of each file; all of the others.
+LIMITS = {"europarl.": 60_000, "dict-ding.": 120_000}
+# Of rows of `write_unaccented`.
+NUM_UNACCENTED = 120_000
+# Lines of text for the principal axes.
+NUM_AXES_LINES = 200_000
+# What they and the pairs without accents are drawn from.
+ROWS_OF_EACH = 20_000
+UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss"}
+SKIN_TONES = {chr(code) for code in range(0x1F3FB, 0x1F400)}
+VARIATION = "\ufe0f"
+
+# Italian has few everyday sentences and Spanish few debates. Beginning of a file's name, the
+# language translated, the language it becomes, the languages kept beside it, and the share of
+# words without a translation that a sentence may have.
+TRANSLATED = (
+    ("docs.", "es", "it", ("en",), 0.1),
+    ("europarl.en-fr.", "fr", "es", ("en", "fr"), 0.1),
+    ("phpmanual.", "es", "it", ("en",), 0.1),
+    ("tatoeba.", "es", "it", ("de", "en", "fr"), 0.0),
+)
+APERTIUM_MODES = {("es", "it"): "spa-ita", ("fr", "es"): "fr-es"}
+# Apertium's marks of a word without a translation or an inflection; names keep their capital.
+UNTRANSLATED = re.compile(r"[#@]|\*[^\W\dA-ZÀ-Þ_]")
+
+
+def corpora(directory: Path) -> tuple[str, ...]:
+    """The corpora of a folder that may stand behind published weights, with limits."""
+    found = []
+    for path in sorted(directory.glob("*.tsv.gz")):
+        if len({*columns_of(path)} & {*LANGUAGES}) < 2 or path.name.startswith(NOT_PUBLISHABLE):
+            continue
+        limit = limit_of(path)
+        found.append(f"tsv:{path}" + (f"[:{limit}]" if limit else ""))
+    return tuple(found)
+
+
+def limit_of(path: Path) -> int | None:
+    """How many rows of a file are used; None for all."""
+    limits = [rows for prefix, rows in LIMITS.items() if path.name.startswith(prefix)]
+    return limits[0] if limits else None
+
+
+def columns_of(path: Path) -> list[str]:
+    """The columns that the first line of a file names."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return file.readline().rstrip("\n").split("\t")
+
+
+def rows_of(path: Path, count: int | None = None) -> Iterator[dict[str, str]]:
+    """The first rows of a file, language -> text; cells without text are left out."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        columns = file.readline().rstrip("\n").split("\t")
+        for _, line in zip(range(sys.maxsize if count is None else count), file):
+            cells = zip(columns, line.rstrip("\n").split("\t"))
+            yield {code: text for code, text in cells if text and code in LANGUAGES}
+
+
+def sample_rows(data: Path) -> Iterator[dict[str, str]]:
+    """The first rows of each corpus, language -> text."""
+    for spec in corpora(data / "parallel"):
+        yield from rows_of(Path(spec.removeprefix("tsv:").partition("[")[0]), ROWS_OF_EACH)
+
+
+def write_lines(data: Path, output: Path) -> None:
+    """Writes lines drawn from the text in all languages."""
+    lines = [text for row in sample_rows(data) for text in row.values()]
+    random.Random(0).shuffle(lines)
+    write_whole(output, lines[:NUM_AXES_LINES])
+
+
+def write_unaccented(data: Path, output: Path) -> None:
+    """Writes pairs of which one side has lost its accents, as people type in a hurry."""
+    generator, rows = random.Random(0), []
+    for row in sample_rows(data):
+        code = generator.choice(sorted(row))
+        other = generator.choice(sorted(row.keys() - {code}) or [code])
+        changed = unaccented(row[code], code == "de" and generator.random() < 0.5)
+        if changed != row[code] and other != code:
+            rows.append({code: changed, other: row[other]})
+    generator.shuffle(rows)
+    write_rows(output, rows[:NUM_UNACCENTED])
+
+
+def unaccented(text: str, with_e: bool) -> str:
+    """Drops accents; with_e writes umlauts with an e."""
+    if with_e:
+        text = "".join(UMLAUTS.get(character, character) for character in text)
+    return "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
+
+
+def write_emoji(data: Path, output: Path) -> None:
+    """Writes the names of emoji as translations, and pairs of which one side has the emoji.
+
+    The emoji stands behind the name of another one, since a text without a letter is dropped.
+    """
+    del data
+    try:
+        import emoji
+    except ImportError:
+        sys.exit("launch/mini.sh: the names of emoji come from a package: pip install emoji")
+    for code in LANGUAGES:
+        emoji.config.load_language(code)
+    names = {
+        sign: {code: entry[code].strip(":").replace("_", " ") for code in LANGUAGES}
+        for sign, entry in sorted(emoji.EMOJI_DATA.items())
+        if entry["status"] == emoji.STATUS["fully_qualified"]
+        and not SKIN_TONES & {*sign}
+        and all(code in entry for code in LANGUAGES)
+    }
+    generator, signs, rows = random.Random(0), list(names), []
+    for sign, name in names.items():
+        rows.append(name)
+        for code in LANGUAGES:
+            for other in LANGUAGES:
+                if code != other:
+                    plain = sign.replace(VARIATION, "") if generator.random() < 0.5 else sign
+                    before = names[generator.choice(signs)]
+                    pair = {code: f"{before[code]} {plain}"}
+                    rows.append(pair | {other: f"{before[other]} {name[other]}"})
+    generator.shuffle(rows)
+    write_rows(output, rows)
+
+
+def write_translated(data: Path, output: Path) -> None:
+    """Writes rows of which one side is translated by Apertium from a near language.
+
+    Sentences with words that Apertium does not know are left out, and those of an evaluation set.
+    """
+    held_out, rows = None, []
+    for path in sorted((data / "parallel").glob("*.tsv.gz")):
+        columns = {*columns_of(path)}
+        for prefix, source, target, kept, share in TRANSLATED:
+            usable = source in columns and target not in columns and columns & {*kept} - {source}
+            if not usable or not path.name.startswith(prefix):
+                continue
+            held_out = held_out or evaluation_texts(data)
+            found = [row for row in rows_of(path, limit_of(path)) if source in row]
+            texts = [row[source] for row in found]
+            for row, text, translation in zip(found, texts, translate(texts, source, target)):
+                if len(UNTRANSLATED.findall(translation)) > share * len(text.split()):
+                    continue
+                row = {code: row[code] for code in kept if code in row}
+                row[target] = punctuated(re.sub(r"[*#@~¿¡]", "", translation).strip(), text)
+                if not held_out & {letters_of(cell) for cell in row.values()}:
+                    rows.append(row)
+    random.Random(0).shuffle(rows)
+    write_rows(output, rows)
+
+
+def translate(texts: list[str], source: str, target: str) -> list[str]:
+    """Translates line by line with Apertium, which marks words it has no translation for."""
+    mode = APERTIUM_MODES[source, target]
+    known = []
+    if shutil.which("apertium"):
+        known = subprocess.run(["apertium", "-l"], capture_output=True, text=True).stdout.split()
+    if mode not in known:
+        sys.exit(
+            f"launch/mini.sh: Apertium's {mode} translates {source} to {target} and is not "
+            "installed: apt install apertium apertium-spa-ita apertium-fr-es"
+        )
+    lines = "".join(text.replace("’", "'") + "\n" for text in texts)
+    done = subprocess.run(
+        ["apertium", "-f", "line", mode], input=lines, capture_output=True, text=True, check=True
+    )
+    translations = done.stdout.split("\n")[:-1]
+    if len(translations) != len(texts):
+        sys.exit(
+            f"launch/mini.sh: apertium {mode}: {len(translations)} lines for {len(texts)}; "
+            f"{done.stderr.strip() or 'no message'}"
+        )
+    return translations
+
+
+def punctuated(translation: str, text: str) -> str:
+    """Gives back the last mark of a sentence, which Apertium takes for its own."""
+    mark = text.rstrip()[-1:]
+    return translation + mark if mark in ".!?" and not translation.endswith(mark) else translation
+
+
+def evaluation_texts(data: Path) -> set[str]:
+    """The letters and digits of all texts that the encoder is measured on."""
+    texts = set()
+    for folder in ("retrieval", "classification"):
+        for path in (data / folder).rglob("*.tsv.gz"):
+            with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+                texts |= {letters_of(cell) for line in file for cell in line.split("\t")}
+    return texts
+
+
+def letters_of(text: str) -> str:
+    """Case-folded letters and digits."""
+    return re.sub(r"[\W_]+", "", text.casefold())
+
+
+def write_rows(output: Path, rows: list[dict[str, str]]) -> None:
+    """Writes rows of a few of the languages, with a header."""
+    lines = ["\t".join(row.get(code, "") for code in LANGUAGES) for row in rows]
+    write_whole(output, ["\t".join(LANGUAGES), *lines])
+
+
+def write_whole(output: Path, lines: list[str]) -> None:
+    """Writes a file that is there only when it is whole."""
+    part = output.with_suffix(".part")
+    part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    part.replace(output)
