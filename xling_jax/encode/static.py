@@ -36,6 +36,9 @@ class StaticBackend:
         self.form, self.params = form, stored
         if form.storage == "int4":  # unpacked row by row: the whole table would be twice as large
             self._table, self._factors = stored["rows"], stored["factor"]
+            # Two numbers for each byte, looked up as one item: several times as fast as shifting.
+            pairs = unpacked(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float32)
+            self._pairs = pairs.view(np.complex64).ravel()
         else:
             self._table, self._factors = form.tables(stored)
         self._finder = RowFinder(form, stored.get("feature_keys"))
@@ -60,8 +63,12 @@ class StaticBackend:
         if len(embeddings) <= _FEW_SENTENCES:
             for embedding, start, end in zip(embeddings, offsets[:-1], offsets[1:]):
                 rows = self._finder.sentence(tokens[start:end])
-                picked = self._floats(self._table[rows])
-                np.dot(self._factors[rows] * np.float32(1 / max(end - start, 1)), picked, embedding)
+                picked = self._floats(self._table.take(rows, axis=0))
+                np.dot(
+                    self._factors.take(rows) * np.float32(1 / max(end - start, 1)),
+                    picked,
+                    embedding,
+                )
             return
         # Imported here: a single sentence is encoded before SciPy is imported.
         from scipy.sparse import csr_array
@@ -73,15 +80,37 @@ class StaticBackend:
         if table.dtype != np.float32:
             is_used = np.zeros(len(table), bool)
             is_used[rows] = True
-            rows = (np.cumsum(is_used, dtype=np.int32) - 1)[rows]
-            table = self._floats(table[is_used])
-        embeddings[:] = csr_array((factors, rows, ends), (len(embeddings), len(table))) @ table
+            used = np.flatnonzero(is_used)
+            places = np.empty(len(table), np.int32)
+            places[used] = np.arange(len(used), dtype=np.int32)
+            rows, table = places[rows], table.take(used, axis=0)
+        if self.form.storage == "int4":
+            table = _halves(table)
+        table = table.astype(np.float32, copy=False)
+        sums = csr_array((factors, rows, ends), (len(embeddings), len(table))) @ table
+        if self.form.storage == "int4":
+            embeddings[:, ::2], embeddings[:, 1::2] = np.split(sums, 2, axis=1)
+        else:
+            embeddings[:] = sums
 
     def _floats(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of the table, as stored, in [rows, width] float32."""
+        """A few rows of the table, as stored, in [rows, width] float32."""
         if self.form.storage == "int4":
-            rows = unpacked(rows)
+            return self._pairs.take(rows).view(np.float32)
         return rows.astype(np.float32, copy=False)
+
+
+def _halves(packed: np.ndarray) -> np.ndarray:
+    """Rows in 4 bits, [rows, width / 2] uint8, as float32 with the elements of even place first.
+
+    Apart, they are unpacked in a third of the time, which for many sentences is much of the whole.
+    """
+    count, width = packed.shape
+    floats = np.empty((count, 2, width), np.float32)
+    for place, numbers in enumerate((packed & 15, packed >> 4)):
+        numbers -= 8
+        floats[:, place] = numbers.view(np.int8)
+    return floats.reshape(count, 2 * width)
 
 
 def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
