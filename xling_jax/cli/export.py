@@ -54,9 +54,9 @@ JAX (pip install 'xling_jax[onnx]'). sentence-transformers: transformers and sta
 features. laser: encoders converted from LASER (needs PyTorch).
 
 With --model alone, an encoder of family static is written in another form: with 8 bits per number
-it takes a quarter of the space, with 4 an eighth. --average makes one encoder of several runs of
-one config and text with different seeds (--config.seed): its vectors are the means of theirs, and
-usually a little better.
+it takes a quarter of the space, with 4 an eighth. --average makes one encoder of several runs on
+one text that differ in their seed (--config.seed), length or objective: its vectors are the means
+of theirs, and usually a little better. A model named twice counts twice.
 """
 
 
@@ -75,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--average",
         nargs="+",
         metavar="MODEL",
-        help="static encoders: average the vectors with those of other runs of the same config, "
-        "vocabulary and text, which differ in their seed",
+        help="static encoders: average the vectors with those of other runs on the same text "
+        "and vocabulary; a model named twice counts twice",
     )
     parser.add_argument(
         "--storage", choices=STORAGES, help="static encoders: of the parameters (float32)"

@@ -28,7 +28,7 @@ class VocabSettings:
         lowercase: whether text is lower-cased.
         moses: whether Moses normalizes punctuation and splits words first, as for T-LASER;
             see `text.vocab.normalizer`.
-        character_coverage: share of the characters that get a piece.
+        character_coverage: share of the characters that get a piece, from 0.98 to 1.
     """
 
     size: int = 50_000
@@ -46,9 +46,9 @@ class VocabSettings:
                 f"vocab.size={self.size} must be from 1 to 10,000,000 and "
                 f"vocab.sample_sentences={self.sample_sentences} at least 2"
             )
-        if not 0 < self.character_coverage <= 1:
+        if not 0.98 <= self.character_coverage <= 1:  # what SentencePiece takes
             raise ValueError(
-                f"vocab.character_coverage={self.character_coverage} must be above 0 and at most 1"
+                f"vocab.character_coverage={self.character_coverage} must be from 0.98 to 1"
             )
         check_choice("vocab.model_type", self.model_type, MODEL_TYPES)
 
