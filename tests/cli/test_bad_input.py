@@ -151,7 +151,7 @@ IMPOSSIBLE = [
     ("lightweight", "data.batch_size", (-16, 10**9)),
     ("ct_laser", "cleaning.max_length_ratio", (0.0, "nan", "inf")),
     ("ct_laser", "cleaning.min_script_share", (-1.0, 2.0)),
-    ("ct_laser", "vocab.character_coverage", (0.0, "nan")),
+    ("ct_laser", "vocab.character_coverage", (0.0, 0.97, "nan")),
     ("ct_laser", "vocab.model_type", ("bytes",)),
     ("ct_laser", "vocab.size", (0, 10**9)),
     ("ct_laser", "encoder.width", (0, -32, 10**9)),
