@@ -24,12 +24,8 @@ CORPORA = {
     "translated.tsv": write_translated,
     "unaccented.tsv": write_unaccented,
 }
-# The long run is better in retrieval; the short one, with a softer softmax, keeps more of what the
-# initial vectors know of topics. The encoder is their mean, with the long one counted twice.
-RUNS = {
-    "long": [],
-    "short": ["--config.train.total_steps=1500", "--config.objective.alignment.scale=12.0"],
-}
+# Workdir of a run -> its phase of the config. The encoder is their mean; the first counts twice.
+RUNS = {"long": "train", "short": "short"}
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
 
@@ -71,11 +67,11 @@ def commands(
     files = (*corpora(data / "parallel"), *(f"tsv:{workdir}/{name}" for name in CORPORA))
     text = [f"--config.data.corpora={files!r}", f"--config.data.exclude={tuple(held_out)!r}"]
     first, *others = (str(workdir / name) for name in RUNS)
-    for run, options in zip((first, *others), RUNS.values()):
+    for run, phase in zip((first, *others), RUNS.values()):
         if run != first:
             text += [f"--config.vocab.model={first}/vocab/sentencepiece.model"]
-        train = ["train", "--config", args.config, "--workdir", run]
-        yield [*train, *text, *options, *overrides], None
+        config = f"{args.config}{',' if ':' in args.config else ':'}phase={phase}"
+        yield ["train", "--config", config, "--workdir", run, *text, *overrides], None
     export = ["export", "--model", first, "--average", first, *others, "--storage", "int4"]
     export += ["--principal-axes", str(workdir / "axes.txt")]
     yield [*export, "--output", str(model)], model
