@@ -49,7 +49,7 @@ setup(
         "scipy",
         "sentencepiece>=0.2",
         "tensorboardX",
-        "threadpoolctl",
+        "threadpoolctl>=3.8",  # earlier ones mix up the limits of several threads
         "tqdm",
         "zstandard",
     ],

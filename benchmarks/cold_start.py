@@ -64,7 +64,8 @@ def write_ours(family: str, directory: Path) -> None:
 
     kind, sizes = FAMILIES[family]
     vocab = Vocab(with_specials(xling_jax.load("mini").vocab.model_bytes))
-    module = build_encoder(kind, pad_id=vocab.pad_id, vocab_size=vocab.size, **sizes)
+    sizes = sizes | {"pad_id": vocab.pad_id}
+    module = build_encoder(kind, vocab_size=vocab.size, **sizes)
     params = jax.jit(module.init)(jax.random.key(0), np.ones((1, 8), np.int32))["params"]
     common = {"languages": ("de", "en"), "max_length_tokens": LONGEST, "training": {}}
     save_model(directory, family=kind, encoder_args=sizes, params=params, vocab=vocab, **common)

@@ -2,8 +2,8 @@
 
     python benchmarks/encode.py
 
-Paper size by default: 6 layers of width 1024, batches of 32 sentences of 32 tokens. The library's
-module is compiled as in `xling_jax.encode.encoder.Encoder`; tokenization is excluded on both sides
+Paper size by default: 6 layers of width 1024, batches of 32 sentences of 32 tokens. The library
+computes in NumPy, as on a CPU, and in JAX; tokenization is excluded on both sides
 (`encode_buckets.py` measures it). The contestants run in separate processes and take turns; medians
 are compared.
 """
@@ -12,36 +12,10 @@ import argparse
 
 import interleaved
 import numpy as np
+from encoding import LIBRARIES, serve_encoder
 from train_step import PAD, make_batch
 
 LANGUAGES = 5
-
-
-def jax_worker(args: argparse.Namespace, tokens: np.ndarray, sizes: dict[str, int]) -> None:
-    """Serves batches of the library's encoder."""
-    import jax
-    import jax.numpy as jnp
-
-    from xling_jax.models.registry import build_encoder
-    from xling_jax.train import flops
-
-    module = build_encoder("tlaser", pad_id=PAD, **sizes)
-    params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
-    apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
-    matrix = jnp.full((interleaved.YARDSTICK_SIZE,) * 2, 1e-3, jnp.float32)
-    product = jax.jit(jnp.matmul)
-    product(matrix, matrix).block_until_ready()
-
-    def run() -> dict[str, float]:
-        for _ in range(args.batches):
-            embeddings = np.asarray(apply(params, jax.device_put(tokens)))
-        return {"norm": float(np.linalg.norm(embeddings))}
-
-    run()
-    count = flops.matmul_flops(apply, params, tokens) * args.batches
-    interleaved.serve(
-        run, {"flops": count}, yardstick=lambda: product(matrix, matrix).block_until_ready()
-    )
 
 
 def torch_worker(args: argparse.Namespace, tokens: np.ndarray, sizes: dict[str, int]) -> None:
@@ -63,7 +37,7 @@ def torch_worker(args: argparse.Namespace, tokens: np.ndarray, sizes: dict[str, 
 
 
 def main() -> None:
-    """Runs both workers in turns and prints a Markdown table."""
+    """Runs the workers in turns and prints a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,7 +48,7 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=50000)
     parser.add_argument("--batches", type=int, default=2, help="per turn")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--worker", choices=("jax", "torch"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=("torch", *LIBRARIES), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         tokens = make_batch(args.rows, args.length, args.vocab_size)["source_tokens"]
@@ -85,7 +59,11 @@ def main() -> None:
             "heads": args.width // 64,
             "ffn_width": 4 * args.width,
         }
-        {"jax": jax_worker, "torch": torch_worker}[args.worker](args, tokens, sizes)
+        if args.worker == "torch":
+            torch_worker(args, tokens, sizes)
+        else:
+            sizes["pad_id"] = PAD
+            serve_encoder(args.worker, "tlaser", sizes, tokens, args.batches)
         return
 
     options = [
@@ -93,12 +71,15 @@ def main() -> None:
         for name in ("width", "layers", "rows", "length", "vocab_size", "batches")
         for text in (f"--{name.replace('_', '-')}", str(getattr(args, name)))
     ]
-    names = ("torch", "jax")
+    names = ("torch", *LIBRARIES)
     workers = {name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names}
     numbers = interleaved.take_turns(workers, args.rounds)
     for worker in workers.values():
         worker.close()
-    share = interleaved.matmul_share(numbers["jax"], workers["jax"].facts["flops"])
+    share = {
+        name: f"{interleaved.matmul_share(numbers[name], workers[name].facts['flops']):.0%}"
+        for name in LIBRARIES
+    }
     tokens = args.rows * args.length * args.batches
     table = []
     for name in names:
@@ -110,7 +91,7 @@ def main() -> None:
                 f"{interleaved.median(numbers[name], 'cpu_seconds') / args.batches * 1e3:.0f}",
                 f"{tokens / seconds:,.0f}",
                 f"{interleaved.ratio(numbers['torch'], numbers[name]):.2f}",
-                f"{share:.0%}" if name == "jax" else "",
+                share.get(name, ""),
                 f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}",
             )
         )

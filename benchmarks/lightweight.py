@@ -5,10 +5,10 @@
     python benchmarks/lightweight.py --task memory
 
 The published sizes: 2 layers of width 512, vocabulary 50,000, sentences of 24 to 32 tokens padded
-to 32. `encode` encodes batches of 128 sentences; `train` is a full update of
-configs/lightweight.py (UGT and both contrastive losses, dropout 0.1, amsgrad) on 128 pairs.
-`memory` is what XLA plans for the buffers of an update in addition to parameters and Adam's state,
-on 128 and on 4,096 pairs, the latter with and without gradient caching
+to 32. `encode` encodes batches of 128 sentences, in NumPy without the padding; `train` is a full
+update of configs/lightweight.py (UGT and both contrastive losses, dropout 0.1, amsgrad) on 128
+pairs. `memory` is what XLA plans for the buffers of an update in addition to parameters and Adam's
+state, on 128 and on 4,096 pairs, the latter with and without gradient caching
 (`objective.encode_chunks`); nothing is run. For speeds, the contestants run in separate processes
 and take turns; medians are compared.
 """
@@ -17,6 +17,7 @@ import argparse
 
 import interleaved
 import numpy as np
+from encoding import LIBRARIES, serve_encoder
 from train_step import PAD, jax_worker, make_batch
 
 LENGTH = 32
@@ -49,32 +50,6 @@ def sizes(config) -> dict[str, int]:
     return {"vocab_size": config.vocab.size, **{name: config.encoder[name] for name in names}}
 
 
-def jax_encode(config, tokens: np.ndarray) -> None:
-    """Serves batches of the library's encoder."""
-    import jax
-    import jax.numpy as jnp
-
-    from xling_jax.models.registry import build_encoder
-    from xling_jax.train import flops
-
-    module = build_encoder("dual", pad_id=PAD, **sizes(config))
-    params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
-    apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
-    matrix = jnp.full((interleaved.YARDSTICK_SIZE,) * 2, 1e-3, jnp.float32)
-    product = jax.jit(jnp.matmul)
-    product(matrix, matrix).block_until_ready()
-
-    def run() -> dict[str, float]:
-        return {"norm": float(np.linalg.norm(np.asarray(apply(params, jax.device_put(tokens)))))}
-
-    run()
-    interleaved.serve(
-        run,
-        {"flops": flops.matmul_flops(apply, params, tokens)},
-        yardstick=lambda: product(matrix, matrix).block_until_ready(),
-    )
-
-
 def torch_worker(task: str, config, batch: dict[str, np.ndarray]) -> None:
     """Serves batches or updates of the PyTorch model."""
     import torch
@@ -103,7 +78,8 @@ def work(task: str, library: str, rows: int, generator: str) -> None:
     if library == "torch":
         torch_worker(task, config, batch)
     elif task == "encode":
-        jax_encode(config, batch["source_tokens"])
+        arguments = sizes(config) | {"pad_id": PAD}
+        serve_encoder(library, "dual", arguments, batch["source_tokens"])
     else:
         jax_worker(config, batch, updates=1)
 
@@ -126,7 +102,8 @@ def planned_megabytes(rows: int, chunks: int) -> float:
 def contestants(task: str) -> dict[str, list[str]]:
     """Name -> arguments of its worker; the first is the baseline."""
     rows = ["--rows", str(ROWS[task])]
-    named = {"torch": ["--worker", "torch", *rows], "jax": ["--worker", "jax", *rows]}
+    libraries = ("torch", *(LIBRARIES if task == "encode" else ("jax",)))
+    named = {library: ["--worker", library, *rows] for library in libraries}
     if task == "train":
         named["jax, threefry dropout"] = [*named["jax"], "--generator", "threefry"]
     return named

@@ -8,7 +8,8 @@
 and 6 layers over 128 sentences of 24 to 32 tokens, padded to 32. `train` is forward pass, backward
 pass and Adam for a plain loss on the sentence vectors, without dropout. `laser` is a full update at
 the `small` size of configs/laser.py, dropout 0.1, with and without input feeding, against the same
-architecture. PyTorch gets rows sorted by length and packed, and its fused Adam. The contestants run
+architecture. PyTorch gets rows sorted by length and packed, and its fused Adam; `numpy` packs them,
+too. The contestants run
 in separate processes and take turns; medians are compared.
 """
 
@@ -16,6 +17,7 @@ import argparse
 
 import interleaved
 import numpy as np
+from encoding import LIBRARIES, serve_encoder
 from train_step import PAD, make_batch
 from train_step import jax_worker as jax_update_worker
 
@@ -45,6 +47,11 @@ def laser_setting(variant: str):
     return config
 
 
+def arguments(variant: str) -> dict[str, int]:
+    """Of the encoder with a number of layers."""
+    return {"vocab_size": VOCAB_SIZE, "layers": int(variant), "pad_id": PAD, **SIZES}
+
+
 def jax_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
     """Serves turns of the library."""
     import jax
@@ -58,9 +65,7 @@ def jax_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
         jax_update_worker(laser_setting(variant), batch, updates=1)
         return
     tokens = batch["source_tokens"]
-    module = build_encoder(
-        "laser", vocab_size=VOCAB_SIZE, layers=int(variant), dropout=0.0, pad_id=PAD, **SIZES
-    )
+    module = build_encoder("laser", **arguments(variant), dropout=0.0)
     params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
     encode = lambda params, tokens: module.apply({"params": params}, tokens)
     loss = lambda params, tokens: jnp.square(encode(params, tokens)).mean()
@@ -71,19 +76,15 @@ def jax_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
         changes, state = optimizer.update(gradient, state)
         return optax.apply_updates(params, changes), state, value
 
-    function = encode if task == "encode" else jax.grad(loss)
-    count = flops.matmul_flops(function, params, tokens)
-    apply, train = jax.jit(encode), jax.jit(update, donate_argnums=(0, 1))
-    state = optimizer.init(params) if task == "train" else None
+    count = flops.matmul_flops(jax.grad(loss), params, tokens)
+    train = jax.jit(update, donate_argnums=(0, 1))
+    state = optimizer.init(params)
     matrix = jnp.full((interleaved.YARDSTICK_SIZE,) * 2, 1e-3, jnp.float32)
     product = jax.jit(jnp.matmul)
     product(matrix, matrix).block_until_ready()
 
     def run() -> dict[str, float]:
         nonlocal params, state
-        if task == "encode":
-            embeddings = np.asarray(apply(params, jax.device_put(tokens)))
-            return {"value": float(np.square(embeddings).mean())}
         params, state, value = jax.block_until_ready(train(params, state, tokens))
         return {"value": float(value)}
 
@@ -152,13 +153,19 @@ def main() -> None:
         library, variant = args.worker.split("/")
         vocab_size = laser_setting(variant).vocab.size if args.task == "laser" else VOCAB_SIZE
         batch = make_sentences(args.rows, args.length, vocab_size)
-        {"jax": jax_worker, "torch": torch_worker}[library](args.task, variant, batch)
+        if library == "torch":
+            torch_worker(args.task, variant, batch)
+        elif args.task == "encode":
+            serve_encoder(library, "laser", arguments(variant), batch["source_tokens"])
+        else:
+            jax_worker(args.task, variant, batch)
         return
 
     options = ["--task", args.task, "--rows", str(args.rows), "--length", str(args.length)]
     rows = []
     for variant in args.variants or VARIANTS[args.task]:
-        names = (f"torch/{variant}", f"jax/{variant}")
+        libraries = ("torch", *(LIBRARIES if args.task == "encode" else ("jax",)))
+        names = [f"{library}/{variant}" for library in libraries]
         workers = {
             name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names
         }

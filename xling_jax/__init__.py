@@ -28,6 +28,7 @@ def load(
     name_or_path: str | os.PathLike[str],
     dtype: str | None = None,
     *,
+    backend: str = "auto",
     truncate_dim: int | None = None,
 ) -> Encoder:
     """Loads a trained encoder.
@@ -40,20 +41,20 @@ def load(
             a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32; those
             of small encoders differ by less than 4e-5 in cosine (bfloat16) or 3e-7 (float16) from
             ones computed in float32, see the performance page of the documentation.
+        backend: what computes the vectors: `numpy`, on the CPU, without compiling anything, for the
+            families `tlaser`, `dual`, `laser`, `static` and `bert`; or `jax`, on all local devices.
+            `auto` is NumPy for these families, in float32, unless JAX has a GPU or TPU.
         truncate_dim: keep only the first dimensions of its vectors, see `Encoder.truncated`.
 
-    Returns:
-        An `Encoder`, on all local devices.
-
     Raises:
-        ValueError: if there is no model of that name, its files are broken, the dtype is unknown,
-            or the vectors have fewer dimensions; the message lists what is possible or names the
-            file and what is wrong with it.
+        ValueError: if there is no model of that name, its files are broken, dtype or backend are
+            unknown or not for its family, or the vectors have fewer dimensions; the message lists
+            what is possible or names the file and what is wrong with it.
     """
     from xling_jax.encode.encoder import Encoder
     from xling_jax.encode.model_directory import find_model_directory
 
-    encoder = Encoder.from_directory(find_model_directory(name_or_path), dtype)
+    encoder = Encoder.from_directory(find_model_directory(name_or_path), dtype, backend)
     return encoder if truncate_dim is None else encoder.truncated(truncate_dim)
 
 

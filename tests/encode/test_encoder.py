@@ -172,7 +172,7 @@ def test_programs_are_kept_where_warming_up_is_told(model_directory, tmp_path):
     """In a process of its own: the directory is a setting of all of JAX."""
     code = f"""
 import logging, time, xling_jax, jax
-encoder = xling_jax.load({str(model_directory)!r})
+encoder = xling_jax.load({str(model_directory)!r}, backend="jax")
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
 encoder.warm_up(16, cache={str(tmp_path)!r})
@@ -265,7 +265,8 @@ def test_load_takes_a_model_directory_or_a_workdir(model_directory, sentences):
     expected = loaded.encode(texts)
     tokens = np.full((1, 40), loaded.vocab.pad_id, np.int32)
     tokens[0, :2] = loaded.vocab.bos_id, loaded.vocab.eos_id
-    blank = loaded.backend.module.apply({"params": loaded.params}, tokens)[0]
+    module = load_model(model_directory).module
+    blank = module.apply({"params": loaded.params}, tokens)[0]
     np.testing.assert_allclose(expected[2], blank, atol=1e-5)
     workdir = model_directory.parent / "run"
     workdir.mkdir()
@@ -295,7 +296,7 @@ def test_load_takes_a_dtype(model_directory, sentences, monkeypatch):
         xling_jax.load(model_directory, "half")
     gpu = types.SimpleNamespace(platform="gpu", compute_capability="7.5")
     monkeypatch.setattr(jax, "devices", lambda: [gpu])
-    assert xling_jax.load(model_directory).dtype == "float16"
+    assert xling_jax.load(model_directory, backend="jax").dtype == "float16"
 
 
 def test_a_recorded_dtype_is_the_default(model_directory):
@@ -350,7 +351,7 @@ def test_eight_devices_give_the_vectors_of_one(model_directory, sentences, tmp_p
     code = f"""
 import jax, numpy as np, xling_jax
 jax.config.update("jax_num_cpu_devices", 8)
-encoder = xling_jax.load({str(model_directory)!r})
+encoder = xling_jax.load({str(model_directory)!r}, backend="jax")
 assert len(jax.tree.leaves(encoder.params)[0].sharding.device_set) == 8
 assert all(rows % 8 == 0 for rows, _ in encoder.batch_shapes(batch_size=5).all())
 np.save({str(tmp_path / "out.npy")!r}, encoder.encode({texts!r}, batch_size=5))
@@ -373,7 +374,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 process = int(sys.argv[1])
 jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize({address!r}, 2, process)
-encoder = xling_jax.load({str(model_directory)!r})
+encoder = xling_jax.load({str(model_directory)!r}, backend="jax")
 mesh = jax.make_mesh((2, 2), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2)
 def shard(leaf):
     leaf = np.asarray(leaf)

@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xling_jax.models.layers import Attention, Dropout, pool, sinusoidal_positions
+from xling_jax.models.forms import sinusoidal_positions
+from xling_jax.models.layers import Attention, Dropout, pool
 
 
 def test_sinusoids_are_all_sines_then_all_cosines():

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.align.backends import Report, single_threaded_blas
+from xling_jax.align.backends import Report
 from xling_jax.align.rows import NOT_FINITE, AnyRows, finite_block
+from xling_jax.files.threads import single_threaded_blas
 
 # Turns the inner products of one tile into the scores to rank: (tile [rows, columns],
 # the tile's slice of queries, its slice of keys) -> [rows, columns].

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from xling_jax.align.backends import Report, choose_backend, single_threaded_blas
+from xling_jax.align.backends import Report, choose_backend
 from xling_jax.align.rows import as_embeddings, finite_block
+from xling_jax.files.threads import single_threaded_blas
 
 BACKENDS = ("auto", "numpy", "jax")
 

@@ -53,6 +53,8 @@ class DeviceBatches:
         num_devices: devices that share a batch.
     """
 
+    name = "jax"
+
     def __init__(self, module: nn.Module, params: Any, pad_id: int | None):
         self.module, self.pad_id = module, pad_id
         self.dtype = jnp.dtype(getattr(module, "dtype", jnp.float32)).name

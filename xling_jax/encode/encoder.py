@@ -16,17 +16,16 @@ import operator
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xling_jax.align.rows import check_same_dim, normalize
 from xling_jax.encode import arguments, model_directory
+from xling_jax.encode.backends import Backend, make_backend
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.documents import document_inputs, pool_stream
-from xling_jax.encode.static import StaticBackend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
-from xling_jax.files.cache import keep_compiled_programs
 from xling_jax.files.progress import Progress
 from xling_jax.files.quantization import Quantizer, learn_ranges
 from xling_jax.text.splitting import check_texts
@@ -39,26 +38,6 @@ logger = logging.getLogger(__name__)
 
 # Names under which models have the prompt of what is searched, first choice first.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-
-
-class Backend(Protocol):
-    """Computes the vectors of tokens; see `device_batches.DeviceBatches` for the attributes."""
-
-    params: Any
-    dtype: str
-    num_devices: int
-    has_single_row: bool
-    batch_tokens: int
-    window_sentences: int
-
-    def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
-        """Fills [sentences, dim] in input order; returns the number of tokens with padding."""
-
-    def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
-        """Compiles the programs of (rows, length), so that no later call has to."""
-
-    def with_params(self, params: Any) -> Backend:
-        """Returns the same with other parameters."""
 
 
 class Encoder:
@@ -119,33 +98,26 @@ class Encoder:
         self._warned_of_truncation = False
 
     @classmethod
-    def from_directory(cls, path: str | os.PathLike[str], dtype: str | None = None) -> Encoder:
-        """Loads a model directory onto all local devices.
+    def from_directory(
+        cls, path: str | os.PathLike[str], dtype: str | None = None, backend: str = "auto"
+    ) -> Encoder:
+        """Loads a model directory.
 
         Args:
             path: of the directory.
             dtype: see `xling_jax.load`.
+            backend: see `xling_jax.load`.
 
         Raises:
-            ValueError: if the directory is not intact, or the dtype is unknown.
+            ValueError: if the directory is not intact, or dtype or backend are not for its model.
         """
-        return cls._of_spec(model_directory.load_model(path), dtype, os.fspath(path))
+        return cls._of_spec(model_directory.load_model(path), dtype, backend, os.fspath(path))
 
     @classmethod
-    def _of_spec(cls, spec: model_directory.ModelSpec, dtype: str | None, where: str) -> Encoder:
-        if form := spec.static_form:
-            if dtype not in (None, "auto", "float32"):
-                raise ValueError(f"dtype={dtype!r}: static encoders compute in float32 only")
-            try:
-                backend = StaticBackend(form, spec.stored)
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from error
-        else:
-            from xling_jax.encode.device_batches import DeviceBatches, in_dtype
-
-            keep_compiled_programs()
-            module = in_dtype(spec.module, dtype or spec.config["encoder"].get("dtype", "auto"))
-            backend = DeviceBatches.on_all_devices(module, spec.params, spec.vocab.pad_id)
+    def _of_spec(
+        cls, spec: model_directory.ModelSpec, dtype: str | None, backend: str, where: str
+    ) -> Encoder:
+        backend = make_backend(spec, dtype, backend, where)
         own = spec.config["encoder"].get("dtype", "float32")
         suffix = "" if backend.dtype == own else f"-{backend.dtype}"
         return cls(
@@ -197,7 +169,7 @@ class Encoder:
     ) -> None:
         """Compiles all programs that encoding may need, so that no later call waits for one.
 
-        Static encoders need none. Every length has two or three; they are compiled in threads.
+        NumPy needs none. With JAX, every length has two or three; they are compiled in threads.
 
         Args:
             max_length_tokens: longest input that is expected, special tokens included; None for
@@ -210,7 +182,7 @@ class Encoder:
         shapes = self.batch_shapes(batch_size)
         longest = min(max_length_tokens or self.max_length_tokens, self.max_length_tokens)
         last = next(length for length in shapes.lengths if length >= longest)
-        if cache is not None and not isinstance(self.backend, StaticBackend):
+        if cache is not None and self.backend.name == "jax":
             import jax
 
             jax.config.update("jax_compilation_cache_dir", os.fspath(cache))
@@ -519,7 +491,7 @@ class Encoder:
                 "parameters of its own; write them with model_directory.save_model"
             )
         stored = self.params
-        if not isinstance(self.backend, StaticBackend):
+        if self.backend.name == "jax":
             import jax
 
             stored = jax.device_get(stored)
@@ -545,7 +517,7 @@ class Encoder:
     def __reduce__(self):
         """Pickles the model itself, not its path: a worker process gets the same vectors."""
         chosen = {name: getattr(self, name) for name in _PICKLED}
-        return _restored, (self._spec("pickled"), self.dtype, chosen)
+        return _restored, (self._spec("pickled"), self.dtype, self.backend.name, chosen)
 
     def __repr__(self) -> str:
         of_model = "" if self.dim == self._model_dim else f" of {self._model_dim}"
@@ -556,7 +528,8 @@ class Encoder:
             f"Encoder({family}dim={self.dim}{of_model}, "
             f"max_length_tokens={self.max_length_tokens}, vocab={self.vocab.size}, "
             f"languages={len(self.languages)} ({languages}){prompts}, dtype={self.dtype!r}, "
-            f"devices={self.backend.num_devices}, fingerprint={self.fingerprint[:12]!r})"
+            f"backend={self.backend.name!r}, devices={self.backend.num_devices}, "
+            f"fingerprint={self.fingerprint[:12]!r})"
         )
 
     def encode_stream(
@@ -725,9 +698,11 @@ def l2_normalize(embeddings: np.ndarray) -> np.ndarray:
 _PICKLED = ("dim", "max_length_tokens", "_room", "_prompt", "fingerprint", "calibration")
 
 
-def _restored(spec: model_directory.ModelSpec, dtype: str, chosen: Mapping[str, Any]) -> Encoder:
+def _restored(
+    spec: model_directory.ModelSpec, dtype: str, backend: str, chosen: Mapping[str, Any]
+) -> Encoder:
     """The encoder that `Encoder.__reduce__` took apart."""
-    encoder = Encoder._of_spec(spec, dtype, "the pickled encoder")
+    encoder = Encoder._of_spec(spec, dtype, backend, "the pickled encoder")
     vars(encoder).update(chosen)
     return encoder
 

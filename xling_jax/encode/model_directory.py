@@ -38,6 +38,7 @@ from xling_jax.files.hashes import fingerprint as json_fingerprint
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.whole import naming_errors, whole_directory, write_whole
+from xling_jax.models.forms import FORMS, Form
 from xling_jax.models.static_form import StaticForm
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 
@@ -122,6 +123,11 @@ class ModelSpec:
     def params(self) -> dict[str, Any]:
         """Nested dict of NumPy arrays, those of `module`."""
         return self.static_form.trainable(self.stored) if self.static_form else self.stored
+
+    @property
+    def form(self) -> Form | None:
+        """The form of an encoder with layers that NumPy can run; None for others."""
+        return _layered_form(self.config["family"], self.config["encoder"])
 
     @property
     def static_form(self) -> StaticForm | None:
@@ -343,6 +349,8 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
 def _expected(family: str, encoder_args: Mapping[str, Any]) -> _Expected:
     if form := _static_form(family, encoder_args):
         return _Expected(form.parameters, form.width, [[], []])
+    if form := _layered_form(family, encoder_args):
+        return _Expected(form.parameters, form.dim, [list(names) for names in form.specials])
     from xling_jax.encode.device_batches import parameter_shapes
     from xling_jax.models import registry
 
@@ -364,6 +372,16 @@ def _static_form(family: str, encoder_args: Mapping[str, Any]) -> StaticForm | N
         return None
     options.check(StaticForm, arguments, "encoder")
     return StaticForm(**arguments | {"features": tuple(arguments.get("features", ()))})
+
+
+def _layered_form(family: str, encoder_args: Mapping[str, Any]) -> Form | None:
+    """The form of a family that has one; None also with arguments that only its module knows."""
+    if family not in FORMS or _static_form(family, encoder_args):
+        return None
+    arguments = {name: value for name, value in encoder_args.items() if name != "dtype"}
+    if not arguments.keys() <= {field.name for field in dataclasses.fields(FORMS[family])}:
+        return None
+    return options.build(FORMS[family], arguments, "encoder")
 
 
 def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:

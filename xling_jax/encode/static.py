@@ -23,9 +23,10 @@ class StaticBackend:
         form: sizes and features.
         stored: its parameters as in its model directory.
 
-    Attributes: see `encoder.Backend`.
+    Attributes: see `backends.Backend`.
     """
 
+    name = "numpy"
     dtype = "float32"
     num_devices = 1
     has_single_row = False

@@ -24,7 +24,7 @@ from xling_jax.encode.model_card import card_header
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.export.output import export_directory
 from xling_jax.export.tokenizer_json import tokenizer_json, with_specials
-from xling_jax.models.bert import LAYER_NORM
+from xling_jax.models.bert_form import LAYER_NORM
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab, load_tokenizer
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -252,7 +252,7 @@ def _of_dual(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _of_tlaser(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    from xling_jax.models.layers import sinusoidal_positions
+    from xling_jax.models.forms import sinusoidal_positions
 
     module, params = spec.module, spec.params
     table = np.asarray(params["embed"]["embedding"]) * np.sqrt(module.width).astype(np.float32)

@@ -13,6 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from xling_jax.models.bert_form import (
+    FARTHEST,
+    LAYER_NORM,
+    NORM_EPSILON,
+    POSITION_BUCKETS,
+    BertForm,
+    position_buckets,
+)
 from xling_jax.models.layers import (
     POOLINGS,
     Dense,
@@ -25,10 +33,7 @@ from xling_jax.models.layers import (
 )
 from xling_jax.registry import check_choice
 
-# MPNet's, whatever the number of rows in a published table: distances below a quarter of the
-# buckets have one each, longer ones share them by their logarithm, to this distance.
-POSITION_BUCKETS, _FARTHEST = 32, 128
-_DISTANCES = np.arange(-_FARTHEST, _FARTHEST + 1)  # farther ones have the buckets of the ends
+_DISTANCES = np.arange(-FARTHEST, FARTHEST + 1)  # farther ones have the buckets of the ends
 # `vocab_multiple` of decoders and heads; the table itself has the published rows.
 _ROWS_MULTIPLE = 128
 
@@ -47,9 +52,6 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "swish": nn.swish,
     "tanh": jnp.tanh,
 }
-
-# In place of an activation: a norm on the pooled vector, with PyTorch's epsilon.
-LAYER_NORM, _NORM_EPSILON = "layer_norm", 1e-5
 
 
 def activation_function(name: str) -> Callable[[jax.Array], jax.Array]:
@@ -75,7 +77,7 @@ def project(
     for number, (width, activation, use_bias) in enumerate(projections):
         name = f"projections_{number}"
         if activation == LAYER_NORM:
-            vectors = layer_norm(_NORM_EPSILON, jnp.float32, name)(vectors)
+            vectors = layer_norm(NORM_EPSILON, jnp.float32, name)(vectors)
             continue
         dense = Dense(width, use_bias=use_bias, name=name)
         vectors = activation_function(activation)(dense(vectors))
@@ -182,27 +184,27 @@ class BertEncoder(nn.Module):
     """
 
     vocab_size: int
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    ffn_width: int = 3072
-    activation: str = "gelu"
-    layer_norm_epsilon: float = 1e-12
-    max_length_tokens: int = 512
-    relative_positions: bool = False
-    pooling: str = "mean"
-    pool_specials: bool = True
-    projections: Sequence[tuple[int, str, bool]] = ()
-    normalize: bool = False
+    width: int = BertForm.width
+    layers: int = BertForm.layers
+    heads: int = BertForm.heads
+    ffn_width: int = BertForm.ffn_width
+    activation: str = BertForm.activation
+    layer_norm_epsilon: float = BertForm.layer_norm_epsilon
+    max_length_tokens: int = BertForm.max_length_tokens
+    relative_positions: bool = BertForm.relative_positions
+    pooling: str = BertForm.pooling
+    pool_specials: bool = BertForm.pool_specials
+    projections: Sequence[tuple[int, str, bool]] = BertForm.projections
+    normalize: bool = BertForm.normalize
     dropout: float = 0.1
     attention_dropout: float = 0.1
     attention_output_dropout: float = 0.1
-    pad_id: int = 0
+    pad_id: int = BertForm.pad_id
     remat: bool = False
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
 
-    specials = (("bos",), ("eos",))
+    specials = BertForm.specials
     training_only = ("dropout", "attention_dropout", "attention_output_dropout", "remat")
 
     def __post_init__(self):
@@ -277,18 +279,6 @@ class BertEncoder(nn.Module):
         shape = (POSITION_BUCKETS, self.heads)
         table = self.param("position_bias", nn.initializers.normal(0.02), shape)
         by_distance = jnp.take(table, position_buckets(_DISTANCES), axis=0)
-        distance = jnp.clip(position - position[:, None], -_FARTHEST, _FARTHEST)
-        bias = jnp.take(by_distance, distance + _FARTHEST, axis=0)
+        distance = jnp.clip(position - position[:, None], -FARTHEST, FARTHEST)
+        bias = jnp.take(by_distance, distance + FARTHEST, axis=0)
         return bias.transpose(2, 0, 1)[None].astype(self.dtype)
-
-
-def position_buckets(distance: np.ndarray) -> np.ndarray:
-    """The buckets of keys at these distances from a query, as in T5: half are for keys behind."""
-    half = POSITION_BUCKETS // 2
-    exact = half // 2
-    far = np.maximum(np.abs(distance), exact).astype(np.float32) / exact
-    # In float32, as published: the last bits decide at the border of two buckets.
-    far = np.log(far) / np.float32(np.log(_FARTHEST / exact)) * np.float32(half - exact)
-    far = np.minimum(exact + far.astype(np.int64), half - 1)
-    near = np.abs(distance)
-    return np.where(near < exact, near, far) + half * (distance > 0)

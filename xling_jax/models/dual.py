@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from xling_jax.models.forms import DUAL_EPSILON, DualForm
 from xling_jax.models.layers import (
     Dense,
     Dropout,
@@ -22,8 +23,6 @@ from xling_jax.models.layers import (
     weighted_bag,
 )
 from xling_jax.registry import check_choice
-
-_LAYER_NORM_EPSILON = 1e-12  # in float32
 
 
 def _initializers(stddev: float) -> tuple[Initializer, Initializer]:
@@ -58,17 +57,17 @@ class DualEncoder(TokenEncoder):
         init_stddev: of tables and matrices; 0 for the published code's, see `_initializers`.
     """
 
-    layers: int = 2
-    heads: int = 8
-    ffn_width: int = 1024
+    layers: int = DualForm.layers
+    heads: int = DualForm.heads
+    ffn_width: int = DualForm.ffn_width
     attention_dropout: float = 0.1
     token_dropout: float = 0.0
-    norm: str = "post"
-    max_length_tokens: int = 200
-    pad_id: int = 0
+    norm: str = DualForm.norm
+    max_length_tokens: int = DualForm.max_length_tokens
+    pad_id: int = DualForm.pad_id
     init_stddev: float = 0.0
 
-    specials = ((), ())
+    specials = DualForm.specials
     training_only = ("dropout", "attention_dropout", "token_dropout", "init_stddev", "remat")
 
     def setup(self):
@@ -90,7 +89,7 @@ class DualEncoder(TokenEncoder):
             (self.max_length_tokens + 1, self.width),
         )
         self.embedding_norm = (
-            None if pre else layer_norm(_LAYER_NORM_EPSILON, self.dtype, "embedding_norm")
+            None if pre else layer_norm(DUAL_EPSILON, self.dtype, "embedding_norm")
         )
         self.drop = Dropout(self.dropout, self.dropout_generator)
         layer = nn.remat(TransformerLayer, static_argnums=(3,)) if self.remat else TransformerLayer
@@ -99,7 +98,7 @@ class DualEncoder(TokenEncoder):
                 *(self.width, self.heads, self.ffn_width, self.dropout, self.attention_dropout),
                 activation="swish",
                 norm=self.norm,
-                epsilon=_LAYER_NORM_EPSILON,
+                epsilon=DUAL_EPSILON,
                 generator=self.dropout_generator,
                 kernel_init=kernel_init,
                 dtype=self.dtype,
@@ -175,6 +174,6 @@ class TokenDistributionHead(nn.Module):
         if not self.tie_embeddings:
             table = self.param("output_embedding", table_init, (rows, width))
         dense = Dense(width, kernel_init=kernel_init, dtype=self.dtype, name="dense")
-        norm = layer_norm(_LAYER_NORM_EPSILON, self.dtype, "norm")
+        norm = layer_norm(DUAL_EPSILON, self.dtype, "norm")
         hidden = norm(nn.swish(dense(sentence)))
         return hidden, table, self.param("output_bias", nn.initializers.zeros, (rows,))

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from xling_jax.models.forms import LaserForm
 from xling_jax.models.layers import (
     Dense,
     Dropout,
@@ -42,15 +43,15 @@ class LaserEncoder(TokenEncoder):
         lstm_implementation: `auto`, `scan` or `cudnn`, see `lstm.use_cudnn`.
     """
 
-    embedding_width: int = 512
-    width: int = 1024
-    unidirectional_layers: int = 0
-    pooling: str = "max"
+    embedding_width: int = LaserForm.embedding_width
+    width: int = LaserForm.width
+    unidirectional_layers: int = LaserForm.unidirectional_layers
+    pooling: str = LaserForm.pooling
     init_scale: float = 0.1
-    published_parameters: bool = False
+    published_parameters: bool = LaserForm.published_parameters
     lstm_implementation: str = "auto"
 
-    specials = ((), ("eos",))
+    specials = LaserForm.specials
     training_only = ("dropout", "init_scale", "lstm_implementation", "remat")
 
     def setup(self):

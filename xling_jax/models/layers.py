@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax import products
+from xling_jax.models.forms import TokenForm
 from xling_jax.registry import check_choice
 
 Initializer = Callable[..., jax.Array]
@@ -136,22 +137,6 @@ def _bag_backward(
 
 
 weighted_bag.defvjp(_bag_forward, _bag_backward)
-
-
-def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
-    """Sinusoidal position vectors [length, width] in fairseq's layout: all sines, then all cosines.
-
-    Row t is position p = first + t; ω_i = 10000^(−i / (width / 2 − 1)).
-
-    Args:
-        length: number of positions.
-        width: of a vector, even.
-        first: index of the first position; pad_id + 1 in fairseq.
-    """
-    half = width // 2
-    frequencies = np.exp(np.arange(half) * -(np.log(10000.0) / (half - 1)))
-    angles = (first + np.arange(length))[:, None] * frequencies
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def check_length(tokens: jax.Array, longest: int) -> None:
@@ -427,14 +412,14 @@ class TokenEncoder(nn.Module):
     """
 
     vocab_size: int
-    width: int = 512
-    layers: int = 1
+    width: int = TokenForm.width
+    layers: int = TokenForm.layers
     dropout: float = 0.1
-    pooling: str = "mean"
-    attention_hops: int = 1
-    attention_width: int = 128
-    pad_id: int = 1
-    vocab_multiple: int = 128
+    pooling: str = TokenForm.pooling
+    attention_hops: int = TokenForm.attention_hops
+    attention_width: int = TokenForm.attention_width
+    pad_id: int = TokenForm.pad_id
+    vocab_multiple: int = TokenForm.vocab_multiple
     remat: bool = False
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from xling_jax.models.forms import TLASER_EPSILON, TLaserForm, sinusoidal_positions
 from xling_jax.models.layers import (
     Dense,
     Dropout,
@@ -21,12 +22,10 @@ from xling_jax.models.layers import (
     layer_norm,
     pad_row_zero,
     padded_vocab_size,
-    sinusoidal_positions,
 )
 from xling_jax.registry import check_choice
 
 _INIT_STDDEV = 0.02  # published, at width 1024
-_LAYER_NORM_EPSILON = 1e-5
 _SYMBOLIC_LENGTH = 4096  # positions of an exported encoder
 
 
@@ -83,17 +82,17 @@ class TLaserEncoder(TokenEncoder):
             narrower models learn faster if they keep to that.
     """
 
-    width: int = 1024
-    layers: int = 6
-    heads: int = 16
-    ffn_width: int = 4096
+    width: int = TLaserForm.width
+    layers: int = TLaserForm.layers
+    heads: int = TLaserForm.heads
+    ffn_width: int = TLaserForm.ffn_width
     dropout: float = 0.3
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
-    pooling: str = "first"
+    pooling: str = TLaserForm.pooling
     init_stddev: float = _INIT_STDDEV
 
-    specials = (("bos",), ("eos",))
+    specials = TLaserForm.specials
     training_only = ("dropout", "attention_dropout", "activation_dropout", "init_stddev", "remat")
 
     def setup(self):
@@ -106,7 +105,7 @@ class TLaserEncoder(TokenEncoder):
             layer(
                 *(self.width, self.heads, self.ffn_width),
                 *(self.dropout, self.attention_dropout, self.activation_dropout),
-                epsilon=_LAYER_NORM_EPSILON,
+                epsilon=TLASER_EPSILON,
                 first_only=self.pooling == "first" and number == self.layers - 1,
                 generator=self.dropout_generator,
                 kernel_init=init,
@@ -114,7 +113,7 @@ class TLaserEncoder(TokenEncoder):
             )
             for number in range(self.layers)
         ]
-        self.final_norm = layer_norm(_LAYER_NORM_EPSILON, self.dtype)
+        self.final_norm = layer_norm(TLASER_EPSILON, self.dtype)
         self.pooled = self.make_pooling(init)
 
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
@@ -185,7 +184,7 @@ class TLaserDecoder(SentenceDecoder):
         for number in range(self.layers):
             layer = TransformerLayer(
                 *(self.width, self.heads, self.ffn_width, self.dropout),
-                epsilon=_LAYER_NORM_EPSILON,
+                epsilon=TLASER_EPSILON,
                 generator=self.dropout_generator,
                 kernel_init=init,
                 dtype=self.dtype,
@@ -193,7 +192,7 @@ class TLaserDecoder(SentenceDecoder):
                 name=f"blocks_{number}",
             )
             states = layer(states, mask, deterministic, memory)
-        hidden = layer_norm(_LAYER_NORM_EPSILON, self.dtype, "final_norm")(states)
+        hidden = layer_norm(TLASER_EPSILON, self.dtype, "final_norm")(states)
         if self.share_embeddings:
             return hidden, table, None
         output_init = nn.initializers.normal(self.width**-0.5)

@@ -1,0 +1,81 @@
+"""Workers of benchmarks that encode batches of tokens with the library's encoders, float32.
+
+`numpy` is what `xling_jax.load` runs on a CPU: without padding, batches in threads. `jax` runs the
+padded batch in one compiled program, as on an accelerator. Its matrix products include those of the
+padding; those of `numpy` do not.
+"""
+
+from collections import Counter
+from typing import Any
+
+import interleaved
+import numpy as np
+
+LIBRARIES = ("jax", "numpy")
+
+
+def serve_encoder(
+    library: str, family: str, sizes: dict[str, Any], tokens: np.ndarray, batches: int = 1
+) -> None:
+    """Serves turns of an encoder with random weights.
+
+    Args:
+        library: of `LIBRARIES`.
+        family: of the encoder.
+        sizes: arguments of `build_encoder`.
+        tokens: [rows, length], padded on the right.
+        batches: how often they are encoded in a turn.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from xling_jax.models.registry import build_encoder
+    from xling_jax.train import flops
+
+    module = build_encoder(family, **sizes)
+    params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
+    apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
+    shape = (interleaved.YARDSTICK_SIZE,) * 2
+    if library == "jax":
+        encode = lambda: np.asarray(apply(params, jax.device_put(tokens)))
+        count = flops.matmul_flops(apply, params, tokens)
+        matrix, product = jnp.full(shape, 1e-3, jnp.float32), jax.jit(jnp.matmul)
+        yardstick = lambda: product(matrix, matrix).block_until_ready()
+    else:
+        encode = _numpy_encode(family, sizes, jax.device_get(params), tokens, module.pad_id)
+        lengths = Counter((tokens != module.pad_id).sum(1).tolist())
+        count = sum(
+            n * flops.matmul_flops(apply, params, tokens[:1, :k]) for k, n in lengths.items()
+        )
+        matrix = np.full(shape, 1e-3, np.float32)
+        yardstick = lambda: matrix @ matrix
+
+    def run() -> dict[str, float]:
+        for _ in range(batches):
+            embeddings = encode()
+        return {"norm": float(np.linalg.norm(embeddings))}
+
+    run()
+    yardstick()
+    interleaved.serve(run, {"flops": count * batches}, yardstick=yardstick)
+
+
+def _numpy_encode(family, sizes, params, tokens, pad_id):
+    from xling_jax.encode.batch_plan import BatchShapes
+    from xling_jax.encode.numpy_batches import NumpyBatches
+    from xling_jax.encode.texts import TokenWindow
+    from xling_jax.models.forms import FORMS
+
+    training_only = {"dropout", "dropout_generator"}
+    arguments = {name: value for name, value in sizes.items() if name not in training_only}
+    backend = NumpyBatches(FORMS[family](**arguments), params)
+    is_real = tokens != pad_id
+    window = TokenWindow(tokens[is_real], np.cumsum([0, *is_real.sum(1)]))
+    shapes = BatchShapes(tokens.shape[1], backend.batch_tokens)
+    embeddings = np.empty((len(tokens), backend.form.dim), np.float32)
+
+    def encode() -> np.ndarray:
+        backend.run_window(window, shapes, embeddings)
+        return embeddings
+
+    return encode

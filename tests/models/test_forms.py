@@ -1,0 +1,200 @@
+"""Forms: the parameters, the checks and the vectors of the Linen modules, without JAX."""
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from flax.traverse_util import unflatten_dict
+from scipy.special import ndtr
+
+from xling_jax.encode.device_batches import parameter_shapes
+from xling_jax.models import packed as layers
+from xling_jax.models.bert import ACTIVATIONS
+from xling_jax.models.forms import FORMS
+from xling_jax.models.packed import Packed
+from xling_jax.models.registry import ENCODERS, build_encoder
+
+VOCAB_SIZE = 60
+LENGTHS = np.array([9, 9, 7, 7, 7, 4, 2, 1, 1])
+SIZES = {"width": 16, "layers": 2, "heads": 2, "ffn_width": 24}
+POOLINGS = ("first", "mean", "max", "last", "self_attention")
+CASES = [("tlaser", SIZES | {"pooling": pooling}) for pooling in POOLINGS]
+CASES += [
+    ("dual", SIZES | {"pooling": pooling, "norm": norm, "attention_hops": 2, "layers": layers})
+    for pooling in (*POOLINGS, "weighted_mean")
+    for norm, layers in (("post", 2), ("pre", 2), ("post", 0))
+]
+CASES += [
+    (
+        "laser",
+        {"width": 16, "layers": 3, "embedding_width": 12, "pooling": pooling}
+        | {"unidirectional_layers": unidirectional, "published_parameters": published},
+    )
+    for pooling, unidirectional, published in (
+        *(("max", 0, False), ("mean", 1, True), ("self_attention", 3, False)),
+        *(("last", 2, True), ("max", 3, True)),
+    )
+]
+CASES += [
+    ("bert", SIZES | options)
+    for options in (
+        {"pooling": "first", "normalize": True},
+        {"pooling": "last", "layers": 0},
+        {"activation": "gelu_tanh", "projections": ((8, "tanh", True), (6, "sigmoid", False))},
+        {"pooling": "max", "relative_positions": True, "pool_specials": False},
+        {"pooling": "first", "relative_positions": True, "activation": "relu"},
+        {"pool_specials": False, "projections": ((16, "layer_norm", True), (5, "swish", True))},
+    )
+]
+NAMES = [f"{family}-{'-'.join(map(str, options.values()))}" for family, options in CASES]
+
+
+def made(family, options):
+    """The module, the form, and random parameters as the module and the form take them."""
+    module = build_encoder(family, vocab_size=VOCAB_SIZE, **options)
+    form = FORMS[family](vocab_size=VOCAB_SIZE, **options)
+    generator = np.random.default_rng(0)
+    params = {
+        tuple(name.split("/")): generator.normal(0, 0.4, shape).astype(dtype)
+        for name, (shape, dtype) in form.parameters.items()
+    }
+    return module, form, unflatten_dict(params)
+
+
+def sentences(form, lengths=LENGTHS):
+    """The same random sentences, packed and padded."""
+    tokens = np.random.default_rng(1).integers(3, VOCAB_SIZE, lengths.sum()).astype(np.int32)
+    padded = np.full((len(lengths), lengths[0] + 3), form.pad_id, np.int32)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = tokens
+    return Packed(tokens, lengths), padded
+
+
+@pytest.mark.parametrize(("family", "options"), CASES, ids=NAMES)
+def test_vectors_and_parameters_are_those_of_the_module(family, options):
+    module, form, params = made(family, options)
+    assert parameter_shapes(module) == (form.parameters, form.dim)
+    assert form.specials == module.specials
+    packed, padded = sentences(form)
+    expected = module.apply({"params": params}, padded)
+    found = form.encode(params, packed)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FORMS)
+def test_a_form_takes_what_determines_the_vectors(family):
+    module = ENCODERS[family]
+    arguments = {field.name for field in dataclasses.fields(module)} - {"parent", "name"}
+    arguments -= {*module.training_only, "dropout_generator", "dtype"}
+    assert {field.name for field in dataclasses.fields(FORMS[family])} == arguments
+    default = module(vocab_size=VOCAB_SIZE)
+    for field in dataclasses.fields(FORMS[family](vocab_size=VOCAB_SIZE)):
+        if field.name != "vocab_size":
+            assert field.default == getattr(default, field.name), field.name
+
+
+def test_long_sentences_attend_in_parts(monkeypatch):
+    module, form, params = made("tlaser", SIZES | {"pooling": "mean"})
+    packed, padded = sentences(form, np.array([40, 40, 33, 5, 5, 5]))
+    expected = module.apply({"params": params}, padded)
+    for scores in (1, 200, 5000):  # a query at a time; some queries; some sentences
+        monkeypatch.setattr(layers, "_SCORES_AT_ONCE", scores)
+        np.testing.assert_allclose(form.encode(params, packed), expected, atol=1e-5)
+
+
+def test_rows_in_blocks_change_nothing(monkeypatch):
+    for family, options in (CASES[0], ("dual", SIZES)):
+        _, form, params = made(family, options)
+        packed, _ = sentences(form)
+        expected = form.encode(params, packed)
+        monkeypatch.setattr(layers, "_BLOCK", 40)
+        np.testing.assert_allclose(form.encode(params, packed), expected, atol=1e-6)
+
+
+def test_a_sentence_does_not_depend_on_the_others():
+    for family, options in (("tlaser", SIZES), ("dual", SIZES), ("laser", {"width": 8})):
+        _, form, params = made(family, options)
+        packed, _ = sentences(form)
+        together = form.encode(params, packed)
+        for row, (start, length) in enumerate(zip(packed.starts, packed.lengths)):
+            alone = Packed(packed.tokens[start : start + length], np.array([length]))
+            np.testing.assert_allclose(form.encode(params, alone)[0], together[row], atol=1e-5)
+
+
+def test_layer_norm_by_the_equation():
+    generator = np.random.default_rng(0)
+    states = generator.normal(3, 2, (5, 7)).astype(np.float32)
+    params = {"scale": generator.normal(size=7), "bias": generator.normal(size=7)}
+    params = {name: value.astype(np.float32) for name, value in params.items()}
+    exact = states.astype(np.float64)
+    centered = exact - exact.mean(1, keepdims=True)
+    expected = centered / np.sqrt(centered.var(1, keepdims=True) + 1e-5)
+    expected = expected * params["scale"] + params["bias"]
+    np.testing.assert_allclose(layers.layer_norm(states, params, 1e-5), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_by_their_definitions(name):
+    x = np.concatenate([np.linspace(-15, 15, 100_001), [-1e30, -200, 200, 1e30]])
+    with np.errstate(over="ignore"):
+        sigmoid = 1 / (1 + np.exp(-x))
+    cubic = np.sqrt(2 / np.pi) * (x + 0.044715 * np.clip(x, -1e9, 1e9) ** 3)
+    expected = {
+        "gelu": x * ndtr(x),
+        "gelu_tanh": x * (1 + np.tanh(cubic)) / 2,
+        "identity": x,
+        "relu": np.maximum(x, 0),
+        "sigmoid": sigmoid,
+        "swish": x * sigmoid,
+        "tanh": np.tanh(x),
+    }[name]
+    found = x.astype(np.float32)
+    layers.activate(found, name)
+    np.testing.assert_allclose(found, expected, rtol=3e-7, atol=1e-6)
+
+
+def test_groups_are_sentences_of_one_length():
+    packed = Packed(np.arange(LENGTHS.sum()), LENGTHS)
+    groups = list(packed.groups())
+    assert [(g[0].stop - g[0].start, g[2]) for g in groups] == [
+        (2, 9),
+        (3, 7),
+        (1, 4),
+        (1, 2),
+        (2, 1),
+    ]
+    assert [g[1].stop for g in groups] == [18, 39, 43, 45, 47]
+    few = list(packed.groups(2 * 7 * 7))
+    assert [(g[0].stop - g[0].start, g[2]) for g in few][:4] == [(1, 9), (1, 9), (2, 7), (1, 7)]
+    assert [g[1].start for g in few[1:]] == [g[1].stop for g in few[:-1]]
+    np.testing.assert_array_equal(packed.positions[:20], [*range(9), *range(9), 0, 1])
+
+
+def test_wrong_options_are_refused():
+    for family, options, message in (
+        ("tlaser", {"heads": 3}, "heads=3 must divide width=1024"),
+        ("tlaser", {"pooling": "middle"}, "pooling='middle' must be one of first, mean"),
+        ("dual", {"norm": "past"}, "encoder.norm='past'.*did you mean post"),
+        ("laser", {"pooling": "first"}, "sees little but the first token"),
+        ("laser", {"unidirectional_layers": 2}, "between 0 and the 1 layers"),
+        ("laser", {"width": 7}, "width=7 must be even"),
+        ("bert", {"activation": "gilu"}, "activation='gilu'.*did you mean gelu"),
+        ("bert", {"heads": 5}, "encoder.heads=5 must divide encoder.width=768"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FORMS[family](vocab_size=VOCAB_SIZE, **options)
+
+
+def test_a_sentence_beyond_the_positions_is_refused():
+    for family in ("dual", "bert"):
+        _, form, params = made(family, SIZES | {"max_length_tokens": 8})
+        with pytest.raises(ValueError, match="length 9; encoder.max_length_tokens=8 is the long"):
+            form.encode(params, sentences(form)[0])
+
+
+def test_forms_import_no_jax():
+    code = "import sys, xling_jax.models.forms; print('jax' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"

@@ -1,0 +1,106 @@
+"""Token windows to vectors on the CPU, in NumPy: packed sentences, batches in threads.
+
+Nothing is compiled, and no batch has padding. Many sentences are cut into batches of similar
+length, each computed by one thread; a few are one batch, whose matrix products use all cores.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from xling_jax.encode.batch_plan import BatchShapes
+from xling_jax.encode.texts import TokenWindow, positions_within
+from xling_jax.files.threads import single_threaded_blas
+from xling_jax.models.forms import Form
+from xling_jax.models.packed import Packed
+
+# Fewer tokens are not worth a thread.
+_FEW_TOKENS = 64
+
+
+class NumpyBatches:
+    """Computes what the Linen module of a form does, up to rounding.
+
+    Args:
+        form: sizes and options.
+        params: nested dict, float32, as in its model directory.
+
+    Attributes: see `backends.Backend`.
+    """
+
+    name = "numpy"
+    dtype = "float32"
+    num_devices = 1
+    has_single_row = True
+    window_sentences = 8192
+
+    def __init__(self, form: Form, params: Mapping[str, Any]):
+        self.form, self.params = form, params
+        self.batch_tokens = form.batch_tokens
+
+    def with_params(self, params: Mapping[str, Any]) -> NumpyBatches:
+        """Returns the same with other parameters."""
+        return NumpyBatches(self.form, _as_numpy(params))
+
+    def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Nothing is compiled."""
+
+    def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
+        """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
+        lengths = np.diff(window.offsets)
+        if len(lengths) == 1 and len(window.tokens):
+            embeddings[:] = self.form.encode(self.params, Packed(window.tokens, lengths))
+            return len(window.tokens)
+        order = np.argsort(-lengths, kind="stable")
+        order = order[: np.count_nonzero(lengths)]
+        embeddings[np.flatnonzero(lengths == 0)] = 0
+
+        def run(members: np.ndarray) -> None:
+            tokens = np.repeat(window.offsets[members], lengths[members])
+            tokens = window.tokens[tokens + positions_within(lengths[members])]
+            packed = Packed(tokens, lengths[members])
+            embeddings[members] = self.form.encode(self.params, packed)
+
+        with single_threaded_blas(max(1, len(window.tokens) // _FEW_TOKENS)) as threads:
+            batches = _cut(order, lengths, threads, self.batch_tokens, shapes.batch_size)
+            if threads == 1:
+                for members in batches:
+                    run(members)
+            else:
+                with concurrent.futures.ThreadPoolExecutor(threads, "xling-encode") as pool:
+                    for _ in pool.map(run, batches):
+                        pass
+        return len(window.tokens)
+
+
+def _cut(
+    order: np.ndarray,
+    lengths: np.ndarray,
+    threads: int,
+    batch_tokens: int,
+    batch_size: int | None,
+) -> list[np.ndarray]:
+    """Cuts sentences, in an order, into batches of about as many tokens, as many for each thread.
+
+    They have about `batch_tokens` or fewer, and at most `batch_size` sentences.
+    """
+    ends = np.cumsum(lengths[order])
+    total = int(lengths[order].sum())
+    count = threads * -(-total // (threads * batch_tokens))
+    borders = np.searchsorted(ends, np.arange(1, count) * total / count)
+    parts = [part for part in np.split(order, borders) if len(part)]
+    if not batch_size:
+        return parts
+    return [part[i : i + batch_size] for part in parts for i in range(0, len(part), batch_size)]
+
+
+def _as_numpy(params: Mapping[str, Any]) -> dict[str, Any]:
+    """A nested dict of arrays, NumPy's or JAX's, with those of NumPy."""
+    return {
+        name: _as_numpy(value) if isinstance(value, Mapping) else np.asarray(value)
+        for name, value in params.items()
+    }

@@ -1,0 +1,322 @@
+"""What determines the vectors of an encoder family, and their computation in NumPy.
+
+A form has the arguments of its Linen module but those for training only, checks them, knows the
+parameters, and computes what the module does, up to rounding, on packed sentences. Loading and
+running an encoder on a CPU so needs no JAX. Encoders without layers have `static_form.StaticForm`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, ClassVar
+
+import numpy as np
+
+from xling_jax.models.packed import (
+    Packed,
+    Params,
+    layer_norm,
+    lstm_layer,
+    pool,
+    time_major,
+    transformer_layer,
+)
+from xling_jax.registry import Registry, check_choice
+
+# Families whose encoders NumPy can run, with their forms.
+FORMS = Registry(
+    "encoder.family",
+    tlaser="xling_jax.models.forms:TLaserForm",
+    dual="xling_jax.models.forms:DualForm",
+    laser="xling_jax.models.forms:LaserForm",
+    bert="xling_jax.models.bert_form:BertForm",
+)
+
+TLASER_EPSILON = 1e-5  # of the layer norms
+DUAL_EPSILON = 1e-12  # in float32
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class Form:
+    """What every form has; the attributes of each are those of its module.
+
+    Attributes:
+        specials: as of the module.
+        batch_tokens: tokens that are computed together: enough rows for the matrix products.
+        dim: embedding size.
+    """
+
+    specials: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
+    batch_tokens: ClassVar[int] = 1024
+    dim: int
+
+    @property
+    def parameters(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Name -> shape and dtype of the stored parameters."""
+        return {name: (shape, "float32") for name, shape in self._shapes().items()}
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """Encodes sentences.
+
+        Args:
+            params: nested dict, as stored.
+            packed: the sentences, special tokens included.
+
+        Returns:
+            [sentences, dim] float32.
+
+        Raises:
+            ValueError: if a sentence is longer than a table of positions.
+        """
+        raise NotImplementedError
+
+    def _shapes(self) -> Shapes:
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenForm(Form):
+    """What the encoders with a token table share; attributes as in `layers.TokenEncoder`."""
+
+    vocab_size: int
+    width: int = 512
+    layers: int = 1
+    pooling: str = "mean"
+    attention_hops: int = 1
+    attention_width: int = 128
+    pad_id: int = 1
+    vocab_multiple: int = 128
+
+    poolings: ClassVar[tuple[str, ...]] = ("first", "mean", "max", "last", "self_attention")
+
+    def __post_init__(self):
+        check_choice("pooling", self.pooling, self.poolings)
+
+    @property
+    def dim(self) -> int:
+        """Embedding size."""
+        return self.width * (self.attention_hops if self.pooling == "self_attention" else 1)
+
+    @property
+    def _rows(self) -> int:
+        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+
+    def _pooling_shapes(self) -> Shapes:
+        if self.pooling != "self_attention":
+            return {}
+        inner, scores = (self.width, self.attention_width), (self.attention_width,)
+        return {
+            "pooled/inner/kernel": inner,
+            "pooled/scores/kernel": (*scores, self.attention_hops),
+        }
+
+    def _pool(self, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
+        return pool(packed, states, self.pooling, params.get("pooled", {}))
+
+
+@dataclasses.dataclass(frozen=True)
+class _TransformerForm(TokenForm):
+    """A token table and transformer layers."""
+
+    heads: int = 8
+    ffn_width: int = 1024
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.layers and self.width % self.heads:
+            raise ValueError(f"heads={self.heads} must divide width={self.width}")
+
+    def _layer_shapes(self) -> Shapes:
+        width, ffn_width = self.width, self.ffn_width
+        shapes = {}
+        for number in range(self.layers):
+            block = f"blocks_{number}"
+            for name in ("attention_norm", "ffn_norm"):
+                shapes |= norm_shapes(f"{block}/{name}", width)
+            for name in ("query", "key", "value", "output"):
+                shapes |= dense_shapes(f"{block}/attention/{name}", width, width)
+            shapes |= dense_shapes(f"{block}/ffn/inner", width, ffn_width)
+            shapes |= dense_shapes(f"{block}/ffn/outer", ffn_width, width)
+        return shapes
+
+    def _run_layers(
+        self, params: Params, packed: Packed, states: np.ndarray, **options: Any
+    ) -> np.ndarray:
+        for number in range(self.layers):
+            # Exact, and all that `first` needs of the last layer.
+            first_only = self.pooling == "first" and number == self.layers - 1
+            options |= {"heads": self.heads, "first_only": first_only}
+            states = transformer_layer(packed, states, params[f"blocks_{number}"], **options)
+        return states
+
+    def _pool(self, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
+        if self.pooling == "first" and self.layers:
+            return states
+        return super()._pool(params, packed, states)
+
+
+@dataclasses.dataclass(frozen=True)
+class TLaserForm(_TransformerForm):
+    """Of `tlaser.TLaserEncoder`, with its attributes."""
+
+    width: int = 1024
+    layers: int = 6
+    heads: int = 16
+    ffn_width: int = 4096
+    pooling: str = "first"
+
+    specials = (("bos",), ("eos",))
+
+    def _shapes(self) -> Shapes:
+        return {
+            "embed/embedding": (self._rows, self.width),
+            **self._layer_shapes(),
+            **norm_shapes("final_norm", self.width),
+            **self._pooling_shapes(),
+        }
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """See `Form.encode`."""
+        states = params["embed"]["embedding"][packed.tokens] * np.float32(np.sqrt(self.width))
+        longest = -(-int(packed.lengths[0]) // 128) * 128
+        states += _positions(longest, self.width, self.pad_id + 1)[packed.positions]
+        states = self._run_layers(
+            params, packed, states, activation="relu", norm="pre", epsilon=TLASER_EPSILON
+        )
+        states = layer_norm(states, params["final_norm"], TLASER_EPSILON)
+        return self._pool(params, packed, states)
+
+
+@dataclasses.dataclass(frozen=True)
+class DualForm(_TransformerForm):
+    """Of `dual.DualEncoder`, with its attributes."""
+
+    layers: int = 2
+    norm: str = "post"
+    max_length_tokens: int = 200
+    pad_id: int = 0
+
+    poolings = (*TokenForm.poolings, "weighted_mean")
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("encoder.norm", self.norm, ("post", "pre"))
+
+    def _shapes(self) -> Shapes:
+        shapes = {"embedding": (self._rows, self.width)}
+        if self.pooling == "weighted_mean":
+            shapes["token_weight"] = (self._rows,)
+        if self.layers:
+            shapes["position_embedding"] = (self.max_length_tokens + 1, self.width)
+            if self.norm == "post":
+                shapes |= norm_shapes("embedding_norm", self.width)
+        return shapes | self._layer_shapes() | self._pooling_shapes()
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """See `Form.encode`."""
+        states = params["embedding"][packed.tokens]
+        if self.layers:
+            check_length(packed, self.max_length_tokens)
+            # Row 0 is the published code's position of padding.
+            states += params["position_embedding"][1 + packed.positions]
+            if self.norm == "post":
+                states = layer_norm(states, params["embedding_norm"], DUAL_EPSILON)
+            states = self._run_layers(
+                params, packed, states, activation="swish", norm=self.norm, epsilon=DUAL_EPSILON
+            )
+        if self.pooling != "weighted_mean":
+            return self._pool(params, packed, states)
+        states = states * params["token_weight"][packed.tokens][:, None]
+        return pool(packed, states, "mean", {})
+
+
+@dataclasses.dataclass(frozen=True)
+class LaserForm(TokenForm):
+    """Of `laser.LaserEncoder`, with its attributes."""
+
+    embedding_width: int = 512
+    width: int = 1024
+    unidirectional_layers: int = 0
+    pooling: str = "max"
+    published_parameters: bool = False
+
+    specials = ((), ("eos",))
+    # Every step multiplies by the whole recurrent matrix: many sentences at once.
+    batch_tokens = 4096
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.pooling == "first":
+            raise ValueError(
+                "pooling='first' sees little but the first token of an LSTM; "
+                "use 'max', 'mean' or 'self_attention'"
+            )
+        if not 0 <= self.unidirectional_layers <= self.layers:
+            raise ValueError(
+                f"unidirectional_layers={self.unidirectional_layers} must be between 0 and the "
+                f"{self.layers} layers"
+            )
+        if self.layers > self.unidirectional_layers and self.width % 2:
+            raise ValueError(f"width={self.width} must be even; each direction has half of it")
+
+    def _shapes(self) -> Shapes:
+        shapes, inputs = {"embedding": (self._rows, self.embedding_width)}, self.embedding_width
+        for number in range(self.layers):
+            directions = 1 if number >= self.layers - self.unidirectional_layers else 2
+            width, name = self.width // directions, f"layers_{number}"
+            shapes[f"{name}/input_kernel"] = (directions, inputs, 4 * width)
+            shapes[f"{name}/recurrent_kernel"] = (directions, width, 4 * width)
+            for bias in ("bias", "recurrent_bias")[: 1 + self.published_parameters]:
+                shapes[f"{name}/{bias}"] = (directions, 4 * width)
+            inputs = self.width
+        return shapes | self._pooling_shapes()
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """See `Form.encode`."""
+        order = time_major(packed)
+        states = params["embedding"][packed.tokens[order]]
+        for number in range(self.layers):
+            states = lstm_layer(packed, states, params[f"layers_{number}"])
+        by_sentence = np.empty_like(states)
+        by_sentence[order] = states
+        return self._pool(params, packed, by_sentence)
+
+
+def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
+    """Sinusoidal position vectors [length, width] in fairseq's layout: all sines, then all cosines.
+
+    Row t is position p = first + t; ω_i = 10000^(−i / (width / 2 − 1)).
+
+    Args:
+        length: number of positions.
+        width: of a vector, even.
+        first: index of the first position; pad_id + 1 in fairseq.
+    """
+    half = width // 2
+    frequencies = np.exp(np.arange(half) * -(np.log(10000.0) / (half - 1)))
+    angles = (first + np.arange(length))[:, None] * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+_positions = functools.lru_cache(maxsize=8)(sinusoidal_positions)
+
+
+def check_length(packed: Packed, longest: int) -> None:
+    """Raises ValueError if a sentence is longer than a table of positions."""
+    if packed.lengths[0] > longest:
+        raise ValueError(
+            f"tokens have length {packed.lengths[0]}; encoder.max_length_tokens={longest} is the "
+            "longest"
+        )
+
+
+def dense_shapes(name: str, inputs: int, outputs: int) -> Shapes:
+    """Of a dense layer with a bias."""
+    return {f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)}
+
+
+def norm_shapes(name: str, width: int) -> Shapes:
+    """Of a layer norm."""
+    return {f"{name}/scale": (width,), f"{name}/bias": (width,)}

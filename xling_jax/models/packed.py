@@ -1,0 +1,346 @@
+"""Packed sentences, and the layers of `models.layers` on them, in NumPy.
+
+Sentences follow each other without padding, the longest first, so that those of equal length are
+one array [sentences, length, …]. Everything that acts on single tokens sees [tokens, …] at once.
+Inference needs no more than this on a CPU: nothing is compiled, whatever the lengths.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+# What stays in the cache between two operations, in elements: scores of attention, rows.
+_SCORES_AT_ONCE = 1 << 17
+_BLOCK = 1 << 16
+
+Params = Mapping[str, Any]
+
+
+class Packed:
+    """Tokens of sentences one after another.
+
+    Args:
+        tokens: [sum of lengths] int.
+        lengths: [sentences] int, none of them 0, never increasing.
+
+    Attributes:
+        tokens, lengths: as given.
+        starts: [sentences] int, where each begins.
+    """
+
+    def __init__(self, tokens: np.ndarray, lengths: np.ndarray):
+        self.tokens, self.lengths = tokens, lengths
+        self.starts = np.cumsum(lengths) - lengths
+
+    @functools.cached_property
+    def positions(self) -> np.ndarray:
+        """[tokens] int: 0, 1, … in each sentence."""
+        return np.arange(len(self.tokens)) - np.repeat(self.starts, self.lengths)
+
+    def groups(self, elements: int | None = None) -> Iterator[tuple[slice, slice, int]]:
+        """Yields sentences of equal length.
+
+        Args:
+            elements: most tokens² of a group, unless it is a single sentence; None for no limit.
+
+        Yields:
+            (sentences, tokens, length), the first two as slices.
+        """
+        first = token = 0
+        for length, group in itertools.groupby(self.lengths.tolist()):
+            left = len(list(group))
+            most = max(1, elements // length**2) if elements else left
+            while left:
+                count = min(left, most)
+                yield slice(first, first + count), slice(token, token + count * length), length
+                first, token, left = first + count, token + count * length, left - count
+
+
+def dense(inputs: np.ndarray, params: Params, activation: str = "") -> np.ndarray:
+    """f(inputs · kernel + bias), [tokens, in] -> [tokens, out], a new array.
+
+    Args:
+        inputs: [tokens, in].
+        params: a kernel, and the bias if there is one.
+        activation: f, see `activate`; none by default.
+    """
+    outputs = inputs @ params["kernel"]
+    bias = params.get("bias")
+    for rows in _blocks(outputs):
+        if bias is not None:
+            rows += bias
+        if activation:
+            activate(rows, activation)
+    return outputs
+
+
+def _blocks(*arrays: np.ndarray) -> Iterator[Any]:
+    """Yields some rows at a time of one array, or of several as a tuple.
+
+    What passes over an array several times stays in the cache so.
+    """
+    step = max(1, _BLOCK // arrays[0].shape[1])
+    for start in range(0, len(arrays[0]), step):
+        rows = [array[start : start + step] for array in arrays]
+        yield rows[0] if len(rows) == 1 else rows
+
+
+def layer_norm(states: np.ndarray, params: Params, epsilon: float) -> np.ndarray:
+    """Normalizes each row of [tokens, width]: s ∘ (x − mean) / √(variance + ε) + b, a new array."""
+    normed, width = np.empty_like(states), np.float32(states.shape[1])
+    for rows, out in _blocks(states, normed):
+        np.subtract(rows, rows.sum(axis=1, keepdims=True) / width, out=out)
+        variance = np.einsum("tw,tw->t", out, out) / width
+        out *= (1 / np.sqrt(variance + np.float32(epsilon)))[:, None]
+        out *= params["scale"]
+        out += params["bias"]
+    return normed
+
+
+def activate(values: np.ndarray, activation: str) -> None:
+    """Applies a key of `ACTIVATIONS` to any array, in place."""
+    ACTIVATIONS[activation](values)
+
+
+def _tanh(values: np.ndarray) -> None:
+    np.tanh(values, out=values)
+
+
+def _relu(values: np.ndarray) -> None:
+    np.maximum(values, 0, out=values)
+
+
+def _sigmoid(values: np.ndarray) -> None:
+    """σ(x) = (1 + tanh(x / 2)) / 2, which never overflows."""
+    values *= 0.5
+    np.tanh(values, out=values)
+    values += 1
+    values *= 0.5
+
+
+def _gate(values: np.ndarray, logits: np.ndarray) -> None:
+    """X (1 + tanh(z)) / 2 in place; z is overwritten."""
+    np.tanh(logits, out=logits)
+    values *= 0.5
+    logits *= values
+    values += logits
+
+
+def _swish(values: np.ndarray) -> None:
+    _gate(values, values * np.float32(0.5))
+
+
+def _gelu(values: np.ndarray) -> None:
+    """X Φ(x), within 1e-7 + ε |x|, by Φ(x) = (1 + tanh(x P(x²))) / 2 with a fitted polynomial P.
+
+    NumPy has no erf, and SciPy's takes five times as long.
+    """
+    _gate(values, _odd_polynomial(values, _NORMAL_LOGIT))
+
+
+def _gelu_tanh(values: np.ndarray) -> None:
+    _gate(values, _odd_polynomial(values, (np.sqrt(2 / np.pi), 0.044715 * np.sqrt(2 / np.pi))))
+
+
+def _odd_polynomial(values: np.ndarray, coefficients: Sequence[float]) -> np.ndarray:
+    """X P(x²), a new array; beyond |x| = 6.3, where a tanh of it is ±1, with P of the border."""
+    squares = np.minimum(np.abs(values), np.float32(6.3))
+    squares *= squares
+    *others, last = map(np.float32, coefficients)
+    result = squares * last
+    for coefficient in others[:0:-1]:
+        result += coefficient
+        result *= squares
+    result += others[0]
+    result *= values
+    return result
+
+
+# Of atanh(erf(x / √2)) / x in x², by weighted least squares on |x| < 6.
+_NORMAL_LOGIT = (0.79788422, 0.036334281, -3.3128594e-05, -5.5240539e-05)
+_NORMAL_LOGIT += (3.9691575e-06, -1.3344918e-07, 1.8056746e-09)
+
+ACTIVATIONS: dict[str, Callable[[np.ndarray], None]] = {
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,  # the tanh approximation
+    "identity": lambda values: None,
+    "relu": _relu,
+    "sigmoid": _sigmoid,
+    "swish": _swish,
+    "tanh": _tanh,
+}
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Exponentials over their sum, along the last axis, in place."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
+
+
+def attend(
+    packed: Packed,
+    queries: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    heads: int,
+    bias: np.ndarray | None = None,
+) -> np.ndarray:
+    """softmax(Q Kᵀ / √head_width + B) V of each sentence and head.
+
+    Args:
+        packed: the sentences.
+        queries: [tokens, width], or [sentences, width] for one query a sentence; overwritten.
+        keys: [tokens, width].
+        values: [tokens, width].
+        heads: number of heads.
+        bias: B, [heads, longest, longest], or none.
+
+    Returns:
+        [tokens or sentences, width].
+    """
+    queries *= np.float32(1 / np.sqrt(queries.shape[1] // heads))
+    attended = np.empty(queries.shape, np.float32)
+    is_one = len(queries) < len(keys)
+    for sentences, tokens, length in packed.groups(_SCORES_AT_ONCE // heads):
+        count, rows = sentences.stop - sentences.start, sentences if is_one else tokens
+        query, out = _by_head(queries[rows], count, heads), _by_head(attended[rows], count, heads)
+        key, value = (_by_head(array[tokens], count, heads) for array in (keys, values))
+        # Of a sentence so long that its scores alone exceed the limit, some queries at a time.
+        step = max(1, _SCORES_AT_ONCE // (heads * length))
+        for start in range(0, query.shape[2], step):
+            some = slice(start, start + step)
+            scores = query[:, :, some] @ key.swapaxes(2, 3)
+            if bias is not None:
+                scores += bias[:, :length, :length][:, some] if not is_one else bias[:, :1, :length]
+            np.matmul(softmax(scores), value, out=out[:, :, some])
+    return attended
+
+
+def _by_head(rows: np.ndarray, sentences: int, heads: int) -> np.ndarray:
+    """A view of [sentences · length, width] as [sentences, heads, length, head_width]."""
+    return rows.reshape(sentences, -1, heads, rows.shape[1] // heads).transpose(0, 2, 1, 3)
+
+
+def transformer_layer(
+    packed: Packed,
+    states: np.ndarray,
+    params: Params,
+    *,
+    heads: int,
+    activation: str,
+    norm: str,
+    epsilon: float,
+    first_only: bool = False,
+) -> np.ndarray:
+    """`layers.TransformerLayer` without a memory, [tokens, width] -> the same.
+
+    With `first_only`, -> [sentences, width].
+    """
+    is_pre, attention, ffn = norm == "pre", params["attention"], params["ffn"]
+    keys = layer_norm(states, params["attention_norm"], epsilon) if is_pre else states
+    queries = keys
+    if first_only:
+        states, queries = states[packed.starts], keys[packed.starts]
+    attended = attend(
+        packed,
+        dense(queries, attention["query"]),
+        dense(keys, attention["key"]),
+        dense(keys, attention["value"]),
+        heads,
+    )
+    outputs = dense(attended, attention["output"])
+    outputs += states
+    states = outputs if is_pre else layer_norm(outputs, params["attention_norm"], epsilon)
+    inputs = layer_norm(states, params["ffn_norm"], epsilon) if is_pre else states
+    outputs = dense(dense(inputs, ffn["inner"], activation), ffn["outer"])
+    outputs += states
+    return outputs if is_pre else layer_norm(outputs, params["ffn_norm"], epsilon)
+
+
+def pool(packed: Packed, states: np.ndarray, pooling: str, params: Params) -> np.ndarray:
+    """`layers.SentencePooling`: [tokens, width] -> [sentences, width or hops · width].
+
+    Args:
+        packed: the sentences.
+        states: [tokens, width].
+        pooling: `first`, `last`, `mean`, `max` or `self_attention`.
+        params: of `self_attention`; {} for others.
+    """
+    if pooling in ("first", "last"):
+        return states[packed.starts + (packed.lengths - 1 if pooling == "last" else 0)]
+    scores = None
+    if pooling == "self_attention":
+        scores = dense(np.tanh(dense(states, params["inner"])), params["scores"])
+    width = states.shape[1]
+    hops = 1 if scores is None else scores.shape[1]
+    pooled = np.empty((len(packed.lengths), hops * width), np.float32)
+    for sentences, tokens, length in packed.groups():
+        group, out = states[tokens].reshape(-1, length, width), pooled[sentences]
+        if pooling == "max":
+            group.max(axis=1, out=out)
+        elif pooling == "mean":
+            group.mean(axis=1, out=out)
+        else:
+            weights = scores[tokens].reshape(len(group), length, -1).swapaxes(1, 2)
+            out[:] = (softmax(weights.copy()) @ group).reshape(len(group), -1)
+    return pooled
+
+
+def lstm_layer(packed: Packed, inputs: np.ndarray, params: Params) -> np.ndarray:
+    """`lstm.LstmLayer`, the directions side by side.
+
+    Args:
+        packed: the sentences.
+        inputs: [tokens, in], in the order of `time_major`.
+        params: of the layer, the first axis over directions.
+
+    Returns:
+        [tokens, directions · width], in the same order.
+    """
+    directions, width, _ = params["recurrent_kernel"].shape
+    halves = np.repeat(np.array([0.5, 0.5, 1, 0.5], np.float32), width)
+    offsets = np.float32(1) - halves
+    outputs = np.empty((len(inputs), directions * width), np.float32)
+    # Sentences that are at least t + 1 long come first in step t.
+    counts = np.bincount(packed.lengths - 1)[::-1].cumsum()[::-1]
+    steps = [slice(end - count, end) for count, end in zip(counts, counts.cumsum())]
+    for direction in range(directions):
+        projected = inputs @ params["input_kernel"][direction]
+        projected += params["bias"][direction]
+        if "recurrent_bias" in params:
+            projected += params["recurrent_bias"][direction]
+        kernel = params["recurrent_kernel"][direction]
+        out = outputs[:, direction * width : (direction + 1) * width]
+        # A sentence that the second direction has yet to reach has a state of zeros.
+        hidden = np.zeros((counts[0], width), np.float32)
+        cell = np.zeros_like(hidden)
+        for step in steps if direction == 0 else steps[::-1]:
+            n = step.stop - step.start
+            gates = hidden[:n] @ kernel
+            gates += projected[step]
+            # σ(z) = (1 + tanh(z / 2)) / 2 for i, f and o: one tanh for all.
+            gates *= halves
+            np.tanh(gates, out=gates)
+            gates *= halves
+            gates += offsets
+            candidate = gates[:, 2 * width : 3 * width]
+            states = cell[:n]
+            states *= gates[:, width : 2 * width]
+            candidate *= gates[:, :width]
+            states += candidate
+            np.tanh(states, out=candidate)
+            np.multiply(gates[:, 3 * width :], candidate, out=hidden[:n])
+            out[step] = hidden[:n]
+    return outputs
+
+
+def time_major(packed: Packed) -> np.ndarray:
+    """Where the tokens of packed sentences are, first tokens first: [tokens] int."""
+    return np.argsort(packed.positions, kind="stable")
