@@ -49,7 +49,7 @@ setup(
         "scipy",
         "sentencepiece>=0.2",
         "tensorboardX",
-        "threadpoolctl>=3.8",  # earlier ones mix up the limits of several threads
+        "threadpoolctl>=3.8",  # a thread does not undo the limits of another
         "tqdm",
         "zstandard",
     ],

@@ -44,7 +44,7 @@ def read_sentences(path: str, count: int, column: int) -> list[str]:
 def make_encoder(args: argparse.Namespace, sentences: list[str]) -> Encoder:
     """Loads the model, or builds an untrained one."""
     if args.model:
-        return xling_jax.load(args.model)
+        return xling_jax.load(args.model, backend="jax")
     with tempfile.TemporaryDirectory() as directory:
         vocab = train_vocab(sentences, Path(directory) / "v.model", size=args.vocab_size)
     module = registry.build_encoder(

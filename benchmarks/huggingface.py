@@ -6,10 +6,10 @@
 
 Sizes are those of multilingual MiniLM (12 layers of width 384) and XLM-R base (12 of 768). Without
 `--text`, one padded batch of synthetic tokens is encoded and mean-pooled, by `transformers` with
-fused attention (sdpa) and by our module, compiled as in `xling_jax.encode.encoder.Encoder`. With
-`--text`, the lines of a file are encoded, including tokenization, by sentence-transformers with its
-defaults and by a model converted from the same directory; their vectors must agree. The contestants
-run in separate processes and take turns; medians are compared.
+fused attention (sdpa) and by our encoder in NumPy, which packs it, and in JAX. With `--text`, the
+lines of a file are encoded, including tokenization, by sentence-transformers with its defaults and
+by a model converted from the same directory; their vectors must agree. The contestants run in
+separate processes and take turns; medians are compared.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import interleaved
 import numpy as np
+from encoding import LIBRARIES, serve_encoder
 from train_step import PAD, make_batch
 
 SIZES = {
@@ -68,36 +69,6 @@ def torch_batch(args: argparse.Namespace, tokens: np.ndarray) -> None:
     interleaved.serve(run, {})
 
 
-def jax_batch(args: argparse.Namespace, tokens: np.ndarray) -> None:
-    """Serves batches of our module."""
-    import jax
-
-    from xling_jax.models.registry import build_encoder
-    from xling_jax.train import flops
-
-    module = build_encoder("bert", vocab_size=VOCAB_SIZE, pad_id=PAD, **SIZES[args.size])
-    params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
-    apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
-
-    def run() -> dict[str, float]:
-        vectors = np.asarray(apply(params, jax.device_put(tokens)))
-        return {"norm": float(np.linalg.norm(vectors))}
-
-    run()
-    count = flops.matmul_flops(apply, params, tokens)
-    interleaved.serve(run, {"flops": count}, yardstick=_yardstick())
-
-
-def _yardstick():
-    import jax
-    import jax.numpy as jnp
-
-    matrix = jnp.full((interleaved.YARDSTICK_SIZE,) * 2, 1e-3, jnp.float32)
-    product = jax.jit(jnp.matmul)
-    product(matrix, matrix).block_until_ready()
-    return lambda: product(matrix, matrix).block_until_ready()
-
-
 def make_directories(args: argparse.Namespace, texts: list[str], directory: Path) -> None:
     """Writes a sentence-transformers model with a tokenizer for these texts, and converts it."""
     import sentence_transformers
@@ -135,7 +106,7 @@ def encode_text(args: argparse.Namespace, texts: list[str]) -> None:
     else:
         import xling_jax
 
-        encoder = xling_jax.load(directory / "converted")
+        encoder = xling_jax.load(directory / "converted", backend=args.worker)
 
     def run() -> dict[str, float]:
         vectors = encoder.encode(texts)
@@ -158,17 +129,21 @@ def work(args: argparse.Namespace) -> None:
         encode_text(args, read_texts(args))
         return
     tokens = make_batch(args.rows, args.length, VOCAB_SIZE)["source_tokens"]
-    {"torch": torch_batch, "jax": jax_batch}[args.worker](args, tokens)
+    if args.worker == "torch":
+        torch_batch(args, tokens)
+    else:
+        arguments = SIZES[args.size] | {"vocab_size": VOCAB_SIZE, "pad_id": PAD}
+        serve_encoder(args.worker, "bert", arguments, tokens)
 
 
 def compare(args: argparse.Namespace) -> None:
-    """Runs both workers in turns and prints a Markdown table."""
+    """Runs the workers in turns and prints a Markdown table."""
     options = [
         text
         for name in ("size", "rows", "length", "text", "lines", "directory")
         for text in (f"--{name}", str(getattr(args, name)))
     ]
-    names = ("torch", "jax")
+    names = ("torch", *LIBRARIES)
     workers = {name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names}
     numbers = interleaved.take_turns(workers, args.rounds)
     for worker in workers.values():
@@ -202,7 +177,7 @@ def main() -> None:
     parser.add_argument("--text", default="", metavar="FILE", help="plain text to encode instead")
     parser.add_argument("--lines", type=int, default=2000, help="number of lines of --text")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--worker", choices=("jax", "torch"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=("torch", *LIBRARIES), help=argparse.SUPPRESS)
     parser.add_argument("--directory", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -217,8 +192,9 @@ def main() -> None:
         args.lines = len(texts)
         make_directories(args, texts, Path(directory))
         compare(args)
-        torch_vectors, ours = (np.load(f"{directory}/{name}.npy") for name in ("torch", "jax"))
-        print(f"\nlargest difference between the vectors: {np.abs(torch_vectors - ours).max():.1e}")
+        theirs, *ours = (np.load(f"{directory}/{name}.npy") for name in ("torch", *LIBRARIES))
+        difference = max(np.abs(theirs - vectors).max() for vectors in ours)
+        print(f"\nlargest difference between the vectors: {difference:.1e}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ and 6 layers over 128 sentences of 24 to 32 tokens, padded to 32. `train` is for
 pass and Adam for a plain loss on the sentence vectors, without dropout. `laser` is a full update at
 the `small` size of configs/laser.py, dropout 0.1, with and without input feeding, against the same
 architecture. PyTorch gets rows sorted by length and packed, and its fused Adam; `numpy` packs them,
-too. The contestants run
-in separate processes and take turns; medians are compared.
+too. The contestants run in separate processes and take turns; medians are compared.
 """
 
 import argparse

@@ -42,9 +42,13 @@ def load(
             of small encoders differ by less than 4e-5 in cosine (bfloat16) or 3e-7 (float16) from
             ones computed in float32, see the performance page of the documentation.
         backend: what computes the vectors: `numpy`, on the CPU, without compiling anything, for the
-            families `tlaser`, `dual`, `laser`, `static` and `bert`; or `jax`, on all local devices.
-            `auto` is NumPy for these families, in float32, unless JAX has a GPU or TPU.
+            families `tlaser`, `dual`, `laser`, `bert` and `static`; or `jax`, on all local devices,
+            for all but `static`. `auto` is JAX only where it has a GPU or TPU, for other families,
+            and for dtypes other than float32.
         truncate_dim: keep only the first dimensions of its vectors, see `Encoder.truncated`.
+
+    Returns:
+        The encoder.
 
     Raises:
         ValueError: if there is no model of that name, its files are broken, dtype or backend are

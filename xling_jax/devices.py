@@ -1,10 +1,10 @@
-"""Whether there is something else than a CPU, without starting JAX where that is plain."""
+"""Whether there is anything but a CPU, without starting JAX where the answer is obvious."""
 
 import importlib.metadata
 import importlib.util
 import os
 
-# Variables that name libraries of devices, from which JAX takes them without a package.
+# Environment variables that name plugin libraries, which JAX loads without an installed package.
 _LIBRARIES = ("PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH")
 
 
@@ -12,7 +12,7 @@ def has_accelerator() -> bool:
     """Whether JAX would compute on a GPU, TPU or another accelerator.
 
     Without a plugin for one it cannot, and is not asked: importing and starting it takes a second.
-    With one it is, because there may be no such device, or `JAX_PLATFORMS` may rule it out.
+    With one, JAX is asked: the device may be missing, or `JAX_PLATFORMS` may rule it out.
     """
     if not _plugin_is_installed():
         return False

@@ -37,7 +37,7 @@ class MtebEncoder:
     Args:
         model_name: a model directory, a workdir, the name of a shipped encoder, or an `Encoder`.
         revision: of the model, in the names of MTEB's result files; the fingerprint when None.
-        device: ignored, there for MTEB; the encoder runs on all local devices.
+        device: ignored, there for MTEB; the encoder uses all cores or local devices.
         batch_size: see `Encoder.encode`; smaller needs less memory.
         dtype: see `xling_jax.load`; an `Encoder` keeps its own.
         truncate_dim: keep only the first dimensions of the vectors, see `Encoder.truncated`.

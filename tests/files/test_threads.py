@@ -1,5 +1,6 @@
 """The limit of one thread for BLAS, also for several callers at once."""
 
+import concurrent.futures
 import threading
 import time
 
@@ -29,6 +30,17 @@ def test_blas_has_one_thread_inside_and_its_own_after():
         assert (threads, blas_threads()) == (1, {2})
     with pytest.raises(RuntimeError, match="inside"), single_threaded_blas(7):
         raise RuntimeError("inside")
+    assert blas_threads() == {2}
+
+
+def test_many_callers_at_once_leave_blas_as_it_was():
+    def enter_and_leave(_):
+        for _ in range(2000):
+            with single_threaded_blas(7):
+                pass
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        list(pool.map(enter_and_leave, range(6)))
     assert blas_threads() == {2}
 
 

@@ -96,12 +96,18 @@ def test_a_form_takes_what_determines_the_vectors(family):
 
 
 def test_long_sentences_attend_in_parts(monkeypatch):
-    module, form, params = made("tlaser", SIZES | {"pooling": "mean"})
-    packed, padded = sentences(form, np.array([40, 40, 33, 5, 5, 5]))
-    expected = module.apply({"params": params}, padded)
-    for scores in (1, 200, 5000):  # a query at a time; some queries; some sentences
-        monkeypatch.setattr(layers, "_SCORES_AT_ONCE", scores)
-        np.testing.assert_allclose(form.encode(params, packed), expected, atol=1e-5)
+    monkeypatch.setattr(layers, "_QUERIES_AT_LEAST", 1)
+    for family, options, longest in (
+        ("tlaser", {"pooling": "mean"}, 40),
+        ("bert", {"relative_positions": True, "pool_specials": False}, 150),
+        ("bert", {"relative_positions": True, "pooling": "first"}, 150),
+    ):
+        module, form, params = made(family, SIZES | options)
+        packed, padded = sentences(form, np.array([longest, longest, 33, 5, 5, 5]))
+        expected = module.apply({"params": params}, padded)
+        for scores in (1, 200, 5000):  # a query at a time; some queries; some sentences
+            monkeypatch.setattr(layers, "_SCORES_AT_ONCE", scores)
+            np.testing.assert_allclose(form.encode(params, packed), expected, atol=1e-5)
 
 
 def test_rows_in_blocks_change_nothing(monkeypatch):
@@ -175,12 +181,14 @@ def test_groups_are_sentences_of_one_length():
 def test_wrong_options_are_refused():
     for family, options, message in (
         ("tlaser", {"heads": 3}, "heads=3 must divide width=1024"),
+        ("tlaser", {"width": 15, "heads": 3}, "width=15 must be even"),
         ("tlaser", {"pooling": "middle"}, "pooling='middle' must be one of first, mean"),
         ("dual", {"norm": "past"}, "encoder.norm='past'.*did you mean post"),
         ("laser", {"pooling": "first"}, "sees little but the first token"),
         ("laser", {"unidirectional_layers": 2}, "between 0 and the 1 layers"),
         ("laser", {"width": 7}, "width=7 must be even"),
         ("bert", {"activation": "gilu"}, "activation='gilu'.*did you mean gelu"),
+        ("bert", {"activation": "layer_norm"}, "activation='layer_norm' must be one of gelu"),
         ("bert", {"heads": 5}, "encoder.heads=5 must divide encoder.width=768"),
     ):
         with pytest.raises(ValueError, match=message):

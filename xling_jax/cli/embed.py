@@ -50,8 +50,9 @@ EXAMPLES = """examples:
   zcat news.en.gz | xling embed --model runs/quickstart --input - --output news.en.npy
   xling embed --model mini --input news.en.gz --output news.en.npy --precision int8
 
-Compiled programs are cached for the next start in JAX_COMPILATION_CACHE_DIR, otherwise in
-$XDG_CACHE_HOME/xling_jax or ~/.cache/xling_jax; the directory can be removed at any time.
+On a CPU, most encoders compile nothing. Where JAX computes, compiled programs are cached for the
+next start in JAX_COMPILATION_CACHE_DIR, otherwise in $XDG_CACHE_HOME/xling_jax or
+~/.cache/xling_jax; the directory can be removed at any time.
 """
 
 

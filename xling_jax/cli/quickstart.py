@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
         config.evaluation.retrieval = (text.retrieval,)
     if status := _train(config, workdir):
         return status
-    logger.info("4/5 the encoder just trained, on the same text; programs are compiled once more")
+    logger.info("4/5 the encoder just trained, on the same text")
     trained = _measure(str(workdir), text, workdir / "results")
     (workdir / "results/neighbors.txt").write_text(trained.neighbors, encoding="utf-8")
     logger.info("5/5 the page")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _ALL_DEVICES = (
-    "the encoder shares every batch among all local devices; leave it out, or choose devices "
-    "before the start, as with JAX_PLATFORMS=cpu or CUDA_VISIBLE_DEVICES=0"
+    "the encoder uses all cores, or all local devices of JAX; leave it out, or choose by "
+    "load(..., backend='numpy') or, before the start, by CUDA_VISIBLE_DEVICES=0"
 )
 MANY_PROCESSES = (
     "encode uses all local devices and CPU cores from one process; call it with all sentences, or "

@@ -1,4 +1,7 @@
-"""What computes the vectors of an encoder: NumPy on a CPU, JAX on accelerators."""
+"""What computes the vectors of an encoder: NumPy on a CPU, JAX on accelerators.
+
+Encoders without layers compute in NumPy everywhere.
+"""
 
 from __future__ import annotations
 
@@ -63,20 +66,28 @@ def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -
         ValueError: if the dtype or backend is unknown, or not for this model.
     """
     check_choice("backend", backend, BACKENDS)
-    dtype = dtype or spec.config["encoder"].get("dtype", "auto")
-    check_choice("dtype", dtype, ("auto", *DTYPES))
-    if spec.static_form and backend != "jax":
-        if dtype not in ("auto", "float32"):
+    check_choice("dtype", dtype or "auto", ("auto", *DTYPES))
+    if spec.static_form:
+        if dtype not in (None, "auto", "float32"):
             raise ValueError(f"dtype={dtype!r}: static encoders compute in float32 only")
+        if backend == "jax":
+            raise ValueError("backend='jax': static encoders run in NumPy only")
         try:
             return StaticBackend(spec.static_form, spec.stored)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
+    dtype = dtype or spec.config["encoder"].get("dtype", "auto")
     if backend == "numpy":
         if spec.form is None:
-            raise ValueError(f"backend='numpy': {spec.config['family']} encoders run in JAX only")
+            raise ValueError(
+                f"backend='numpy': {where} holds a {spec.config['family']} encoder with settings "
+                "that only JAX runs; leave out backend"
+            )
         if dtype not in ("auto", "float32"):
-            raise ValueError(f"dtype={dtype!r}: NumPy computes in float32 only; use backend='jax'")
+            raise ValueError(
+                f"dtype={dtype!r}: NumPy computes in float32 only; use backend='jax' or "
+                "dtype='float32'"
+            )
     elif backend == "auto" and spec.form is not None and dtype in ("auto", "float32"):
         backend = "jax" if has_accelerator() else "numpy"
     if backend == "numpy":

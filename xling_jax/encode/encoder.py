@@ -1,8 +1,8 @@
-"""Text to vectors: tokenize, sort by length, pad to a few fixed shapes, run, restore the order.
+"""Text to vectors: tokenize, sort by length, compute in batches, restore the order.
 
-The fixed shapes (`Encoder.batch_shapes`) bound the number of compilations. Input is processed in
-windows, and a thread tokenizes the next window while the device works on the current one; memory
-does not grow with the input.
+With JAX, batches are padded to a few fixed shapes (`Encoder.batch_shapes`), which bound the number
+of compilations. Input is processed in windows, and a thread tokenizes the next window while the
+current one is computed; memory does not grow with the input.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Encoder:
         return self.backend.window_sentences
 
     def batch_shapes(self, batch_size: int | None = None) -> BatchShapes:
-        """Returns the shapes that may be compiled; `.all()` lists them."""
+        """Returns the shapes that JAX may compile; `.all()` lists them. NumPy compiles none."""
         return BatchShapes(
             max_length_tokens=self.max_length_tokens,
             batch_tokens=self.backend.batch_tokens,
@@ -274,7 +274,7 @@ class Encoder:
             sentences: texts, in any of the model's languages; an empty text is allowed. One string
                 gives one vector.
             batch_size: sentences in a full batch; by default as many as keep the device busy at
-                each length. Fewer need less memory.
+                each length. Fewer need less memory. With NumPy, every core computes a batch.
             normalize: scale every vector to length 1 (a zero vector stays zero).
             show_progress: draw a progress bar on stderr.
             prompt: text before every sentence, instead of the model's default; "" for none.

@@ -7,8 +7,8 @@
     sentencepiece.model    the vocabulary; converted encoders have other files
     README.md              model card
 
-Loading executes nothing from the directory. Names, shapes and dtypes are checked against the module
-before parameters are read, and hashes before they are used.
+Loading executes nothing from the directory. Names, shapes and dtypes are checked against the form
+or module before parameters are read, and hashes before they are used.
 """
 
 from __future__ import annotations

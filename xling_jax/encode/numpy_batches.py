@@ -1,7 +1,8 @@
 """Token windows to vectors on the CPU, in NumPy: packed sentences, batches in threads.
 
-Nothing is compiled, and no batch has padding. Many sentences are cut into batches of similar
-length, each computed by one thread; a few are one batch, whose matrix products use all cores.
+Nothing is compiled, and no batch has padding. Many sentences are cut into batches of sentences of
+similar length, each computed by one thread; a few form one batch, whose matrix products use all
+cores.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy as np
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.texts import TokenWindow, positions_within
 from xling_jax.files.threads import single_threaded_blas
+from xling_jax.files.workers import num_cores
 from xling_jax.models.forms import Form
 from xling_jax.models.packed import Packed
 
-# Fewer tokens are not worth a thread.
+# With fewer tokens for each core, one batch on all cores is faster.
 _FEW_TOKENS = 64
 
 
@@ -65,7 +67,8 @@ class NumpyBatches:
             packed = Packed(tokens, lengths[members])
             embeddings[members] = self.form.encode(self.params, packed)
 
-        with single_threaded_blas(max(1, len(window.tokens) // _FEW_TOKENS)) as threads:
+        num_tasks = len(window.tokens) // _FEW_TOKENS
+        with single_threaded_blas(num_tasks if num_tasks >= num_cores() else 1) as threads:
             batches = _cut(order, lengths, threads, self.batch_tokens, shapes.batch_size)
             if threads == 1:
                 for members in batches:
@@ -84,7 +87,7 @@ def _cut(
     batch_tokens: int,
     batch_size: int | None,
 ) -> list[np.ndarray]:
-    """Cuts sentences, in an order, into batches of about as many tokens, as many for each thread.
+    """Cuts ordered sentences into batches of about equal size, the same number for each thread.
 
     They have about `batch_tokens` or fewer, and at most `batch_size` sentences.
     """

@@ -2,9 +2,14 @@
 
 import contextlib
 import functools
+import threading
 from collections.abc import Iterator
 
 import threadpoolctl
+
+# Reading the number of threads and changing it is one step, so that no caller takes the limit of
+# another for what BLAS had before.
+_lock = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -20,11 +25,20 @@ def single_threaded_blas(num_tasks: int) -> Iterator[int]:
         The number of threads to start, at most as many as BLAS may use (`OMP_NUM_THREADS` is
         respected). 1 leaves BLAS as it is.
     """
-    blas = _blas()
-    threads = max((library["num_threads"] for library in blas.info()), default=1)
-    threads = max(1, min(threads, num_tasks))
-    with blas.limit(limits=1) if threads > 1 else contextlib.nullcontext():
+    limit = None
+    with _lock:
+        blas = _blas()
+        threads = max((library["num_threads"] for library in blas.info()), default=1)
+        threads = max(1, min(threads, num_tasks))
+        if threads > 1:
+            limit = blas.limit(limits=1)
+            limit.__enter__()
+    try:
         yield threads
+    finally:
+        if limit is not None:
+            with _lock:
+                limit.__exit__(None, None, None)
 
 
 @functools.cache

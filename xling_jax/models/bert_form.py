@@ -30,7 +30,7 @@ LAYER_NORM, NORM_EPSILON = "layer_norm", 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class BertForm(Form):
-    """Of `bert.BertEncoder`, with its attributes."""
+    """The form of `bert.BertEncoder`, with its attributes."""
 
     vocab_size: int
     width: int = 768
@@ -55,9 +55,9 @@ class BertForm(Form):
         if self.width % self.heads:
             raise ValueError(f"encoder.heads={self.heads} must divide encoder.width={self.width}")
         check_choice("encoder.pooling", self.pooling, ("first", "mean", "max", "last"))
-        for activation in (self.activation, *(name for _, name, _ in self.projections)):
-            if activation != LAYER_NORM:
-                check_choice("activation", activation, ACTIVATIONS)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        for _, activation, _ in self.projections:
+            check_choice("activation", activation, (*ACTIVATIONS, LAYER_NORM))
 
     @property
     def dim(self) -> int:

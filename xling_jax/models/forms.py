@@ -1,8 +1,9 @@
 """What determines the vectors of an encoder family, and their computation in NumPy.
 
-A form has the arguments of its Linen module but those for training only, checks them, knows the
-parameters, and computes what the module does, up to rounding, on packed sentences. Loading and
-running an encoder on a CPU so needs no JAX. Encoders without layers have `static_form.StaticForm`.
+A form takes the arguments of its Linen module except those only used in training, checks them,
+knows the parameters, and computes what the module does, up to rounding, on packed sentences. So an
+encoder can be loaded and run on a CPU without JAX. Encoders without layers have
+`static_form.StaticForm`.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class _TransformerForm(TokenForm):
 
 @dataclasses.dataclass(frozen=True)
 class TLaserForm(_TransformerForm):
-    """Of `tlaser.TLaserEncoder`, with its attributes."""
+    """The form of `tlaser.TLaserEncoder`, with its attributes."""
 
     width: int = 1024
     layers: int = 6
@@ -168,6 +169,11 @@ class TLaserForm(_TransformerForm):
     pooling: str = "first"
 
     specials = (("bos",), ("eos",))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.width % 2:
+            raise ValueError(f"width={self.width} must be even: half are sines, half are cosines")
 
     def _shapes(self) -> Shapes:
         return {
@@ -191,7 +197,7 @@ class TLaserForm(_TransformerForm):
 
 @dataclasses.dataclass(frozen=True)
 class DualForm(_TransformerForm):
-    """Of `dual.DualEncoder`, with its attributes."""
+    """The form of `dual.DualEncoder`, with its attributes."""
 
     layers: int = 2
     norm: str = "post"
@@ -234,7 +240,7 @@ class DualForm(_TransformerForm):
 
 @dataclasses.dataclass(frozen=True)
 class LaserForm(TokenForm):
-    """Of `laser.LaserEncoder`, with its attributes."""
+    """The form of `laser.LaserEncoder`, with its attributes."""
 
     embedding_width: int = 512
     width: int = 1024
@@ -243,7 +249,7 @@ class LaserForm(TokenForm):
     published_parameters: bool = False
 
     specials = ((), ("eos",))
-    # Every step multiplies by the whole recurrent matrix: many sentences at once.
+    # Every step reads the whole recurrent matrix, so many sentences should share it.
     batch_tokens = 4096
 
     def __post_init__(self):
@@ -313,10 +319,10 @@ def check_length(packed: Packed, longest: int) -> None:
 
 
 def dense_shapes(name: str, inputs: int, outputs: int) -> Shapes:
-    """Of a dense layer with a bias."""
+    """Shapes of a dense layer with a bias."""
     return {f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)}
 
 
 def norm_shapes(name: str, width: int) -> Shapes:
-    """Of a layer norm."""
+    """Shapes of a layer norm."""
     return {f"{name}/scale": (width,), f"{name}/bias": (width,)}

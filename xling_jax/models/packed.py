@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-# What stays in the cache between two operations, in elements: scores of attention, rows.
+# Elements that fit the cache between two operations: attention scores, and rows.
 _SCORES_AT_ONCE = 1 << 17
 _BLOCK = 1 << 16
+# Fewer queries at a time would make a product of matrices one of a matrix and a vector.
+_QUERIES_AT_LEAST = 64
 
 Params = Mapping[str, Any]
 
@@ -26,7 +28,7 @@ class Packed:
 
     Args:
         tokens: [sum of lengths] int.
-        lengths: [sentences] int, none of them 0, never increasing.
+        lengths: [sentences] int, none 0, longest first.
 
     Attributes:
         tokens, lengths: as given.
@@ -82,7 +84,7 @@ def dense(inputs: np.ndarray, params: Params, activation: str = "") -> np.ndarra
 def _blocks(*arrays: np.ndarray) -> Iterator[Any]:
     """Yields some rows at a time of one array, or of several as a tuple.
 
-    What passes over an array several times stays in the cache so.
+    Later passes over the same rows then find them in the cache.
     """
     step = max(1, _BLOCK // arrays[0].shape[1])
     for start in range(0, len(arrays[0]), step):
@@ -124,7 +126,7 @@ def _sigmoid(values: np.ndarray) -> None:
 
 
 def _gate(values: np.ndarray, logits: np.ndarray) -> None:
-    """X (1 + tanh(z)) / 2 in place; z is overwritten."""
+    """Multiplies x by (1 + tanh(z)) / 2 in place; z is overwritten."""
     np.tanh(logits, out=logits)
     values *= 0.5
     logits *= values
@@ -136,7 +138,9 @@ def _swish(values: np.ndarray) -> None:
 
 
 def _gelu(values: np.ndarray) -> None:
-    """X Φ(x), within 1e-7 + ε |x|, by Φ(x) = (1 + tanh(x P(x²))) / 2 with a fitted polynomial P.
+    """Multiplies x by Φ(x) = (1 + tanh(x P(x²))) / 2, with a fitted polynomial P.
+
+    The error is below 1e-7 + ε |x|.
 
     NumPy has no erf, and SciPy's takes five times as long.
     """
@@ -148,7 +152,7 @@ def _gelu_tanh(values: np.ndarray) -> None:
 
 
 def _odd_polynomial(values: np.ndarray, coefficients: Sequence[float]) -> np.ndarray:
-    """X P(x²), a new array; beyond |x| = 6.3, where a tanh of it is ±1, with P of the border."""
+    """Computes x P(x²), a new array; P is held constant beyond |x| = 6.3, where its tanh is ±1."""
     squares = np.minimum(np.abs(values), np.float32(6.3))
     squares *= squares
     *others, last = map(np.float32, coefficients)
@@ -161,7 +165,7 @@ def _odd_polynomial(values: np.ndarray, coefficients: Sequence[float]) -> np.nda
     return result
 
 
-# Of atanh(erf(x / √2)) / x in x², by weighted least squares on |x| < 6.
+# Coefficients in x² of atanh(erf(x / √2)) / x, fitted by weighted least squares on |x| < 6.
 _NORMAL_LOGIT = (0.79788422, 0.036334281, -3.3128594e-05, -5.5240539e-05)
 _NORMAL_LOGIT += (3.9691575e-06, -1.3344918e-07, 1.8056746e-09)
 
@@ -212,8 +216,8 @@ def attend(
         count, rows = sentences.stop - sentences.start, sentences if is_one else tokens
         query, out = _by_head(queries[rows], count, heads), _by_head(attended[rows], count, heads)
         key, value = (_by_head(array[tokens], count, heads) for array in (keys, values))
-        # Of a sentence so long that its scores alone exceed the limit, some queries at a time.
-        step = max(1, _SCORES_AT_ONCE // (heads * length))
+        # If the scores of one sentence exceed the limit, take some queries at a time.
+        step = max(_QUERIES_AT_LEAST, _SCORES_AT_ONCE // (heads * length))
         for start in range(0, query.shape[2], step):
             some = slice(start, start + step)
             scores = query[:, :, some] @ key.swapaxes(2, 3)
@@ -342,5 +346,5 @@ def lstm_layer(packed: Packed, inputs: np.ndarray, params: Params) -> np.ndarray
 
 
 def time_major(packed: Packed) -> np.ndarray:
-    """Where the tokens of packed sentences are, first tokens first: [tokens] int."""
+    """Indices that put all first tokens first, then all second ones, and so on: [tokens] int."""
     return np.argsort(packed.positions, kind="stable")
