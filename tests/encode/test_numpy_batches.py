@@ -132,9 +132,7 @@ def test_an_accelerator_is_used_where_there_is_one(family_directory, vocab, tmp_
 def test_what_numpy_cannot_do_is_refused(family_directory, vocab, tmp_path):
     with pytest.raises(ValueError, match="dtype='bfloat16'.*float32 only; use backend='jax'"):
         xling_jax.load(family_directory, "bfloat16", backend="numpy")
-    with pytest.raises(
-        ValueError, match="backend='numpy': .*rotary encoder with settings"
-    ):
+    with pytest.raises(ValueError, match="backend='numpy': .*rotary encoder with settings"):
         xling_jax.load(save(tmp_path / "rotary", "rotary", vocab), backend="numpy")
     with pytest.raises(ValueError, match="backend='nunpy'.*did you mean numpy"):
         xling_jax.load(family_directory, backend="nunpy")
