@@ -24,9 +24,9 @@ def setup(number):
     """Small windows and blocks, so that there are many moments; the dead are missed soon."""
     from xling_jax.align import knn_jax
     from xling_jax.cli import distributed
-    from xling_jax.encode import device_batches
+    from xling_jax.encode.numpy_batches import NumpyBatches
 
-    device_batches._CPU_WINDOW_SENTENCES = 16
+    NumpyBatches.window_sentences = 16
     knn_jax._MAX_TILE_KEYS, knn_jax._MAX_QUERIES = 7, 20
     distributed.HEARTBEAT_TIMEOUT_S = 5
     # One that is killed before it has joined is waited for this long.

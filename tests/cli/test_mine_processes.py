@@ -43,9 +43,9 @@ def setup(number):
     import jax
 
     from xling_jax.align import knn_jax
-    from xling_jax.encode import device_batches
+    from xling_jax.encode.numpy_batches import NumpyBatches
 
-    device_batches._CPU_WINDOW_SENTENCES = WINDOW
+    NumpyBatches.window_sentences = WINDOW
     knn_jax._MAX_TILE_KEYS, knn_jax._MAX_QUERIES = 7, 20  # several blocks and tiles
     jax.config.update("jax_num_cpu_devices", 2)
 

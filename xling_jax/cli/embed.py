@@ -193,7 +193,7 @@ def _embed(args: argparse.Namespace, processes: Processes) -> None:
         *(stats.num_sentences, stats.num_empty),
         *(stats.num_truncated, encoder.max_length_tokens, seconds),
         stats.num_sentences / max(seconds, 1e-9),
-        100 * (1 - stats.num_tokens / max(stats.num_padded_tokens, 1)),
+        100 * (stats.num_padded_tokens - stats.num_tokens) / max(stats.num_padded_tokens, 1),
     )
 
 

@@ -17,6 +17,7 @@ from xling_jax.encode.texts import text_windows
 from xling_jax.files.embeddings import read_embeddings, write_embeddings
 from xling_jax.files.processes import Processes
 from xling_jax.files.quantization import Quantizer
+from xling_jax.files.whole import remove_temporary
 
 
 def share_of(
@@ -74,6 +75,7 @@ def write_embeddings_together(
     if processes.index == 0:  # what killed processes left
         for pattern in (f".{path.name}.part-", f"..{path.name}.part-"):
             processes.remove(path.with_name(f"{glob.escape(pattern)}*"))
+        remove_temporary(path.parent, path.name)
     processes.meet(f"{path.name}: before its parts")
     sizes: list[int] = []
     try:
