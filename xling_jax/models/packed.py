@@ -16,7 +16,7 @@ import numpy as np
 
 # Elements that fit the cache between two operations: attention scores, and rows.
 _SCORES_AT_ONCE = 1 << 17
-_BLOCK = 1 << 16
+_BLOCK = 1 << 17
 # Fewer queries at a time would make a product of matrices one of a matrix and a vector.
 _QUERIES_AT_LEAST = 64
 
@@ -153,8 +153,8 @@ def _gelu_tanh(values: np.ndarray) -> None:
 
 def _odd_polynomial(values: np.ndarray, coefficients: Sequence[float]) -> np.ndarray:
     """Computes x P(x²), a new array; P is held constant beyond |x| = 6.3, where its tanh is ±1."""
-    squares = np.minimum(np.abs(values), np.float32(6.3))
-    squares *= squares
+    squares = values * values
+    np.minimum(squares, np.float32(6.3**2), out=squares)
     *others, last = map(np.float32, coefficients)
     result = squares * last
     for coefficient in others[:0:-1]:
