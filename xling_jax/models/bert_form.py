@@ -122,11 +122,10 @@ class BertForm(Form):
         if first_only:
             states, query = states[packed.starts], query[packed.starts]
         outputs = attend(packed, query, key, value, self.heads, bias)
-        outputs = dense(outputs, params["attention_output"])
-        outputs += states
+        outputs = dense(outputs, params["attention_output"], residual=states)
         states = layer_norm(outputs, params["attention_norm"], self.layer_norm_epsilon)
-        outputs = dense(dense(states, params["ffn_inner"], self.activation), params["ffn_outer"])
-        outputs += states
+        hidden = dense(states, params["ffn_inner"], self.activation)
+        outputs = dense(hidden, params["ffn_outer"], residual=states)
         return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon)
 
     def _pool(self, packed: Packed, states: np.ndarray) -> np.ndarray:

@@ -63,33 +63,39 @@ class Packed:
                 first, token, left = first + count, token + count * length, left - count
 
 
-def dense(inputs: np.ndarray, params: Params, activation: str = "") -> np.ndarray:
-    """f(inputs · kernel + bias), [tokens, in] -> [tokens, out], a new array.
+def dense(
+    inputs: np.ndarray,
+    params: Params,
+    activation: str = "identity",
+    residual: np.ndarray | None = None,
+) -> np.ndarray:
+    """f(inputs · kernel + bias) + residual, [tokens, in] -> [tokens, out], a new array.
 
     Args:
         inputs: [tokens, in].
         params: a kernel, and the bias if there is one.
-        activation: f, see `activate`; none by default.
+        activation: f, see `activate`.
+        residual: [tokens, out], or none.
     """
     outputs = inputs @ params["kernel"]
     bias = params.get("bias")
-    for rows in _blocks(outputs):
+    for rows, added in _blocks(outputs, outputs if residual is None else residual):
         if bias is not None:
             rows += bias
-        if activation:
-            activate(rows, activation)
+        activate(rows, activation)
+        if residual is not None:
+            rows += added
     return outputs
 
 
-def _blocks(*arrays: np.ndarray) -> Iterator[Any]:
-    """Yields some rows at a time of one array, or of several as a tuple.
+def _blocks(*arrays: np.ndarray) -> Iterator[list[np.ndarray]]:
+    """Yields some rows at a time of arrays with as many rows.
 
     Later passes over the same rows then find them in the cache.
     """
     step = max(1, _BLOCK // arrays[0].shape[1])
     for start in range(0, len(arrays[0]), step):
-        rows = [array[start : start + step] for array in arrays]
-        yield rows[0] if len(rows) == 1 else rows
+        yield [array[start : start + step] for array in arrays]
 
 
 def layer_norm(states: np.ndarray, params: Params, epsilon: float) -> np.ndarray:
@@ -259,12 +265,10 @@ def transformer_layer(
         dense(keys, attention["value"]),
         heads,
     )
-    outputs = dense(attended, attention["output"])
-    outputs += states
+    outputs = dense(attended, attention["output"], residual=states)
     states = outputs if is_pre else layer_norm(outputs, params["attention_norm"], epsilon)
     inputs = layer_norm(states, params["ffn_norm"], epsilon) if is_pre else states
-    outputs = dense(dense(inputs, ffn["inner"], activation), ffn["outer"])
-    outputs += states
+    outputs = dense(dense(inputs, ffn["inner"], activation), ffn["outer"], residual=states)
     return outputs if is_pre else layer_norm(outputs, params["ffn_norm"], epsilon)
 
 
