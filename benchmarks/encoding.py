@@ -6,6 +6,7 @@ padding; those of `numpy` do not.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import interleaved
@@ -60,15 +61,16 @@ def serve_encoder(
     interleaved.serve(run, {"flops": count * batches}, yardstick=yardstick)
 
 
-def _numpy_encode(family, sizes, params, tokens, pad_id):
+def _numpy_encode(
+    family: str, sizes: dict[str, Any], params: Any, tokens: np.ndarray, pad_id: int
+) -> Callable[[], np.ndarray]:
+    """A function that encodes the tokens without their padding."""
     from xling_jax.encode.batch_plan import BatchShapes
     from xling_jax.encode.numpy_batches import NumpyBatches
     from xling_jax.encode.texts import TokenWindow
     from xling_jax.models.forms import FORMS
 
-    training_only = {"dropout", "dropout_generator"}
-    arguments = {name: value for name, value in sizes.items() if name not in training_only}
-    backend = NumpyBatches(FORMS[family](**arguments), params)
+    backend = NumpyBatches(FORMS[family](**sizes), params)
     is_real = tokens != pad_id
     window = TokenWindow(tokens[is_real], np.cumsum([0, *is_real.sum(1)]))
     shapes = BatchShapes(tokens.shape[1], backend.batch_tokens)

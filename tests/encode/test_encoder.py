@@ -141,13 +141,13 @@ def test_after_a_sentence_alone_others_find_their_programs(make_encoder, sentenc
 def test_a_sentence_alone_waits_for_one_program_only(make_encoder, sentences, monkeypatch):
     own = make_encoder(vocab_size=154)
     programs, once, may_go_on = own.backend.programs, own.backend.programs.once, threading.Event()
+    expected = own.encode(sentences[:20])
 
     def once_allowed(shape, work):
         wait = shape != (1, 40)
         return once(shape, lambda: (wait and may_go_on.wait(60), work()))
 
     monkeypatch.setattr(programs, "once", once_allowed)
-    expected = own.encode(sentences[:20])
     for sentence, vector in zip(sentences[:20], expected, strict=True):
         np.testing.assert_allclose(own.encode(sentence), vector, atol=1e-6)
     assert [shape for shape in programs._work if shape[0] == 1] == [(1, 40), (1, 16)]

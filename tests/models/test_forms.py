@@ -143,7 +143,7 @@ def test_layer_norm_by_the_equation():
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_by_their_definitions(name):
-    x = np.concatenate([np.linspace(-15, 15, 100_001), [-1e30, -200, 200, 1e30]])
+    x = np.concatenate([np.linspace(-15, 15, 100_001), [-1e15, -200, 200, 1e15]])
     with np.errstate(over="ignore"):
         sigmoid = 1 / (1 + np.exp(-x))
     cubic = np.sqrt(2 / np.pi) * (x + 0.044715 * np.clip(x, -1e9, 1e9) ** 3)
@@ -157,7 +157,7 @@ def test_activations_by_their_definitions(name):
         "tanh": np.tanh(x),
     }[name]
     found = x.astype(np.float32)
-    layers.activate(found, name)
+    layers.ACTIVATIONS[name](found)
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=1e-6)
 
 

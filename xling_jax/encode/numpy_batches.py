@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from xling_jax.encode.batch_plan import BatchShapes
-from xling_jax.encode.texts import TokenWindow, positions_within
+from xling_jax.encode.texts import TokenWindow
 from xling_jax.files.threads import single_threaded_blas
 from xling_jax.files.workers import num_cores
 from xling_jax.models.forms import Form
-from xling_jax.models.packed import Packed
+from xling_jax.models.packed import Packed, positions_within
 
 # With fewer tokens for each core, one batch on all cores is faster.
 _FEW_TOKENS = 64

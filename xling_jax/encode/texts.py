@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from xling_jax.models.packed import positions_within
 from xling_jax.text.vocabularies import Vocabulary
 
 # Limits the memory of a window of long texts.
@@ -84,9 +85,3 @@ def tokenize(
         tokens[offsets[1:] - len(suffix) + place] = number
     tokens[np.repeat(offsets[:-1] + len(prefix), kept) + positions_within(kept)] = ids
     return TokenWindow(tokens, offsets), stats
-
-
-def positions_within(lengths: np.ndarray) -> np.ndarray:
-    """[n] lengths -> [sum of lengths] int64: 0, 1, … in each row."""
-    ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)

@@ -22,7 +22,6 @@ from xling_jax.models.bert_form import (
     position_buckets,
 )
 from xling_jax.models.layers import (
-    POOLINGS,
     Dense,
     Dropout,
     check_length,
@@ -232,9 +231,7 @@ class BertEncoder(nn.Module):
         Raises:
             ValueError: for more tokens than positions, or an unknown pooling or activation.
         """
-        if self.width % self.heads:
-            raise ValueError(f"encoder.heads={self.heads} must divide encoder.width={self.width}")
-        check_choice("encoder.pooling", self.pooling, POOLINGS)
+        BertForm.of(self)  # checks the options
         mask = tokens != self.pad_id
         drop = Dropout(self.dropout, self.dropout_generator)
         states = drop(self._embed(tokens), deterministic)

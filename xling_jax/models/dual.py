@@ -22,7 +22,6 @@ from xling_jax.models.layers import (
     padded_vocab_size,
     weighted_bag,
 )
-from xling_jax.registry import check_choice
 
 
 def _initializers(stddev: float) -> tuple[Initializer, Initializer]:
@@ -71,7 +70,7 @@ class DualEncoder(TokenEncoder):
     training_only = ("dropout", "attention_dropout", "token_dropout", "init_stddev", "remat")
 
     def setup(self):
-        check_choice("encoder.norm", self.norm, ("post", "pre"))
+        DualForm.of(self)  # checks the options
         table_init, kernel_init = _initializers(self.init_stddev)
         self.embedding = self.make_table(table_init, self.width)
         if self.pooling == "weighted_mean":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -40,18 +40,27 @@ DUAL_EPSILON = 1e-12  # in float32
 Shapes = dict[str, tuple[int, ...]]
 
 
+@dataclasses.dataclass(frozen=True)
 class Form:
     """What every form has; the attributes of each are those of its module.
 
     Attributes:
         specials: as of the module.
         batch_tokens: tokens that are computed together: enough rows for the matrix products.
-        dim: embedding size.
     """
 
     specials: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
     batch_tokens: ClassVar[int] = 1024
-    dim: int
+
+    @classmethod
+    def of(cls, module: Any) -> Self:
+        """The form of a Linen module; raises ValueError if its options do not go together."""
+        return cls(**{field.name: getattr(module, field.name) for field in dataclasses.fields(cls)})
+
+    @property
+    def dim(self) -> int:
+        """Embedding size."""
+        raise NotImplementedError
 
     @property
     def parameters(self) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -55,19 +55,8 @@ class LaserEncoder(TokenEncoder):
     training_only = ("dropout", "init_scale", "lstm_implementation", "remat")
 
     def setup(self):
-        if self.pooling == "first":
-            raise ValueError(
-                "pooling='first' sees little but the first token of an LSTM; "
-                "use 'max', 'mean' or 'self_attention'"
-            )
-        if not 0 <= self.unidirectional_layers <= self.layers:
-            raise ValueError(
-                f"unidirectional_layers={self.unidirectional_layers} must be between 0 and the "
-                f"{self.layers} layers"
-            )
+        LaserForm.of(self)  # checks the options
         bidirectional_layers = self.layers - self.unidirectional_layers
-        if bidirectional_layers and self.width % 2:
-            raise ValueError(f"width={self.width} must be even; each direction has half of it")
         init = uniform_init(self.init_scale)
         self.embedding = self.make_table(init, self.embedding_width)
         layer = nn.remat(LstmLayer) if self.remat else LstmLayer

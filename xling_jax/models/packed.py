@@ -42,7 +42,7 @@ class Packed:
     @functools.cached_property
     def positions(self) -> np.ndarray:
         """[tokens] int: 0, 1, … in each sentence."""
-        return np.arange(len(self.tokens)) - np.repeat(self.starts, self.lengths)
+        return positions_within(self.lengths)
 
     def groups(self, elements: int | None = None) -> Iterator[tuple[slice, slice, int]]:
         """Yields sentences of equal length.
@@ -63,6 +63,12 @@ class Packed:
                 first, token, left = first + count, token + count * length, left - count
 
 
+def positions_within(lengths: np.ndarray) -> np.ndarray:
+    """[n] lengths -> [sum of lengths] int64: 0, 1, … in each row."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+
+
 def dense(
     inputs: np.ndarray,
     params: Params,
@@ -74,45 +80,39 @@ def dense(
     Args:
         inputs: [tokens, in].
         params: a kernel, and the bias if there is one.
-        activation: f, see `activate`.
+        activation: f, a key of `ACTIVATIONS`.
         residual: [tokens, out], or none.
     """
     outputs = inputs @ params["kernel"]
     bias = params.get("bias")
-    for rows, added in _blocks(outputs, outputs if residual is None else residual):
+    for some in _blocks(outputs):
+        rows = outputs[some]
         if bias is not None:
             rows += bias
-        activate(rows, activation)
+        ACTIVATIONS[activation](rows)
         if residual is not None:
-            rows += added
+            rows += residual[some]
     return outputs
 
 
-def _blocks(*arrays: np.ndarray) -> Iterator[list[np.ndarray]]:
-    """Yields some rows at a time of arrays with as many rows.
-
-    Later passes over the same rows then find them in the cache.
-    """
-    step = max(1, _BLOCK // arrays[0].shape[1])
-    for start in range(0, len(arrays[0]), step):
-        yield [array[start : start + step] for array in arrays]
+def _blocks(array: np.ndarray) -> Iterator[slice]:
+    """Yields some rows of [rows, width] at a time, so that later passes find them in the cache."""
+    step = max(1, _BLOCK // array.shape[1])
+    for start in range(0, len(array), step):
+        yield slice(start, start + step)
 
 
 def layer_norm(states: np.ndarray, params: Params, epsilon: float) -> np.ndarray:
     """Normalizes each row of [tokens, width]: s ∘ (x − mean) / √(variance + ε) + b, a new array."""
     normed, width = np.empty_like(states), np.float32(states.shape[1])
-    for rows, out in _blocks(states, normed):
+    for some in _blocks(states):
+        rows, out = states[some], normed[some]
         np.subtract(rows, rows.sum(axis=1, keepdims=True) / width, out=out)
         variance = np.einsum("tw,tw->t", out, out) / width
         out *= (1 / np.sqrt(variance + np.float32(epsilon)))[:, None]
         out *= params["scale"]
         out += params["bias"]
     return normed
-
-
-def activate(values: np.ndarray, activation: str) -> None:
-    """Applies a key of `ACTIVATIONS` to any array, in place."""
-    ACTIVATIONS[activation](values)
 
 
 def _tanh(values: np.ndarray) -> None:
@@ -146,9 +146,7 @@ def _swish(values: np.ndarray) -> None:
 def _gelu(values: np.ndarray) -> None:
     """Multiplies x by Φ(x) = (1 + tanh(x P(x²))) / 2, with a fitted polynomial P.
 
-    The error is below 1e-7 + ε |x|.
-
-    NumPy has no erf, and SciPy's takes five times as long.
+    The error is below 1e-7 + ε |x|. NumPy has no erf, and SciPy's takes five times as long.
     """
     _gate(values, _odd_polynomial(values, _NORMAL_LOGIT))
 
@@ -175,6 +173,7 @@ def _odd_polynomial(values: np.ndarray, coefficients: Sequence[float]) -> np.nda
 _NORMAL_LOGIT = (0.79788422, 0.036334281, -3.3128594e-05, -5.5240539e-05)
 _NORMAL_LOGIT += (3.9691575e-06, -1.3344918e-07, 1.8056746e-09)
 
+# Each acts on any array, in place.
 ACTIVATIONS: dict[str, Callable[[np.ndarray], None]] = {
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,  # the tanh approximation
@@ -228,7 +227,7 @@ def attend(
             some = slice(start, start + step)
             scores = query[:, :, some] @ key.swapaxes(2, 3)
             if bias is not None:
-                scores += bias[:, :length, :length][:, some] if not is_one else bias[:, :1, :length]
+                scores += bias[:, : query.shape[2], :length][:, some]
             np.matmul(softmax(scores), value, out=out[:, :, some])
     return attended
 

@@ -96,6 +96,7 @@ class TLaserEncoder(TokenEncoder):
     training_only = ("dropout", "attention_dropout", "activation_dropout", "init_stddev", "remat")
 
     def setup(self):
+        TLaserForm.of(self)  # checks the options
         init = nn.initializers.normal(self.init_stddev)
         rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
         self.embed = TokenEmbedding(rows, self.width, self.pad_id, self.init_stddev, self.dtype)
