@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.train import processes
+from tests.train import processes, two_processes
 from tests.train.two_processes import (
     HEARTBEAT_S,
-    SETTINGS,
-    TOTAL,
     being_written,
     end_together,
     finish_all,
@@ -19,6 +17,10 @@ from tests.train.two_processes import (
 
 pytestmark = pytest.mark.slow
 
+# Steps take milliseconds: enough of them that both agree on a signal before the end.
+TOTAL = 16
+SETTINGS = two_processes.SETTINGS | {"train.total_steps": TOTAL}
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory) -> Path:
@@ -27,7 +29,7 @@ def cache(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(corpus, cache, tmp_path_factory) -> Path:
-    return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), corpus, cache)
+    return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), corpus, cache, SETTINGS)
 
 
 def test_one_killed_while_saving_ends_both_and_one_or_four_continue(

@@ -50,8 +50,8 @@ def finish_all(several: Sequence) -> list[int]:
     return [processes.finish(process, 300) for process in several]
 
 
-def run_undisturbed(workdir: Path, corpus: Path, cache: Path) -> Path:
+def run_undisturbed(workdir: Path, corpus: Path, cache: Path, settings=SETTINGS) -> Path:
     """Runs to the end in one process on one device; returns the workdir."""
-    process = processes.start(workdir, corpus, SETTINGS | {"mesh.fsdp": 1}, cache=cache)
+    process = processes.start(workdir, corpus, settings | {"mesh.fsdp": 1}, cache=cache)
     assert processes.finish(process, 300) == 0, processes.log_text(workdir)
     return workdir
