@@ -129,6 +129,21 @@ def test_a_sentence_does_not_depend_on_the_others():
             np.testing.assert_allclose(form.encode(params, alone)[0], together[row], atol=1e-5)
 
 
+@pytest.mark.parametrize(("family", "options"), CASES, ids=NAMES)
+def test_memory_of_earlier_sentences_changes_nothing(family, options):
+    _, form, params = made(family, options)
+    packed, _ = sentences(form)
+    expected = form.encode(params, packed)
+    for lengths in (LENGTHS[:2], LENGTHS, LENGTHS * 3):
+        memory = {}
+        other, _ = sentences(form, lengths)
+        form.encode(params, Packed(other.tokens, lengths, memory))
+        for array in memory.values():
+            array[:] = np.nan
+        found = form.encode(params, Packed(packed.tokens, LENGTHS, memory))
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_layer_norm_by_the_equation():
     generator = np.random.default_rng(0)
     states = generator.normal(3, 2, (5, 7)).astype(np.float32)

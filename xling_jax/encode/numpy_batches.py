@@ -8,7 +8,8 @@ cores.
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from xling_jax.encode.texts import TokenWindow
 from xling_jax.files.threads import single_threaded_blas
 from xling_jax.files.workers import num_cores
 from xling_jax.models.forms import Form
-from xling_jax.models.packed import Packed, positions_within
+from xling_jax.models.packed import Memory, Packed, positions_within
 
 # With fewer tokens for each core, one batch on all cores is faster.
 _FEW_TOKENS = 64
@@ -43,6 +44,7 @@ class NumpyBatches:
     def __init__(self, form: Form, params: Mapping[str, Any]):
         self.form, self.params = form, params
         self.batch_tokens = form.batch_tokens
+        self._memories: list[Memory] = []
 
     def with_params(self, params: Mapping[str, Any]) -> NumpyBatches:
         """Returns the same with other parameters."""
@@ -55,7 +57,9 @@ class NumpyBatches:
         """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
         lengths = np.diff(window.offsets)
         if len(lengths) == 1 and len(window.tokens):
-            embeddings[:] = self.form.encode(self.params, Packed(window.tokens, lengths))
+            with self._memory() as memory:
+                packed = Packed(window.tokens, lengths, memory)
+                embeddings[:] = self.form.encode(self.params, packed)
             return len(window.tokens)
         order = np.argsort(-lengths, kind="stable")
         order = order[: np.count_nonzero(lengths)]
@@ -64,8 +68,9 @@ class NumpyBatches:
         def run(members: np.ndarray) -> None:
             tokens = np.repeat(window.offsets[members], lengths[members])
             tokens = window.tokens[tokens + positions_within(lengths[members])]
-            packed = Packed(tokens, lengths[members])
-            embeddings[members] = self.form.encode(self.params, packed)
+            with self._memory() as memory:
+                packed = Packed(tokens, lengths[members], memory)
+                embeddings[members] = self.form.encode(self.params, packed)
 
         num_tasks = len(window.tokens) // _FEW_TOKENS
         with single_threaded_blas(num_tasks if num_tasks >= num_cores() else 1) as threads:
@@ -78,6 +83,16 @@ class NumpyBatches:
                     for _ in pool.map(run, batches):
                         pass
         return len(window.tokens)
+
+    @contextlib.contextmanager
+    def _memory(self) -> Iterator[Memory]:
+        """Yields the memory of a batch that is done, or none; it stays for later batches."""
+        try:
+            memory = self._memories.pop()
+        except IndexError:
+            memory = {}
+        yield memory
+        self._memories.append(memory)
 
 
 def _cut(

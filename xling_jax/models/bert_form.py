@@ -15,6 +15,7 @@ from xling_jax.models.packed import (
     Params,
     attend,
     dense,
+    feed_forward,
     layer_norm,
     pool,
 )
@@ -117,16 +118,18 @@ class BertForm(Form):
     ) -> np.ndarray:
         """`bert.BertLayer`: [tokens, width] -> the same, or [sentences, width] if `first_only`."""
         # One product gives queries, keys and values.
-        joined = dense(states, params["attention_input"])
+        joined = packed.empty("joined", len(states), 3 * self.width)
+        dense(states, params["attention_input"], out=joined)
         query, key, value = np.split(joined, 3, axis=1)
         if first_only:
             states, query = states[packed.starts], query[packed.starts]
-        outputs = attend(packed, query, key, value, self.heads, bias)
-        outputs = dense(outputs, params["attention_output"], residual=states)
-        states = layer_norm(outputs, params["attention_norm"], self.layer_norm_epsilon)
-        hidden = dense(states, params["ffn_inner"], self.activation)
-        outputs = dense(hidden, params["ffn_outer"], residual=states)
-        return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon)
+        attended = attend(packed, query, key, value, self.heads, bias)
+        outputs = packed.empty("attended", *states.shape)
+        dense(attended, params["attention_output"], residual=states, out=outputs)
+        states = layer_norm(outputs, params["attention_norm"], self.layer_norm_epsilon, outputs)
+        inner, outer = params["ffn_inner"], params["ffn_outer"]
+        outputs = feed_forward(packed, states, inner, self.activation, outer, states)
+        return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon, outputs)
 
     def _pool(self, packed: Packed, states: np.ndarray) -> np.ndarray:
         if self.pool_specials or self.pooling in ("first", "last"):

@@ -75,7 +75,7 @@ class Form:
             packed: the sentences, special tokens included.
 
         Returns:
-            [sentences, dim] float32.
+            [sentences, dim] float32, possibly in the memory of `packed`.
 
         Raises:
             ValueError: if a sentence is longer than a table of positions.
@@ -293,7 +293,9 @@ class LaserForm(TokenForm):
         order = time_major(packed)
         states = params["embedding"][packed.tokens[order]]
         for number in range(self.layers):
-            states = lstm_layer(packed, states, params[f"layers_{number}"])
+            # Of the layer before, while it is read, and of this one.
+            outputs = packed.empty(("even", "odd")[number % 2], len(states), self.width)
+            states = lstm_layer(packed, states, params[f"layers_{number}"], outputs)
         by_sentence = np.empty_like(states)
         by_sentence[order] = states
         return self._pool(params, packed, by_sentence)
