@@ -513,8 +513,16 @@ def _read_shapes(path: pathlib.Path) -> Shapes:
 
 def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
     check_parameters(_read_shapes(path), expected, str(path))
-    with _open_params(path) as file:
-        return {name: file.get_tensor(name) for name in sorted(expected)}
+    # safe_open has checked the offsets. It would map the file and copy it, twice the memory.
+    arrays = {}
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        start = file.tell()
+        for name, (shape, dtype) in sorted(expected.items()):
+            file.seek(start + header[name]["data_offsets"][0])
+            array = np.fromfile(file, np.dtype(dtype).newbyteorder("<"), math.prod(shape))
+            arrays[name] = array.reshape(shape)
+    return arrays
 
 
 def _nested(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
