@@ -21,11 +21,12 @@ parameters alone. Below that, the memory of one device in GiB.
 import argparse
 import os
 import time
+from pathlib import Path
 
 CONFIGS = ("ct_laser:base", "laser:base", "lightweight", "static")
 
 
-def update_of(name: str, fsdp: int, devices, dtype: str, length: int):
+def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path | None):
     """Compiles; returns collectives, bytes of all parameters, memory per device, and seconds."""
     from xling_jax.config import load_config
     from xling_jax.train import dry_run
@@ -48,6 +49,9 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int):
     found = read_collectives(compiled.as_text(), mesh.size)
     memory = update_memory(mesh, shapes, compiled, False)
     seconds = time.perf_counter() - start
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
+        (keep / f"{name.replace(':', '_')}.{fsdp}.hlo.txt").write_text(compiled.as_text())
     return found, 4 * count_parameters(shapes.params), memory, rows, seconds
 
 
@@ -83,6 +87,7 @@ def main() -> None:
     parser.add_argument("--fsdp", type=int, nargs="+", help="layouts; default: 1 and all devices")
     parser.add_argument("--length", type=int, default=32, help="tokens per sentence")
     parser.add_argument("--topology", help="of a TPU slice, such as v5e:2x4")
+    parser.add_argument("--keep", type=Path, help="directory for the text of the programs")
     args = parser.parse_args()
     import interleaved
     import jax
@@ -99,7 +104,7 @@ def main() -> None:
     for name in args.configs:
         for fsdp in args.fsdp or (1, len(devices)):
             found, parameters, memory, rows, seconds = update_of(
-                name, fsdp, devices, dtype, args.length
+                name, fsdp, devices, dtype, args.length, args.keep
             )
             table += rows_of(name, fsdp, len(devices), found, parameters)
             sizes = [f"{size / 2**30:.3f}" for size in (*memory, sum(memory))]

@@ -39,7 +39,7 @@ def setting(generator: str = "hash"):
     """The library's config."""
     from xling_jax.cli.arguments import load_config
 
-    config = load_config("configs/lightweight.py:pair=en-fr")
+    config = load_config("lightweight:pair=en-fr")
     config.dropout_generator = generator
     return config
 
