@@ -276,8 +276,8 @@ def transformer_layer(
 ) -> np.ndarray:
     """`layers.TransformerLayer` without a memory, [tokens, width] -> the same.
 
-    With `first_only`, -> [sentences, width]. The result is in the memory of `packed`, until the next
-    layer.
+    With `first_only`, -> [sentences, width]. The result is in the memory of `packed`, where that of
+    the next layer will be.
     """
     is_pre, attention, ffn = norm == "pre", params["attention"], params["ffn"]
     keys = states
