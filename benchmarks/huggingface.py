@@ -2,10 +2,11 @@
 
     python benchmarks/huggingface.py --size minilm
     python benchmarks/huggingface.py --size base
+    python benchmarks/huggingface.py --size modernbert
     python benchmarks/huggingface.py --size minilm --text FILE --lines 2000
 
-Sizes are those of multilingual MiniLM (12 layers of width 384) and XLM-R base (12 of 768). Without
-`--text`, one padded batch of synthetic tokens is encoded and mean-pooled, by `transformers` with
+Sizes are those of multilingual MiniLM (12 layers of width 384), XLM-R base (12 of 768) and
+ModernBERT base (22 of 768, rotary positions, two of three layers see 128 tokens). Without `--text`, one padded batch of synthetic tokens is encoded and mean-pooled, by `transformers` with
 fused attention (sdpa) and by our encoder in NumPy, which packs it, and in JAX. With `--text`, the
 lines of a file are encoded, including tokenization, by sentence-transformers with its defaults and
 by a model converted from the same directory; their vectors must agree. The contestants run in
@@ -26,27 +27,33 @@ from train_step import PAD, make_batch
 SIZES = {
     "minilm": {"width": 384, "layers": 12, "heads": 12, "ffn_width": 1536},
     "base": {"width": 768, "layers": 12, "heads": 12, "ffn_width": 3072},
+    "modernbert": {"width": 768, "layers": 22, "heads": 12, "ffn_width": 1152},
     "tiny": {"width": 32, "layers": 2, "heads": 2, "ffn_width": 64},
 }
 VOCAB_SIZE = 32_000
 POSITIONS = 514
 
 
-def torch_model(size: dict[str, int], vocab_size: int):
-    """A randomly initialized XLM-R of transformers."""
+def torch_model(name: str, vocab_size: int):
+    """A randomly initialized model of transformers."""
     import torch
     import transformers
 
     torch.manual_seed(0)
-    config = transformers.XLMRobertaConfig(
-        vocab_size=vocab_size,
-        hidden_size=size["width"],
-        num_hidden_layers=size["layers"],
-        num_attention_heads=size["heads"],
-        intermediate_size=size["ffn_width"],
-        max_position_embeddings=POSITIONS,
-        layer_norm_eps=1e-5,
-    )
+    size = SIZES[name]
+    sizes = {
+        "vocab_size": vocab_size,
+        "hidden_size": size["width"],
+        "num_hidden_layers": size["layers"],
+        "num_attention_heads": size["heads"],
+        "intermediate_size": size["ffn_width"],
+        "pad_token_id": PAD,
+    }
+    if name == "modernbert":
+        config = transformers.ModernBertConfig(**sizes)
+    else:
+        more = {"max_position_embeddings": POSITIONS, "layer_norm_eps": 1e-5}
+        config = transformers.XLMRobertaConfig(**sizes, **more)
     model = transformers.AutoModel.from_config(config, attn_implementation="sdpa")
     return model.eval()
 
@@ -55,7 +62,7 @@ def torch_batch(args: argparse.Namespace, tokens: np.ndarray) -> None:
     """Serves batches of the PyTorch model."""
     import torch
 
-    model = torch_model(SIZES[args.size], VOCAB_SIZE)
+    model = torch_model(args.size, VOCAB_SIZE)
 
     def run() -> dict[str, float]:
         with torch.inference_mode():
@@ -84,7 +91,7 @@ def make_directories(args: argparse.Namespace, texts: list[str], directory: Path
     vocab = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
     vocab += [row for row in pieces if row[0] != "<unk>"] + [("<mask>", 0.0)]
     transformers.XLMRobertaTokenizer(vocab=vocab).save_pretrained(directory / "transformer")
-    model = torch_model(SIZES[args.size], len(vocab))
+    model = torch_model(args.size, len(vocab))
     model.save_pretrained(directory / "transformer")
     parts = [modules.Transformer(str(directory / "transformer"), max_seq_length=128)]
     parts += [modules.Pooling(SIZES[args.size]["width"]), modules.Normalize()]
@@ -133,7 +140,11 @@ def work(args: argparse.Namespace) -> None:
         torch_batch(args, tokens)
     else:
         arguments = SIZES[args.size] | {"vocab_size": VOCAB_SIZE, "pad_id": PAD}
-        serve_encoder(args.worker, "bert", arguments, tokens)
+        family = "bert"
+        if args.size == "modernbert":
+            family = "rotary"
+            arguments["local_layers"] = [n for n in range(arguments["layers"]) if n % 3]
+        serve_encoder(args.worker, family, arguments, tokens)
 
 
 def compare(args: argparse.Namespace) -> None:
@@ -183,6 +194,8 @@ def main() -> None:
     if args.worker:
         work(args)
         return
+    if args.text and args.size == "modernbert":
+        parser.error("--text: makes tokenizers of XLM-R only")
     if not args.text:
         compare(args)
         return

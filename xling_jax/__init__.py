@@ -41,10 +41,10 @@ def load(
             a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32; those
             of small encoders differ by less than 4e-5 in cosine (bfloat16) or 3e-7 (float16) from
             ones computed in float32, see the performance page of the documentation.
-        backend: what computes the vectors: `numpy`, on the CPU, without compiling anything, for the
-            families `tlaser`, `dual`, `laser`, `bert` and `static`; or `jax`, on all local devices,
-            for all but `static`. `auto` is JAX only where it has a GPU or TPU, for other families,
-            and for dtypes other than float32.
+        backend: what computes the vectors: `numpy`, on the CPU, in float32, without compiling
+            anything; or `jax`, on all local devices, for all families but `static`. `auto` is JAX
+            only where it has a GPU or TPU, for dtypes other than float32, and for families of your
+            own that have no form.
         truncate_dim: keep only the first dimensions of its vectors, see `Encoder.truncated`.
 
     Returns:

@@ -48,6 +48,21 @@ CASES += [
         {"pool_specials": False, "projections": ((16, "layer_norm", True), (5, "swish", True))},
     )
 ]
+CASES += [
+    ("rotary", SIZES | {"max_length_tokens": 160} | options)
+    for options in (
+        {"norm_bias": True, "local_layers": (1,), "window": 2, "pool_specials": False},
+        {"norm": "rms", "causal": True, "pooling": "last", "specials": ((), ("eos",))}
+        | {"query_key_norm": True, "heads": 4, "kv_heads": 2, "head_width": 6, "query_scale": 0.3}
+        | {"embedding_norm": False, "activation": "swish", "rope": (100.0, "linear", 2.0)},
+        {"norm": "rms", "norm_placement": "both", "causal": True, "local_layers": (0,)}
+        | {"window": 3, "embedding_scale": 4.0, "activation": "gelu_tanh", "kv_heads": 1}
+        | {"local_rope": (50.0,), "projections": ((8, "identity", False),), "normalize": True},
+        {"norm_placement": "post", "final_norm": False, "pooling": "max", "attention_bias": True}
+        | {"ffn_inner_bias": True, "ffn_outer_bias": True},
+        {"pooling": "first", "layers": 0, "norm": "rms"},
+    )
+]
 NAMES = [f"{family}-{'-'.join(map(str, options.values()))}" for family, options in CASES]
 
 
@@ -101,6 +116,8 @@ def test_long_sentences_attend_in_parts(monkeypatch):
         ("tlaser", {"pooling": "mean"}, 40),
         ("bert", {"relative_positions": True, "pool_specials": False}, 150),
         ("bert", {"relative_positions": True, "pooling": "first"}, 150),
+        ("rotary", {"local_layers": (1,), "window": 9}, 150),
+        ("rotary", {"local_layers": (0,), "window": 5, "causal": True, "kv_heads": 1}, 150),
     ):
         module, form, params = made(family, SIZES | options)
         packed, padded = sentences(form, np.array([longest, longest, 33, 5, 5, 5]))
@@ -120,7 +137,8 @@ def test_rows_in_blocks_change_nothing(monkeypatch):
 
 
 def test_a_sentence_does_not_depend_on_the_others():
-    for family, options in (("tlaser", SIZES), ("dual", SIZES), ("laser", {"width": 8})):
+    families = ("tlaser", SIZES), ("dual", SIZES), ("laser", {"width": 8}), ("rotary", SIZES)
+    for family, options in families:
         _, form, params = made(family, options)
         packed, _ = sentences(form)
         together = form.encode(params, packed)

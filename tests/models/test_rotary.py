@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from xling_jax.models import registry
-from xling_jax.models.rotary import RotaryEncoder, rope_frequencies, rope_table, rotate
+from xling_jax.models.rotary import RotaryEncoder, rotate
+from xling_jax.models.rotary_form import rope_frequencies, rope_table
 
 PAD = 19
 SIZES = {

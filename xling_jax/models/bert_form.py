@@ -13,6 +13,7 @@ from xling_jax.models.packed import (
     ACTIVATIONS,
     Packed,
     Params,
+    Sees,
     attend,
     dense,
     feed_forward,
@@ -57,8 +58,7 @@ class BertForm(Form):
             raise ValueError(f"encoder.heads={self.heads} must divide encoder.width={self.width}")
         check_choice("encoder.pooling", self.pooling, ("first", "mean", "max", "last"))
         check_choice("activation", self.activation, ACTIVATIONS)
-        for _, activation, _ in self.projections:
-            check_choice("activation", activation, (*ACTIVATIONS, LAYER_NORM))
+        check_projections(self.projections)
 
     @property
     def dim(self) -> int:
@@ -82,15 +82,7 @@ class BertForm(Form):
             shapes |= dense_shapes(f"{block}/ffn_outer", ffn_width, width)
             for name in ("attention_norm", "ffn_norm"):
                 shapes |= norm_shapes(f"{block}/{name}", width)
-        for number, (outputs, activation, use_bias) in enumerate(self.projections):
-            name = f"projections_{number}"
-            if activation == LAYER_NORM:
-                shapes |= norm_shapes(name, width)
-                continue
-            of_layer = dense_shapes(name, width, outputs)
-            shapes |= of_layer if use_bias else {f"{name}/kernel": of_layer[f"{name}/kernel"]}
-            width = outputs
-        return shapes
+        return shapes | projection_shapes(self.projections, width)
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
         """See `forms.Form.encode`."""
@@ -98,22 +90,24 @@ class BertForm(Form):
         states = params["embedding"][packed.tokens]
         states += params["position_embedding"][packed.positions]
         states = layer_norm(states, params["embedding_norm"], self.layer_norm_epsilon)
-        bias = None
+        sees = None
         if self.relative_positions:
-            bias = params["position_bias"][_buckets(int(packed.lengths[0]))].transpose(2, 0, 1)
+            bias = params["position_bias"][_buckets(int(packed.lengths[0]))]
+            bias = bias.transpose(2, 0, 1)[:, None]
+            sees = lambda some, length: (slice(length), bias[:, :, some, :length])
         for number in range(self.layers):
             first_only = self.pooling == "first" and number == self.layers - 1
-            states = self._run_layer(params[f"blocks_{number}"], packed, states, bias, first_only)
+            states = self._run_layer(params[f"blocks_{number}"], packed, states, sees, first_only)
         if not (self.pooling == "first" and self.layers):
-            states = self._pool(packed, states)
-        return self._project(params, states)
+            states = pool_text(packed, states, self.pooling, self.pool_specials, self.specials)
+        return project(states, params, self.projections, self.normalize)
 
     def _run_layer(
         self,
         params: Params,
         packed: Packed,
         states: np.ndarray,
-        bias: np.ndarray | None,
+        sees: Sees | None,
         first_only: bool,
     ) -> np.ndarray:
         """`bert.BertLayer`: [tokens, width] -> the same, or [sentences, width] if `first_only`."""
@@ -123,7 +117,7 @@ class BertForm(Form):
         query, key, value = np.split(joined, 3, axis=1)
         if first_only:
             states, query = states[packed.starts], query[packed.starts]
-        attended = attend(packed, query, key, value, self.heads, bias)
+        attended = attend(packed, query, key, value, self.heads, sees=sees)
         outputs = packed.empty("attended", *states.shape)
         dense(attended, params["attention_output"], residual=states, out=outputs)
         states = layer_norm(outputs, params["attention_norm"], self.layer_norm_epsilon, outputs)
@@ -131,30 +125,73 @@ class BertForm(Form):
         outputs = feed_forward(packed, states, inner, self.activation, outer, states)
         return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon, outputs)
 
-    def _pool(self, packed: Packed, states: np.ndarray) -> np.ndarray:
-        if self.pool_specials or self.pooling in ("first", "last"):
-            return pool(packed, states, self.pooling, {})
-        lengths = np.maximum(packed.lengths - 2, 0)
-        is_text = (packed.positions > 0) & (
-            packed.positions < np.repeat(packed.lengths, packed.lengths) - 1
-        )
-        some = np.count_nonzero(lengths)  # the longest come first
-        pooled = np.zeros((len(lengths), self.width), np.float32)
-        text = Packed(packed.tokens[is_text], lengths[:some])
-        pooled[:some] = pool(text, states[is_text], self.pooling, {})
-        return pooled
 
-    def _project(self, params: Params, vectors: np.ndarray) -> np.ndarray:
-        for number, (_, activation, _) in enumerate(self.projections):
-            of_layer = params[f"projections_{number}"]
-            if activation == LAYER_NORM:
-                vectors = layer_norm(vectors, of_layer, NORM_EPSILON)
-            else:
-                vectors = dense(vectors, of_layer, activation)
-        if self.normalize:
-            squares = np.einsum("sw,sw->s", vectors, vectors)
-            vectors = vectors / np.sqrt(np.maximum(squares, np.float32(1e-24)))[:, None]
-        return vectors
+def pool_text(
+    packed: Packed,
+    states: np.ndarray,
+    pooling: str,
+    with_specials: bool,
+    specials: Sequence[Sequence[str]],
+) -> np.ndarray:
+    """`packed.pool`, in which `mean` and `max` may leave out the special tokens around the text.
+
+    Args:
+        packed: the sentences.
+        states: [tokens, width].
+        pooling: `first`, `last`, `mean` or `max`.
+        with_specials: whether they count.
+        specials: their names before and after a sentence.
+    """
+    if with_specials or pooling in ("first", "last"):
+        return pool(packed, states, pooling, {})
+    before, after = map(len, specials)
+    lengths = np.maximum(packed.lengths - before - after, 0)
+    ends = np.repeat(packed.lengths, packed.lengths) - after
+    is_text = (packed.positions >= before) & (packed.positions < ends)
+    some = np.count_nonzero(lengths)  # the longest come first
+    pooled = np.zeros((len(lengths), states.shape[1]), np.float32)
+    text = Packed(packed.tokens[is_text], lengths[:some])
+    pooled[:some] = pool(text, states[is_text], pooling, {})
+    return pooled
+
+
+def project(
+    vectors: np.ndarray,
+    params: Params,
+    projections: Sequence[tuple[int, str, bool]],
+    normalize: bool,
+) -> np.ndarray:
+    """`bert.project`: [sentences, width] -> [sentences, width of the last layer]."""
+    for number, (_, activation, _) in enumerate(projections):
+        of_layer = params[f"projections_{number}"]
+        if activation == LAYER_NORM:
+            vectors = layer_norm(vectors, of_layer, NORM_EPSILON)
+        else:
+            vectors = dense(vectors, of_layer, activation)
+    if normalize:
+        squares = np.einsum("sw,sw->s", vectors, vectors)
+        vectors = vectors / np.sqrt(np.maximum(squares, np.float32(1e-24)))[:, None]
+    return vectors
+
+
+def check_projections(projections: Sequence[tuple[int, str, bool]]) -> None:
+    """Raises ValueError for an unknown activation."""
+    for _, activation, _ in projections:
+        check_choice("activation", activation, (*ACTIVATIONS, LAYER_NORM))
+
+
+def projection_shapes(projections: Sequence[tuple[int, str, bool]], width: int) -> Shapes:
+    """Shapes of the layers on pooled vectors of a width."""
+    shapes = {}
+    for number, (outputs, activation, use_bias) in enumerate(projections):
+        name = f"projections_{number}"
+        if activation == LAYER_NORM:
+            shapes |= norm_shapes(name, width)
+            continue
+        of_layer = dense_shapes(name, width, outputs)
+        shapes |= of_layer if use_bias else {f"{name}/kernel": of_layer[f"{name}/kernel"]}
+        width = outputs
+    return shapes
 
 
 def position_buckets(distance: np.ndarray) -> np.ndarray:

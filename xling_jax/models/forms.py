@@ -32,6 +32,7 @@ FORMS = Registry(
     dual="xling_jax.models.forms:DualForm",
     laser="xling_jax.models.forms:LaserForm",
     bert="xling_jax.models.bert_form:BertForm",
+    rotary="xling_jax.models.rotary_form:RotaryForm",
 )
 
 TLASER_EPSILON = 1e-5  # of the layer norms

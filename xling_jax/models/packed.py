@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -113,8 +114,8 @@ def dense(
 
 
 def _blocks(array: np.ndarray) -> Iterator[slice]:
-    """Yields some rows of [rows, width] at a time, so that later passes find them in the cache."""
-    step = max(1, _BLOCK // array.shape[1])
+    """Yields some rows of [rows, …] at a time, so that later passes find them in the cache."""
+    step = max(1, _BLOCK // math.prod(array.shape[1:]))
     for start in range(0, len(array), step):
         yield slice(start, start + step)
 
@@ -122,24 +123,55 @@ def _blocks(array: np.ndarray) -> Iterator[slice]:
 def layer_norm(
     states: np.ndarray, params: Params, epsilon: float, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Normalizes each row of [tokens, width]: s ∘ (x − mean) / √(variance + ε) + b.
+    """Normalizes each row: s ∘ (x − mean) / √(variance + ε) + b.
 
     Args:
-        states: [tokens, width].
-        params: scale and bias.
+        states: [tokens, …, width].
+        params: scale, and the bias if there is one.
         epsilon: ε.
         out: the array to fill, also `states`; none for a new one.
     """
-    width = np.float32(states.shape[1])
+    width = np.float32(states.shape[-1])
     out = np.empty_like(states) if out is None else out
     for some in _blocks(states):
         rows, normed = states[some], out[some]
-        np.subtract(rows, rows.sum(axis=1, keepdims=True) / width, out=normed)
-        variance = np.einsum("tw,tw->t", normed, normed) / width
-        normed *= (1 / np.sqrt(variance + np.float32(epsilon)))[:, None]
-        normed *= params["scale"]
-        normed += params["bias"]
+        np.subtract(rows, rows.sum(axis=-1, keepdims=True) / width, out=normed)
+        _to_unit_variance(normed, normed, params["scale"], epsilon)
+        if "bias" in params:
+            normed += params["bias"]
     return out
+
+
+def rms_norm(states: np.ndarray, params: Params, epsilon: float, out: np.ndarray) -> np.ndarray:
+    """Divides each row by its root mean square: s ∘ x / √(mean x² + ε); arguments as above."""
+    for some in _blocks(states):
+        _to_unit_variance(states[some], out[some], params["scale"], epsilon)
+    return out
+
+
+def _to_unit_variance(rows: np.ndarray, out: np.ndarray, scale: np.ndarray, epsilon: float) -> None:
+    variance = np.einsum("...w,...w->...", rows, rows) / np.float32(rows.shape[-1])
+    np.multiply(rows, (1 / np.sqrt(variance + np.float32(epsilon)))[..., None], out=out)
+    out *= scale
+
+
+def rotate(states: np.ndarray, table: np.ndarray, positions: np.ndarray) -> None:
+    """Turns the halves (x, y) of each row into (x cos − y sin, y cos + x sin), in place.
+
+    Args:
+        states: [tokens, heads, head_width].
+        table: [2, length, head_width / 2], cosines and sines of each position.
+        positions: [tokens] int.
+    """
+    half = states.shape[2] // 2
+    for some in _blocks(states):
+        cos, sin = table[:, positions[some], None]
+        first, second = states[some, :, :half], states[some, :, half:]
+        turned = first * sin
+        first *= cos
+        first -= second * sin
+        second *= cos
+        second += turned
 
 
 def _tanh(values: np.ndarray) -> None:
@@ -220,47 +252,60 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
+# For some queries of a sentence of a length: the range of the keys that they see, and what is added
+# to their scores, [groups, heads / groups, queries, keys] or broadcast to it, or nothing.
+Sees = Callable[[slice, int], tuple[slice, np.ndarray | None]]
+
+
 def attend(
     packed: Packed,
     queries: np.ndarray,
     keys: np.ndarray,
     values: np.ndarray,
     heads: int,
-    bias: np.ndarray | None = None,
+    groups: int | None = None,
+    scale: float | None = None,
+    sees: Sees | None = None,
 ) -> np.ndarray:
-    """softmax(Q Kᵀ / √head_width + B) V of each sentence and head.
+    """softmax(scale · Q Kᵀ + B) V of each sentence and head.
 
     Args:
         packed: the sentences.
-        queries: [tokens, width], or [sentences, width] for one query a sentence.
-        keys: [tokens, width].
-        values: [tokens, width].
+        queries: [tokens, heads · head_width], or [sentences, …] for one query a sentence.
+        keys: [tokens, groups · head_width].
+        values: [tokens, groups · head_width].
         heads: number of heads.
-        bias: B, [heads, longest, longest], or none.
+        groups: heads of keys and values, each for `heads / groups` of the queries; None for
+            `heads`.
+        scale: None for 1 / √head_width.
+        sees: which keys, and B; None for all.
 
     Returns:
         `queries`, overwritten.
     """
-    queries *= np.float32(1 / np.sqrt(queries.shape[1] // heads))
+    groups = groups or heads
+    queries *= np.float32(scale or 1 / np.sqrt(queries.shape[1] // heads))
     is_one = len(queries) < len(keys)
     for sentences, tokens, length in packed.groups(_SCORES_AT_ONCE // heads):
         count, rows = sentences.stop - sentences.start, sentences if is_one else tokens
-        query = _by_head(queries[rows], count, heads)
-        key, value = (_by_head(array[tokens], count, heads) for array in (keys, values))
+        query = _by_head(queries[rows], count, groups, heads // groups)
+        key, value = (_by_head(array[tokens], count, groups, 1) for array in (keys, values))
         # If the scores of one sentence exceed the limit, take some queries at a time.
         step = max(_QUERIES_AT_LEAST, _SCORES_AT_ONCE // (heads * length))
-        for start in range(0, query.shape[2], step):
-            some = slice(start, start + step)
-            scores = query[:, :, some] @ key.swapaxes(2, 3)
+        for start in range(0, query.shape[3], step):
+            some = slice(start, min(start + step, query.shape[3]))
+            seen, bias = sees(some, length) if sees else (slice(length), None)
+            scores = query[:, :, :, some] @ key[:, :, :, seen].swapaxes(3, 4)
             if bias is not None:
-                scores += bias[:, : query.shape[2], :length][:, some]
-            np.matmul(softmax(scores), value, out=query[:, :, some])
+                scores += bias
+            np.matmul(softmax(scores), value[:, :, :, seen], out=query[:, :, :, some])
     return queries
 
 
-def _by_head(rows: np.ndarray, sentences: int, heads: int) -> np.ndarray:
-    """A view of [sentences · length, width] as [sentences, heads, length, head_width]."""
-    return rows.reshape(sentences, -1, heads, rows.shape[1] // heads).transpose(0, 2, 1, 3)
+def _by_head(rows: np.ndarray, sentences: int, groups: int, heads: int) -> np.ndarray:
+    """A view of [sentences · length, width] as [sentences, groups, heads, length, head_width]."""
+    width = rows.shape[1] // (groups * heads)
+    return rows.reshape(sentences, -1, groups, heads, width).transpose(0, 2, 3, 1, 4)
 
 
 def transformer_layer(
@@ -320,6 +365,21 @@ def feed_forward(
     hidden = packed.empty("hidden", len(inputs), inner["kernel"].shape[1])
     dense(inputs, inner, activation, out=hidden)
     return dense(hidden, outer, residual=residual, out=packed.empty("states", *residual.shape))
+
+
+def gated(packed: Packed, inputs: np.ndarray, inner: Params, activation: str) -> np.ndarray:
+    """f(x W) ∘ (x V), [tokens, width] -> [tokens, hidden], of the kernel [W V] and its bias.
+
+    The result is a part of memory of `packed`.
+    """
+    size = inner["kernel"].shape[1]
+    joined = np.matmul(inputs, inner["kernel"], out=packed.empty("hidden", len(inputs), size))
+    for some in _blocks(joined):
+        if "bias" in inner:
+            joined[some] += inner["bias"]
+        ACTIVATIONS[activation](joined[some, : size // 2])
+        joined[some, : size // 2] *= joined[some, size // 2 :]
+    return joined[:, : size // 2]
 
 
 def pool(packed: Packed, states: np.ndarray, pooling: str, params: Params) -> np.ndarray:

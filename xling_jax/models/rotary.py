@@ -17,7 +17,6 @@ from jax.typing import DTypeLike
 
 from xling_jax.models.bert import activation_function, project
 from xling_jax.models.layers import (
-    POOLINGS,
     Dense,
     Dropout,
     check_length,
@@ -25,72 +24,9 @@ from xling_jax.models.layers import (
     pool,
     positions,
 )
-from xling_jax.registry import check_choice
-
-NORMS = ("layer", "rms")
-PLACEMENTS = ("pre", "post", "both")
-# Kind of scaling -> how many numbers follow it.
-ROPE_SCALINGS = {"linear": 1, "llama3": 4, "yarn": 5}
+from xling_jax.models.rotary_form import RotaryForm, rope_table
 
 _INIT = nn.initializers.normal(0.02)
-
-
-def rope_frequencies(rope: Sequence[Any], head_width: int) -> tuple[np.ndarray, float]:
-    """Angles of a rotation per position, ω_i = θ^(−2i / d), i < d / 2, and a factor of the result.
-
-    Equation 15 of Su et al. (2021). Scaled, ω_i ← m_i ω_i + (1 − m_i) ω_i / s: `linear` has m = 0
-    (Chen et al. 2023); for `yarn`, m falls from 1 to 0 between the i that turn β_fast and β_slow
-    times in the original length, and rotated vectors are multiplied by a factor (Peng et al. 2023,
-    section 3.2); for `llama3`, m rises with the number of turns in the original length, from 0 at
-    `low` to 1 at `high`.
-
-    Args:
-        rope: (θ,), (θ, "linear", s), (θ, "yarn", s, β_fast, β_slow, original length, factor) or
-            (θ, "llama3", s, low, high, original length).
-        head_width: d, even.
-
-    Returns:
-        [head_width / 2] float32, and the factor, 1 except for yarn.
-
-    Raises:
-        ValueError: for another `rope`.
-    """
-    theta, kind, *numbers = *rope, *([None] if len(rope) == 1 else [])
-    # The exponents of the original are float32, and so are its frequencies.
-    exponents = np.arange(0, head_width, 2, dtype=np.float32) / np.float32(head_width)
-    frequencies = 1 / (float(theta) ** exponents.astype(np.float64)).astype(np.float32)
-    if kind is None:
-        return frequencies, 1.0
-    check_choice("encoder.rope", kind, ROPE_SCALINGS)
-    if len(numbers) != ROPE_SCALINGS[kind]:
-        raise ValueError(
-            f"encoder.rope={tuple(rope)}: {kind} takes {ROPE_SCALINGS[kind]} numbers; "
-            f"found {len(numbers)}"
-        )
-    scale, *numbers = numbers
-    kept, factor = np.zeros(len(frequencies)), 1.0
-    if kind == "yarn":
-        *turns, original, factor = numbers
-        places = (
-            head_width * np.log(original / (2 * np.pi * turn)) / (2 * np.log(theta))
-            for turn in turns
-        )
-        low, high = max(np.floor(next(places)), 0), min(np.ceil(next(places)), head_width - 1)
-        high = high + 0.001 if low == high else high
-        kept = 1 - np.clip((np.arange(len(frequencies)) - low) / (high - low), 0, 1)
-    elif kind == "llama3":
-        low, high, original = numbers
-        turns = original * frequencies.astype(np.float64) / (2 * np.pi)
-        kept = np.clip((turns - low) / (high - low), 0, 1)
-    return (frequencies * (kept + (1 - kept) / scale)).astype(np.float32), float(factor)
-
-
-def rope_table(rope: Sequence[Any], head_width: int, length: int) -> np.ndarray:
-    """Cosines and sines of the angles at positions 0, 1, …: [2, length, head_width / 2] float32."""
-    frequencies, factor = rope_frequencies(rope, head_width)
-    # The original multiplies in float32, too, which counts at high positions.
-    angles = (np.arange(length, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
-    return (factor * np.stack([np.cos(angles), np.sin(angles)])).astype(np.float32)
 
 
 def rotate(states: jax.Array, table: jax.Array) -> jax.Array:
@@ -135,23 +71,23 @@ class RotaryOptions(nn.Module):
         dtype: of the products; norms, softmax, and the sums of blocks are float32.
     """
 
-    width: int = 768
-    heads: int = 12
-    ffn_width: int = 1152
-    kv_heads: int = 0
-    head_width: int = 0
-    activation: str = "gelu"
-    norm: str = "layer"
-    norm_bias: bool = False
-    norm_epsilon: float = 1e-5
-    norm_placement: str = "pre"
-    query_key_norm: bool = False
-    attention_bias: bool = False
-    ffn_inner_bias: bool = False
-    ffn_outer_bias: bool = False
-    query_scale: float = 0.0
-    causal: bool = False
-    window: int = 65
+    width: int = RotaryForm.width
+    heads: int = RotaryForm.heads
+    ffn_width: int = RotaryForm.ffn_width
+    kv_heads: int = RotaryForm.kv_heads
+    head_width: int = RotaryForm.head_width
+    activation: str = RotaryForm.activation
+    norm: str = RotaryForm.norm
+    norm_bias: bool = RotaryForm.norm_bias
+    norm_epsilon: float = RotaryForm.norm_epsilon
+    norm_placement: str = RotaryForm.norm_placement
+    query_key_norm: bool = RotaryForm.query_key_norm
+    attention_bias: bool = RotaryForm.attention_bias
+    ffn_inner_bias: bool = RotaryForm.ffn_inner_bias
+    ffn_outer_bias: bool = RotaryForm.ffn_outer_bias
+    query_scale: float = RotaryForm.query_scale
+    causal: bool = RotaryForm.causal
+    window: int = RotaryForm.window
     dropout: float = 0.0
     attention_dropout: float = 0.0
     attention_output_dropout: float = 0.0
@@ -270,20 +206,20 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
     """
 
     vocab_size: int
-    layers: int = 22
-    embedding_scale: float = 1.0
-    embedding_norm: bool = True
-    final_norm: bool = True
-    local_layers: Sequence[int] = ()
-    rope: Sequence[Any] = (160000.0,)
-    local_rope: Sequence[Any] = (10000.0,)
-    max_length_tokens: int = 8192
-    pooling: str = "mean"
-    pool_specials: bool = True
-    projections: Sequence[tuple[int, str, bool]] = ()
-    normalize: bool = False
-    specials: Sequence[Sequence[str]] = (("bos",), ("eos",))
-    pad_id: int = 0
+    layers: int = RotaryForm.layers
+    embedding_scale: float = RotaryForm.embedding_scale
+    embedding_norm: bool = RotaryForm.embedding_norm
+    final_norm: bool = RotaryForm.final_norm
+    local_layers: Sequence[int] = RotaryForm.local_layers
+    rope: Sequence[Any] = RotaryForm.rope
+    local_rope: Sequence[Any] = RotaryForm.local_rope
+    max_length_tokens: int = RotaryForm.max_length_tokens
+    pooling: str = RotaryForm.pooling
+    pool_specials: bool = RotaryForm.pool_specials
+    projections: Sequence[tuple[int, str, bool]] = RotaryForm.projections
+    normalize: bool = RotaryForm.normalize
+    specials: Sequence[Sequence[str]] = RotaryForm.specials
+    pad_id: int = RotaryForm.pad_id
     embedding_dropout: float = 0.0
     remat: bool = False
 
@@ -318,7 +254,7 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
         Raises:
             ValueError: for more tokens than `max_length_tokens`, or an option out of range.
         """
-        self._check()
+        RotaryForm.of(self)  # checks the options
         check_length(tokens, self.max_length_tokens)
         mask, position = tokens != self.pad_id, positions(tokens, self.max_length_tokens)
         table = self.param("embedding", _INIT, (self.vocab_size, self.width))
@@ -364,23 +300,6 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
         if is_local:
             seen = seen & (abs(distance) < self.window)
         return seen
-
-    def _check(self) -> None:
-        """Raises ValueError for options that no encoder can have."""
-        check_choice("encoder.pooling", self.pooling, POOLINGS)
-        check_choice("encoder.norm", self.norm, NORMS)
-        check_choice("encoder.norm_placement", self.norm_placement, PLACEMENTS)
-        if not self.head_width and self.width % self.heads:
-            raise ValueError(
-                f"encoder.heads={self.heads} must divide encoder.width={self.width}, unless "
-                "encoder.head_width is given"
-            )
-        if self.kv_heads and self.heads % self.kv_heads:
-            raise ValueError(
-                f"encoder.kv_heads={self.kv_heads} must divide encoder.heads={self.heads}"
-            )
-        if (width := self.head_width or self.width // self.heads) % 2:
-            raise ValueError(f"encoder.head_width={width} must be even, for rotary positions")
 
 
 _SHARED = tuple(

@@ -1,0 +1,298 @@
+"""Transformers with rotary positions in NumPy: the form of `rotary.RotaryEncoder`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from xling_jax.models.bert_form import check_projections, pool_text, project, projection_shapes
+from xling_jax.models.forms import Form, Shapes, check_length
+from xling_jax.models.packed import (
+    ACTIVATIONS,
+    Packed,
+    Params,
+    attend,
+    dense,
+    gated,
+    layer_norm,
+    rms_norm,
+    rotate,
+)
+from xling_jax.registry import check_choice
+
+NORMS = ("layer", "rms")
+PLACEMENTS = ("pre", "post", "both")
+POOLINGS = ("first", "mean", "max", "last")
+# Kind of scaling -> how many numbers follow it.
+ROPE_SCALINGS = {"linear": 1, "llama3": 4, "yarn": 5}
+
+
+def rope_frequencies(rope: Sequence[Any], head_width: int) -> tuple[np.ndarray, float]:
+    """Angles of a rotation per position, ω_i = θ^(−2i / d), i < d / 2, and a factor of the result.
+
+    Equation 15 of Su et al. (2021). Scaled, ω_i ← m_i ω_i + (1 − m_i) ω_i / s: `linear` has m = 0
+    (Chen et al. 2023); for `yarn`, m falls from 1 to 0 between the i that turn β_fast and β_slow
+    times in the original length, and rotated vectors are multiplied by a factor (Peng et al. 2023,
+    section 3.2); for `llama3`, m rises with the number of turns in the original length, from 0 at
+    `low` to 1 at `high`.
+
+    Args:
+        rope: (θ,), (θ, "linear", s), (θ, "yarn", s, β_fast, β_slow, original length, factor) or
+            (θ, "llama3", s, low, high, original length).
+        head_width: d, even.
+
+    Returns:
+        [head_width / 2] float32, and the factor, 1 except for yarn.
+
+    Raises:
+        ValueError: for another `rope`.
+    """
+    theta, kind, *numbers = *rope, *([None] if len(rope) == 1 else [])
+    # The exponents of the original are float32, and so are its frequencies.
+    exponents = np.arange(0, head_width, 2, dtype=np.float32) / np.float32(head_width)
+    frequencies = 1 / (float(theta) ** exponents.astype(np.float64)).astype(np.float32)
+    if kind is None:
+        return frequencies, 1.0
+    check_choice("encoder.rope", kind, ROPE_SCALINGS)
+    if len(numbers) != ROPE_SCALINGS[kind]:
+        raise ValueError(
+            f"encoder.rope={tuple(rope)}: {kind} takes {ROPE_SCALINGS[kind]} numbers; "
+            f"found {len(numbers)}"
+        )
+    scale, *numbers = numbers
+    kept, factor = np.zeros(len(frequencies)), 1.0
+    if kind == "yarn":
+        *turns, original, factor = numbers
+        places = (
+            head_width * np.log(original / (2 * np.pi * turn)) / (2 * np.log(theta))
+            for turn in turns
+        )
+        low, high = max(np.floor(next(places)), 0), min(np.ceil(next(places)), head_width - 1)
+        high = high + 0.001 if low == high else high
+        kept = 1 - np.clip((np.arange(len(frequencies)) - low) / (high - low), 0, 1)
+    elif kind == "llama3":
+        low, high, original = numbers
+        turns = original * frequencies.astype(np.float64) / (2 * np.pi)
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+    return (frequencies * (kept + (1 - kept) / scale)).astype(np.float32), float(factor)
+
+
+def rope_table(rope: Sequence[Any], head_width: int, length: int) -> np.ndarray:
+    """Cosines and sines of the angles at positions 0, 1, …: [2, length, head_width / 2] float32."""
+    frequencies, factor = rope_frequencies(rope, head_width)
+    # The original multiplies in float32, too, which counts at high positions.
+    angles = (np.arange(length, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
+    return (factor * np.stack([np.cos(angles), np.sin(angles)])).astype(np.float32)
+
+
+_rope_table = functools.lru_cache(maxsize=8)(rope_table)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RotaryForm(Form):
+    """The form of `rotary.RotaryEncoder`, with its attributes."""
+
+    vocab_size: int
+    width: int = 768
+    layers: int = 22
+    heads: int = 12
+    ffn_width: int = 1152
+    kv_heads: int = 0
+    head_width: int = 0
+    activation: str = "gelu"
+    norm: str = "layer"
+    norm_bias: bool = False
+    norm_epsilon: float = 1e-5
+    norm_placement: str = "pre"
+    query_key_norm: bool = False
+    attention_bias: bool = False
+    ffn_inner_bias: bool = False
+    ffn_outer_bias: bool = False
+    query_scale: float = 0.0
+    causal: bool = False
+    window: int = 65
+    embedding_scale: float = 1.0
+    embedding_norm: bool = True
+    final_norm: bool = True
+    local_layers: Sequence[int] = ()
+    rope: Sequence[Any] = (160000.0,)
+    local_rope: Sequence[Any] = (10000.0,)
+    max_length_tokens: int = 8192
+    pooling: str = "mean"
+    pool_specials: bool = True
+    projections: Sequence[tuple[int, str, bool]] = ()
+    normalize: bool = False
+    specials: Sequence[Sequence[str]] = (("bos",), ("eos",))
+    pad_id: int = 0
+
+    def __post_init__(self):
+        # A config.json holds lists.
+        for name in ("local_layers", "rope", "local_rope"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("projections", "specials"):
+            object.__setattr__(self, name, tuple(map(tuple, getattr(self, name))))
+        check_choice("encoder.pooling", self.pooling, POOLINGS)
+        check_choice("encoder.norm", self.norm, NORMS)
+        check_choice("encoder.norm_placement", self.norm_placement, PLACEMENTS)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_projections(self.projections)
+        if not self.head_width and self.width % self.heads:
+            raise ValueError(
+                f"encoder.heads={self.heads} must divide encoder.width={self.width}, unless "
+                "encoder.head_width is given"
+            )
+        if self.kv_heads and self.heads % self.kv_heads:
+            raise ValueError(
+                f"encoder.kv_heads={self.kv_heads} must divide encoder.heads={self.heads}"
+            )
+        if self.size_of_head % 2:
+            raise ValueError(
+                f"encoder.head_width={self.size_of_head} must be even, for rotary positions"
+            )
+
+    @property
+    def dim(self) -> int:
+        """Size of the sentence vector."""
+        return self.projections[-1][0] if self.projections else self.width
+
+    @property
+    def size_of_head(self) -> int:
+        """Width of the queries, keys and values of a head."""
+        return self.head_width or self.width // self.heads
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values."""
+        return self.kv_heads or self.heads
+
+    def _shapes(self) -> Shapes:
+        width, of_head, ffn_width = self.width, self.size_of_head, self.ffn_width
+        of_heads = self.heads * of_head
+        shapes = {"embedding": (self.vocab_size, width)}
+        norms = {name: width for name in ("embedding_norm", "final_norm") if getattr(self, name)}
+        for number in range(self.layers):
+            block = f"blocks_{number}"
+            kernels = {
+                "attention_input": (width, of_heads + 2 * self.groups * of_head),
+                "attention_output": (of_heads, width),
+                "ffn_inner": (width, 2 * ffn_width),
+                "ffn_outer": (ffn_width, width),
+            }
+            has_bias = {
+                "attention_input": self.attention_bias,
+                "attention_output": self.attention_bias,
+                "ffn_inner": self.ffn_inner_bias,
+                "ffn_outer": self.ffn_outer_bias,
+            }
+            for name, (inputs, outputs) in kernels.items():
+                shapes[f"{block}/{name}/kernel"] = (inputs, outputs)
+                if has_bias[name]:
+                    shapes[f"{block}/{name}/bias"] = (outputs,)
+            if not self._is_normed(number):
+                norms[f"{block}/attention_norm"] = width
+            norms[f"{block}/ffn_norm"] = width
+            if self.norm_placement == "both":
+                norms |= {f"{block}/{name}_output_norm": width for name in ("attention", "ffn")}
+            if self.query_key_norm:
+                norms |= {f"{block}/{name}_norm": of_head for name in ("query", "key")}
+        has_shift = self.norm == "layer" and self.norm_bias
+        for name, size in norms.items():
+            shapes |= {f"{name}/{part}": (size,) for part in ("scale", "bias")[: 1 + has_shift]}
+        return shapes | projection_shapes(self.projections, width)
+
+    def _is_normed(self, number: int) -> bool:
+        """Whether the input of a layer's first block is normalized already."""
+        return number == 0 and self.embedding_norm and self.norm_placement != "post"
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """See `forms.Form.encode`."""
+        check_length(packed, self.max_length_tokens)
+        states = params["embedding"][packed.tokens]
+        states *= np.float32(self.embedding_scale)
+        if self.embedding_norm:
+            self._norm(states, params["embedding_norm"], states)
+        for number in range(self.layers):
+            states = self._run_layer(params[f"blocks_{number}"], packed, states, number)
+        if self.final_norm:
+            self._norm(states, params["final_norm"], states)
+        pooled = pool_text(packed, states, self.pooling, self.pool_specials, self.specials)
+        return project(pooled, params, self.projections, self.normalize)
+
+    def _norm(self, states: np.ndarray, params: Params, out: np.ndarray) -> np.ndarray:
+        if self.norm == "rms":
+            return rms_norm(states, params, self.norm_epsilon, out)
+        return layer_norm(states, params, self.norm_epsilon, out)
+
+    def _run_layer(
+        self, params: Params, packed: Packed, states: np.ndarray, number: int
+    ) -> np.ndarray:
+        """`rotary.RotaryLayer`: [tokens, width] -> the same, in the memory of `packed`."""
+        is_local = number in self.local_layers
+        inputs = states
+        if self.norm_placement != "post" and not self._is_normed(number):
+            normed = packed.empty("normed", *states.shape)
+            inputs = self._norm(states, params["attention_norm"], normed)
+        attended = self._attend(params, packed, inputs, is_local)
+        states = self._add("attention", params, packed, attended, states)
+        inputs = states
+        if self.norm_placement != "post":
+            normed = packed.empty("normed", *states.shape)
+            inputs = self._norm(states, params["ffn_norm"], normed)
+        hidden = gated(packed, inputs, params["ffn_inner"], self.activation)
+        return self._add("ffn", params, packed, hidden, states)
+
+    def _add(
+        self, name: str, params: Params, packed: Packed, inputs: np.ndarray, states: np.ndarray
+    ) -> np.ndarray:
+        """The last product of a block, added to the block's input, with the norms after it."""
+        of_layer = params[f"{name}_{'output' if name == 'attention' else 'outer'}"]
+        out = packed.empty(f"states after {name}", *states.shape)
+        if self.norm_placement == "both":
+            dense(inputs, of_layer, out=out)
+            self._norm(out, params[f"{name}_output_norm"], out)
+            out += states
+            return out
+        dense(inputs, of_layer, residual=states, out=out)
+        if self.norm_placement == "post":
+            self._norm(out, params[f"{name}_norm"], out)
+        return out
+
+    def _attend(
+        self, params: Params, packed: Packed, inputs: np.ndarray, is_local: bool
+    ) -> np.ndarray:
+        tokens, of_head, heads = len(inputs), self.size_of_head, self.heads
+        ends = np.cumsum([heads, self.groups, self.groups]) * of_head
+        joined = packed.empty("joined", tokens, ends[-1])
+        dense(inputs, params["attention_input"], out=joined)
+        queries, keys, values = np.split(joined, ends[:2], axis=1)
+        if self.query_key_norm:
+            for name, array in (("query_norm", queries), ("key_norm", keys)):
+                by_head = array.reshape(tokens, -1, of_head)
+                self._norm(by_head, params[name], by_head)
+        longest = min(-(-int(packed.lengths[0]) // 128) * 128, self.max_length_tokens)
+        table = _rope_table(self.local_rope if is_local else self.rope, of_head, longest)
+        # The queries and the keys, which stand before the values.
+        rotate(joined[:, : ends[1]].reshape(tokens, -1, of_head), table, packed.positions)
+        sees = None
+        if self.causal or is_local:
+            sees = functools.partial(self._sees, is_local=is_local)
+        scale = self.query_scale or of_head**-0.5
+        return attend(packed, queries, keys, values, heads, self.groups, scale, sees)
+
+    def _sees(self, some: slice, length: int, is_local: bool) -> tuple[slice, np.ndarray]:
+        """The keys that some queries of a sentence see: a range that holds them, and the rest."""
+        first, end = 0, some.stop if self.causal else length
+        if is_local:
+            first = max(0, some.start - self.window + 1)
+            end = min(end, some.stop + self.window - 1)
+        distance = np.arange(some.start, some.stop)[:, None] - np.arange(first, end)
+        hidden = np.zeros(distance.shape, bool)
+        if self.causal:
+            hidden |= distance < 0
+        if is_local:
+            hidden |= abs(distance) >= self.window
+        return slice(first, end), hidden * np.float32(-1e9)
