@@ -6,11 +6,12 @@
     python benchmarks/huggingface.py --size minilm --text FILE --lines 2000
 
 Sizes are those of multilingual MiniLM (12 layers of width 384), XLM-R base (12 of 768) and
-ModernBERT base (22 of 768, rotary positions, two of three layers see 128 tokens). Without `--text`, one padded batch of synthetic tokens is encoded and mean-pooled, by `transformers` with
-fused attention (sdpa) and by our encoder in NumPy, which packs it, and in JAX. With `--text`, the
-lines of a file are encoded, including tokenization, by sentence-transformers with its defaults and
-by a model converted from the same directory; their vectors must agree. The contestants run in
-separate processes and take turns; medians are compared.
+ModernBERT base (22 of 768, rotary positions, two of three layers see 128 tokens). Without `--text`,
+one padded batch of synthetic tokens is encoded and mean-pooled, by `transformers` with fused
+attention (sdpa) and by our encoder in NumPy, which packs it, and in JAX. With `--text`, the lines
+of a file are encoded, including tokenization, by sentence-transformers with its defaults and by a
+model converted from the same directory; their vectors must agree. The contestants run in separate
+processes and take turns; medians are compared.
 """
 
 import argparse
