@@ -15,24 +15,32 @@ bytes, not counts.
 
 Prints for each kind of collective: count, MiB of full arrays, MiB sent per device (in a ring:
 (n − 1) / n of an array, twice that for an all-reduce), and the MiB expected from the sizes of the
-parameters alone. Below that, the memory of one device in GiB.
+parameters alone. Below that, the memory of one device in GiB. With `--topology`, also what the
+results of the operations outside loops occupy on a device, in main memory (HBM) and in the vector
+memory beside the cores (VMEM), and how much of it is padding of arrays to tiles; how many
+collectives run beside computation; and how many results are computed a second time to save memory.
 """
 
 import argparse
+import math
 import os
+import re
 import time
+from collections import Counter
 from pathlib import Path
 
 CONFIGS = ("ct_laser:base", "laser:base", "lightweight", "static")
 
 
 def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path | None):
-    """Compiles; returns collectives, bytes of all parameters, memory per device, and seconds."""
+    """Compiles; returns the program, bytes of all parameters, memory per device, and seconds.
+
+    The text of the program is also written to the directory `keep`, unless that is None.
+    """
     from xling_jax.config import load_config
     from xling_jax.train import dry_run
     from xling_jax.train.batching import Bucket
     from xling_jax.train.build import build
-    from xling_jax.train.collectives import read_collectives
     from xling_jax.train.dry_run import update_memory
     from xling_jax.train.mesh import make_mesh
     from xling_jax.train.state import count_parameters
@@ -46,13 +54,71 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
     start = time.perf_counter()
     bucket = Bucket(length, rows)
     compiled = dry_run.compile_update(config, mesh, built, bucket, False)
-    found = read_collectives(compiled.as_text(), mesh.size)
     memory = update_memory(mesh, shapes, compiled, False)
     seconds = time.perf_counter() - start
+    program = compiled.as_text()
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
-        (keep / f"{name.replace(':', '_')}.{fsdp}.hlo.txt").write_text(compiled.as_text())
-    return found, 4 * count_parameters(shapes.params), memory, rows, seconds
+        (keep / f"{name.replace(':', '_')}.{fsdp}.hlo.txt").write_text(program)
+    return program, 4 * count_parameters(shapes.params), memory, rows, seconds
+
+
+# A shape with the order of its axes, innermost first, and the tile of the last two: 8 × 128 for
+# `{1,0:T(8,128)S(1)}`, in memory space 1.
+_TILED = re.compile(r"\b([a-z]\w*\[([\d,]*)\])\{([\d,]*):T\(([\d,]+)\)([^}]*)\}")
+_RESULT = re.compile(r"^ +(?:ROOT )?%?[\w.-]+ = (.*?) ([a-z][\w-]*)\(", re.MULTILINE)
+# These write nothing, or what another operation has written.
+_NO_WORK = {"bitcast", "copy-done", "copy-start", "get-tuple-element", "parameter", "slice-done"}
+_NO_WORK |= {"slice-start", "tuple"}
+_COLLECTIVE = re.compile(r" (?:all-\w+|reduce-scatter|collective-permute)(-start)?\(.*")
+_CHAIN = re.compile(r'chain_id="(\d+)"')  # of fusions that compute beside one collective
+_RECOMPUTED = re.compile(r"%(\S+\.remat\S*) =")
+
+
+def results(program: str) -> tuple[Counter, Counter]:
+    """Bytes of the results of the entry computation by memory, `HBM` and `VMEM`, and of padding."""
+    from xling_jax.train.collectives import array_bytes
+
+    sizes, padding = Counter(), Counter()
+    for shapes, operation in _RESULT.findall(program[program.index("\nENTRY") :]):
+        if operation in _NO_WORK:
+            continue
+        for shape, axes, order, tile, rest in _TILED.findall(shapes):
+            lengths = [int(length) for length in axes.split(",") if length]
+            padded = list(lengths)
+            order = [int(axis) for axis in order.split(",") if axis]
+            for axis, unit in zip(order, reversed([int(size) for size in tile.split(",")])):
+                padded[axis] = -(-padded[axis] // unit) * unit
+            memory = "VMEM" if "S(1)" in rest else "HBM"
+            size = array_bytes(shape)
+            sizes[memory] += size
+            padding[memory] += size * math.prod(padded) // max(math.prod(lengths), 1) - size
+    return sizes, padding
+
+
+def program_row(name: str, fsdp: int, program: str) -> tuple[str, ...]:
+    """The row of a program in the table of TPUs."""
+    sizes, padding = results(program)
+    shares = [padding[memory] / (sizes[memory] + padding[memory]) for memory in ("HBM", "VMEM")]
+    beside, synchronous = set(), 0
+    for found in _COLLECTIVE.finditer(program):
+        chain = _CHAIN.search(found[0])
+        if chain or found[1]:
+            beside.add(chain[1] if chain else found.start())
+        else:
+            synchronous += 1
+    recomputed = set(_RECOMPUTED.findall(program))
+    counts = (f"{len(beside)} of {len(beside) + synchronous}", str(len(recomputed)))
+    written = [f"{sizes[memory] / 2**20:,.0f}" for memory in ("HBM", "VMEM")]
+    return (
+        name,
+        str(fsdp),
+        written[0],
+        f"{shares[0]:.1%}",
+        written[1],
+        f"{shares[1]:.1%}",
+        *counts,
+    )
 
 
 def expectation(kind: str, fsdp: int, num_devices: int, parameters: int) -> float:
@@ -92,6 +158,8 @@ def main() -> None:
     import interleaved
     import jax
 
+    from xling_jax.train.collectives import read_collectives
+
     jax.config.update("jax_num_cpu_devices", args.devices)  # models check whether there are several
     devices = jax.devices()
     if args.topology:
@@ -100,12 +168,14 @@ def main() -> None:
 
         devices = topologies.get_topology_desc(args.topology, platform="tpu").devices
     dtype = "bfloat16" if args.topology else "float32"
-    table, memories = [], []
+    table, memories, programs = [], [], []
     for name in args.configs:
         for fsdp in args.fsdp or (1, len(devices)):
-            found, parameters, memory, rows, seconds = update_of(
+            program, parameters, memory, rows, seconds = update_of(
                 name, fsdp, devices, dtype, args.length, args.keep
             )
+            found = read_collectives(program, len(devices))
+            programs += [program_row(name, fsdp, program)] if args.topology else []
             table += rows_of(name, fsdp, len(devices), found, parameters)
             sizes = [f"{size / 2**30:.3f}" for size in (*memory, sum(memory))]
             memories.append((name, fsdp, f"{rows:,} x {args.length}", *sizes, f"{seconds:.0f}"))
@@ -115,6 +185,10 @@ def main() -> None:
     print(interleaved.markdown_table((*header, "expected"), table))
     header = ("config", "fsdp", "batch", "parameters", "optimizer", "gradients", "temporaries")
     print(f"\n{interleaved.markdown_table((*header, 'total', 'compile time, s'), memories)}")
+    if programs:
+        header = ("config", "fsdp", "HBM, MiB", "padding", "VMEM, MiB", "padding")
+        header += ("collectives beside computation", "computed twice")
+        print(f"\n{interleaved.markdown_table(header, programs)}")
 
 
 if __name__ == "__main__":

@@ -127,16 +127,19 @@ def test_an_accelerator_is_used_where_there_is_one(family_directory, vocab, tmp_
     monkeypatch.setattr(backends, "has_accelerator", lambda: False)
     assert xling_jax.load(family_directory).backend.name == "numpy"
     assert xling_jax.load(family_directory, "bfloat16").backend.name == "jax"
+
+
+def test_a_family_without_a_form_runs_in_jax(vocab, tmp_path, monkeypatch):
     monkeypatch.delitem(FORMS._entries, "bert")
-    assert xling_jax.load(save(tmp_path / "formless", "bert", vocab)).backend.name == "jax"
+    directory = save(tmp_path / "model", "bert", vocab)
+    assert xling_jax.load(directory).backend.name == "jax"
+    with pytest.raises(ValueError, match="backend='numpy': .*bert encoder with settings"):
+        xling_jax.load(directory, backend="numpy")
 
 
-def test_what_numpy_cannot_do_is_refused(family_directory, vocab, tmp_path, monkeypatch):
+def test_what_numpy_cannot_do_is_refused(family_directory):
     with pytest.raises(ValueError, match="dtype='bfloat16'.*float32 only; use backend='jax'"):
         xling_jax.load(family_directory, "bfloat16", backend="numpy")
-    monkeypatch.delitem(FORMS._entries, "bert")
-    with pytest.raises(ValueError, match="backend='numpy': .*bert encoder with settings"):
-        xling_jax.load(save(tmp_path / "formless", "bert", vocab), backend="numpy")
     with pytest.raises(ValueError, match="backend='nunpy'.*did you mean numpy"):
         xling_jax.load(family_directory, backend="nunpy")
     with pytest.raises(ValueError, match="backend='jax': static encoders run in NumPy only"):
@@ -146,6 +149,35 @@ def test_what_numpy_cannot_do_is_refused(family_directory, vocab, tmp_path, monk
 def test_threads_of_a_service_may_encode_at_once(family_directory, sentences):
     encoder = xling_jax.load(family_directory)
     expected = encoder.encode(sentences)
+    starts = range(0, 40, 5)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for found in pool.map(encoder.encode, [sentences] * 8):
-            np.testing.assert_allclose(found, expected, atol=1e-5)
+        for start, found in zip(starts, pool.map(lambda i: encoder.encode(sentences[i:]), starts)):
+            np.testing.assert_allclose(found, expected[start:], atol=1e-5)
+
+
+def test_memory_is_used_again_but_not_kept_without_limit(family_directory, sentences, monkeypatch):
+    monkeypatch.setattr(numpy_batches, "num_cores", lambda: 2)
+    encoder = xling_jax.load(family_directory)
+    backend = encoder.backend
+    expected = [encoder.encode(sentence) for sentence in sentences[:3]]
+    (memory,) = backend._memories
+    arrays = dict(memory)
+    assert arrays
+    encoder.encode(sentences[0])
+    assert backend._memories[0] is memory
+    assert all(memory[name] is array for name, array in arrays.items())
+    with monkeypatch.context() as patch:
+        patch.setattr(type(backend.form), "encode", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            encoder.encode(sentences[0])
+    for sentence, vector in zip(sentences, expected):
+        np.testing.assert_array_equal(encoder.encode(sentence), vector)
+    # No more than the cores use, and nothing of sentences longer than two batches.
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(backend._memory(5))
+    assert len(backend._memories) == 2
+    backend._memories.clear()
+    with backend._memory(2 * backend.batch_tokens + 1):
+        pass
+    assert not backend._memories

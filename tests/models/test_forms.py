@@ -55,6 +55,9 @@ CASES += [
         {"norm": "rms", "causal": True, "pooling": "last", "specials": ((), ("eos",))}
         | {"query_key_norm": True, "heads": 4, "kv_heads": 2, "head_width": 6, "query_scale": 0.3}
         | {"embedding_norm": False, "activation": "swish", "rope": (100.0, "linear", 2.0)},
+        {"query_key_norm": True, "pooling": "max", "specials": (("bos", "bos"), ())}
+        | {"pool_specials": False, "rope": (50.0, "yarn", 4.0, 8.0, 1.0, 10.0, 1.25)},
+        {"local_layers": (0, 1), "window": 1, "local_rope": (50.0, "llama3", 4.0, 1.0, 8.0, 9.0)},
         {"norm": "rms", "norm_placement": "both", "causal": True, "local_layers": (0,)}
         | {"window": 3, "embedding_scale": 4.0, "activation": "gelu_tanh", "kv_heads": 1}
         | {"local_rope": (50.0,), "projections": ((8, "identity", False),), "normalize": True},
@@ -116,7 +119,7 @@ def test_long_sentences_attend_in_parts(monkeypatch):
         ("tlaser", {"pooling": "mean"}, 40),
         ("bert", {"relative_positions": True, "pool_specials": False}, 150),
         ("bert", {"relative_positions": True, "pooling": "first"}, 150),
-        ("rotary", {"local_layers": (1,), "window": 9}, 150),
+        ("rotary", {"local_layers": (1,), "window": 9, "max_length_tokens": 153}, 150),
         ("rotary", {"local_layers": (0,), "window": 5, "causal": True, "kv_heads": 1}, 150),
     ):
         module, form, params = made(family, SIZES | options)
@@ -127,13 +130,21 @@ def test_long_sentences_attend_in_parts(monkeypatch):
             np.testing.assert_allclose(form.encode(params, packed), expected, atol=1e-5)
 
 
-def test_rows_in_blocks_change_nothing(monkeypatch):
-    for family, options in (CASES[0], ("dual", SIZES)):
-        _, form, params = made(family, options)
-        packed, _ = sentences(form)
-        expected = form.encode(params, packed)
-        monkeypatch.setattr(layers, "_BLOCK", 40)
-        np.testing.assert_allclose(form.encode(params, packed), expected, atol=1e-6)
+@pytest.mark.parametrize(("family", "options"), CASES, ids=NAMES)
+def test_rows_in_blocks_change_nothing(family, options, monkeypatch):
+    _, form, params = made(family, options)
+    packed, _ = sentences(form)
+    expected = form.encode(params, packed).copy()
+    monkeypatch.setattr(layers, "_BLOCK", 40)
+    np.testing.assert_allclose(form.encode(params, packed), expected, atol=1e-5)
+
+
+def test_a_sentence_without_tokens():
+    for family, options in CASES:
+        if family in ("bert", "rotary"):  # what projections make of zeros; others have none
+            module, form, params = made(family, options)
+            expected = module.apply({"params": params}, np.full((1, 3), form.pad_id, np.int32))
+            np.testing.assert_allclose(form.of_nothing(params), expected[0], atol=1e-5)
 
 
 def test_a_sentence_does_not_depend_on_the_others():
@@ -223,19 +234,30 @@ def test_wrong_options_are_refused():
         ("bert", {"activation": "gilu"}, "activation='gilu'.*did you mean gelu"),
         ("bert", {"activation": "layer_norm"}, "activation='layer_norm' must be one of gelu"),
         ("bert", {"heads": 5}, "encoder.heads=5 must divide encoder.width=768"),
+        ("rotary", {"heads": 5}, "encoder.heads=5 must divide encoder.width=768, unless"),
+        ("rotary", {"kv_heads": 5}, "encoder.kv_heads=5 must divide encoder.heads=12"),
+        ("rotary", {"kv_heads": -2}, "encoder.kv_heads=-2 must be at least 0"),
+        ("rotary", {"heads": 0}, "encoder.heads=0 must be at least 1"),
+        ("rotary", {"window": 0}, "encoder.window=0 must be at least 1"),
+        ("rotary", {"head_width": 7}, "encoder.head_width=7 must be even"),
+        ("rotary", {"rope": (1e4, "yarrn", 1.0)}, "encoder.rope='yarrn' must be one of linear"),
+        ("rotary", {"local_rope": (1e4, ["yarn"])}, "encoder.local_rope=.* must be .θ,. or"),
+        ("rotary", {"rope": ()}, "encoder.rope=.. must be .θ,. or"),
+        ("rotary", {"specials": (("bos",),)}, "must be the names before and after a sentence"),
     ):
         with pytest.raises(ValueError, match=message):
             FORMS[family](vocab_size=VOCAB_SIZE, **options)
 
 
 def test_a_sentence_beyond_the_positions_is_refused():
-    for family in ("dual", "bert"):
+    for family in ("dual", "bert", "rotary"):
         _, form, params = made(family, SIZES | {"max_length_tokens": 8})
         with pytest.raises(ValueError, match="length 9; encoder.max_length_tokens=8 is the long"):
             form.encode(params, sentences(form)[0])
 
 
 def test_forms_import_no_jax():
-    code = "import sys, xling_jax.models.forms; print('jax' in sys.modules)"
+    code = "import sys; from xling_jax.models.forms import FORMS; [FORMS[name] for name in FORMS]"
+    code += "; print('jax' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"

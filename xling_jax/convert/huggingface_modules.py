@@ -126,7 +126,7 @@ class Modules(NamedTuple):
 
     Attributes:
         transformer: directory of the transformer and its tokenizer.
-        pooling: of `models.layers.POOLINGS`.
+        pooling: of `models.packed.POOLINGS`.
         projections: dense layers and norms, in order.
         normalize: whether vectors are scaled to length 1.
         max_length_tokens: longest input, None if not set.

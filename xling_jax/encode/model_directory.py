@@ -513,15 +513,18 @@ def _read_shapes(path: pathlib.Path) -> Shapes:
 
 def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
     check_parameters(_read_shapes(path), expected, str(path))
-    # safe_open has checked the offsets. It would map the file and copy it, twice the memory.
+    # safe_open has checked the offsets. Reading through it would hold the mapped file and a copy.
     arrays = {}
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        start = file.tell()
-        for name, (shape, dtype) in sorted(expected.items()):
-            file.seek(start + header[name]["data_offsets"][0])
-            array = np.fromfile(file, np.dtype(dtype).newbyteorder("<"), math.prod(shape))
-            arrays[name] = array.reshape(shape)
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            start = file.tell()
+            for name, (shape, dtype) in sorted(expected.items()):
+                file.seek(start + header[name]["data_offsets"][0])
+                array = np.fromfile(file, np.dtype(dtype).newbyteorder("<"), math.prod(shape))
+                arrays[name] = array.reshape(shape)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
     return arrays
 
 
@@ -543,10 +546,12 @@ def _open_params(path: pathlib.Path) -> Iterator[Any]:
         with safetensors.safe_open(path, framework="numpy") as file:
             yield file
     except safetensors.SafetensorError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{path}: truncated or damaged ({reason:.200}); export it again"
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> ValueError:
+    reason = " ".join(str(error).split())
+    return ValueError(f"{path}: truncated or damaged ({reason:.200}); export it again")
 
 
 def _fingerprint(

@@ -57,18 +57,19 @@ class NumpyBatches:
         """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
         lengths = np.diff(window.offsets)
         if len(lengths) == 1 and len(window.tokens):
-            with self._memory() as memory:
+            with self._memory(len(window.tokens)) as memory:
                 packed = Packed(window.tokens, lengths, memory)
                 embeddings[:] = self.form.encode(self.params, packed)
             return len(window.tokens)
         order = np.argsort(-lengths, kind="stable")
         order = order[: np.count_nonzero(lengths)]
-        embeddings[np.flatnonzero(lengths == 0)] = 0
+        if len(order) < len(lengths):
+            embeddings[lengths == 0] = self.form.of_nothing(self.params)
 
         def run(members: np.ndarray) -> None:
             tokens = np.repeat(window.offsets[members], lengths[members])
             tokens = window.tokens[tokens + positions_within(lengths[members])]
-            with self._memory() as memory:
+            with self._memory(len(tokens)) as memory:
                 packed = Packed(tokens, lengths[members], memory)
                 embeddings[members] = self.form.encode(self.params, packed)
 
@@ -85,14 +86,18 @@ class NumpyBatches:
         return len(window.tokens)
 
     @contextlib.contextmanager
-    def _memory(self) -> Iterator[Memory]:
-        """Yields the memory of a batch that is done, or none; it stays for later batches."""
-        try:
-            memory = self._memories.pop()
-        except IndexError:
-            memory = {}
+    def _memory(self, num_tokens: int) -> Iterator[Memory]:
+        """Lends the memory of a batch that is done, or none, and keeps it for the next.
+
+        That of very long sentences is not kept, nor that of more batches than cores compute.
+        """
+        memory = {}
+        if is_usual := num_tokens <= 2 * self.batch_tokens:
+            with contextlib.suppress(IndexError):
+                memory = self._memories.pop()
         yield memory
-        self._memories.append(memory)
+        if is_usual and len(self._memories) < num_cores():
+            self._memories.append(memory)
 
 
 def _cut(

@@ -11,6 +11,7 @@ import numpy as np
 from xling_jax.models.forms import Form, Shapes, check_length, dense_shapes, norm_shapes
 from xling_jax.models.packed import (
     ACTIVATIONS,
+    POOLINGS,
     Packed,
     Params,
     Sees,
@@ -56,7 +57,7 @@ class BertForm(Form):
         object.__setattr__(self, "projections", tuple(map(tuple, self.projections)))
         if self.width % self.heads:
             raise ValueError(f"encoder.heads={self.heads} must divide encoder.width={self.width}")
-        check_choice("encoder.pooling", self.pooling, ("first", "mean", "max", "last"))
+        check_choice("encoder.pooling", self.pooling, POOLINGS)
         check_choice("activation", self.activation, ACTIVATIONS)
         check_projections(self.projections)
 
@@ -102,6 +103,11 @@ class BertForm(Form):
             states = pool_text(packed, states, self.pooling, self.pool_specials, self.specials)
         return project(states, params, self.projections, self.normalize)
 
+    def of_nothing(self, params: Params) -> np.ndarray:
+        """See `forms.Form.of_nothing`."""
+        pooled = np.zeros((1, self.width), np.float32)
+        return project(pooled, params, self.projections, self.normalize)[0]
+
     def _run_layer(
         self,
         params: Params,
@@ -120,10 +126,10 @@ class BertForm(Form):
         attended = attend(packed, query, key, value, self.heads, sees=sees)
         outputs = packed.empty("attended", *states.shape)
         dense(attended, params["attention_output"], residual=states, out=outputs)
-        states = layer_norm(outputs, params["attention_norm"], self.layer_norm_epsilon, outputs)
+        states = layer_norm(outputs, params["attention_norm"], self.layer_norm_epsilon, out=outputs)
         inner, outer = params["ffn_inner"], params["ffn_outer"]
         outputs = feed_forward(packed, states, inner, self.activation, outer, states)
-        return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon, outputs)
+        return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon, out=outputs)
 
 
 def pool_text(
@@ -188,8 +194,7 @@ def projection_shapes(projections: Sequence[tuple[int, str, bool]], width: int) 
         if activation == LAYER_NORM:
             shapes |= norm_shapes(name, width)
             continue
-        of_layer = dense_shapes(name, width, outputs)
-        shapes |= of_layer if use_bias else {f"{name}/kernel": of_layer[f"{name}/kernel"]}
+        shapes |= dense_shapes(name, width, outputs, use_bias)
         width = outputs
     return shapes
 

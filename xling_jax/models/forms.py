@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from xling_jax.models.packed import (
+    POOLINGS,
     Packed,
     Params,
     layer_norm,
@@ -76,12 +77,17 @@ class Form:
             packed: the sentences, special tokens included.
 
         Returns:
-            [sentences, dim] float32, possibly in the memory of `packed`.
+            [sentences, dim] float32, possibly in the memory of `packed`, which the next sentences
+            overwrite.
 
         Raises:
             ValueError: if a sentence is longer than a table of positions.
         """
         raise NotImplementedError
+
+    def of_nothing(self, params: Params) -> np.ndarray:
+        """The vector of a sentence without tokens, [dim] float32."""
+        return np.zeros(self.dim, np.float32)
 
     def _shapes(self) -> Shapes:
         raise NotImplementedError
@@ -100,7 +106,7 @@ class TokenForm(Form):
     pad_id: int = 1
     vocab_multiple: int = 128
 
-    poolings: ClassVar[tuple[str, ...]] = ("first", "mean", "max", "last", "self_attention")
+    poolings: ClassVar[tuple[str, ...]] = (*POOLINGS, "self_attention")
 
     def __post_init__(self):
         check_choice("pooling", self.pooling, self.poolings)
@@ -196,8 +202,8 @@ class TLaserForm(_TransformerForm):
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
         """See `Form.encode`."""
         states = params["embed"]["embedding"][packed.tokens] * np.float32(np.sqrt(self.width))
-        longest = -(-int(packed.lengths[0]) // 128) * 128
-        states += _positions(longest, self.width, self.pad_id + 1)[packed.positions]
+        table = _positions(rows_of_positions(packed), self.width, self.pad_id + 1)
+        states += table[packed.positions]
         states = self._run_layers(
             params, packed, states, activation="relu", norm="pre", epsilon=TLASER_EPSILON
         )
@@ -330,11 +336,17 @@ def check_length(packed: Packed, longest: int) -> None:
         )
 
 
-def dense_shapes(name: str, inputs: int, outputs: int) -> Shapes:
-    """Shapes of a dense layer with a bias."""
-    return {f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)}
+def rows_of_positions(packed: Packed) -> int:
+    """Rows of a table for all positions: of few sizes, so that tables are made rarely."""
+    return -(-int(packed.lengths[0]) // 128) * 128
 
 
-def norm_shapes(name: str, width: int) -> Shapes:
-    """Shapes of a layer norm."""
-    return {f"{name}/scale": (width,), f"{name}/bias": (width,)}
+def dense_shapes(name: str, inputs: int, outputs: int, use_bias: bool = True) -> Shapes:
+    """Shapes of a dense layer."""
+    shapes = {f"{name}/kernel": (inputs, outputs)}
+    return shapes | {f"{name}/bias": (outputs,)} if use_bias else shapes
+
+
+def norm_shapes(name: str, width: int, use_bias: bool = True) -> Shapes:
+    """Shapes of a norm."""
+    return {f"{name}/{part}": (width,) for part in ("scale", "bias")[: 1 + use_bias]}

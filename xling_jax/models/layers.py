@@ -11,12 +11,12 @@ from jax.typing import DTypeLike
 
 from xling_jax import products
 from xling_jax.models.forms import TokenForm
+from xling_jax.models.packed import POOLINGS
 from xling_jax.registry import check_choice
 
 Initializer = Callable[..., jax.Array]
 
 DROPOUT_GENERATORS = ("threefry", "hash")
-POOLINGS = ("first", "mean", "max", "last")
 
 
 def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -21,6 +21,8 @@ _BLOCK = 1 << 17
 # Fewer queries at a time would make a product of matrices one of a matrix and a vector.
 _QUERIES_AT_LEAST = 64
 
+POOLINGS = ("first", "mean", "max", "last")
+
 Params = Mapping[str, Any]
 Memory = dict[str, np.ndarray]
 
@@ -44,10 +46,9 @@ class Packed:
         self._memory = {} if memory is None else memory
 
     def empty(self, name: str, rows: int, width: int) -> np.ndarray:
-        """Returns [rows, width] float32, uninitialized, in memory that the name had before.
+        """Returns an uninitialized float32 array; it overwrites the last one of the same name.
 
-        New memory of this size comes from the kernel in pages of 4 KB, at a tenth of the time of an
-        encoder of width 512.
+        Fresh memory would cost a tenth of the time of an encoder of width 512, in page faults.
         """
         size = rows * width
         memory = self._memory.get(name)
@@ -121,7 +122,7 @@ def _blocks(array: np.ndarray) -> Iterator[slice]:
 
 
 def layer_norm(
-    states: np.ndarray, params: Params, epsilon: float, out: np.ndarray | None = None
+    states: np.ndarray, params: Params, epsilon: float, *, out: np.ndarray | None = None
 ) -> np.ndarray:
     """Normalizes each row: s ∘ (x − mean) / √(variance + ε) + b.
 
@@ -142,8 +143,14 @@ def layer_norm(
     return out
 
 
-def rms_norm(states: np.ndarray, params: Params, epsilon: float, out: np.ndarray) -> np.ndarray:
-    """Divides each row by its root mean square: s ∘ x / √(mean x² + ε); arguments as above."""
+def rms_norm(
+    states: np.ndarray, params: Params, epsilon: float, *, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Divides each row by its root mean square: s ∘ x / √(mean x² + ε).
+
+    Arguments are those of `layer_norm`, without a bias.
+    """
+    out = np.empty_like(states) if out is None else out
     for some in _blocks(states):
         _to_unit_variance(states[some], out[some], params["scale"], epsilon)
     return out
@@ -253,8 +260,8 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 # For some queries of a sentence of a length: the range of the keys that they see, and what is added
-# to their scores, [groups, heads / groups, queries, keys] or broadcast to it, or nothing.
-Sees = Callable[[slice, int], tuple[slice, np.ndarray | None]]
+# to their scores, [groups, heads / groups, queries, keys] or broadcast to it.
+Sees = Callable[[slice, int], tuple[slice, np.ndarray]]
 
 
 def attend(
@@ -294,9 +301,9 @@ def attend(
         step = max(_QUERIES_AT_LEAST, _SCORES_AT_ONCE // (heads * length))
         for start in range(0, query.shape[3], step):
             some = slice(start, min(start + step, query.shape[3]))
-            seen, bias = sees(some, length) if sees else (slice(length), None)
+            seen, bias = sees(some, length) if sees else (slice(length), 0)
             scores = query[:, :, :, some] @ key[:, :, :, seen].swapaxes(3, 4)
-            if bias is not None:
+            if sees:
                 scores += bias
             np.matmul(softmax(scores), value[:, :, :, seen], out=query[:, :, :, some])
     return queries
@@ -328,7 +335,7 @@ def transformer_layer(
     keys = states
     if is_pre:
         normed = packed.empty("normed", *states.shape)
-        keys = layer_norm(states, params["attention_norm"], epsilon, normed)
+        keys = layer_norm(states, params["attention_norm"], epsilon, out=normed)
     queries = keys
     if first_only:
         states, queries = states[packed.starts], keys[packed.starts]
@@ -341,13 +348,17 @@ def transformer_layer(
     )
     outputs = packed.empty("attended", *states.shape)
     outputs = dense(attended, attention["output"], residual=states, out=outputs)
-    states = outputs if is_pre else layer_norm(outputs, params["attention_norm"], epsilon, outputs)
+    states = outputs
+    if not is_pre:
+        layer_norm(outputs, params["attention_norm"], epsilon, out=outputs)
     inputs = states
     if is_pre:
         normed = packed.empty("normed", *states.shape)
-        inputs = layer_norm(states, params["ffn_norm"], epsilon, normed)
+        inputs = layer_norm(states, params["ffn_norm"], epsilon, out=normed)
     outputs = feed_forward(packed, inputs, ffn["inner"], activation, ffn["outer"], states)
-    return outputs if is_pre else layer_norm(outputs, params["ffn_norm"], epsilon, outputs)
+    if not is_pre:
+        layer_norm(outputs, params["ffn_norm"], epsilon, out=outputs)
+    return outputs
 
 
 def feed_forward(
@@ -370,7 +381,7 @@ def feed_forward(
 def gated(packed: Packed, inputs: np.ndarray, inner: Params, activation: str) -> np.ndarray:
     """f(x W) ∘ (x V), [tokens, width] -> [tokens, hidden], of the kernel [W V] and its bias.
 
-    The result is a part of memory of `packed`.
+    The result is a view of memory of `packed`.
     """
     size = inner["kernel"].shape[1]
     joined = np.matmul(inputs, inner["kernel"], out=packed.empty("hidden", len(inputs), size))

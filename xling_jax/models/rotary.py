@@ -191,12 +191,13 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
             norm.
         final_norm: whether the output of the last layer is.
         local_layers: numbers, from 0, of the layers that see a `window` only.
-        rope: base θ of the rotation and its scaling, see `rope_frequencies`.
+        rope: base θ of the rotation and its scaling, see `rotary_form.rope_frequencies`.
         local_rope: that of local layers.
         max_length_tokens: longest input; longer input is an error.
         pooling: `first`, `mean`, `max` or `last`.
         pool_specials: whether mean and max count the special tokens around the text.
-        projections: dense layers on the pooled vector, each (width, activation, use_bias).
+        projections: dense layers on the pooled vector, each (width, activation, use_bias), or
+            norms, with `LAYER_NORM` in place of the activation.
         normalize: whether vectors are scaled to length 1.
         specials: names of the special tokens before and after a sentence; a decoder such as Qwen3
             has none before.

@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 
 from xling_jax.models.bert_form import check_projections, pool_text, project, projection_shapes
-from xling_jax.models.forms import Form, Shapes, check_length
+from xling_jax.models.forms import (
+    Form,
+    Shapes,
+    check_length,
+    dense_shapes,
+    norm_shapes,
+    rows_of_positions,
+)
 from xling_jax.models.packed import (
     ACTIVATIONS,
+    POOLINGS,
     Packed,
     Params,
     attend,
@@ -22,11 +30,9 @@ from xling_jax.models.packed import (
     rms_norm,
     rotate,
 )
+from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
-NORMS = ("layer", "rms")
-PLACEMENTS = ("pre", "post", "both")
-POOLINGS = ("first", "mean", "max", "last")
 # Kind of scaling -> how many numbers follow it.
 ROPE_SCALINGS = {"linear": 1, "llama3": 4, "yarn": 5}
 
@@ -89,6 +95,16 @@ def rope_table(rope: Sequence[Any], head_width: int, length: int) -> np.ndarray:
     return (factor * np.stack([np.cos(angles), np.sin(angles)])).astype(np.float32)
 
 
+def _check_rope(rope: Sequence[Any], where: str) -> None:
+    """Raises ValueError unless a `rope` is a number, or a number, a name and numbers."""
+    kinds = [isinstance(value, str) for value in rope]
+    if not all(isinstance(value, (int, float, str)) for value in rope) or kinds not in (
+        [False],
+        [False, True] + [False] * (len(rope) - 2),
+    ):
+        raise ValueError(f"{where}={tuple(rope)!r:.100} must be (θ,) or (θ, scaling, numbers …)")
+
+
 _rope_table = functools.lru_cache(maxsize=8)(rope_table)
 
 
@@ -136,10 +152,16 @@ class RotaryForm(Form):
         for name in ("projections", "specials"):
             object.__setattr__(self, name, tuple(map(tuple, getattr(self, name))))
         check_choice("encoder.pooling", self.pooling, POOLINGS)
-        check_choice("encoder.norm", self.norm, NORMS)
-        check_choice("encoder.norm_placement", self.norm_placement, PLACEMENTS)
+        check_choice("encoder.norm", self.norm, ("layer", "rms"))
+        check_choice("encoder.norm_placement", self.norm_placement, ("pre", "post", "both"))
         check_choice("activation", self.activation, ACTIVATIONS)
         check_projections(self.projections)
+        for name, least in (("heads", 1), ("window", 1), ("kv_heads", 0), ("head_width", 0)):
+            check_number(getattr(self, name), f"encoder.{name}", least)
+        if len(self.specials) != 2:
+            raise ValueError(
+                f"encoder.specials={self.specials} must be the names before and after a sentence"
+            )
         if not self.head_width and self.width % self.heads:
             raise ValueError(
                 f"encoder.heads={self.heads} must divide encoder.width={self.width}, unless "
@@ -153,6 +175,9 @@ class RotaryForm(Form):
             raise ValueError(
                 f"encoder.head_width={self.size_of_head} must be even, for rotary positions"
             )
+        for name in ("rope", "local_rope"):
+            _check_rope(getattr(self, name), f"encoder.{name}")
+            rope_frequencies(getattr(self, name), self.size_of_head)
 
     @property
     def dim(self) -> int:
@@ -171,37 +196,27 @@ class RotaryForm(Form):
 
     def _shapes(self) -> Shapes:
         width, of_head, ffn_width = self.width, self.size_of_head, self.ffn_width
-        of_heads = self.heads * of_head
+        of_heads, of_groups = self.heads * of_head, self.groups * of_head
+        norm = functools.partial(norm_shapes, use_bias=self.norm == "layer" and self.norm_bias)
         shapes = {"embedding": (self.vocab_size, width)}
-        norms = {name: width for name in ("embedding_norm", "final_norm") if getattr(self, name)}
+        for name in ("embedding_norm", "final_norm"):
+            shapes |= norm(name, width) if getattr(self, name) else {}
         for number in range(self.layers):
             block = f"blocks_{number}"
-            kernels = {
-                "attention_input": (width, of_heads + 2 * self.groups * of_head),
-                "attention_output": (of_heads, width),
-                "ffn_inner": (width, 2 * ffn_width),
-                "ffn_outer": (ffn_width, width),
-            }
-            has_bias = {
-                "attention_input": self.attention_bias,
-                "attention_output": self.attention_bias,
-                "ffn_inner": self.ffn_inner_bias,
-                "ffn_outer": self.ffn_outer_bias,
-            }
-            for name, (inputs, outputs) in kernels.items():
-                shapes[f"{block}/{name}/kernel"] = (inputs, outputs)
-                if has_bias[name]:
-                    shapes[f"{block}/{name}/bias"] = (outputs,)
-            if not self._is_normed(number):
-                norms[f"{block}/attention_norm"] = width
-            norms[f"{block}/ffn_norm"] = width
+            for name, inputs, outputs, use_bias in (
+                ("attention_input", width, of_heads + 2 * of_groups, self.attention_bias),
+                ("attention_output", of_heads, width, self.attention_bias),
+                ("ffn_inner", width, 2 * ffn_width, self.ffn_inner_bias),
+                ("ffn_outer", ffn_width, width, self.ffn_outer_bias),
+            ):
+                shapes |= dense_shapes(f"{block}/{name}", inputs, outputs, use_bias)
+            norms = ["ffn_norm"] + ["attention_norm"] * (not self._is_normed(number))
             if self.norm_placement == "both":
-                norms |= {f"{block}/{name}_output_norm": width for name in ("attention", "ffn")}
-            if self.query_key_norm:
-                norms |= {f"{block}/{name}_norm": of_head for name in ("query", "key")}
-        has_shift = self.norm == "layer" and self.norm_bias
-        for name, size in norms.items():
-            shapes |= {f"{name}/{part}": (size,) for part in ("scale", "bias")[: 1 + has_shift]}
+                norms += ["attention_output_norm", "ffn_output_norm"]
+            for name in norms:
+                shapes |= norm(f"{block}/{name}", width)
+            for name in ("query_norm", "key_norm") if self.query_key_norm else ():
+                shapes |= norm(f"{block}/{name}", of_head)
         return shapes | projection_shapes(self.projections, width)
 
     def _is_normed(self, number: int) -> bool:
@@ -222,10 +237,15 @@ class RotaryForm(Form):
         pooled = pool_text(packed, states, self.pooling, self.pool_specials, self.specials)
         return project(pooled, params, self.projections, self.normalize)
 
+    def of_nothing(self, params: Params) -> np.ndarray:
+        """See `forms.Form.of_nothing`."""
+        pooled = np.zeros((1, self.width), np.float32)
+        return project(pooled, params, self.projections, self.normalize)[0]
+
     def _norm(self, states: np.ndarray, params: Params, out: np.ndarray) -> np.ndarray:
         if self.norm == "rms":
-            return rms_norm(states, params, self.norm_epsilon, out)
-        return layer_norm(states, params, self.norm_epsilon, out)
+            return rms_norm(states, params, self.norm_epsilon, out=out)
+        return layer_norm(states, params, self.norm_epsilon, out=out)
 
     def _run_layer(
         self, params: Params, packed: Packed, states: np.ndarray, number: int
@@ -237,26 +257,31 @@ class RotaryForm(Form):
             normed = packed.empty("normed", *states.shape)
             inputs = self._norm(states, params["attention_norm"], normed)
         attended = self._attend(params, packed, inputs, is_local)
-        states = self._add("attention", params, packed, attended, states)
+        states = self._add("attention", "attention_output", params, packed, attended, states)
         inputs = states
         if self.norm_placement != "post":
             normed = packed.empty("normed", *states.shape)
             inputs = self._norm(states, params["ffn_norm"], normed)
         hidden = gated(packed, inputs, params["ffn_inner"], self.activation)
-        return self._add("ffn", params, packed, hidden, states)
+        return self._add("ffn", "ffn_outer", params, packed, hidden, states)
 
     def _add(
-        self, name: str, params: Params, packed: Packed, inputs: np.ndarray, states: np.ndarray
+        self,
+        name: str,
+        last: str,
+        params: Params,
+        packed: Packed,
+        inputs: np.ndarray,
+        states: np.ndarray,
     ) -> np.ndarray:
         """The last product of a block, added to the block's input, with the norms after it."""
-        of_layer = params[f"{name}_{'output' if name == 'attention' else 'outer'}"]
         out = packed.empty(f"states after {name}", *states.shape)
         if self.norm_placement == "both":
-            dense(inputs, of_layer, out=out)
+            dense(inputs, params[last], out=out)
             self._norm(out, params[f"{name}_output_norm"], out)
             out += states
             return out
-        dense(inputs, of_layer, residual=states, out=out)
+        dense(inputs, params[last], residual=states, out=out)
         if self.norm_placement == "post":
             self._norm(out, params[f"{name}_norm"], out)
         return out
@@ -273,18 +298,18 @@ class RotaryForm(Form):
             for name, array in (("query_norm", queries), ("key_norm", keys)):
                 by_head = array.reshape(tokens, -1, of_head)
                 self._norm(by_head, params[name], by_head)
-        longest = min(-(-int(packed.lengths[0]) // 128) * 128, self.max_length_tokens)
-        table = _rope_table(self.local_rope if is_local else self.rope, of_head, longest)
+        rope = self.local_rope if is_local else self.rope
+        table = _rope_table(rope, of_head, rows_of_positions(packed))
         # The queries and the keys, which stand before the values.
         rotate(joined[:, : ends[1]].reshape(tokens, -1, of_head), table, packed.positions)
         sees = None
         if self.causal or is_local:
             sees = functools.partial(self._sees, is_local=is_local)
-        scale = self.query_scale or of_head**-0.5
+        scale = self.query_scale or None
         return attend(packed, queries, keys, values, heads, self.groups, scale, sees)
 
     def _sees(self, some: slice, length: int, is_local: bool) -> tuple[slice, np.ndarray]:
-        """The keys that some queries of a sentence see: a range that holds them, and the rest."""
+        """The range of the keys that some queries see, and what hides others in that range."""
         first, end = 0, some.stop if self.causal else length
         if is_local:
             first = max(0, some.start - self.window + 1)
