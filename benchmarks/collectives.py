@@ -15,10 +15,10 @@ bytes, not counts.
 
 Prints for each kind of collective: count, MiB of full arrays, MiB sent per device (in a ring:
 (n − 1) / n of an array, twice that for an all-reduce), and the MiB expected from the sizes of the
-parameters alone. Below that, the memory of one device in GiB. With `--topology`, also what the
-results of the operations outside loops occupy on a device, in main memory (HBM) and in the vector
-memory beside the cores (VMEM), and how much of it is padding of arrays to tiles; how many
-collectives run beside computation; and how many results are computed a second time to save memory.
+parameters alone. Below that, the memory of one device in GiB. With `--topology`, also how much of
+what the results of the operations outside loops occupy is padding of arrays to tiles, in main
+memory (HBM) and in the vector memory beside the cores (VMEM); how many collectives run beside
+computation; and how many results are computed a second time to save memory.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def results(program: str) -> tuple[Counter, Counter]:
 def program_row(name: str, fsdp: int, program: str) -> tuple[str, ...]:
     """The row of a program in the table of TPUs."""
     sizes, padding = results(program)
-    shares = [padding[memory] / (sizes[memory] + padding[memory]) for memory in ("HBM", "VMEM")]
+    shares = [padding[kind] / max(sizes[kind] + padding[kind], 1) for kind in ("HBM", "VMEM")]
     beside, synchronous = set(), 0
     for found in _COLLECTIVE.finditer(program):
         chain = _CHAIN.search(found[0])
@@ -109,16 +109,7 @@ def program_row(name: str, fsdp: int, program: str) -> tuple[str, ...]:
             synchronous += 1
     recomputed = set(_RECOMPUTED.findall(program))
     counts = (f"{len(beside)} of {len(beside) + synchronous}", str(len(recomputed)))
-    written = [f"{sizes[memory] / 2**20:,.0f}" for memory in ("HBM", "VMEM")]
-    return (
-        name,
-        str(fsdp),
-        written[0],
-        f"{shares[0]:.1%}",
-        written[1],
-        f"{shares[1]:.1%}",
-        *counts,
-    )
+    return (name, str(fsdp), *(f"{share:.1%}" for share in shares), *counts)
 
 
 def expectation(kind: str, fsdp: int, num_devices: int, parameters: int) -> float:
@@ -186,8 +177,8 @@ def main() -> None:
     header = ("config", "fsdp", "batch", "parameters", "optimizer", "gradients", "temporaries")
     print(f"\n{interleaved.markdown_table((*header, 'total', 'compile time, s'), memories)}")
     if programs:
-        header = ("config", "fsdp", "HBM, MiB", "padding", "VMEM, MiB", "padding")
-        header += ("collectives beside computation", "computed twice")
+        header = ("config", "fsdp", "padding in HBM", "in VMEM", "collectives beside computation")
+        header += ("computed twice",)
         print(f"\n{interleaved.markdown_table(header, programs)}")
 
 
