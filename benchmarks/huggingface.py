@@ -51,7 +51,8 @@ def torch_model(name: str, vocab_size: int):
         "pad_token_id": PAD,
     }
     if name == "modernbert":
-        config = transformers.ModernBertConfig(**sizes)
+        ids = {"bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2}
+        config = transformers.ModernBertConfig(**sizes, **ids)
     else:
         more = {"max_position_embeddings": POSITIONS, "layer_norm_eps": 1e-5}
         config = transformers.XLMRobertaConfig(**sizes, **more)

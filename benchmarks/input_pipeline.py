@@ -75,7 +75,7 @@ def serve_reader(batches, reader: str, num_batches: int) -> None:
 
 def work(args: argparse.Namespace) -> None:
     """Runs as the process of a reader or of the update."""
-    config = make_config("small", set())
+    config = make_config("small", {"t_laser"})
     batches = open_pairs(args.shards, config, args.pairs)
     if args.worker in READERS:
         serve_reader(batches, args.worker, args.batches)
@@ -132,7 +132,7 @@ def main() -> None:
         measure(args)
     else:
         with tempfile.TemporaryDirectory() as directory:
-            write_corpus(Path(directory), 200_000, make_config("small", set()).vocab.size)
+            write_corpus(Path(directory), 200_000, make_config("small", {"t_laser"}).vocab.size)
             args.shards = directory
             measure(args)
 
