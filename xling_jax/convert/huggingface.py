@@ -27,8 +27,9 @@ from xling_jax.convert.huggingface_modules import (
 from xling_jax.convert.huggingface_tensors import Tensors
 from xling_jax.convert.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
 from xling_jax.encode.model_directory import save_model
-from xling_jax.models.bert_form import LAYER_NORM, POSITION_BUCKETS
+from xling_jax.models.bert_form import POSITION_BUCKETS
 from xling_jax.models.dtypes import DTYPES
+from xling_jax.models.published_form import LAYER_NORM
 from xling_jax.registry import check_choice
 
 # `pooler` is BERT's dense layer with tanh on the first token, as in LaBSE.

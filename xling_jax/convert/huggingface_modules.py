@@ -14,7 +14,7 @@ from xling_jax.convert.huggingface_config import (
     read_settings,
     read_size,
 )
-from xling_jax.models.bert_form import LAYER_NORM
+from xling_jax.models.published_form import LAYER_NORM
 
 SETTINGS_FILE = "config_sentence_transformers.json"
 

@@ -24,7 +24,7 @@ from xling_jax.encode.model_card import card_header
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.export.output import export_directory
 from xling_jax.export.tokenizer_json import tokenizer_json, with_specials
-from xling_jax.models.bert_form import LAYER_NORM
+from xling_jax.models.published_form import LAYER_NORM
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab, load_tokenizer
 from xling_jax.text.vocabularies import Vocabulary
 

@@ -13,14 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.models.bert_form import (
-    FARTHEST,
-    LAYER_NORM,
-    NORM_EPSILON,
-    POSITION_BUCKETS,
-    BertForm,
-    position_buckets,
-)
+from xling_jax.models.bert_form import FARTHEST, POSITION_BUCKETS, BertForm, position_buckets
 from xling_jax.models.layers import (
     Dense,
     Dropout,
@@ -30,6 +23,7 @@ from xling_jax.models.layers import (
     pool,
     positions,
 )
+from xling_jax.models.published_form import LAYER_NORM, NORM_EPSILON
 from xling_jax.registry import check_choice
 
 _DISTANCES = np.arange(-FARTHEST, FARTHEST + 1)  # farther ones have the buckets of the ends

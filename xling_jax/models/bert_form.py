@@ -8,31 +8,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from xling_jax.models.forms import Form, Shapes, check_length, dense_shapes, norm_shapes
-from xling_jax.models.packed import (
-    ACTIVATIONS,
-    POOLINGS,
-    Packed,
-    Params,
-    Sees,
-    attend,
-    dense,
-    feed_forward,
-    layer_norm,
-    pool,
-)
-from xling_jax.registry import check_choice
+from xling_jax.models.forms import Shapes, check_length, dense_shapes, norm_shapes
+from xling_jax.models.packed import Packed, Params, Sees, attend, dense, feed_forward, layer_norm
+from xling_jax.models.published_form import PublishedForm
 
 # MPNet's, whatever the number of rows in a published table: distances below a quarter of the
 # buckets have one each, longer ones share them by their logarithm, to this distance.
 POSITION_BUCKETS, FARTHEST = 32, 128
 
-# In place of an activation: a norm on the pooled vector, with PyTorch's epsilon.
-LAYER_NORM, NORM_EPSILON = "layer_norm", 1e-5
-
 
 @dataclasses.dataclass(frozen=True)
-class BertForm(Form):
+class BertForm(PublishedForm):
     """The form of `bert.BertEncoder`, with its attributes."""
 
     vocab_size: int
@@ -53,18 +39,9 @@ class BertForm(Form):
     specials = (("bos",), ("eos",))
 
     def __post_init__(self):
-        # A config.json holds lists.
-        object.__setattr__(self, "projections", tuple(map(tuple, self.projections)))
+        super().__post_init__()
         if self.width % self.heads:
             raise ValueError(f"encoder.heads={self.heads} must divide encoder.width={self.width}")
-        check_choice("encoder.pooling", self.pooling, POOLINGS)
-        check_choice("activation", self.activation, ACTIVATIONS)
-        check_projections(self.projections)
-
-    @property
-    def dim(self) -> int:
-        """Size of the sentence vector."""
-        return self.projections[-1][0] if self.projections else self.width
 
     def _shapes(self) -> Shapes:
         width, ffn_width = self.width, self.ffn_width
@@ -83,7 +60,7 @@ class BertForm(Form):
             shapes |= dense_shapes(f"{block}/ffn_outer", ffn_width, width)
             for name in ("attention_norm", "ffn_norm"):
                 shapes |= norm_shapes(f"{block}/{name}", width)
-        return shapes | projection_shapes(self.projections, width)
+        return shapes | self._projection_shapes()
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
         """See `forms.Form.encode`."""
@@ -100,13 +77,8 @@ class BertForm(Form):
             first_only = self.pooling == "first" and number == self.layers - 1
             states = self._run_layer(params[f"blocks_{number}"], packed, states, sees, first_only)
         if not (self.pooling == "first" and self.layers):
-            states = pool_text(packed, states, self.pooling, self.pool_specials, self.specials)
-        return project(states, params, self.projections, self.normalize)
-
-    def of_nothing(self, params: Params) -> np.ndarray:
-        """See `forms.Form.of_nothing`."""
-        pooled = np.zeros((1, self.width), np.float32)
-        return project(pooled, params, self.projections, self.normalize)[0]
+            states = self._pool(packed, states)
+        return self._project(params, states)
 
     def _run_layer(
         self,
@@ -130,73 +102,6 @@ class BertForm(Form):
         inner, outer = params["ffn_inner"], params["ffn_outer"]
         outputs = feed_forward(packed, states, inner, self.activation, outer, states)
         return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon, out=outputs)
-
-
-def pool_text(
-    packed: Packed,
-    states: np.ndarray,
-    pooling: str,
-    with_specials: bool,
-    specials: Sequence[Sequence[str]],
-) -> np.ndarray:
-    """`packed.pool`, in which `mean` and `max` may leave out the special tokens around the text.
-
-    Args:
-        packed: the sentences.
-        states: [tokens, width].
-        pooling: `first`, `last`, `mean` or `max`.
-        with_specials: whether they count.
-        specials: their names before and after a sentence.
-    """
-    if with_specials or pooling in ("first", "last"):
-        return pool(packed, states, pooling, {})
-    before, after = map(len, specials)
-    lengths = np.maximum(packed.lengths - before - after, 0)
-    ends = np.repeat(packed.lengths, packed.lengths) - after
-    is_text = (packed.positions >= before) & (packed.positions < ends)
-    some = np.count_nonzero(lengths)  # the longest come first
-    pooled = np.zeros((len(lengths), states.shape[1]), np.float32)
-    text = Packed(packed.tokens[is_text], lengths[:some])
-    pooled[:some] = pool(text, states[is_text], pooling, {})
-    return pooled
-
-
-def project(
-    vectors: np.ndarray,
-    params: Params,
-    projections: Sequence[tuple[int, str, bool]],
-    normalize: bool,
-) -> np.ndarray:
-    """`bert.project`: [sentences, width] -> [sentences, width of the last layer]."""
-    for number, (_, activation, _) in enumerate(projections):
-        of_layer = params[f"projections_{number}"]
-        if activation == LAYER_NORM:
-            vectors = layer_norm(vectors, of_layer, NORM_EPSILON)
-        else:
-            vectors = dense(vectors, of_layer, activation)
-    if normalize:
-        squares = np.einsum("sw,sw->s", vectors, vectors)
-        vectors = vectors / np.sqrt(np.maximum(squares, np.float32(1e-24)))[:, None]
-    return vectors
-
-
-def check_projections(projections: Sequence[tuple[int, str, bool]]) -> None:
-    """Raises ValueError for an unknown activation."""
-    for _, activation, _ in projections:
-        check_choice("activation", activation, (*ACTIVATIONS, LAYER_NORM))
-
-
-def projection_shapes(projections: Sequence[tuple[int, str, bool]], width: int) -> Shapes:
-    """Shapes of the layers on pooled vectors of a width."""
-    shapes = {}
-    for number, (outputs, activation, use_bias) in enumerate(projections):
-        name = f"projections_{number}"
-        if activation == LAYER_NORM:
-            shapes |= norm_shapes(name, width)
-            continue
-        shapes |= dense_shapes(name, width, outputs, use_bias)
-        width = outputs
-    return shapes
 
 
 def position_buckets(distance: np.ndarray) -> np.ndarray:

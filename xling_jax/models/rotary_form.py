@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.models.bert_form import check_projections, pool_text, project, projection_shapes
 from xling_jax.models.forms import (
-    Form,
     Shapes,
     check_length,
     dense_shapes,
@@ -19,8 +17,6 @@ from xling_jax.models.forms import (
     rows_of_positions,
 )
 from xling_jax.models.packed import (
-    ACTIVATIONS,
-    POOLINGS,
     Packed,
     Params,
     attend,
@@ -30,6 +26,7 @@ from xling_jax.models.packed import (
     rms_norm,
     rotate,
 )
+from xling_jax.models.published_form import PublishedForm
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
@@ -109,7 +106,7 @@ _rope_table = functools.lru_cache(maxsize=8)(rope_table)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RotaryForm(Form):
+class RotaryForm(PublishedForm):
     """The form of `rotary.RotaryEncoder`, with its attributes."""
 
     vocab_size: int
@@ -149,13 +146,10 @@ class RotaryForm(Form):
         # A config.json holds lists.
         for name in ("local_layers", "rope", "local_rope"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("projections", "specials"):
-            object.__setattr__(self, name, tuple(map(tuple, getattr(self, name))))
-        check_choice("encoder.pooling", self.pooling, POOLINGS)
+        object.__setattr__(self, "specials", tuple(map(tuple, self.specials)))
+        super().__post_init__()
         check_choice("encoder.norm", self.norm, ("layer", "rms"))
         check_choice("encoder.norm_placement", self.norm_placement, ("pre", "post", "both"))
-        check_choice("activation", self.activation, ACTIVATIONS)
-        check_projections(self.projections)
         for name, least in (("heads", 1), ("window", 1), ("kv_heads", 0), ("head_width", 0)):
             check_number(getattr(self, name), f"encoder.{name}", least)
         if len(self.specials) != 2:
@@ -178,11 +172,6 @@ class RotaryForm(Form):
         for name in ("rope", "local_rope"):
             _check_rope(getattr(self, name), f"encoder.{name}")
             rope_frequencies(getattr(self, name), self.size_of_head)
-
-    @property
-    def dim(self) -> int:
-        """Size of the sentence vector."""
-        return self.projections[-1][0] if self.projections else self.width
 
     @property
     def size_of_head(self) -> int:
@@ -217,7 +206,7 @@ class RotaryForm(Form):
                 shapes |= norm(f"{block}/{name}", width)
             for name in ("query_norm", "key_norm") if self.query_key_norm else ():
                 shapes |= norm(f"{block}/{name}", of_head)
-        return shapes | projection_shapes(self.projections, width)
+        return shapes | self._projection_shapes()
 
     def _is_normed(self, number: int) -> bool:
         """Whether the input of a layer's first block is normalized already."""
@@ -234,13 +223,7 @@ class RotaryForm(Form):
             states = self._run_layer(params[f"blocks_{number}"], packed, states, number)
         if self.final_norm:
             self._norm(states, params["final_norm"], states)
-        pooled = pool_text(packed, states, self.pooling, self.pool_specials, self.specials)
-        return project(pooled, params, self.projections, self.normalize)
-
-    def of_nothing(self, params: Params) -> np.ndarray:
-        """See `forms.Form.of_nothing`."""
-        pooled = np.zeros((1, self.width), np.float32)
-        return project(pooled, params, self.projections, self.normalize)[0]
+        return self._project(params, self._pool(packed, states))
 
     def _norm(self, states: np.ndarray, params: Params, out: np.ndarray) -> np.ndarray:
         if self.norm == "rms":
@@ -274,7 +257,19 @@ class RotaryForm(Form):
         inputs: np.ndarray,
         states: np.ndarray,
     ) -> np.ndarray:
-        """The last product of a block, added to the block's input, with the norms after it."""
+        """The last product of a block, added to the block's input, with the norms after it.
+
+        Args:
+            name: of the block, `attention` or `ffn`.
+            last: of the layer with the product.
+            params: of the layer.
+            packed: the sentences.
+            inputs: of the product, [tokens, any].
+            states: the input of the block, [tokens, width].
+
+        Returns:
+            [tokens, width], in the memory of `packed`.
+        """
         out = packed.empty(f"states after {name}", *states.shape)
         if self.norm_placement == "both":
             dense(inputs, params[last], out=out)
@@ -289,6 +284,7 @@ class RotaryForm(Form):
     def _attend(
         self, params: Params, packed: Packed, inputs: np.ndarray, is_local: bool
     ) -> np.ndarray:
+        """[tokens, width] -> [tokens, heads · head_width], before the last product of the block."""
         tokens, of_head, heads = len(inputs), self.size_of_head, self.heads
         ends = np.cumsum([heads, self.groups, self.groups]) * of_head
         joined = packed.empty("joined", tokens, ends[-1])
