@@ -221,6 +221,41 @@ def test_export_averages_runs(vocab, sentences, tmp_path, capsys):
         assert not (tmp_path / "refused").exists()
 
 
+def test_export_adds_dimensions_to_tokens(vocab, sentences, tmp_path, capsys):
+    form = StaticForm(vocab.size, 16, ("pairs",), 64, vocab.pad_id)
+    params = random_params(form, vocab, sentences)
+    arguments = {"width": 16, "features": ["pairs"], "feature_rows": 64, "pad_id": vocab.pad_id}
+    save(tmp_path / "m", vocab, "static", arguments, params)
+    more = np.random.default_rng(0).normal(size=(vocab.size, 3)).astype(np.float32)
+    np.save(tmp_path / "more.npy", more)
+    export = ["export", "--model", str(tmp_path / "m")]
+    export += ["--token-vectors", str(tmp_path / "more.npy"), "--output"]
+    assert main([*export, str(tmp_path / "wide")]) == 0
+    before, wide = (xling_jax.load(tmp_path / name).encode(sentences) for name in ("m", "wide"))
+    np.testing.assert_allclose(wide[:, :16], before, atol=1e-6)
+    tokens = [ids[:25] for ids in vocab.encode(sentences)]  # the longest input
+    means = [more[ids].mean(0) if len(ids) else np.zeros(3) for ids in tokens]
+    np.testing.assert_allclose(wide[:, 16:], means, atol=1e-6)
+
+    (tmp_path / "text").write_text("\n".join(sentences), encoding="utf-8")
+    axes = ["--principal-axes", str(tmp_path / "text")]
+    assert main([*export, str(tmp_path / "rotated"), *axes]) == 0
+    rotated = xling_jax.load(tmp_path / "rotated").encode(sentences)
+    np.testing.assert_allclose(rotated @ rotated.T, wide @ wide.T, rtol=1e-3, atol=1e-3)
+    assert main([*export, str(tmp_path / "narrow"), *axes, "--truncate-dim", "16"]) == 0
+    narrow = xling_jax.load(tmp_path / "narrow").encode(sentences)
+    np.testing.assert_allclose(narrow, rotated[:, :16], atol=1e-5)
+
+    more[7, 1] = np.inf
+    for wrong, problem in ((more, "not finite"), (more[1:], f"of shape [{vocab.size}, any]")):
+        np.save(tmp_path / "more.npy", wrong)
+        assert main([*export, str(tmp_path / "refused")]) == 2
+        assert problem in capsys.readouterr().err
+    (tmp_path / "more.npy").write_bytes(b"no array")
+    assert main([*export, str(tmp_path / "refused")]) == 2
+    assert "--token-vectors" in capsys.readouterr().err
+
+
 def halved(params):
     """The parameters with half of the feature rows."""
     return {n: value[:32] if n.startswith("feature") else value for n, value in params.items()}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OF_A_RUN = {"workdir", "checkpoint"}
-_OF_A_FORM = {"average", "storage", "principal_axes", "truncate_dim"}
+_OF_A_FORM = {"average", "token_vectors", "storage", "principal_axes", "truncate_dim"}
 _OF_A_FORMAT = {"to", "quantize"}
 
 EXAMPLES = """\
@@ -56,7 +56,9 @@ features. laser: encoders converted from LASER (needs PyTorch).
 With --model alone, an encoder of family static is written in another form: with 8 bits per number
 it takes a quarter of the space, with 4 an eighth. --average makes one encoder of several runs on
 one text that differ in their seed (--config.seed), length or objective: its vectors are the means
-of theirs, and usually a little better. A model named twice counts twice.
+of theirs, and usually a little better. A model named twice counts twice. --token-vectors adds
+dimensions of your own, such as how positive a word is; --principal-axes and --truncate-dim then
+bring the encoder back to its size.
 """
 
 
@@ -77,6 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="static encoders: average the vectors with those of other runs on the same text "
         "and vocabulary; a model named twice counts twice",
+    )
+    parser.add_argument(
+        "--token-vectors",
+        metavar="FILE.npy",
+        help="static encoders: add dimensions, [tokens, any] float32, a vector for each id of the "
+        "vocabulary; a sentence gets the mean of those of its tokens",
     )
     parser.add_argument(
         "--storage", choices=STORAGES, help="static encoders: of the parameters (float32)"
@@ -107,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
     ):
         raise OptionError(
             "give --workdir and --checkpoint, or --model with --to, or --model with --average, "
-            "--storage, --principal-axes or --truncate-dim"
+            "--token-vectors, --storage, --principal-axes or --truncate-dim"
         )
     if args.quantize and args.to != "onnx":
         raise OptionError(f"--quantize {args.quantize}: goes with --to onnx alone")
@@ -159,8 +167,7 @@ def export_static(args: argparse.Namespace) -> None:
     from xling_jax.encode.model_directory import find_model_directory, load_model, save_model
     from xling_jax.encode.static import StaticBackend, principal_axes
 
-    directory = find_model_directory(args.model)
-    spec = load_model(directory)
+    spec = load_model(find_model_directory(args.model))
     if spec.config["family"] != "static":
         raise OptionError(f"--model {args.model}: is of family {spec.config['family']}, not static")
     form = dataclasses.replace(spec.static_form, storage="float32")
@@ -168,10 +175,21 @@ def export_static(args: argparse.Namespace) -> None:
     if args.average:
         params = _averaged(args, spec, form)
         training = training | {"averaged_runs": 1 + len(args.average)}
+    if args.token_vectors:
+        form, params = _joined(args.token_vectors, form, params)
     if args.principal_axes:
         require_file(args.principal_axes, "--principal-axes")
-        encoder = Encoder.from_directory(directory).truncated(spec.dim)
-        encoder.backend = StaticBackend(form, params)
+        encoder = Encoder(
+            StaticBackend(form, params),
+            spec.vocab,
+            specials=spec.config["specials"],
+            max_length_tokens=spec.max_length_tokens,
+            languages=spec.languages,
+            fingerprint="",
+            dim=form.width,
+            prompts=spec.prompts,
+            default_prompt=spec.default_prompt,
+        )
         texts = iterate_lines(args.principal_axes)
         axes = principal_axes(encoder.encode_stream(texts, normalize=True))
         if axes is None:
@@ -228,6 +246,21 @@ def _averaged(args: argparse.Namespace, spec: ModelSpec, form: StaticForm) -> di
         return form.averaged([spec.params, *(other.params for other in others)])
     except ValueError as error:
         raise OptionError(f"--average: {error}; train them on the same text") from error
+
+
+def _joined(
+    path: str, form: StaticForm, params: Mapping[str, np.ndarray]
+) -> tuple[StaticForm, dict[str, np.ndarray]]:
+    """The form and parameters with the dimensions of a file.
+
+    Raises:
+        OptionError: if it cannot be read, or does not fit the encoder.
+    """
+    require_file(path, "--token-vectors")
+    try:
+        return form.joined(params, np.load(path, mmap_mode="r", allow_pickle=False))
+    except (ValueError, EOFError) as error:
+        raise OptionError(f"--token-vectors {path}: {error}") from error
 
 
 def choose_checkpoints(workdir: str, chosen: str) -> list[int]:

@@ -145,6 +145,34 @@ class StaticForm:
         tables = ("embedding", "feature_embedding")
         return {name: p @ axes if name in tables else p for name, p in params.items()}
 
+    def joined(
+        self, params: Mapping[str, np.ndarray], vectors: np.ndarray
+    ) -> tuple[StaticForm, dict[str, np.ndarray]]:
+        """The form and its float32 parameters with further dimensions.
+
+        They are the mean of the vectors of a sentence's tokens; features add nothing to them.
+
+        Args:
+            params: float32, as stored.
+            vectors: [vocab_size, dims], of each token in these dimensions.
+
+        Raises:
+            ValueError: if there is not one finite vector for each token.
+        """
+        if vectors.ndim != 2 or len(vectors) != self.vocab_size or vectors.dtype.kind != "f":
+            raise ValueError(
+                f"must be floats of shape [{self.vocab_size}, any], a vector for each token; found "
+                f"{vectors.dtype} {list(vectors.shape)}"
+            )
+        if not np.isfinite(vectors).all():
+            raise ValueError("has numbers that are not finite")
+        rows, factors = self.tables(params)
+        more = np.zeros((len(rows), vectors.shape[1]), np.float32)
+        more[: self.vocab_size] = vectors
+        form = dataclasses.replace(self, width=self.width + vectors.shape[1])
+        rows = np.hstack([rows * factors[:, None], more])
+        return form, form._with_rows(rows, params.get("feature_keys"))
+
     def averaged(self, all_params: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The float32 parameters whose vectors are the means of those of several encoders.
 
