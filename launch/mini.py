@@ -17,12 +17,19 @@ from mini_text import (
     write_translated,
     write_unaccented,
 )
+from mini_words import WORDNET
+
+from xling_jax.config import load_config
 
 # Files in the workdir that are trained on beside the text in the folder, and what writes them.
 CORPORA = {
     "emoji.tsv": write_emoji,
     "translated.tsv": write_translated,
     "unaccented.tsv": write_unaccented,
+}
+PROGRAMS = {
+    "xling": [sys.executable, "-m", "xling_jax.cli.main"],
+    "mini_words.py": [sys.executable, str(Path(__file__).with_name("mini_words.py"))],
 }
 # Workdir of a run -> its phase of the config. The encoder is their mean; the first counts twice.
 RUNS = {"long": "train", "short": "short"}
@@ -34,6 +41,9 @@ def main() -> None:
     parser.add_argument("--data", required=True, type=Path, help="parallel/, retrieval/ and so on")
     parser.add_argument("--workdir", required=True, type=Path)
     parser.add_argument("--config", default="mini", help="mini:smoke, for a try (%(default)s)")
+    parser.add_argument(
+        "--wordnet", default=WORDNET, type=Path, help="WordNet's files (%(default)s)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
     args, overrides = parser.parse_known_args()
     for path in sorted((args.data / "parallel").glob("*.tsv.gz")):
@@ -51,18 +61,20 @@ def main() -> None:
         if result and result.exists():
             print(f"{result} is there", flush=True)
             continue
-        print("xling", shlex.join(command), flush=True)
+        print(shlex.join(command), flush=True)
         if not args.dry_run:
-            xling = [sys.executable, "-m", "xling_jax.cli.main"]
-            if subprocess.run([*xling, *command], check=False).returncode:
-                sys.exit(f"launch/mini.sh: xling {command[0]} failed; see above")
+            program, *arguments = command
+            if subprocess.run([*PROGRAMS[program], *arguments], check=False).returncode:
+                sys.exit(f"launch/mini.sh: {program} {arguments[0]} failed; see above")
 
 
 def commands(
     args: argparse.Namespace, overrides: list[str]
 ) -> Iterator[tuple[list[str], Path | None]]:
-    """The commands of xling, each with what it makes; None if it does nothing a second time."""
-    workdir, data, model = args.workdir, args.data, args.workdir / "mini"
+    """The commands, each with what it makes; None if it does nothing a second time."""
+    workdir, data = args.workdir, args.data
+    mean, words, model = workdir / "mean", workdir / "words.npy", workdir / "mini"
+    axes = str(workdir / "axes.txt")
     held_out = sorted(glob.glob(f"{data}/{DEVELOPMENT[0]}"))
     files = (*corpora(data / "parallel"), *(f"tsv:{workdir}/{name}" for name in CORPORA))
     text = [f"--config.data.corpora={files!r}", f"--config.data.exclude={tuple(held_out)!r}"]
@@ -71,22 +83,35 @@ def commands(
         if run != first:
             text += [f"--config.vocab.model={first}/vocab/sentencepiece.model"]
         config = f"{args.config}{',' if ':' in args.config else ':'}phase={phase}"
-        yield ["train", "--config", config, "--workdir", run, *text, *overrides], None
-    export = ["export", "--model", first, "--average", first, *others, "--storage", "int4"]
-    export += ["--principal-axes", str(workdir / "axes.txt")]
+        train = ["xling", "train", "--config", config, "--workdir", run]
+        yield [*train, *text, *overrides], None
+    average = ["xling", "export", "--model", first, "--average", first, *others]
+    yield [*average, "--output", str(mean)], mean
+    of_words = ["--model", str(mean), "--sample", axes, "--wordnet", str(args.wordnet)]
+    yield ["mini_words.py", *of_words, "--output", str(words)], words
+    export = ["xling", "export", "--model", str(mean), "--token-vectors", str(words)]
+    width = load_config(config, overrides).encoder.width
+    export += ["--principal-axes", axes, "--truncate-dim", str(width), "--storage", "int4"]
     yield [*export, "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
     common = ["--model", str(model), "--languages", ",".join(LANGUAGES)]
     # The captions are among what the calibration is tested on.
     kinds = [path for path in sets if "multi30k" not in path]
-    yield ["calibrate", *common, "--overwrite", "--data", *kinds], None
+    yield ["xling", "calibrate", *common, "--overwrite", "--data", *kinds], None
     for name in ("cosine", "margin"):
         output = workdir / "results" / name
-        task = ["evaluate", "retrieval", *common, "--similarity", name, "--data", *sets]
+        task = ["xling", "evaluate", "retrieval", *common, "--similarity", name, "--data", *sets]
         yield [*task, "--output", str(output)], output
     for name in ("sib200", "phpmanual", "tweets"):
         output = workdir / "results" / name
-        task = ["evaluate", "classification", *common, "--data", f"{data}/classification/{name}"]
+        task = [
+            "xling",
+            "evaluate",
+            "classification",
+            *common,
+            "--data",
+            f"{data}/classification/{name}",
+        ]
         yield [*task, "--output", str(output)], output
 
 

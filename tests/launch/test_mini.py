@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import xling_jax
@@ -83,13 +84,53 @@ def apertium(tmp_path):
     return program.parent
 
 
-def mini(*words, path=""):
+# A synset of each kind: its words, pointers to a hypernym and an antonym, a verb's frame, a gloss.
+WORDNET = {
+    "noun": """\
+  1 This software and database is being provided to you, the LICENSEE
+00000010 05 n 02 dog 0 domestic_dog 0 001 @ 00000020 n 0000 | barks; "the dog barked"
+00000020 05 n 01 animal 0 000 | a living being
+""",
+    "verb": "00000010 29 v 01 bark 1 001 + 00000010 n 0101 02 + 02 00 + 08 00 | make a noise\n",
+    "adj": "00000030 00 a 01 galore(ip) 0 001 ! 00000040 a 0101 | in great number\n"
+    "00000040 00 s 01 scarce 0 001 & 00000030 a 0000 | few\n",
+    "adv": "",
+}
+
+
+def write_wordnet(directory):
+    directory.mkdir()
+    for kind, text in WORDNET.items():
+        (directory / f"data.{kind}").write_text(text)
+
+
+@pytest.fixture
+def words_of_english(tmp_path):
+    """A WordNet and ratings of the words without meaning, as the real programs lay them out."""
+    words = [word("en", number) for number in range(90)]
+    directory, lines = tmp_path / "wordnet", []
+    write_wordnet(directory)
+    for i, row in enumerate(sentences(900, 9)):
+        first, *gloss = row[1].split()
+        lines.append(f"{i + 100:08} 05 n 01 {first} 0 000 | {' '.join(gloss)}\n")
+    (directory / "data.noun").write_text("".join(lines))
+    package = tmp_path / "packages/vaderSentiment"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    ratings = {words[0]: 2.5, words[1]: -1.5, f"{words[2]} {words[3]}": 3.0}
+    (package / "vaderSentiment.py").write_text(
+        f"class SentimentIntensityAnalyzer:\n    lexicon = {ratings!r}\n"
+    )
+    return directory, package.parent
+
+
+def mini(*words, path="", packages=""):
     return subprocess.run(
         [ROOT / "launch/mini.sh", *map(str, words)],
         env={
             **os.environ,
             "PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{packages}",
             "PATH": f"{path}:{os.environ['PATH']}",
         },
         capture_output=True,
@@ -104,7 +145,7 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path):
     lines = done.stdout.splitlines()
     assert "left out, not for published weights: news.tsv.gz" in lines
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("xling ")]
-    kinds = ["train", "train", "export", "calibrate", *2 * ["evaluate"], *3 * ["evaluate"]]
+    kinds = ["train", "train", *2 * ["export"], "calibrate", *2 * ["evaluate"], *3 * ["evaluate"]]
     assert [command[0] for command in commands] == kinds
     (corpora,) = [word for word in commands[0] if word.startswith("--config.data.corpora=")]
     for name in ("stories.tsv.gz", "unaccented.tsv", "translated.tsv", "emoji.tsv"):
@@ -150,18 +191,80 @@ def test_without_apertium_it_says_what_to_install(data, tmp_path, monkeypatch):
         mini_text.write_translated(data, tmp_path / "made.tsv")
 
 
+def test_a_synset_is_a_text_of_its_words_its_gloss_and_those_near(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    import mini_words
+
+    write_wordnet(tmp_path / "wordnet")
+    assert list(mini_words.texts_of_synsets(tmp_path / "wordnet")) == [
+        "galore; in great number",
+        "scarce; few; galore",
+        'dog, domestic dog; barks; "the dog barked"; animal',
+        "animal; a living being",
+        "bark; make a noise; dog, domestic dog",
+    ]
+    with pytest.raises(SystemExit, match="apt install wordnet-base"):
+        next(mini_words.texts_of_synsets(tmp_path / "none"))
+
+
+def test_values_of_words_are_carried_over_to_their_neighbors(monkeypatch):
+    """Float64 by hand: the softmax of 20 times the cosines to the two nearest known tokens."""
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    import mini_words
+
+    monkeypatch.setattr(mini_words, "NEIGHBORS", 2)
+    monkeypatch.setattr(mini_words, "ROWS_AT_A_TIME", 3)
+    rng = np.random.default_rng(0)
+    tokens, values = rng.normal(size=(7, 4)), rng.normal(size=(7, 3))
+    tokens[3], is_known = 0, np.arange(7) % 2 == 0
+    found = mini_words.carry_over(tokens, values, is_known)
+    for i in (0, 1, 2, 4, 5, 6):
+        cosines = {
+            j: tokens[i] @ tokens[j] / np.linalg.norm(tokens[i]) / np.linalg.norm(tokens[j])
+            for j in (0, 2, 4, 6)
+        }
+        nearest = sorted(cosines, key=cosines.get)[-2:]
+        weights = np.exp([20 * cosines[j] for j in nearest])
+        expected = weights @ values[nearest] / weights.sum()
+        np.testing.assert_allclose(found[i], expected, rtol=1e-5)
+
+
+def test_dimensions_have_their_share_of_a_sentence(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    import mini_words
+
+    rng = np.random.default_rng(1)
+    flat = rng.integers(0, 40, 4000).astype(np.int32)
+    text = flat, np.arange(0, 4001, 8)
+    tokens, is_rated = rng.normal(size=(40, 6)).astype(np.float32), np.arange(40) < 5
+    tone = np.abs(rng.normal(size=(40, 2))).astype(np.float32) * is_rated[:, None]
+    found = mini_words.word_dimensions(tokens, text, text, tone, is_rated)
+    assert found.shape == (40, 8) and found.dtype == np.float32
+    means = lambda values: values[flat].reshape(500, 8, -1).mean(1)
+    lengths = [
+        np.linalg.norm(means(v), axis=1).mean() for v in (tokens, found[:, :6], found[:, 6:])
+    ]
+    shares = [mini_words.TOPICS_SHARE, mini_words.TONE_SHARE]
+    np.testing.assert_allclose(np.divide(lengths[1:], lengths[0]), shares, rtol=1e-4)
+
+
 @pytest.mark.slow
-def test_the_small_form_runs_to_its_end_and_again_does_nothing(data, tmp_path, apertium):
+def test_the_small_form_runs_to_its_end_and_again_does_nothing(
+    data, tmp_path, apertium, words_of_english
+):
+    wordnet, packages = words_of_english
     words = ("--data", data, "--workdir", tmp_path / "w", "--config", "mini:smoke")
+    words += ("--wordnet", wordnet)
     words += ("--config.train.total_steps=200",)  # calibration needs 100 pairs that are right
     # What is there is not written again; the thousands of names would be most of the text.
     (tmp_path / "w").mkdir()
     emoji = ["\t".join(LANGUAGES), "\tzebra 🐕\t\tzèbre chien\t"]
     (tmp_path / "w/emoji.tsv").write_text("\n".join(emoji) + "\n", encoding="utf-8")
-    done = mini(*words, path=apertium)
+    done = mini(*words, path=apertium, packages=packages)
     assert done.returncode == 0, done.stdout + done.stderr
     encoder = xling_jax.load(tmp_path / "w/mini")
-    assert encoder.calibration is not None
+    assert encoder.calibration is not None and encoder.dim == 32
+    assert np.load(tmp_path / "w/words.npy").shape == (encoder.vocab.size, 34)
     unaccented = (tmp_path / "w/unaccented.tsv").read_text().splitlines()
     stories = [line for line in unaccented[1:] if "Yes!" not in line and "." not in line]
     assert len(stories) > 800
@@ -170,5 +273,5 @@ def test_the_small_form_runs_to_its_end_and_again_does_nothing(data, tmp_path, a
         assert "è" not in changed and "è" in intact
     results = json.loads((tmp_path / "w/results/margin/results.json").read_text())
     assert results["matrices"]
-    again = mini(*words, path=apertium)
-    assert again.returncode == 0 and again.stdout.count(" is there") == 6
+    again = mini(*words, path=apertium, packages=packages)
+    assert again.returncode == 0 and again.stdout.count(" is there") == 8
