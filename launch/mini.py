@@ -17,7 +17,7 @@ from mini_text import (
     write_translated,
     write_unaccented,
 )
-from mini_words import WORDNET
+from mini_words import WORDNET, ratings_of_vader, texts_of_synsets
 
 from xling_jax.config import load_config
 
@@ -51,6 +51,9 @@ def main() -> None:
             print(f"left out, not for published weights: {path.name}", flush=True)
     written = {"axes.txt": write_lines, **CORPORA}
     if not args.dry_run:
+        if not (args.workdir / "words.npy").exists():  # said now, not after the training
+            next(texts_of_synsets(args.wordnet))
+            ratings_of_vader()
         args.workdir.mkdir(parents=True, exist_ok=True)
         share_data(args.workdir)
     for name, write in written.items():

@@ -116,19 +116,22 @@ def texts_of_synsets(directory: Path) -> Iterator[str]:
         yield "; ".join([words[kind, place], gloss, *near])
 
 
+def ratings_of_vader() -> dict[str, float]:
+    """English words, slang and emoticons, from -4 to 4."""
+    try:
+        from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
+    except ImportError:
+        sys.exit("launch/mini.sh: the tone of words is from a package: pip install vaderSentiment")
+    return SentimentIntensityAnalyzer().lexicon
+
+
 def tone_of_tokens(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
     """How good and how bad VADER's raters found each token.
 
     Returns:
         [vocab, 2] float32, both at least 0; and [vocab] bool, which are in the lexicon.
     """
-    try:
-        from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
-    except ImportError:
-        sys.exit(
-            "launch/mini.sh: the tone of words comes from a package: pip install vaderSentiment"
-        )
-    ratings = SentimentIntensityAnalyzer().lexicon
+    ratings = ratings_of_vader()
     tone, is_rated = np.zeros((vocab.size, 2), np.float32), np.zeros(vocab.size, bool)
     for tokens, rating in zip(vocab.encode(list(ratings)), ratings.values()):
         if len(tokens) == 1:

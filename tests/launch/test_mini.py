@@ -248,6 +248,21 @@ def test_dimensions_have_their_share_of_a_sentence(monkeypatch):
     np.testing.assert_allclose(np.divide(lengths[1:], lengths[0]), shares, rtol=1e-4)
 
 
+def test_what_lexicons_need_is_said_before_anything_is_trained(data, tmp_path):
+    done = mini("--data", data, "--workdir", tmp_path / "w", "--wordnet", tmp_path / "none")
+    assert done.returncode == 1 and "apt install wordnet-base" in done.stderr
+    assert not (tmp_path / "w").exists()
+    write_wordnet(tmp_path / "wordnet")
+    hidden = tmp_path / "hidden/vaderSentiment"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError")
+    done = mini(
+        *("--data", data, "--workdir", tmp_path / "w", "--wordnet", tmp_path / "wordnet"),
+        packages=hidden.parent,
+    )
+    assert done.returncode == 1 and "pip install vaderSentiment" in done.stderr
+
+
 @pytest.mark.slow
 def test_the_small_form_runs_to_its_end_and_again_does_nothing(
     data, tmp_path, apertium, words_of_english
