@@ -115,8 +115,18 @@ def test_equal_names_of_one_sentence_a_line(folders, caplog):
 
 def test_what_the_rules_drop_is_counted(folders, caplog):
     (folders / "pairs.tsv").write_text("a\ta\nb\tb\n")
-    german = ["Wo ist der Bahnhof?", "Der Ausschuss hat abgelehnt.", "Copyright ACME", "Ja."]
-    english = ["Where is the station?", "The committee rejected it.", "Copyright  acme", "Yes."]
+    german = [
+        "Wo ist der Bahnhof?",
+        "Der Ausschuss hat abgelehnt.",
+        "Copyright ACME",
+        "Es schneit.",
+    ]
+    english = [
+        "Where is the station?",
+        "The committee rejected it.",
+        "Copyright  acme",
+        "It is snowing.",
+    ]
     for name in ("a", "b"):  # the second repeats the first
         (folders / f"de/{name}.txt").write_text("\n".join(german))
         (folders / f"en/{name}.txt").write_text("\n".join(english))

@@ -113,7 +113,7 @@ def words_of_english(tmp_path):
     for i, row in enumerate(sentences(900, 9)):
         first, *gloss = row[1].split()
         lines.append(f"{i + 100:08} 05 n 01 {first} 0 000 | {' '.join(gloss)}\n")
-    (directory / "data.noun").write_text("".join(lines))
+    (directory / "data.noun").write_text(WORDNET["noun"] + "".join(lines))
     package = tmp_path / "packages/vaderSentiment"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
