@@ -8,9 +8,9 @@ cosine decay. Pieces begin with the vectors of `text.cooccurrence`, which know t
 translations before training; the others are small (0.01).
 
 The encoder in the package is the mean of this run, counted twice, and of a short one, of 1,500
-updates with cosines times 12, which keeps more of what the initial vectors know of topics; with
-dimensions for topics and tone from two English lexicons (`launch/mini_words.py`), brought back to
-256 along principal axes. With 4 bits per number it takes 31 MB.
+updates with cosines times 12, which keeps more of what the initial vectors know of topics. Then it
+gets dimensions for topics and sentiment from two English lexicons (`launch/mini_words.py`), and
+principal axes bring it back to 256. With 4 bits per number it takes 31 MB.
 
 Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures it in one command;
              the model card has the numbers.

@@ -68,7 +68,7 @@ def main() -> None:
         if not args.dry_run:
             program, *arguments = command
             if subprocess.run([*PROGRAMS[program], *arguments], check=False).returncode:
-                sys.exit(f"launch/mini.sh: {program} {arguments[0]} failed; see above")
+                sys.exit(f"launch/mini.sh: {program} failed; see above")
 
 
 def commands(
@@ -100,21 +100,15 @@ def commands(
     common = ["--model", str(model), "--languages", ",".join(LANGUAGES)]
     # The captions are among what the calibration is tested on.
     kinds = [path for path in sets if "multi30k" not in path]
+    evaluate = ["xling", "evaluate"]
     yield ["xling", "calibrate", *common, "--overwrite", "--data", *kinds], None
     for name in ("cosine", "margin"):
         output = workdir / "results" / name
-        task = ["xling", "evaluate", "retrieval", *common, "--similarity", name, "--data", *sets]
+        task = [*evaluate, "retrieval", *common, "--similarity", name, "--data", *sets]
         yield [*task, "--output", str(output)], output
     for name in ("sib200", "phpmanual", "tweets"):
-        output = workdir / "results" / name
-        task = [
-            "xling",
-            "evaluate",
-            "classification",
-            *common,
-            "--data",
-            f"{data}/classification/{name}",
-        ]
+        output, text = workdir / "results" / name, f"{data}/classification/{name}"
+        task = [*evaluate, "classification", *common, "--data", text]
         yield [*task, "--output", str(output)], output
 
 

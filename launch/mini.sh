@@ -6,7 +6,7 @@
 # DIR/parallel holds n-way TSV files (*.tsv.gz) with a header of language codes, DIR/retrieval and
 # DIR/classification what the model is measured on. Text that may not stand behind published weights
 # is left out and named. Some Italian and Spanish is translated from Spanish and French, and emoji
-# have their names beside them. Topics of words are from WordNet, their tone from VADER:
+# have their names beside them. Topics of words come from WordNet, their sentiment from VADER:
 #
 #   apt install apertium apertium-spa-ita apertium-fr-es wordnet-base
 #   pip install emoji vaderSentiment

@@ -1,9 +1,9 @@
-"""What lexicons know of English words, as further dimensions of a static encoder; see `mini.sh`.
+"""What English lexicons say about words, as further dimensions of a static encoder; see `mini.sh`.
 
-Training on translations gives words of one topic, or of one tone, no reason to be alike. WordNet's
-glosses and the ratings of VADER (Hutto and Gilbert 2014) know about English words, and the encoder
-knows which tokens of the other languages mean the same. A sentence gets the mean of the values of
-its tokens, as it gets that of their vectors: the encoder stays one without layers.
+Training on translations gives words of one topic, or of one sentiment, no reason to be alike. Which
+are, WordNet's glosses and the ratings of VADER (Hutto and Gilbert 2014) say for English, and the
+encoder knows which tokens of the other languages mean the same. A sentence gets the mean of the
+values of its tokens, as it gets that of their vectors: the encoder stays one without layers.
 """
 
 import argparse
@@ -15,7 +15,10 @@ from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.special import softmax
 
+from xling_jax.align.knn import top_k
+from xling_jax.align.rows import normalize
 from xling_jax.encode.model_directory import load_model
 from xling_jax.files.whole import whole_file
 from xling_jax.text.cooccurrence import Rows, cooccurrence_vectors
@@ -23,7 +26,7 @@ from xling_jax.text.vocabularies import Vocabulary
 
 WORDNET = Path("/usr/share/wordnet")
 # Of a sentence on average, relative to the length of its vector.
-TOPICS_SHARE, TONE_SHARE = 0.7, 0.08
+TOPICS_SHARE, SENTIMENT_SHARE = 0.7, 0.08
 # WordNet's pointers to synsets of the same topic: hypernyms, instances, domains, derivations.
 POINTERS = ("@", "@i", ";c", "-c", "#p", "%p", "+", "&")
 FILES = {"n": "noun", "v": "verb", "a": "adj", "s": "adj", "r": "adv"}
@@ -32,7 +35,6 @@ LEAST = 30
 NEIGHBORS, SHARPNESS = 10, 20.0
 # The a of a / (a + p): down-weights frequent tokens.
 FREQUENCY = 1e-3
-ROWS_AT_A_TIME = 2000
 
 
 def main() -> None:
@@ -48,33 +50,33 @@ def main() -> None:
     sample = tokenize(args.sample.read_text(encoding="utf-8").splitlines(), spec.vocab)
     glosses = tokenize([*texts_of_synsets(args.wordnet)], spec.vocab)
     with whole_file(args.output) as file:
-        np.save(file, word_dimensions(tokens, sample, glosses, *tone_of_tokens(spec.vocab)))
+        np.save(file, word_dimensions(tokens, sample, glosses, *sentiment_of_tokens(spec.vocab)))
 
 
 def word_dimensions(
-    tokens: np.ndarray, sample: Rows, glosses: Rows, tone: np.ndarray, is_rated: np.ndarray
+    tokens: np.ndarray, sample: Rows, glosses: Rows, sentiment: np.ndarray, is_rated: np.ndarray
 ) -> np.ndarray:
-    """Topics and tone of all tokens, scaled to their shares of a sentence.
+    """Topics and sentiment of all tokens, scaled to their shares of a sentence.
 
     Args:
         tokens: [vocab, width], their vectors.
         sample: sentences in all languages, for the frequencies of tokens and for scale.
         glosses: the texts of `texts_of_synsets`, tokenized.
-        tone: see `tone_of_tokens`.
+        sentiment: see `sentiment_of_tokens`.
         is_rated: likewise.
 
     Returns:
         [vocab, width + 2] float32.
     """
     size, width = tokens.shape
-    topics = unit(cooccurrence_vectors([(glosses, glosses)], size, width))
+    topics = normalize(cooccurrence_vectors([(glosses, glosses)], size, width))
     is_english = np.bincount(glosses[0], minlength=size) >= LEAST
     frequencies = np.bincount(sample[0], minlength=size) / len(sample[0])
     rarity = FREQUENCY / (FREQUENCY + frequencies[:, None])
-    topics = unit(carry_over(tokens, topics, is_english)) * rarity
-    tone = carry_over(tokens, tone, is_english | is_rated) * rarity
+    topics = normalize(carry_over(tokens, topics, is_english)) * rarity
+    sentiment = carry_over(tokens, sentiment, is_english | is_rated) * rarity
     length, scaled = np.linalg.norm(of_sentences(sample, tokens), axis=1).mean(), []
-    for values, share in ((topics, TOPICS_SHARE), (tone, TONE_SHARE)):
+    for values, share in ((topics, TOPICS_SHARE), (sentiment, SENTIMENT_SHARE)):
         sentences = of_sentences(sample, values)
         # Without what all sentences have in common, which would bring unrelated ones together.
         common = sentences.mean(axis=0)
@@ -91,7 +93,7 @@ def tokenize(texts: list[str], vocab: Vocabulary) -> Rows:
 
 def texts_of_synsets(directory: Path) -> Iterator[str]:
     """WordNet's synsets: their words, the gloss, and the words of synsets of the same topic."""
-    if not directory.is_dir():
+    if not (directory / "data.noun").exists():
         sys.exit("launch/mini.sh: topics come from WordNet's glosses: apt install wordnet-base")
     words, synsets = {}, []
     for kind in sorted({*FILES.values()}):
@@ -121,23 +123,25 @@ def ratings_of_vader() -> dict[str, float]:
     try:
         from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
     except ImportError:
-        sys.exit("launch/mini.sh: the tone of words is from a package: pip install vaderSentiment")
+        sys.exit(
+            "launch/mini.sh: the sentiment of words is from a package: pip install vaderSentiment"
+        )
     return SentimentIntensityAnalyzer().lexicon
 
 
-def tone_of_tokens(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+def sentiment_of_tokens(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
     """How good and how bad VADER's raters found each token.
 
     Returns:
         [vocab, 2] float32, both at least 0; and [vocab] bool, which are in the lexicon.
     """
     ratings = ratings_of_vader()
-    tone, is_rated = np.zeros((vocab.size, 2), np.float32), np.zeros(vocab.size, bool)
+    sentiment, is_rated = np.zeros((vocab.size, 2), np.float32), np.zeros(vocab.size, bool)
     for tokens, rating in zip(vocab.encode(list(ratings)), ratings.values()):
         if len(tokens) == 1:
-            tone[tokens[0]] = max(rating, 0), max(-rating, 0)
+            sentiment[tokens[0]] = max(rating, 0), max(-rating, 0)
             is_rated[tokens[0]] = True
-    return tone, is_rated
+    return sentiment, is_rated
 
 
 def carry_over(tokens: np.ndarray, values: np.ndarray, is_known: np.ndarray) -> np.ndarray:
@@ -151,17 +155,12 @@ def carry_over(tokens: np.ndarray, values: np.ndarray, is_known: np.ndarray) -> 
     Returns:
         [vocab, dims] float32, weighted by the softmax of cosines times `SHARPNESS`.
     """
-    known = np.flatnonzero(is_known)
-    tokens, carried = unit(tokens), np.zeros(values.shape, np.float32)
-    for begin in range(0, len(tokens), ROWS_AT_A_TIME):
-        cosines = tokens[begin : begin + ROWS_AT_A_TIME] @ tokens[known].T
-        nearest = np.argpartition(-cosines, NEIGHBORS, axis=1)[:, :NEIGHBORS]
-        cosines = np.take_along_axis(cosines, nearest, axis=1)
-        weights = np.exp(SHARPNESS * (cosines - cosines.max(axis=1, keepdims=True)))
-        weights /= weights.sum(axis=1, keepdims=True)
-        part = np.einsum("tn,tnd->td", weights, values[known[nearest]])
-        carried[begin : begin + ROWS_AT_A_TIME] = part
-    return carried
+    known, tokens = np.flatnonzero(is_known), normalize(tokens)
+    cosines, nearest = top_k(tokens, tokens[known], NEIGHBORS)
+    weights = softmax(SHARPNESS * cosines, axis=1)
+    ends = np.arange(len(tokens) + 1) * weights.shape[1]
+    shape = (len(tokens), len(values))
+    return csr_array((weights.ravel(), known[nearest].ravel(), ends), shape) @ values
 
 
 def of_sentences(sentences: Rows, values: np.ndarray) -> np.ndarray:
@@ -170,11 +169,6 @@ def of_sentences(sentences: Rows, values: np.ndarray) -> np.ndarray:
     shares = 1 / np.maximum(np.diff(offsets), 1)
     shape = (len(shares), len(values))
     return csr_array((np.repeat(shares, np.diff(offsets)), tokens, offsets), shape) @ values
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """[any, dim], each scaled to length 1; zeros stay zeros."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 if __name__ == "__main__":

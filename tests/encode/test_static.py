@@ -253,7 +253,7 @@ def test_export_adds_dimensions_to_tokens(vocab, sentences, tmp_path, capsys):
         assert problem in capsys.readouterr().err
     (tmp_path / "more.npy").write_bytes(b"no array")
     assert main([*export, str(tmp_path / "refused")]) == 2
-    assert "--token-vectors" in capsys.readouterr().err
+    assert "more.npy: must be an intact .npy file" in capsys.readouterr().err
 
 
 def halved(params):

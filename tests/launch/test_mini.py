@@ -179,7 +179,9 @@ def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
     assert ["zebra", "zebra", "cebra", "zèbre", "zebra"] in rows
     signs = [row for row in rows if any(cell.endswith(" 🦓") for cell in row)]
     assert len(signs) == 20 and all(len([*filter(None, row)]) == 2 for row in signs)
-    assert not any(tone in cell for row in rows for cell in row for tone in mini_text.SKIN_TONES)
+    assert not any(
+        sentiment in cell for row in rows for cell in row for sentiment in mini_text.SKIN_TONES
+    )
 
 
 def test_without_apertium_it_says_what_to_install(data, tmp_path, monkeypatch):
@@ -213,7 +215,6 @@ def test_values_of_words_are_carried_over_to_their_neighbors(monkeypatch):
     import mini_words
 
     monkeypatch.setattr(mini_words, "NEIGHBORS", 2)
-    monkeypatch.setattr(mini_words, "ROWS_AT_A_TIME", 3)
     rng = np.random.default_rng(0)
     tokens, values = rng.normal(size=(7, 4)), rng.normal(size=(7, 3))
     tokens[3], is_known = 0, np.arange(7) % 2 == 0
@@ -237,14 +238,14 @@ def test_dimensions_have_their_share_of_a_sentence(monkeypatch):
     flat = rng.integers(0, 40, 4000).astype(np.int32)
     text = flat, np.arange(0, 4001, 8)
     tokens, is_rated = rng.normal(size=(40, 6)).astype(np.float32), np.arange(40) < 5
-    tone = np.abs(rng.normal(size=(40, 2))).astype(np.float32) * is_rated[:, None]
-    found = mini_words.word_dimensions(tokens, text, text, tone, is_rated)
+    sentiment = np.abs(rng.normal(size=(40, 2))).astype(np.float32) * is_rated[:, None]
+    found = mini_words.word_dimensions(tokens, text, text, sentiment, is_rated)
     assert found.shape == (40, 8) and found.dtype == np.float32
     means = lambda values: values[flat].reshape(500, 8, -1).mean(1)
     lengths = [
         np.linalg.norm(means(v), axis=1).mean() for v in (tokens, found[:, :6], found[:, 6:])
     ]
-    shares = [mini_words.TOPICS_SHARE, mini_words.TONE_SHARE]
+    shares = [mini_words.TOPICS_SHARE, mini_words.SENTIMENT_SHARE]
     np.testing.assert_allclose(np.divide(lengths[1:], lengths[0]), shares, rtol=1e-4)
 
 

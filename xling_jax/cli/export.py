@@ -258,8 +258,12 @@ def _joined(
     """
     require_file(path, "--token-vectors")
     try:
-        return form.joined(params, np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError) as error:
+        vectors = np.lib.format.open_memmap(path, mode="r")
+    except ValueError as error:
+        raise OptionError(f"--token-vectors {path}: must be an intact .npy file") from error
+    try:
+        return form.joined(params, vectors)
+    except ValueError as error:
         raise OptionError(f"--token-vectors {path}: {error}") from error
 
 
