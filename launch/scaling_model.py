@@ -78,8 +78,7 @@ class Update:
         parameters: number of parameters.
         flops: of the matrix products, forward and backward.
         gathered: bytes of all parameters in the types in which FSDP devices send them.
-        reduced: bytes of all gradients in the types in which devices send them; the gradient of a
-            table with two uses is sent once for each.
+        reduced: bytes of all gradients in the types in which devices send them.
         state_arrays: number of optimizer state arrays, each as large as the parameters.
         recurrent: bytes of the matrices of each recurrence, in bfloat16.
         vectors: bytes of the sentence vectors compared across devices.
@@ -127,8 +126,6 @@ def make_update(name: str, rows: int) -> Update:
     sizes = {path: leaf.size for path, leaf in flatten_dict(params).items()}
     tables = sum(size for path, size in sizes.items() if path[-1].endswith("embedding"))
     outputs = sum(size for path, size in sizes.items() if path[-1] == "output_embedding")
-    tied = model.head is not None and config.head.tie_embeddings
-    twice = sizes["encoder", "embedding"] if tied else 0
     count = count_parameters(params)
     recurrences: dict[tuple[str, ...], float] = {}
     for path, size in sizes.items():
@@ -143,7 +140,7 @@ def make_update(name: str, rows: int) -> Update:
         # As compiled for a TPU: tokens are looked up in float32 tables; products and their
         # gradients use bfloat16 copies, except for the gradients of tables.
         gathered=2.0 * count + 2.0 * (tables - outputs),
-        reduced=2.0 * count + 2.0 * tables + 4.0 * twice,
+        reduced=2.0 * count + 2.0 * tables,
         state_arrays=3 if config.optimizer.name == "amsgrad" else 2,
         recurrent=tuple(recurrences.values()),
         vectors=2 * 4.0 * rows * model.encoder.dim if compared else 0.0,

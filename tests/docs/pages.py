@@ -28,6 +28,7 @@ _SHORT = {
     "train.evaluate_every_steps": 4,
     "train.checkpoint_every_steps": 4,
     "vocab.size": 100,
+    "data.bucket_lengths": "(64,)",  # one program to compile instead of many
 }
 
 

@@ -28,6 +28,7 @@ def test_text_to_retrieval_on_eight_devices(config, tmp_path):
         "languages": "('de','en')",
         "data.corpora": f"('tsv:{corpus}',)",
         "data.reader": "numpy",
+        "data.bucket_lengths": "(32,)",
         "vocab.size": 120,
         "train.total_steps": 6,
     }
@@ -56,6 +57,7 @@ def test_a_run_begins_with_a_trained_encoder(tmp_path, capfd):
         "data.pairs": "('de-en',)",
         "data.corpora": f"('tsv:{corpus}',)",
         "data.reader": "numpy",
+        "data.bucket_lengths": "(32,)",
         "vocab.size": 120,
     }
     options = [f"--config.{key}={value}" for key, value in settings.items()]

@@ -14,6 +14,7 @@ from jax.sharding import AxisType, Mesh
 from tests.models.tlaser_reference import random_params
 from xling_jax.models.registry import build_model
 from xling_jax.train import mesh as mesh_module
+from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import AXES, make_mesh, to_global
 from xling_jax.train.objective import Objective, parse_objective
@@ -50,8 +51,8 @@ def make_batch(seed: int, rows: int) -> dict[str, np.ndarray]:
     return batch | {"source_teacher": random.normal(size=(rows, 5)).astype(np.float32) / 2}
 
 
-def make_gradients(dropout: float, terms, family: str = "tlaser", encode_chunks: int = 1):
-    """A function (mesh, batches) -> accumulated gradient and sums."""
+def make_objective(dropout: float, terms, family: str = "tlaser", **settings):
+    """An objective, with further settings, and a state of its model."""
     sizes = {"width": 16, "heads": 2, "ffn_width": 24, "dropout": dropout}
     terms = parse_objective(terms)[1]
     reads = all_reads(terms.values())
@@ -72,15 +73,20 @@ def make_gradients(dropout: float, terms, family: str = "tlaser", encode_chunks:
         drop_first=family == "tlaser",
         maskable=np.arange(VOCAB) > 3,
         reduction="sum" if family == "tlaser" else "mean",
-        encode_chunks=encode_chunks,
+        **settings,
     )
     loss_fn = Objective(setting, terms)
     tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros(1, jnp.int32)
     params = random_params(lambda: model.init(jax.random.key(0), tokens, language)["params"])
-    state = TrainState(jnp.zeros((), jnp.int32), params, ())
+    return loss_fn, TrainState(jnp.zeros((), jnp.int32), params, ())
+
+
+def make_gradients(*arguments, **options):
+    """A function (mesh, batches) -> accumulated gradient and sums; see `make_objective`."""
+    loss_fn, state = make_objective(*arguments, **options)
 
     def gradients(mesh: Mesh, *batches: dict[str, np.ndarray]):
-        steps = make_steps(loss_fn, optax.identity(), mesh, state, seed=3)
+        steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, loss_fn.read_twice)
         placed = jax.device_put(state, mesh_module.state_sharding(mesh, state))
         first, *others = (to_global(mesh, batch) for batch in batches)
         accumulator = steps.first(placed, first, np.int32(0))
@@ -99,6 +105,19 @@ def difference(one, other) -> float:
     """
     relative = lambda a, b: float(np.abs(a - b).max() / max(np.abs(a).max(), 0.1))
     return max(jax.tree.leaves(jax.tree.map(relative, *jax.device_get((one, other)))))
+
+
+def reduced_apart(mesh: Mesh) -> float:
+    """What all-reducing both gradients of an input and output table adds, in sizes of the table."""
+    loss_fn, state = make_objective(0.3, LIGHTWEIGHT, family="dual", num_devices=mesh.size)
+    sizes = []
+    for path in ((), loss_fn.read_twice):
+        steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, path)
+        batch = to_global(mesh, make_batch(0, 16))
+        program = steps.first.lower(state, batch, np.int32(0)).compile().as_text()
+        found = summary(read_collectives(program, mesh.size))
+        sizes.append({kind: size for kind, _, size, _ in found}["all-reduce"])
+    return (sizes[0] - sizes[1]) / state.params["encoder"]["embedding"].nbytes
 
 
 def skipped_update(mesh: Mesh) -> tuple[float, bool, bool]:
@@ -153,6 +172,7 @@ def main() -> None:
         "contrastive": difference(contrast(single, batch), contrast(make_mesh(), batch)),
         "split_parameters": shards.count(False),
         "accumulated": difference(plain(single, batch), plain(make_mesh(), *halves)),
+        "reduced_apart": reduced_apart(make_mesh()),
         "skipped": [skipped_update(mesh) for mesh in (make_mesh(), make_mesh(fsdp=4))],
     }
     print(json.dumps(facts))

@@ -33,6 +33,10 @@ def test_negatives_are_taken_over_all_devices(eight_devices):
     assert eight_devices["contrastive"] < 1e-4  # large logits: float32 rounding
 
 
+def test_both_gradients_of_a_table_are_added_before_they_are_communicated(eight_devices):
+    assert eight_devices["reduced_apart"] == 1
+
+
 def test_the_gradient_with_split_parameters_equals_that_on_one_device(eight_devices):
     assert eight_devices["split_parameters"] > 10
     assert eight_devices["fsdp"] < 1e-5

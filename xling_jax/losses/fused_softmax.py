@@ -63,7 +63,7 @@ def output_softmax(
 
 def real_rows(vocab_size: int | None, table: jax.Array) -> int:
     """The vocabulary size, all rows of the table if None; raises ValueError if out of range."""
-    rows = table.shape[0]
+    rows = table.shape[-2]
     vocab_size = rows if vocab_size is None else vocab_size
     if not 0 < vocab_size <= rows:
         raise ValueError(
@@ -150,7 +150,8 @@ def fused_loss(
             and metric, and the gradient of the logits (None unless `with_gradient`).
         max_logits: most logits in memory at a time, in elements; the batch is split accordingly.
         hidden: [batch, ..., width].
-        table: [rows, width] float32; `chunk_loss` gets it in the dtype of hidden.
+        table: [rows, width] float32; `chunk_loss` gets it in the dtype of hidden. It may be
+            [devices, rows, width], a copy for each of the devices that the batch is split over.
         bias: [rows] float32 or None.
         targets: arrays [batch, ...] for `chunk_loss`; constants.
 
@@ -163,7 +164,14 @@ def fused_loss(
     dtype = hidden.dtype
     # Gradients in float16 need the loss scale, which comes in only in the backward pass.
     hidden = hidden.astype(jnp.float32) if dtype == jnp.float16 else hidden
-    return _fused_loss(chunk_loss, max_logits, dtype, hidden, table, bias, targets)
+    if table.ndim == 2:
+        return _fused_loss(chunk_loss, max_logits, dtype, hidden, table, bias, targets)
+    split = lambda array: array.reshape(len(table), -1, *array.shape[1:])
+    own = functools.partial(_fused_loss, chunk_loss, max(1, max_logits // len(table)), dtype)
+    sums = jax.vmap(own, in_axes=(0, 0, None, 0))(
+        split(hidden), table, bias, jax.tree.map(split, targets)
+    )
+    return jax.tree.map(jnp.sum, sums)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

@@ -250,8 +250,8 @@ def token_distribution_kl(
 
     Args:
         hidden: [batch, width], from the sentence vectors.
-        output_table: [rows, width] float32; rows beyond `vocab_size` are padding and not part of
-            the softmax.
+        output_table: [rows, width] float32, or a copy for each device; rows beyond `vocab_size`
+            are padding and not part of the softmax.
         labels: q, a constant; ids with a weight are below `vocab_size`. Two entries of a row with
             the same id belong to two distributions, whose divergences are added.
         row_weights: [batch] bool or float; None for 1.

@@ -19,6 +19,7 @@ from xling_jax.models.layers import (
     TransformerLayer,
     check_length,
     layer_norm,
+    look_up,
     padded_vocab_size,
     weighted_bag,
 )
@@ -75,7 +76,7 @@ class DualEncoder(TokenEncoder):
         self.embedding = self.make_table(table_init, self.width)
         if self.pooling == "weighted_mean":
             self.drop_tokens = Dropout(self.token_dropout, self.dropout_generator)
-            weights = self.embedding.shape[:1]
+            weights = self.embedding.shape[-2:-1]
             self.token_weight = self.param("token_weight", nn.initializers.ones, weights)
         else:
             self.pooled = self.make_pooling(kernel_init)
@@ -115,7 +116,7 @@ class DualEncoder(TokenEncoder):
             weights = self.drop_tokens(weights, deterministic)
             if not self.layers:
                 return weighted_bag(self.embedding, weights, tokens)
-        states = jnp.take(self.embedding, tokens, axis=0)
+        states = look_up(self.embedding, tokens)
         if self.layers:
             states = self._transform(states, mask, deterministic)
         if self.pooling == "weighted_mean":
@@ -169,7 +170,7 @@ class TokenDistributionHead(nn.Module):
         """
         table_init, kernel_init = _initializers(self.init_stddev)
         rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
-        width = table.shape[1] if self.tie_embeddings else self.width
+        width = table.shape[-1] if self.tie_embeddings else self.width
         if not self.tie_embeddings:
             table = self.param("output_embedding", table_init, (rows, width))
         dense = Dense(width, kernel_init=kernel_init, dtype=self.dtype, name="dense")

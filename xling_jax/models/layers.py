@@ -1,5 +1,6 @@
 """Building blocks shared by the model families: masks, dropout, positions, attention, pooling."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,21 @@ def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
         return init(key, shape, dtype).at[pad_id].set(0)
 
     return table
+
+
+def look_up(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Rows of a table by id, [batch, length, width].
+
+    Args:
+        table: [rows, width], or [devices, rows, width], a copy for each of the devices that the
+            batch is split over; see `train.step.copy_to_devices`.
+        tokens: [batch, length] int.
+    """
+    rows = functools.partial(jnp.take, axis=0)
+    if table.ndim == 2:
+        return rows(table, tokens)
+    states = jax.vmap(rows)(table, tokens.reshape(len(table), -1, tokens.shape[1]))
+    return states.reshape(*tokens.shape, -1)
 
 
 @jax.custom_vjp
@@ -430,7 +446,13 @@ class TokenEncoder(nn.Module):
         return self.width * (self.attention_hops if self.pooling == "self_attention" else 1)
 
     def make_table(self, init: Initializer, width: int) -> jax.Array:
-        """Creates the token table, [rows, width]; `table` returns it."""
+        """Creates the token table, [rows, width]; `table` returns it.
+
+        It may be given as [devices, rows, width], a copy for each; see `look_up`.
+        """
+        copies = self.get_variable("params", "embedding")
+        if copies is not None and copies.ndim == 3:
+            return copies
         rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
         return self.param("embedding", pad_row_zero(init, self.pad_id), (rows, width))
 

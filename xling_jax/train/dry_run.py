@@ -190,7 +190,10 @@ def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket,
     That is `Steps.train`, or `Steps.more` if an update has several micro-batches.
     """
     shapes = built.shapes
-    steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
+    steps = make_steps(
+        *(built.objective, built.optimizer, mesh, shapes, config.seed),
+        read_twice=built.objective.read_twice,
+    )
     targets = sharded_shapes(mesh, shapes)
     program = Program("train" if built.data.accumulation_steps == 1 else "more", bucket, both)
     arguments = abstract_arguments(steps, built.objective, targets, program)

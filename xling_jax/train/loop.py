@@ -168,7 +168,10 @@ def train(
         best_goal=goals["best"],
         keep_steps=settings.kept_steps,
     )
-    steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
+    steps = make_steps(
+        *(built.objective, built.optimizer, mesh, shapes, config.seed),
+        read_twice=built.objective.read_twice,
+    )
     needed = needed_programs(
         batches,
         built.data.accumulation_steps,

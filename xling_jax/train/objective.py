@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from xling_jax import options
 from xling_jax.losses.token_distribution import mask_one_token
+from xling_jax.models.dual import DualEncoder
 from xling_jax.registry import check_choice
 from xling_jax.train.batching import Bucket
 from xling_jax.train.terms import TERMS
@@ -108,6 +109,18 @@ class Objective:
     def reads(self) -> frozenset[str]:
         """What the terms need, see `Term`."""
         return all_reads(self.terms.values())
+
+    @property
+    def read_twice(self) -> tuple[str, ...]:
+        """Path of a token table that is input and output of the network, else ()."""
+        encoder, decoder, head = (
+            getattr(self.setting.model, name) for name in ("encoder", "decoder", "head")
+        )
+        if not isinstance(encoder, DualEncoder) or not encoder.layers or not head:
+            return ()
+        # Others than the head take no copies.
+        shared = (decoder and decoder.share_embeddings) or "encoder_l2" in self.terms
+        return ("encoder", "embedding") if head.tie_embeddings and not shared else ()
 
     def abstract_batch(self, bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a micro-batch.

@@ -1,6 +1,6 @@
 """One update: gradients of sums over micro-batches, divided once, then the optimizer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -31,18 +31,33 @@ class Steps(NamedTuple):
     apply: Any
 
 
+def copy_to_devices(params: Any, path: Sequence[str], mesh: Mesh) -> Any:
+    """Makes a table [rows, width] of the parameters a copy for each device, [devices, rows, width].
+
+    Of a table that is read as input and as output, each device then adds its two gradients, and
+    what is communicated is their sum. XLA would communicate each of them.
+    """
+    name, *rest = path
+    if rest:
+        return {**params, name: copy_to_devices(params[name], rest, mesh)}
+    copies = jnp.broadcast_to(params[name], (mesh.size, *params[name].shape))
+    return {**params, name: jax.lax.with_sharding_constraint(copies, batch_sharding(mesh))}
+
+
 def make_steps(
     loss_fn: LossFn,
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
     shapes: TrainState,
     seed: int,
+    read_twice: Sequence[str] = (),
 ) -> Steps:
     """Jits the step functions on a mesh; the old state and accumulator are donated.
 
     The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index).
     `shapes` is an abstract state. The gradients of an accumulator are multiplied by the loss scale,
-    if the optimizer has one.
+    if the optimizer has one. `read_twice` is the path of the table that the loss may be given as a
+    copy for each device, see `copy_to_devices`; () if there is none.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     state_shardings = state_sharding(mesh, shapes)
@@ -52,7 +67,10 @@ def make_steps(
     def loss_of_whole(params: Any, *arguments: Any):
         # Makes devices exchange parameters and gradients, never activations. Otherwise the compiler
         # may compute on parts of some arrays and gather the batch's states and logits.
-        return loss_fn(jax.lax.with_sharding_constraint(params, everywhere), *arguments)
+        params = jax.lax.with_sharding_constraint(params, everywhere)
+        if read_twice and mesh.size > 1:
+            params = copy_to_devices(params, read_twice, mesh)
+        return loss_fn(params, *arguments)
 
     def gradients(state: TrainState, batch: Mapping[str, jax.Array], index: jax.Array):
         key = jax.random.fold_in(jax.random.key(seed), index)
