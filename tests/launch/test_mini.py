@@ -271,7 +271,9 @@ def test_the_small_form_runs_to_its_end_and_again_does_nothing(
     wordnet, packages = words_of_english
     words = ("--data", data, "--workdir", tmp_path / "w", "--config", "mini:smoke")
     words += ("--wordnet", wordnet)
-    words += ("--config.train.total_steps=200",)  # calibration needs 100 pairs that are right
+    # Calibration needs 100 pairs that are right. Fifty checkpoints would be most of the time.
+    lengths = ("total_steps", "evaluate_every_steps", "checkpoint_every_steps", "log_every_steps")
+    words += tuple(f"--config.train.{name}=200" for name in lengths)
     # What is there is not written again; the thousands of names would be most of the text.
     (tmp_path / "w").mkdir()
     emoji = ["\t".join(LANGUAGES), "\tzebra 🐕\t\tzèbre chien\t"]
