@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mini_text import (
-    LANGUAGES,
     NOT_PUBLISHABLE,
     corpora,
     write_emoji,
@@ -18,6 +17,7 @@ from mini_text import (
     write_unaccented,
 )
 from mini_words import WORDNET, ratings_of_vader, texts_of_synsets
+from ml_collections import ConfigDict
 
 from xling_jax.config import load_config
 
@@ -40,12 +40,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, type=Path, help="parallel/, retrieval/ and so on")
     parser.add_argument("--workdir", required=True, type=Path)
-    parser.add_argument("--config", default="mini", help="mini:smoke, for a try (%(default)s)")
+    parser.add_argument(
+        "--config",
+        default="mini",
+        help="mini:languages=seven, or mini:smoke for a try (%(default)s)",
+    )
     parser.add_argument(
         "--wordnet", default=WORDNET, type=Path, help="WordNet's files (%(default)s)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
     args, overrides = parser.parse_known_args()
+    config = load_config(args.config, overrides)
     for path in sorted((args.data / "parallel").glob("*.tsv.gz")):
         if path.name.startswith(NOT_PUBLISHABLE):
             print(f"left out, not for published weights: {path.name}", flush=True)
@@ -59,8 +64,8 @@ def main() -> None:
     for name, write in written.items():
         if not args.dry_run and not (args.workdir / name).exists():
             print(f"writing {name}", flush=True)
-            write(args.data, args.workdir / name)
-    for command, result in commands(args, overrides):
+            write(config, args.data, args.workdir / name)
+    for command, result in commands(args, config, overrides):
         if result and result.exists():
             print(f"{result} is there", flush=True)
             continue
@@ -72,32 +77,32 @@ def main() -> None:
 
 
 def commands(
-    args: argparse.Namespace, overrides: list[str]
+    args: argparse.Namespace, config: ConfigDict, overrides: list[str]
 ) -> Iterator[tuple[list[str], Path | None]]:
     """The commands, each with what it makes; None if it does nothing a second time."""
     workdir, data = args.workdir, args.data
     mean, words, model = workdir / "mean", workdir / "words.npy", workdir / "mini"
     axes = str(workdir / "axes.txt")
     held_out = sorted(glob.glob(f"{data}/{DEVELOPMENT[0]}"))
-    files = (*corpora(data / "parallel"), *(f"tsv:{workdir}/{name}" for name in CORPORA))
+    files = (*corpora(config, data / "parallel"), *(f"tsv:{workdir}/{name}" for name in CORPORA))
     text = [f"--config.data.corpora={files!r}", f"--config.data.exclude={tuple(held_out)!r}"]
     first, *others = (str(workdir / name) for name in RUNS)
     for run, phase in zip((first, *others), RUNS.values()):
         if run != first:
             text += [f"--config.vocab.model={first}/vocab/sentencepiece.model"]
-        config = f"{args.config}{',' if ':' in args.config else ':'}phase={phase}"
-        train = ["xling", "train", "--config", config, "--workdir", run]
+        of_phase = f"{args.config}{',' if ':' in args.config else ':'}phase={phase}"
+        train = ["xling", "train", "--config", of_phase, "--workdir", run]
         yield [*train, *text, *overrides], None
     average = ["xling", "export", "--model", first, "--average", first, *others]
     yield [*average, "--output", str(mean)], mean
     of_words = ["--model", str(mean), "--sample", axes, "--wordnet", str(args.wordnet)]
     yield ["mini_words.py", *of_words, "--output", str(words)], words
     export = ["xling", "export", "--model", str(mean), "--token-vectors", str(words)]
-    width = load_config(config, overrides).encoder.width
-    export += ["--principal-axes", axes, "--truncate-dim", str(width), "--storage", "int4"]
+    width = str(config.encoder.width)
+    export += ["--principal-axes", axes, "--truncate-dim", width, "--storage", "int4"]
     yield [*export, "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
-    common = ["--model", str(model), "--languages", ",".join(LANGUAGES)]
+    common = ["--model", str(model), "--languages", ",".join(config.languages)]
     # The captions are among what the calibration is tested on.
     kinds = [path for path in sets if "multi30k" not in path]
     evaluate = ["xling", "evaluate"]
@@ -107,9 +112,10 @@ def commands(
         task = [*evaluate, "retrieval", *common, "--similarity", name, "--data", *sets]
         yield [*task, "--output", str(output)], output
     for name in ("sib200", "phpmanual", "tweets"):
-        output, text = workdir / "results" / name, f"{data}/classification/{name}"
-        task = [*evaluate, "classification", *common, "--data", text]
-        yield [*task, "--output", str(output)], output
+        output, text = workdir / "results" / name, data / "classification" / name
+        codes = ",".join(c for c in config.languages if (text / f"dev.{c}.tsv.gz").exists())
+        task = [*evaluate, "classification", "--model", str(model), "--languages", codes]
+        yield [*task, "--data", str(text), "--output", str(output)], output
 
 
 def share_data(workdir: Path) -> None:

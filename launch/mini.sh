@@ -8,7 +8,7 @@
 # is left out and named. Some Italian and Spanish is translated from Spanish and French, and emoji
 # have their names beside them. Topics of words come from WordNet, their sentiment from VADER:
 #
-#   apt install apertium apertium-spa-ita apertium-fr-es wordnet-base
+#   apt install apertium apertium-es-pt apertium-fr-es apertium-spa-ita wordnet-base
 #   pip install emoji vaderSentiment
 #
 # Run it again to do what is missing; --dry-run prints the commands. The result is in WORKDIR/mini,

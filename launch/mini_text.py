@@ -1,6 +1,6 @@
 """The text that `launch/mini.py` trains on, and what it makes of it: translations and the like.
 
-Each writer takes the folder of the data and the file to write.
+Each writer takes the config, the folder of the data and the file to write.
 """
 
 import gzip
@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-LANGUAGES = ("de", "en", "es", "fr", "it")
+from ml_collections import ConfigDict
+
 # Names that begin so hold text that may be used for research only, or test sets.
 NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
 # Rows of each file; all of the others.
@@ -28,25 +29,28 @@ UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue
 SKIN_TONES = {chr(code) for code in range(0x1F3FB, 0x1F400)}
 VARIATION = "\ufe0f"
 
-# Italian has few everyday sentences and Spanish few debates. Beginning of a file's name, the
-# language translated, the language it becomes, the languages kept beside it, and the share of
-# words without a translation that a sentence may have.
+# Italian and Portuguese have few everyday sentences, Spanish and Portuguese few debates. Beginning
+# of a file's name, the language translated, the language it becomes, the languages kept beside it,
+# and the share of words without a translation that a sentence may have.
 TRANSLATED = (
     ("docs.", "es", "it", ("en",), 0.1),
+    ("europarl.en-es.", "es", "pt", ("en", "es"), 0.1),
     ("europarl.en-fr.", "fr", "es", ("en", "fr"), 0.1),
     ("phpmanual.", "es", "it", ("en",), 0.1),
     ("tatoeba.", "es", "it", ("de", "en", "fr"), 0.0),
+    ("tatoeba.", "es", "pt", ("en",), 0.0),
 )
-APERTIUM_MODES = {("es", "it"): "spa-ita", ("fr", "es"): "fr-es"}
+APERTIUM_MODES = {("es", "it"): "spa-ita", ("es", "pt"): "es-pt", ("fr", "es"): "fr-es"}
 # Apertium's marks of a word without a translation or an inflection; names keep their capital.
 UNTRANSLATED = re.compile(r"[#@]|\*[^\W\dA-ZÀ-Þ_]")
 
 
-def corpora(directory: Path) -> tuple[str, ...]:
-    """The corpora of a folder that may stand behind published weights, with limits."""
-    found = []
+def corpora(config: ConfigDict, directory: Path) -> tuple[str, ...]:
+    """The corpora of a folder with pairs of the config that may stand behind published weights."""
+    found, pairs = [], [{*pair.split("-")} for pair in config.data.pairs]
     for path in sorted(directory.glob("*.tsv.gz")):
-        if len({*columns_of(path)} & {*LANGUAGES}) < 2 or path.name.startswith(NOT_PUBLISHABLE):
+        columns = {*columns_of(path)}
+        if path.name.startswith(NOT_PUBLISHABLE) or not any(pair <= columns for pair in pairs):
             continue
         limit = limit_of(path)
         found.append(f"tsv:{path}" + (f"[:{limit}]" if limit else ""))
@@ -65,39 +69,42 @@ def columns_of(path: Path) -> list[str]:
         return file.readline().rstrip("\n").split("\t")
 
 
-def rows_of(path: Path, count: int | None = None) -> Iterator[dict[str, str]]:
+def rows_of(
+    path: Path, languages: Iterable[str], count: int | None = None
+) -> Iterator[dict[str, str]]:
     """The first rows of a file, language -> text; cells without text are left out."""
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         columns = file.readline().rstrip("\n").split("\t")
         for _, line in zip(range(sys.maxsize if count is None else count), file):
             cells = zip(columns, line.rstrip("\n").split("\t"))
-            yield {code: text for code, text in cells if text and code in LANGUAGES}
+            yield {code: text for code, text in cells if text and code in languages}
 
 
-def sample_rows(data: Path) -> Iterator[dict[str, str]]:
+def sample_rows(config: ConfigDict, data: Path) -> Iterator[dict[str, str]]:
     """The first rows of each corpus, language -> text."""
-    for spec in corpora(data / "parallel"):
-        yield from rows_of(Path(spec.removeprefix("tsv:").partition("[")[0]), ROWS_OF_EACH)
+    for spec in corpora(config, data / "parallel"):
+        path = Path(spec.removeprefix("tsv:").partition("[")[0])
+        yield from rows_of(path, config.languages, ROWS_OF_EACH)
 
 
-def write_lines(data: Path, output: Path) -> None:
+def write_lines(config: ConfigDict, data: Path, output: Path) -> None:
     """Writes lines drawn from the text in all languages."""
-    lines = [text for row in sample_rows(data) for text in row.values()]
+    lines = [text for row in sample_rows(config, data) for text in row.values()]
     random.Random(0).shuffle(lines)
     write_whole(output, lines[:NUM_AXES_LINES])
 
 
-def write_unaccented(data: Path, output: Path) -> None:
+def write_unaccented(config: ConfigDict, data: Path, output: Path) -> None:
     """Writes pairs of which one side has lost its accents, as people type in a hurry."""
     generator, rows = random.Random(0), []
-    for row in sample_rows(data):
+    for row in sample_rows(config, data):
         code = generator.choice(sorted(row))
         other = generator.choice(sorted(row.keys() - {code}) or [code])
         changed = unaccented(row[code], code == "de" and generator.random() < 0.5)
         if changed != row[code] and other != code:
             rows.append({code: changed, other: row[other]})
     generator.shuffle(rows)
-    write_rows(output, rows[:NUM_UNACCENTED])
+    write_rows(config, output, rows[:NUM_UNACCENTED])
 
 
 def unaccented(text: str, with_e: bool) -> str:
@@ -107,7 +114,7 @@ def unaccented(text: str, with_e: bool) -> str:
     return "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
 
 
-def write_emoji(data: Path, output: Path) -> None:
+def write_emoji(config: ConfigDict, data: Path, output: Path) -> None:
     """Writes the names of emoji as translations, and pairs of which one side has the emoji.
 
     The emoji stands behind the name of another one, since a text without a letter is dropped.
@@ -117,30 +124,31 @@ def write_emoji(data: Path, output: Path) -> None:
         import emoji
     except ImportError:
         sys.exit("launch/mini.sh: the names of emoji come from a package: pip install emoji")
-    for code in LANGUAGES:
+    languages = [code for code in config.languages if code in emoji.LANGUAGES]  # all but Dutch
+    for code in languages:
         emoji.config.load_language(code)
     names = {
-        sign: {code: entry[code].strip(":").replace("_", " ") for code in LANGUAGES}
+        sign: {code: entry[code].strip(":").replace("_", " ") for code in languages}
         for sign, entry in sorted(emoji.EMOJI_DATA.items())
         if entry["status"] == emoji.STATUS["fully_qualified"]
         and not SKIN_TONES & {*sign}
-        and all(code in entry for code in LANGUAGES)
+        and all(code in entry for code in languages)
     }
     generator, signs, rows = random.Random(0), list(names), []
     for sign, name in names.items():
         rows.append(name)
-        for code in LANGUAGES:
-            for other in LANGUAGES:
+        for code in languages:
+            for other in languages:
                 if code != other:
                     plain = sign.replace(VARIATION, "") if generator.random() < 0.5 else sign
                     before = names[generator.choice(signs)]
                     pair = {code: f"{before[code]} {plain}"}
                     rows.append(pair | {other: f"{before[other]} {name[other]}"})
     generator.shuffle(rows)
-    write_rows(output, rows)
+    write_rows(config, output, rows)
 
 
-def write_translated(data: Path, output: Path) -> None:
+def write_translated(config: ConfigDict, data: Path, output: Path) -> None:
     """Writes rows of which one side is translated by Apertium from a near language.
 
     Sentences with words that Apertium does not know are left out, and those of an evaluation set.
@@ -150,10 +158,10 @@ def write_translated(data: Path, output: Path) -> None:
         columns = {*columns_of(path)}
         for prefix, source, target, kept, share in TRANSLATED:
             usable = source in columns and target not in columns and columns & {*kept} - {source}
-            if not usable or not path.name.startswith(prefix):
+            if not usable or target not in config.languages or not path.name.startswith(prefix):
                 continue
             held_out = held_out or evaluation_texts(data)
-            found = [row for row in rows_of(path, limit_of(path)) if source in row]
+            found = [r for r in rows_of(path, config.languages, limit_of(path)) if source in r]
             texts = [row[source] for row in found]
             for row, text, translation in zip(found, texts, translate(texts, source, target)):
                 if len(UNTRANSLATED.findall(translation)) > share * len(text.split()):
@@ -163,7 +171,7 @@ def write_translated(data: Path, output: Path) -> None:
                 if not held_out & {letters_of(cell) for cell in row.values()}:
                     rows.append(row)
     random.Random(0).shuffle(rows)
-    write_rows(output, rows)
+    write_rows(config, output, rows)
 
 
 def translate(texts: list[str], source: str, target: str) -> list[str]:
@@ -175,7 +183,8 @@ def translate(texts: list[str], source: str, target: str) -> list[str]:
     if mode not in known:
         sys.exit(
             f"launch/mini.sh: Apertium's {mode} translates {source} to {target} and is not "
-            "installed: apt install apertium apertium-spa-ita apertium-fr-es"
+            "installed: apt install apertium apertium-es-pt "
+            "apertium-fr-es apertium-spa-ita"
         )
     lines = "".join(text.replace("’", "'") + "\n" for text in texts)
     done = subprocess.run(
@@ -211,10 +220,10 @@ def letters_of(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.casefold())
 
 
-def write_rows(output: Path, rows: list[dict[str, str]]) -> None:
+def write_rows(config: ConfigDict, output: Path, rows: list[dict[str, str]]) -> None:
     """Writes rows of a few of the languages, with a header."""
-    lines = ["\t".join(row.get(code, "") for code in LANGUAGES) for row in rows]
-    write_whole(output, ["\t".join(LANGUAGES), *lines])
+    lines = ["\t".join(row.get(code, "") for code in config.languages) for row in rows]
+    write_whole(output, ["\t".join(config.languages), *lines])
 
 
 def write_whole(output: Path, lines: list[str]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import xling_jax
+from xling_jax.config import load_config
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("de", "en", "es", "fr", "it")
@@ -68,8 +69,8 @@ def data(tmp_path):
 APERTIUM = """#!/usr/bin/env python3
 import sys
 if sys.argv[1] == "-l":
-    print("  fr-es\\n  spa-ita")
-elif sys.argv[1:3] == ["-f", "line"] and sys.argv[3] in ("fr-es", "spa-ita"):
+    print("  es-pt\\n  fr-es\\n  spa-ita")
+elif sys.argv[1:3] == ["-f", "line"] and sys.argv[3] in ("es-pt", "fr-es", "spa-ita"):
     for line in sys.stdin:
         print(line.strip().rstrip(".").upper().replace("OSORARO", "*osoraro"))
 """
@@ -161,8 +162,8 @@ def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
     monkeypatch.setenv("PATH", str(apertium), prepend=os.pathsep)
     import mini_text
 
-    made = tmp_path / "made.tsv"
-    mini_text.write_translated(data, made)
+    made, config = tmp_path / "made.tsv", load_config("mini")
+    mini_text.write_translated(config, data, made)
     header, *lines = made.read_text().splitlines()
     assert header.split("\t") == [*LANGUAGES]
     # The mark is back, the Spanish ones are gone, and so is the row with a word left as it was.
@@ -171,10 +172,10 @@ def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
     assert sorted(lines) == [italian[0], spanish, italian[1]]
 
     write(data / "retrieval/more.dev.tsv.gz", ("en", "it"), [("Good night.", "Buenas, tardes")])
-    mini_text.write_translated(data, made)
+    mini_text.write_translated(config, data, made)
     assert sorted(made.read_text().splitlines()[1:]) == [spanish, italian[1]]
 
-    mini_text.write_emoji(data, made)
+    mini_text.write_emoji(config, data, made)
     rows = [line.split("\t") for line in made.read_text().splitlines()[1:]]
     assert ["zebra", "zebra", "cebra", "zèbre", "zebra"] in rows
     signs = [row for row in rows if any(cell.endswith(" 🦓") for cell in row)]
@@ -184,13 +185,36 @@ def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
     )
 
 
+def test_seven_languages_have_text_of_their_own(data, tmp_path, apertium, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    monkeypatch.setenv("PATH", str(apertium), prepend=os.pathsep)
+    import mini_text
+
+    made, config = tmp_path / "made.tsv", load_config("mini:languages=seven")
+    assert {"nl", "pt"} < {*config.languages} and "en-pt" in config.data.pairs
+    write(data / "parallel/tatoeba.de-pt.tsv.gz", ("de", "pt"), [("Ja.", "Sim.")])  # not trained
+    used = [
+        Path(spec).name.partition(".tsv")[0]
+        for spec in mini_text.corpora(config, data / "parallel")
+    ]
+    assert used == ["europarl.en", "europarl.en-fr", "stories", "tatoeba.en-es"]
+    mini_text.write_translated(config, data, made)
+    header, *lines = made.read_text().splitlines()
+    assert header.split("\t") == [*config.languages]
+    assert "\tGood evening.\t\t\t\t\tBUENAS TARDES." in lines
+    assert "\tGood evening.\t\t\tBUENAS TARDES.\t\t" in lines
+    mini_text.write_emoji(config, data, made)  # in all but Dutch
+    rows = [line.split("\t") for line in made.read_text().splitlines()[1:]]
+    assert ["zebra", "zebra", "cebra", "zèbre", "zebra", "", "zebra"] in rows
+
+
 def test_without_apertium_it_says_what_to_install(data, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "launch")
     monkeypatch.setenv("PATH", str(tmp_path))
     import mini_text
 
     with pytest.raises(SystemExit, match="fr-es translates .* apt install apertium"):
-        mini_text.write_translated(data, tmp_path / "made.tsv")
+        mini_text.write_translated(load_config("mini"), data, tmp_path / "made.tsv")
 
 
 def test_a_synset_is_a_text_of_its_words_its_gloss_and_those_near(tmp_path, monkeypatch):
