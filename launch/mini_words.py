@@ -7,7 +7,6 @@ values of its tokens, as it gets that of their vectors: the encoder stays one wi
 """
 
 import argparse
-import dataclasses
 import re
 import sys
 from collections.abc import Iterator
@@ -45,7 +44,7 @@ def main() -> None:
     parser.add_argument("--output", required=True, type=Path, help=".npy, for --token-vectors")
     args = parser.parse_args()
     spec = load_model(args.model)
-    rows, factors = dataclasses.replace(spec.static_form, storage="float32").tables(spec.params)
+    rows, factors = spec.static_form.tables(spec.stored)[0]
     tokens = (rows * factors[:, None])[: spec.vocab.size]
     sample = tokenize(args.sample.read_text(encoding="utf-8").splitlines(), spec.vocab)
     glosses = tokenize([*texts_of_synsets(args.wordnet)], spec.vocab)

@@ -43,6 +43,10 @@ ENCODERS = {
         "static",
         {"width": 16, "features": ["pairs", "skips", "triples"], "feature_rows": 90},
     ),
+    "static_narrow": (
+        "static",
+        {"width": 16, "features": ["pairs"], "feature_rows": 90, "feature_width": 6},
+    ),
 }
 
 

@@ -11,7 +11,7 @@ from xling_jax.models.static_form import (
     FEATURES,
     NO_KEY,
     NOT_TRAINED,
-    RowFinder,
+    FeatureFinder,
     StaticForm,
     choose_keys,
     hash_feature,
@@ -58,13 +58,15 @@ def vector_by_hand(params, tokens, features):
         total += params["token_weight"][token] * params["embedding"][token]
     for key in features_by_hand(tokens, features):
         for row in np.flatnonzero(params.get("feature_keys", []) == key):
-            total += params["feature_weight"][row] * params["feature_embedding"][row]
+            vector = params["feature_weight"][row] * params["feature_embedding"][row]
+            total[: len(vector)] += vector
     return total / max(len(tokens), 1)
 
 
+@pytest.mark.parametrize("feature_width", [0, 3])
 @pytest.mark.parametrize("features", [(), ("pairs",), ("pairs", "skips", "triples")])
-def test_sums_are_those_by_hand(features):
-    module = StaticEncoder(VOCAB, WIDTH, features, ROWS)
+def test_sums_are_those_by_hand(features, feature_width):
+    module = StaticEncoder(VOCAB, WIDTH, features, ROWS, feature_width=feature_width)
     params, form = random_params(module), module.form
     sentences = [[3, 4, 5, 3, 4], [7], [], [9, 2], [1, 1, 1], [*range(1, 13)]]
     if features:
@@ -78,34 +80,33 @@ def test_sums_are_those_by_hand(features):
     np.testing.assert_allclose(found, expected, atol=1e-5)
     found = {name: (value.shape, str(value.dtype)) for name, value in params.items()}
     assert found == form.parameters
-    finder = RowFinder(form, params.get("feature_keys"))
+    if not features:
+        return
+    finder, keys = FeatureFinder(form, params["feature_keys"]), params["feature_keys"].tolist()
     rows, ends = finder.window(*flat(sentences))
     for sentence, start, end in zip(sentences, ends, ends[1:]):
         alone = finder.sentence(np.array(sentence, np.int32))
         assert rows[start:end].tolist() == alone.tolist()
-        keys = params["feature_keys"].tolist() if features else []
         known = [keys.index(key) for key in features_by_hand(sentence, features) if key in keys]
-        assert alone.tolist() == [*sentence, *(form.token_rows + row for row in known)]
+        assert alone.tolist() == known
 
 
 def test_features_are_of_their_sentence_only():
     form = StaticForm(VOCAB, WIDTH, ("pairs",), ROWS)
-    finder = RowFinder(form, choose_keys(form, [flat([[5, 6], [6, 7]])])[0])
+    finder = FeatureFinder(form, choose_keys(form, [flat([[5, 6], [6, 7]])])[0])
     rows, ends = finder.window(*flat([[5, 6], [7], [6, 7]]))
-    assert ends.tolist() == [0, 3, 4, 7]
-    assert rows[:2].tolist() == [5, 6] and rows[3] == 7
-    assert sorted(rows[[2, 6]]) == [form.token_rows, form.token_rows + 1]
+    assert ends.tolist() == [0, 1, 1, 2] and sorted(rows) == [0, 1]
 
 
 def test_short_and_long_sentences_have_rows_by_the_same_rule():
     tokens = np.random.default_rng(0).integers(1, VOCAB, 300).astype(np.int32)
     form = StaticForm(VOCAB, WIDTH, tuple(FEATURES), ROWS)
-    finder = RowFinder(form, choose_keys(form, [flat([tokens.tolist()])])[0])
+    finder = FeatureFinder(form, choose_keys(form, [flat([tokens.tolist()])])[0])
     for length in (0, 1, 2, 3, 63, 64, 65, 300):
         part = tokens[:length]
         window = finder.window(part, np.array([0, length]))[0]
         assert finder.sentence(part).tolist() == window.tolist()
-        assert length < 60 or len(window) > length
+        assert length < 60 or len(window)
 
 
 def test_keys_are_the_most_frequent_features_that_a_lookup_tells_apart():
@@ -128,7 +129,7 @@ def test_keys_are_the_most_frequent_features_that_a_lookup_tells_apart():
 def test_keys_that_cannot_be_are_refused(keys):
     form = StaticForm(VOCAB, WIDTH, ("pairs",), 2)
     with pytest.raises(ValueError, match="feature_keys: must be different hashes, ascending"):
-        RowFinder(form, np.array(keys, np.float32))
+        FeatureFinder(form, np.array(keys, np.float32))
 
 
 def test_keys_are_not_trained():
@@ -183,6 +184,8 @@ def test_dropout_drops_whole_tokens_and_features():
         ({"features": ("pair",)}, "encoder.features"),
         ({"feature_rows": 0}, "feature_rows=0 must be at least 1"),
         ({"width": 0}, "width=0 must be at least 1"),
+        ({"feature_width": 513}, "feature_width=513 must be from 0 to 512"),
+        ({"feature_width": 3, "storage": "int4"}, "feature_width=3 must be even"),
     ],
 )
 def test_forms_that_cannot_be_are_refused(changes, message):

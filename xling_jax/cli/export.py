@@ -191,7 +191,9 @@ def export_static(args: argparse.Namespace) -> None:
             default_prompt=spec.default_prompt,
         )
         texts = iterate_lines(args.principal_axes)
-        axes = principal_axes(encoder.encode_stream(texts, normalize=True))
+        axes = principal_axes(
+            encoder.encode_stream(texts, normalize=True), form.feature_width if form.features else 0
+        )
         if axes is None:
             raise ValueError(f"{args.principal_axes}: has no text; axes need many sentences")
     else:
@@ -201,14 +203,16 @@ def export_static(args: argparse.Namespace) -> None:
         raise OptionError(f"--truncate-dim {width}: must be from 1 to {form.width}")
     if args.storage == "int4" and width % 2:
         raise OptionError(f"--storage int4: needs an even number of dimensions, not {width}")
-    form, params = dataclasses.replace(form, width=width), form.rotated(params, axes[:, :width])
+    form, params = form.rotated(params, axes[:, :width])
     if args.storage in ("int8", "int4"):
         form, params = form.quantized(params, args.storage)
     config = spec.config
     save_model(
         args.output,
         family="static",
-        encoder_args=config["encoder"] | {"storage": form.storage, "width": width},
+        encoder_args=config["encoder"]
+        | {"storage": form.storage, "width": width}
+        | ({"feature_width": form.feature_width} if form.feature_width else {}),
         params=params,
         vocab=spec.vocab,
         languages=config["languages"],

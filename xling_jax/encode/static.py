@@ -10,10 +10,14 @@ import numpy as np
 
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.models.static_form import RowFinder, StaticForm, unpacked
+from xling_jax.models.static_form import FeatureFinder, StaticForm, unpacked
 
 # Below this a product with a sparse matrix costs more to set up than to compute.
 _FEW_SENTENCES = 8
+# The two numbers of 4 bits of each byte, looked up as one item: several times as fast as shifting.
+_NUMBERS_OF_BYTES = (
+    unpacked(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float32).view(np.complex64).ravel()
+)
 
 
 class StaticBackend:
@@ -35,14 +39,12 @@ class StaticBackend:
 
     def __init__(self, form: StaticForm, stored: Mapping[str, Any]):
         self.form, self.params = form, stored
-        if form.storage == "int4":  # unpacked row by row: the whole table would be twice as large
-            self._table, self._factors = stored["rows"], stored["factor"]
-            # Two numbers for each byte, looked up as one item: several times as fast as shifting.
-            pairs = unpacked(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float32)
-            self._pairs = pairs.view(np.complex64).ravel()
-        else:
-            self._table, self._factors = form.tables(stored)
-        self._finder = RowFinder(form, stored.get("feature_keys"))
+        # In 4 bits they are unpacked row by row: the whole tables would be twice as large.
+        self._tables = [
+            _Table(rows, factors, form.storage == "int4")
+            for rows, factors in form.packed_tables(stored)
+        ]
+        self._finder = FeatureFinder(form, stored["feature_keys"]) if form.features else None
 
     def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
         """Returns the same with other parameters, float32."""
@@ -61,23 +63,57 @@ class StaticBackend:
 
     def _sum(self, window: TokenWindow, embeddings: np.ndarray) -> None:
         tokens, offsets = window
+        of_tokens, *of_features = self._tables
         if len(embeddings) <= _FEW_SENTENCES:
             for embedding, start, end in zip(embeddings, offsets[:-1], offsets[1:]):
-                rows = self._finder.sentence(tokens[start:end])
-                picked = self._floats(self._table.take(rows, axis=0))
-                np.dot(
-                    self._factors.take(rows) * np.float32(1 / max(end - start, 1)),
-                    picked,
-                    embedding,
-                )
+                ids, share = tokens[start:end], np.float32(1 / max(end - start, 1))
+                embedding[:] = of_tokens.sum(ids, share)
+                for table in of_features:
+                    embedding[: table.dims] += table.sum(self._finder.sentence(ids), share)
             return
+        shares = 1 / np.maximum(np.diff(offsets), 1).astype(np.float32)
+        embeddings[:] = 0
+        of_tokens.add_sums(tokens, offsets, shares, embeddings)
+        for table in of_features:
+            table.add_sums(*self._finder.window(tokens, offsets), shares, embeddings)
+
+
+class _Table:
+    """Rows to add, each times its factor.
+
+    Args:
+        rows: [rows, dims] float32 or int8, or [rows, dims / 2] uint8, two numbers of 4 bits a byte.
+        factors: [rows] float32.
+        is_packed: whether a byte holds two numbers.
+    """
+
+    def __init__(self, rows: np.ndarray, factors: np.ndarray, is_packed: bool):
+        self._rows, self._factors, self._is_packed = rows, factors, is_packed
+        self.dims = rows.shape[1] * (2 if is_packed else 1)
+
+    def sum(self, rows: np.ndarray, share: np.float32) -> np.ndarray:
+        """Those of one sentence: [rows] int32 -> [dims] float32, times `share`."""
+        picked = self._rows.take(rows, axis=0)
+        if self._is_packed:
+            picked = _NUMBERS_OF_BYTES.take(picked).view(np.float32)
+        return (self._factors.take(rows) * share) @ picked.astype(np.float32, copy=False)
+
+    def add_sums(
+        self, rows: np.ndarray, ends: np.ndarray, shares: np.ndarray, vectors: np.ndarray
+    ) -> None:
+        """Adds those of many sentences to their vectors.
+
+        Args:
+            rows: [sum of counts] int32.
+            ends: [sentences + 1], where the rows of each sentence begin and those of the last end.
+            shares: [sentences] float32, factor of each sum.
+            vectors: [sentences, at least dims] float32.
+        """
         # Imported here: a single sentence is encoded before SciPy is imported.
         from scipy.sparse import csr_array
 
-        rows, ends = self._finder.window(tokens, offsets)
-        shares = 1 / np.maximum(np.diff(offsets), 1).astype(np.float32)
         factors = self._factors[rows] * np.repeat(shares, np.diff(ends))
-        table = self._table
+        table = self._rows
         if table.dtype != np.float32:
             is_used = np.zeros(len(table), bool)
             is_used[rows] = True
@@ -85,20 +121,16 @@ class StaticBackend:
             places = np.empty(len(table), np.int32)
             places[used] = np.arange(len(used), dtype=np.int32)
             rows, table = places[rows], table.take(used, axis=0)
-        if self.form.storage == "int4":
+        if self._is_packed:
             table = _halves(table)
         table = table.astype(np.float32, copy=False)
-        sums = csr_array((factors, rows, ends), (len(embeddings), len(table))) @ table
-        if self.form.storage == "int4":
-            embeddings[:, ::2], embeddings[:, 1::2] = np.split(sums, 2, axis=1)
+        sums = csr_array((factors, rows, ends), (len(shares), len(table))) @ table
+        if self._is_packed:
+            even, odd = np.split(sums, 2, axis=1)
+            vectors[:, : self.dims : 2] += even
+            vectors[:, 1 : self.dims : 2] += odd
         else:
-            embeddings[:] = sums
-
-    def _floats(self, rows: np.ndarray) -> np.ndarray:
-        """A few rows of the table, as stored, in [rows, width] float32."""
-        if self.form.storage == "int4":
-            return self._pairs.take(rows).view(np.float32)
-        return rows.astype(np.float32, copy=False)
+            vectors[:, : self.dims] += sums
 
 
 def _halves(packed: np.ndarray) -> np.ndarray:
@@ -114,11 +146,12 @@ def _halves(packed: np.ndarray) -> np.ndarray:
     return floats.reshape(count, 2 * width)
 
 
-def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
+def principal_axes(vectors: Iterable[np.ndarray], first: int = 0) -> np.ndarray | None:
     """The principal axes of vectors, for `StaticForm.rotated`.
 
     Args:
         vectors: [any, dim] unit vectors.
+        first: rotate the first dimensions, this many, among themselves, and so the others.
 
     Returns:
         [dim, dim] float32: the orthonormal eigenvectors of the mean of u uᵀ, in columns, that of
@@ -128,7 +161,9 @@ def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
     moments = sum(part.T.astype(np.float64) @ part for part in vectors)
     if not np.any(moments):
         return None
-    axes = np.linalg.eigh(moments)[1][:, ::-1]
+    axes = np.zeros_like(moments)
+    for block in (slice(first), slice(first, None)):
+        axes[block, block] = np.linalg.eigh(moments[block, block])[1][:, ::-1]
     # Either sign is right; with this one the same text gives the same vectors everywhere.
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
     return (axes * np.sign(largest)).astype(np.float32)

@@ -17,8 +17,9 @@ from xling_jax.models.static_form import (
     HASH_FACTORS,
     HASH_SEEDS,
     LAST_HASH_FACTOR,
-    RowFinder,
+    FeatureFinder,
     StaticForm,
+    Table,
 )
 
 OPSET = 23
@@ -88,38 +89,46 @@ def static_graph(form: StaticForm, stored: Mapping[str, np.ndarray]) -> onnx.Mod
         stored: its parameters as stored; 8-bit rows stay 8-bit.
     """
     add = _Graph()
-    table, factors = form.tables(stored)
+    table, *of_features = form.tables(stored)
     mask = add("Not", add("Equal", INPUT, np.array(form.pad_id, np.int32)))
     counts = add("ReduceSum", add("Cast", mask, to=onnx.TensorProto.FLOAT), _ints(1), keepdims=1)
     share = add("Reciprocal", add("Max", counts, np.ones(1, np.float32)))
-    rows, is_real = [add("Cast", INPUT, to=onnx.TensorProto.INT64)], [mask]
-    if form.features:
-        finder = RowFinder(form, stored["feature_keys"])
+    tokens = add("Cast", INPUT, to=onnx.TensorProto.INT64)
+    result = _weighted_rows(add, table, tokens, mask, share)
+    for features in of_features:
+        finder = FeatureFinder(form, stored["feature_keys"])
         dtype = np.uint16 if form.feature_rows <= 1 << 16 else np.int32
         slots = add.constant(finder.slots.astype(dtype))
         keys = add.constant(finder.keys.astype(np.int64))
+        rows, is_real = [], []
         for name in form.features:
             last = FEATURES[name][-1]
-            columns = [_columns(add, rows[0], place, last) for place in FEATURES[name]]
+            columns = [_columns(add, tokens, place, last) for place in FEATURES[name]]
             hashes = _hash(add, name, columns)
             slot = add("BitwiseAnd", hashes, np.array(len(finder.slots) - 1, np.int64))
-            row = add("Cast", add("Gather", slots, slot), to=onnx.TensorProto.INT64)
-            known = add("Equal", add("Gather", keys, row), hashes)
+            rows.append(add("Cast", add("Gather", slots, slot), to=onnx.TensorProto.INT64))
+            known = add("Equal", add("Gather", keys, rows[-1]), hashes)
             is_real.append(add("And", known, _columns(add, mask, last, last)))
-            rows.append(add("Add", row, np.array(form.token_rows, np.int64)))
-    row = add("Concat", *rows, axis=1) if form.features else rows[0]
-    real = add("Concat", *is_real, axis=1) if form.features else mask
-    weights = add("Gather", factors.astype(np.float32), row)
-    weights = add("Where", real, add("Mul", weights, share), np.zeros(1, np.float32))
-    vectors = add("Cast", add("Gather", table, row), to=onnx.TensorProto.FLOAT)
-    sums = add("MatMul", add("Unsqueeze", weights, _ints(1)), vectors)
-    result = add("Squeeze", sums, _ints(1))
+        row, real = (add("Concat", *parts, axis=1) for parts in (rows, is_real))
+        sums = _weighted_rows(add, features, row, real, share)
+        if form.feature_dims < form.width:
+            sums = add("Pad", sums, np.array([0, 0, 0, form.width - form.feature_dims], np.int64))
+        result = add("Add", result, sums)
     if form.normalize:
         squares = add("ReduceSumSquare", result, _ints(1), keepdims=1)
         # Under the root, as in `models.bert.project`: the vector of no tokens stays zero.
         length = add("Sqrt", add("Max", squares, np.array([1e-24], np.float32)))
         result = add("Div", result, length)
     return add.model(result, form.width)
+
+
+def _weighted_rows(add: _Graph, table: Table, row: str, is_real: str, share: str) -> str:
+    """[batch, dims]: the sum of the rows of a table that are real, times their factors."""
+    rows, factors = table
+    weights = add("Mul", add("Gather", factors.astype(np.float32), row), share)
+    weights = add("Where", is_real, weights, np.zeros(1, np.float32))
+    vectors = add("Cast", add("Gather", rows, row), to=onnx.TensorProto.FLOAT)
+    return add("Squeeze", add("MatMul", add("Unsqueeze", weights, _ints(1)), vectors), _ints(1))
 
 
 def _columns(add: _Graph, tokens: str, place: int, last: int) -> str:

@@ -125,10 +125,10 @@ def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
                 f"{where}: encoder.features={','.join(form.features)} have no place in "
                 f"StaticEmbedding, which knows single tokens; {_WAY_OUT}, or train without them"
             )
-        known = {"features", "feature_rows", "storage", "pooling", "normalize"}
+        known = {"features", "feature_rows", "feature_width", "storage", "pooling", "normalize"}
         _refuse_others(arguments, where, known)
         _check_static_text(spec.vocab, where)
-        rows, factors = form.tables(spec.stored)
+        ((rows, factors),) = form.tables(spec.stored)
         return (rows * factors[:, None])[: spec.vocab.size]
     if spec.config["family"] == "dual" and spec.module.layers == 0:
         if spec.module.pooling != "mean":

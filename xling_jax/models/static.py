@@ -16,9 +16,9 @@ class StaticEncoder(nn.Module):
     u = 1/n [ Σ_t a(w_t) E[w_t] + Σ_f c(f) F[f] ], with a learned weight for each token and each
     feature f, such as a pair of neighbors. The most frequent features of the training text have a
     row in F, others add nothing; `feature_keys` says which (`static_form.choose_keys`), is set when
-    training begins, and is no parameter to train. F starts at 0, so that training can continue from
-    an encoder without features. Without layers the sum needs no position, and one table serves both
-    sides of a pair.
+    training begins, and is no parameter to train. Rows of F may be shorter than those of E, with
+    zeros behind. F starts at 0, so that training can continue from an encoder without features.
+    Without layers the sum needs no position, and one table serves both sides of a pair.
 
     Trained parameters are float32; they may be stored in less.
 
@@ -38,6 +38,7 @@ class StaticEncoder(nn.Module):
     vocab_multiple: int = StaticForm.vocab_multiple
     dropout_generator: str = "threefry"
     normalize: bool = StaticForm.normalize
+    feature_width: int = StaticForm.feature_width
 
     layers = 0
     specials = ((), ())
@@ -59,6 +60,7 @@ class StaticEncoder(nn.Module):
             *(self.vocab_size, self.width, self.features, self.feature_rows, self.pad_id),
             vocab_multiple=self.vocab_multiple,
             normalize=self.normalize,
+            feature_width=self.feature_width,
         )
 
     def setup(self):
@@ -92,7 +94,9 @@ class StaticEncoder(nn.Module):
         rows, has_row = (jnp.concatenate(parts, axis=1) for parts in zip(*self._rows(tokens, mask)))
         weights = jnp.where(has_row, jnp.take(self.feature_weight, rows, axis=0), 0) * share
         weights = self.drop_features(weights, deterministic)
-        return self._scaled(sums + weighted_bag(self.feature_embedding, weights, rows))
+        of_features = weighted_bag(self.feature_embedding, weights, rows)
+        behind = self.width - of_features.shape[1]
+        return self._scaled(sums + jnp.pad(of_features, ((0, 0), (0, behind))))
 
     def _scaled(self, vectors: jax.Array) -> jax.Array:
         if not self.normalize:

@@ -20,6 +20,9 @@ FEATURES = {"pairs": (0, 1), "skips": (0, 2), "triples": (0, 1, 2)}
 # Storage of whole numbers -> the largest.
 _LARGEST = {"int8": 127, "int4": 7}
 STORAGES = ("float32", *_LARGEST)
+# What has rows -> its table of float32 parameters.
+_TABLES = {"token": "embedding", "feature": "feature_embedding"}
+Table = tuple[np.ndarray, np.ndarray]
 # Of the factor of a row in 4 bits, relative to the one that fits its largest element.
 _SHRINKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 NOT_TRAINED = ("feature_keys",)
@@ -44,11 +47,14 @@ class StaticForm:
         features: what has vectors besides single tokens: `pairs` of neighbors, `skips` (pairs with
             one token between them), `triples` of neighbors.
         feature_rows: how many of all features have a row, the most frequent ones.
+        feature_width: of the vectors of features, which add nothing to the dimensions behind it;
+            0 for the whole width.
         pad_id: id of padding.
         storage: of the parameters in a model directory: `float32` as trained, or `int8` or `int4`,
             a number from -127 to 127 or from -7 to 7 for each element and a factor for each row,
-            with its weight. Two numbers of 4 bits share a byte, each plus 8, that of the even
-            dimension in the lower bits.
+            with its weight. `rows` holds the numbers of tokens and then of features, which are in
+            `narrow_rows` if they are shorter. Two numbers of 4 bits share a byte, each plus 8, that
+            of the even dimension in the lower bits.
         normalize: whether vectors are scaled to length 1.
     """
 
@@ -60,6 +66,7 @@ class StaticForm:
     vocab_multiple: int = 128
     storage: str = "float32"
     normalize: bool = False
+    feature_width: int = 0
 
     def __post_init__(self):
         for name in self.features:
@@ -68,10 +75,17 @@ class StaticForm:
         for name in ("vocab_size", "width", "feature_rows", "vocab_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"encoder.{name}={getattr(self, name)} must be at least 1")
-        if self.storage == "int4" and self.width % 2:
+        if not 0 <= self.feature_width <= self.width:
             raise ValueError(
-                f"encoder.width={self.width} must be even with encoder.storage=int4; use int8"
+                f"encoder.feature_width={self.feature_width} must be from 0 to {self.width}, the "
+                "encoder's width; 0 is all of it"
             )
+        for name in ("width", "feature_width"):
+            if self.storage == "int4" and getattr(self, name) % 2:
+                raise ValueError(
+                    f"encoder.{name}={getattr(self, name)} must be even with encoder.storage=int4; "
+                    "use int8"
+                )
 
     @property
     def token_rows(self) -> int:
@@ -79,71 +93,94 @@ class StaticForm:
         return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
 
     @property
+    def feature_dims(self) -> int:
+        """Elements of a feature's vector."""
+        return self.feature_width or self.width
+
+    @property
     def parameters(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Name -> shape and dtype of the stored parameters."""
-        extra_rows = self.feature_rows if self.features else 0
-        keys = {"feature_keys": ((extra_rows,), "float32")} if self.features else {}
-        if self.storage != "float32":
-            rows = self.token_rows + extra_rows
-            sizes = {"int8": (rows, self.width), "int4": (rows, self.width // 2)}
-            dtype = "int8" if self.storage == "int8" else "uint8"
-            return {"rows": (sizes[self.storage], dtype), "factor": ((rows,), "float32")} | keys
-        sizes = {"embedding": (self.token_rows, self.width), "token_weight": (self.token_rows,)}
+        sizes = {"token": (self.token_rows, self.width)}
         if self.features:
-            sizes["feature_embedding"] = (self.feature_rows, self.width)
-            sizes["feature_weight"] = (self.feature_rows,)
-        return {name: (size, "float32") for name, size in sizes.items()} | keys
+            sizes["feature"] = (self.feature_rows, self.feature_dims)
+        keys = {"feature_keys": ((self.feature_rows,), "float32")} if self.features else {}
+        if self.storage == "float32":
+            tables = {_TABLES[kind]: (size, "float32") for kind, size in sizes.items()}
+            weights = {f"{kind}_weight": ((size[0],), "float32") for kind, size in sizes.items()}
+            return tables | weights | keys
+        rows = sum(size[0] for size in sizes.values())
+        tables = {"rows": (rows, self.width)}
+        if self._has_narrow_rows:
+            tables = {"rows": sizes["token"], "narrow_rows": sizes["feature"]}
+        share, dtype = (2, "uint8") if self.storage == "int4" else (1, "int8")
+        stored = {name: ((size[0], size[1] // share), dtype) for name, size in tables.items()}
+        return stored | {"factor": ((rows,), "float32")} | keys
 
-    def tables(self, stored: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """All rows [rows, width], tokens and then features, and a factor [rows] float32 for each.
+    @property
+    def _has_narrow_rows(self) -> bool:
+        """Whether whole numbers of features are in a table of their own."""
+        return bool(self.features) and self.feature_dims < self.width
+
+    def packed_tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
+        """The rows of tokens, then those of features if it has some, each with its factors.
 
         Args:
             stored: the parameters as stored.
 
         Returns:
-            The rows, float32 or int8, and the factors.
+            For each kind the rows, as stored, and the factors, [rows] float32.
         """
-        if self.storage == "int8":
-            return stored["rows"], stored["factor"]
-        if self.storage == "int4":
-            return unpacked(np.asarray(stored["rows"])), stored["factor"]
-        names = ("token", "feature") if self.features else ("token",)
-        tables = {"token": stored["embedding"], "feature": stored.get("feature_embedding")}
-        rows = [np.asarray(tables[name]) for name in names]
-        factors = [np.asarray(stored[f"{name}_weight"]) for name in names]
-        return (
-            (rows[0], factors[0])
-            if len(rows) == 1
-            else (np.concatenate(rows), np.concatenate(factors))
-        )
+        if self.storage == "float32":
+            kinds = ("token", "feature") if self.features else ("token",)
+            return [
+                (np.asarray(stored[_TABLES[kind]]), np.asarray(stored[f"{kind}_weight"]))
+                for kind in kinds
+            ]
+        if not self.features:
+            return [(stored["rows"], stored["factor"])]
+        rows = stored["rows"][: self.token_rows]
+        narrow = stored["narrow_rows" if self._has_narrow_rows else "rows"][-self.feature_rows :]
+        return [*zip((rows, narrow), np.split(stored["factor"], [self.token_rows]))]
+
+    def tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
+        """As `packed_tables`, the rows [rows, width] float32 or int8."""
+        tables = self.packed_tables(stored)
+        if self.storage != "int4":
+            return tables
+        return [(unpacked(np.asarray(rows)), factors) for rows, factors in tables]
 
     def trainable(self, stored: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The float32 parameters of `models.static.StaticEncoder` with the stored vectors."""
         if self.storage == "float32":
             return dict(stored)
-        rows, factors = self.tables(stored)
-        return self._with_rows(rows * factors[:, None], stored.get("feature_keys"))
+        return _with_rows(self._vectors(stored), stored.get("feature_keys"))
 
-    def _with_rows(self, rows: np.ndarray, keys: np.ndarray | None) -> dict[str, np.ndarray]:
-        """The float32 parameters with these rows, tokens and then features, and weights of 1."""
-        tokens, features = np.split(rows, [self.token_rows])
-        params = {"embedding": tokens, "token_weight": np.ones(len(tokens), np.float32)}
-        if self.features:
-            params["feature_embedding"] = features
-            params["feature_weight"] = np.ones(len(features), np.float32)
-            params["feature_keys"] = keys
-        return params
+    def _vectors(self, stored: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """What a token or feature adds, [rows, dims] float32 for each kind."""
+        return [
+            rows.astype(np.float32, copy=False) * factors[:, None]
+            for rows, factors in self.tables(stored)
+        ]
 
-    def rotated(self, params: Mapping[str, np.ndarray], axes: np.ndarray) -> dict[str, np.ndarray]:
-        """The float32 parameters whose vectors are those of `params` in other coordinates.
+    def rotated(
+        self, params: Mapping[str, np.ndarray], axes: np.ndarray
+    ) -> tuple[StaticForm, dict[str, np.ndarray]]:
+        """The form and its float32 parameters whose vectors are those of `params` in other
+        coordinates.
 
         Args:
             params: float32, as stored.
-            axes: [width, width], an orthonormal axis in each column; cosines do not change. With
-                fewer columns the vectors have fewer dimensions.
+            axes: [width, any], an orthonormal axis in each column, from `principal_axes`; cosines
+                do not change. With fewer columns the vectors have fewer dimensions.
         """
-        tables = ("embedding", "feature_embedding")
-        return {name: p @ axes if name in tables else p for name, p in params.items()}
+        form = dataclasses.replace(self, width=axes.shape[1])
+        tables = {"embedding": params["embedding"] @ axes}
+        if self.features:
+            dims = min(self.feature_dims, form.width)
+            form = dataclasses.replace(form, feature_width=dims if self.feature_width else 0)
+            rows = params["feature_embedding"]
+            tables["feature_embedding"] = rows @ axes[: self.feature_dims, :dims]
+        return form, {**params, **tables}
 
     def joined(
         self, params: Mapping[str, np.ndarray], vectors: np.ndarray
@@ -166,12 +203,14 @@ class StaticForm:
             )
         if not np.isfinite(vectors).all():
             raise ValueError("has numbers that are not finite")
-        rows, factors = self.tables(params)
-        more = np.zeros((len(rows), vectors.shape[1]), np.float32)
+        tokens, *features = self._vectors(params)
+        more = np.zeros((len(tokens), vectors.shape[1]), np.float32)
         more[: self.vocab_size] = vectors
+        if not self.feature_width:  # features are to be as wide as the vectors
+            features = [np.pad(rows, ((0, 0), (0, vectors.shape[1]))) for rows in features]
         form = dataclasses.replace(self, width=self.width + vectors.shape[1])
-        rows = np.hstack([rows * factors[:, None], more])
-        return form, form._with_rows(rows, params.get("feature_keys"))
+        rows = [np.hstack([tokens, more]), *features]
+        return form, _with_rows(rows, params.get("feature_keys"))
 
     def averaged(self, all_params: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The float32 parameters whose vectors are the means of those of several encoders.
@@ -188,11 +227,9 @@ class StaticForm:
         keys = [params.get("feature_keys") for params in all_params]
         if self.features and not all(np.array_equal(keys[0], other) for other in keys[1:]):
             raise ValueError("encoders to average must have rows for the same features")
-        mean = 0
-        for params in all_params:
-            rows, factors = self.tables(params)
-            mean = mean + rows * (factors[:, None] / np.float32(len(all_params)))
-        return self._with_rows(mean, keys[0])
+        all_rows = zip(*(self._vectors(params) for params in all_params))
+        share = np.float32(1 / len(all_params))
+        return _with_rows([sum(rows) * share for rows in all_rows], keys[0])
 
     def quantized(
         self, params: Mapping[str, np.ndarray], storage: str
@@ -208,27 +245,41 @@ class StaticForm:
             storage: of the result.
         """
         form = dataclasses.replace(self, storage=storage)
-        rows, factors = self.tables(params)
-        rows = rows.astype(np.float32) * factors[:, None]
-        largest = _LARGEST[storage]
-        fitting = np.abs(rows).max(axis=1) / np.float32(largest)
-        fitting[fitting == 0] = 1  # rows of zeros, for padding
-        factors, numbers = fitting, np.round(rows / fitting[:, None])
-        if storage == "int4":
-            least = np.square(numbers * factors[:, None] - rows).sum(axis=1)
-            for shrink in _SHRINKS[1:]:
-                smaller = fitting * np.float32(shrink)
-                cut = np.clip(np.round(rows / smaller[:, None]), -largest, largest)
-                error = np.square(cut * smaller[:, None] - rows).sum(axis=1)
-                is_better = error < least
-                numbers[is_better], least[is_better] = cut[is_better], error[is_better]
-                factors = np.where(is_better, smaller, factors)
-        factors = np.where(numbers.any(axis=1), factors, 0)
-        packed = numbers.astype(np.int8) if storage == "int8" else _packed(numbers)
-        stored = {"rows": packed, "factor": factors}
+        numbers, factors = zip(*(_rounded(rows, storage) for rows in self._vectors(params)))
+        if not form._has_narrow_rows:
+            numbers = [np.concatenate(numbers)]
+        stored = dict(zip(("rows", "narrow_rows"), numbers))
+        stored["factor"] = np.concatenate(factors)
         if self.features:
             stored["feature_keys"] = params["feature_keys"]
         return form, stored
+
+
+def _with_rows(tables: Sequence[np.ndarray], keys: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The float32 parameters with these vectors, of tokens and then of features, weights of 1."""
+    params = {} if keys is None else {"feature_keys": keys}
+    for kind, rows in zip(_TABLES, tables):
+        params |= {_TABLES[kind]: rows, f"{kind}_weight": np.ones(len(rows), np.float32)}
+    return params
+
+
+def _rounded(rows: np.ndarray, storage: str) -> Table:
+    """Vectors [rows, dims] float32 as whole numbers, packed, and factors [rows] float32."""
+    largest = _LARGEST[storage]
+    fitting = np.abs(rows).max(axis=1) / np.float32(largest)
+    fitting[fitting == 0] = 1  # rows of zeros, for padding
+    factors, numbers = fitting, np.round(rows / fitting[:, None])
+    if storage == "int4":
+        least = np.square(numbers * factors[:, None] - rows).sum(axis=1)
+        for shrink in _SHRINKS[1:]:
+            smaller = fitting * np.float32(shrink)
+            cut = np.clip(np.round(rows / smaller[:, None]), -largest, largest)
+            error = np.square(cut * smaller[:, None] - rows).sum(axis=1)
+            is_better = error < least
+            numbers[is_better], least[is_better] = cut[is_better], error[is_better]
+            factors = np.where(is_better, smaller, factors)
+    factors = np.where(numbers.any(axis=1), factors, 0)
+    return numbers.astype(np.int8) if storage == "int8" else _packed(numbers), factors
 
 
 def _packed(numbers: np.ndarray) -> np.ndarray:
@@ -246,14 +297,14 @@ def unpacked(packed: np.ndarray) -> np.ndarray:
     return numbers
 
 
-class RowFinder:
-    """Finds the rows of sentences, in a table of token rows and then feature rows.
+class FeatureFinder:
+    """Finds the features of sentences that have a row.
 
     Args:
         form: sizes and features.
-        keys: [feature_rows], as stored; not used without features.
+        keys: [feature_rows], as stored.
 
-    Attributes (only with features):
+    Attributes:
         keys: [feature_rows] int32.
         slots: [2**20] int32, the row of a feature by the lower bits of its hash, if its key is the
             hash.
@@ -262,10 +313,8 @@ class RowFinder:
         ValueError: if a key is no hash, or two of them cannot be told apart.
     """
 
-    def __init__(self, form: StaticForm, keys: np.ndarray | None = None):
-        self.form = form
-        if not form.features:
-            return
+    def __init__(self, form: StaticForm, keys: np.ndarray):
+        self.features = form.features
         self.keys = keys.astype(np.int32)
         known = np.flatnonzero(self.keys != NO_KEY).astype(np.int32)
         ascends = (np.diff(self.keys[known]) > 0).all() and (
@@ -279,31 +328,28 @@ class RowFinder:
             raise ValueError("feature_keys: must be different hashes, ascending, from choose_keys")
 
     def sentence(self, tokens: np.ndarray) -> np.ndarray:
-        """The rows of one sentence of [length] int32 tokens; see `window`."""
-        if not self.form.features:
-            return tokens
+        """The rows of the features of one sentence of [length] int32 tokens; see `window`."""
         if len(tokens) > _SHORT:
             return self.window(tokens, np.array([0, len(tokens)]))[0]
-        ids = tokens.tolist()  # of a few tokens, Python is done before NumPy has begun
-        rows = list(ids)
+        # Of a few tokens, Python is done before NumPy has begun.
+        ids, rows, mask = tokens.tolist(), [], _SLOTS - 1
         # Python reads a number of a memoryview several times as fast as one of an array.
-        first, mask = self.form.token_rows, _SLOTS - 1
         keys, slots = memoryview(self.keys), memoryview(self.slots)
-        for name in self.form.features:
+        for name in self.features:
             for key in _hash_ids(name, ids):
                 row = slots[key & mask]
                 if keys[row] == key:
-                    rows.append(first + row)
+                    rows.append(row)
         return np.array(rows, np.int32)
 
     def _rows(self, name: str, tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The row of each feature, and whether it has one."""
         hashes = hash_feature(name, tokens).view(np.int32)
         rows = self.slots[hashes & (_SLOTS - 1)]
-        return rows + np.int32(self.form.token_rows), self.keys[rows] == hashes
+        return rows, self.keys[rows] == hashes
 
     def window(self, tokens: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of sentences.
+        """The rows of the features of sentences.
 
         Args:
             tokens: [sum of lengths] int32, without padding.
@@ -313,13 +359,11 @@ class RowFinder:
             rows: [sum of counts] int32.
             ends: [sentences + 1] int64, where the rows of each begin and those of the last end.
         """
-        if not self.form.features:
-            return tokens, offsets
         lengths = np.diff(offsets)
         sentence = np.repeat(np.arange(len(lengths)), lengths)
         left = np.repeat(offsets[1:], lengths) - np.arange(len(tokens))  # from here to the end
-        parts = [(lengths, tokens)]
-        for name in self.form.features:
+        parts = []
+        for name in self.features:
             places = FEATURES[name]
             starts = np.flatnonzero(left > places[-1])
             rows, known = self._rows(name, [tokens[starts + place] for place in places])
@@ -343,7 +387,7 @@ def choose_keys(
 
     Args:
         form: its features, and how many of them have a row.
-        texts: tokens and offsets of sentences, as for `RowFinder.window`.
+        texts: tokens and offsets of sentences, as for `FeatureFinder.window`.
 
     Returns:
         keys: [feature_rows] float32, ascending; `NO_KEY` for rows without a feature.
