@@ -1,12 +1,11 @@
 r"""The encoder in the package, `xling_jax.load("mini")`: static, with vectors of word pairs too.
 
-32,000 unigram pieces in 256 dimensions and the 340,000 most frequent pairs and triples of
-neighboring pieces in the first 128 of them, summed with learned weights; cosine times 20 with an
-additive margin of 0.3 against the 2,047 other translations in the batch and the 2,047 other
-sentences of the same language, equal sentences left out; a tenth of the pieces and a fifth of the
-combinations dropped; Adam at 5e-3 with cosine decay. Pieces begin with the vectors of
-`text.cooccurrence`, which know topics and translations before training; the others are small
-(0.01).
+32,000 unigram pieces and the 190,000 most frequent pairs and triples of neighboring pieces, 256
+dimensions, summed with learned weights; cosine times 20 with an additive margin of 0.3 against the
+2,047 other translations in the batch and the 2,047 other sentences of the same language, equal
+sentences left out; a tenth of the pieces and a fifth of the combinations dropped; Adam at 5e-3 with
+cosine decay. Pieces begin with the vectors of `text.cooccurrence`, which know topics and
+translations before training; the others are small (0.01).
 
 The encoder in the package is the mean of this run, counted twice, and of a short one, of 1,500
 updates with cosines times 12, which keeps more of what the initial vectors know of topics. Then it
@@ -58,7 +57,7 @@ def get_config(arg: str = ""):
     config.vocab.update(sampling_exponent=0.3, character_coverage=1.0)
 
     config.encoder = {"family": "static", "width": 256, "init_stddev": 0.01}
-    config.encoder.update(features=("pairs", "triples"), feature_rows=340_000, feature_width=128)
+    config.encoder.update(features=("pairs", "triples"), feature_rows=190_000)
     config.encoder.update(token_dropout=0.1, feature_dropout=0.2)
     config.dropout_generator = "hash"
 
@@ -79,6 +78,6 @@ def get_config(arg: str = ""):
     if argument.size == "smoke":
         recipes.smoke_run(config)
         config.vocab.character_coverage = 0.98  # the emoji are more characters than it has pieces
-        config.encoder.update(width=32, feature_rows=200, feature_width=16)
+        config.encoder.update(width=32, feature_rows=200)
         config.data.batch_size = 16
     return config

@@ -188,6 +188,26 @@ def test_export_rotates_and_shrinks_a_model(feature_width, vocab, sentences, tmp
     assert np.abs(np.corrcoef(small[:, 0], whole[:, 3])[0, 1]) > 0.99
 
 
+def test_export_keeps_some_dimensions_of_features(vocab, sentences, tmp_path, capsys):
+    arguments = {"width": 16, "features": ["pairs"], "feature_rows": 64, "pad_id": vocab.pad_id}
+    params = random_params(StaticForm(vocab.size, **arguments), vocab, sentences)
+    save(tmp_path / "m", vocab, "static", arguments, params)
+    export = ["export", "--model", str(tmp_path / "m"), "--output"]
+    assert main([*export, str(tmp_path / "some"), "--feature-dim", "6"]) == 0
+    params["feature_embedding"][:, 6:] = 0
+    save(tmp_path / "zeros", vocab, "static", arguments, params)
+    expected, found = (xling_jax.load(tmp_path / n).encode(sentences) for n in ("zeros", "some"))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    for wrong in ("0", "17", "5 --storage int4", "9 --truncate-dim 8"):
+        assert main([*export, str(tmp_path / "x"), "--feature-dim", *wrong.split()]) == 2
+        assert "must be from 1 to" in (error := capsys.readouterr().err) or "even number" in error
+    plain = {name: value for name, value in params.items() if not name.startswith("feature")}
+    save(tmp_path / "plain", vocab, "static", {**arguments, "features": []}, plain)
+    export[2] = str(tmp_path / "plain")
+    assert main([*export, str(tmp_path / "x"), "--feature-dim", "4"]) == 2
+    assert "has tokens alone" in capsys.readouterr().err
+
+
 def test_export_averages_runs(vocab, sentences, tmp_path, capsys):
     form = StaticForm(vocab.size, 16, ("pairs",), 64, vocab.pad_id)
     arguments = {"width": 16, "features": ["pairs"], "feature_rows": 64, "pad_id": vocab.pad_id}

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OF_A_RUN = {"workdir", "checkpoint"}
-_OF_A_FORM = {"average", "token_vectors", "storage", "principal_axes", "truncate_dim"}
+_OF_A_FORM = {"average", "token_vectors", "storage", "principal_axes"}
+_OF_A_FORM |= {"truncate_dim", "feature_dim"}
 _OF_A_FORMAT = {"to", "quantize"}
 
 EXAMPLES = """\
@@ -101,6 +102,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIM",
         help="static encoders: keep only the first dimensions",
     )
+    parser.add_argument(
+        "--feature-dim",
+        type=int,
+        metavar="DIM",
+        help="static encoders with features: keep only the first dimensions of the vectors of "
+        "pairs and triples; those of tokens keep theirs",
+    )
     add_output(parser, "the model directory", metavar="DIR")
 
 
@@ -115,7 +123,7 @@ def run(args: argparse.Namespace) -> None:
     ):
         raise OptionError(
             "give --workdir and --checkpoint, or --model with --to, or --model with --average, "
-            "--token-vectors, --storage, --principal-axes or --truncate-dim"
+            "--token-vectors, --storage, --principal-axes, --truncate-dim or --feature-dim"
         )
     if args.quantize and args.to != "onnx":
         raise OptionError(f"--quantize {args.quantize}: goes with --to onnx alone")
@@ -198,12 +206,9 @@ def export_static(args: argparse.Namespace) -> None:
             raise ValueError(f"{args.principal_axes}: has no text; axes need many sentences")
     else:
         axes = np.eye(form.width, dtype=np.float32)
-    width = form.width if args.truncate_dim is None else args.truncate_dim
-    if not 1 <= width <= form.width:
-        raise OptionError(f"--truncate-dim {width}: must be from 1 to {form.width}")
-    if args.storage == "int4" and width % 2:
-        raise OptionError(f"--storage int4: needs an even number of dimensions, not {width}")
+    width, feature_dim = _chosen_dims(args, form)
     form, params = form.rotated(params, axes[:, :width])
+    form, params = form.narrowed(params, feature_dim)
     if args.storage in ("int8", "int4"):
         form, params = form.quantized(params, args.storage)
     config = spec.config
@@ -224,6 +229,28 @@ def export_static(args: argparse.Namespace) -> None:
         overwrite=args.overwrite,
     )
     logger.info("%s: %s, stored in %s", args.output, args.model, form.storage)
+
+
+def _chosen_dims(args: argparse.Namespace, form: StaticForm) -> tuple[int, int]:
+    """The dimensions to keep, of vectors and of features.
+
+    Raises:
+        OptionError: if the encoder has fewer, or the storage needs another number.
+    """
+    if args.feature_dim is not None and not form.features:
+        raise OptionError(f"--feature-dim {args.feature_dim}: {args.model} has tokens alone")
+    width = form.width if args.truncate_dim is None else args.truncate_dim
+    most = min(form.feature_dims, width)
+    feature_dim = most if args.feature_dim is None else args.feature_dim
+    for option, dims, largest in (
+        ("--truncate-dim", width, form.width),
+        ("--feature-dim", feature_dim, most),
+    ):
+        if not 1 <= dims <= largest:
+            raise OptionError(f"{option} {dims}: must be from 1 to {largest}")
+        if args.storage == "int4" and dims % 2:
+            raise OptionError(f"--storage int4: needs an even number of dimensions, not {dims}")
+    return width, feature_dim
 
 
 def _averaged(args: argparse.Namespace, spec: ModelSpec, form: StaticForm) -> dict[str, np.ndarray]:

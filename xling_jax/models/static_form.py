@@ -182,6 +182,21 @@ class StaticForm:
             tables["feature_embedding"] = rows @ axes[: self.feature_dims, :dims]
         return form, {**params, **tables}
 
+    def narrowed(
+        self, params: Mapping[str, np.ndarray], feature_width: int
+    ) -> tuple[StaticForm, dict[str, np.ndarray]]:
+        """The form and its float32 parameters with only the first dimensions of features.
+
+        Args:
+            params: float32, as stored.
+            feature_width: how many; the width of the encoder is all.
+        """
+        if not self.features or feature_width == self.feature_dims:
+            return self, dict(params)
+        form = dataclasses.replace(self, feature_width=feature_width)
+        rows = np.ascontiguousarray(params["feature_embedding"][:, :feature_width])
+        return form, {**params, "feature_embedding": rows}
+
     def joined(
         self, params: Mapping[str, np.ndarray], vectors: np.ndarray
     ) -> tuple[StaticForm, dict[str, np.ndarray]]:
