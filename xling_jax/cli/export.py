@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OF_A_RUN = {"workdir", "checkpoint"}
-_OF_A_FORM = {"average", "token_vectors", "storage", "principal_axes"}
-_OF_A_FORM |= {"truncate_dim", "feature_dim"}
+_OF_A_FORM = {
+    *("average", "token_vectors", "storage"),
+    *("principal_axes", "truncate_dim", "feature_dim"),
+}
 _OF_A_FORMAT = {"to", "quantize"}
 
 EXAMPLES = """\

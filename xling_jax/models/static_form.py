@@ -22,6 +22,7 @@ _LARGEST = {"int8": 127, "int4": 7}
 STORAGES = ("float32", *_LARGEST)
 # What has rows -> its table of float32 parameters.
 _TABLES = {"token": "embedding", "feature": "feature_embedding"}
+# Rows, and a factor for each.
 Table = tuple[np.ndarray, np.ndarray]
 # Of the factor of a row in 4 bits, relative to the one that fits its largest element.
 _SHRINKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
@@ -173,13 +174,12 @@ class StaticForm:
             axes: [width, any], an orthonormal axis in each column, from `principal_axes`; cosines
                 do not change. With fewer columns the vectors have fewer dimensions.
         """
-        form = dataclasses.replace(self, width=axes.shape[1])
+        width = axes.shape[1]
+        form = dataclasses.replace(self, width=width, feature_width=min(self.feature_width, width))
         tables = {"embedding": params["embedding"] @ axes}
         if self.features:
-            dims = min(self.feature_dims, form.width)
-            form = dataclasses.replace(form, feature_width=dims if self.feature_width else 0)
             rows = params["feature_embedding"]
-            tables["feature_embedding"] = rows @ axes[: self.feature_dims, :dims]
+            tables["feature_embedding"] = rows @ axes[: self.feature_dims, : form.feature_dims]
         return form, {**params, **tables}
 
     def narrowed(
