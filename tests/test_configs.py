@@ -304,17 +304,20 @@ def test_an_encoder_begins_with_the_arrays_that_fit():
     model = build_objective(config, VocabFacts(40)).setting.model
     params = jax.jit(init_params(model))(jax.random.key(0))
     encoder = params["encoder"]
-    trained = {"embedding": encoder["embedding"] + 1, "token_weight": np.ones(3), "other": 0}
+    trained = {"embedding": encoder["embedding"] + 1, "other": 0}
     changed, taken = put_encoder(params, trained, 40)
     assert taken == 1
     np.testing.assert_array_equal(changed["encoder"]["embedding"], trained["embedding"])
     changed["encoder"]["embedding"] = encoder["embedding"]
     jax.tree.map(np.testing.assert_array_equal, changed, params)
     with pytest.raises(ValueError, match="its encoder has no array in common with this one"):
+        put_encoder(params, {"table": np.ones((40, 32))}, 40)
+    with pytest.raises(ValueError, match=r"its embedding is \[40, 3\], that of this run is \["):
         put_encoder(params, {"embedding": np.ones((40, 3))}, 40)
     # Rows beyond the vocabulary are padding, here of 128 and there of none.
-    shorter, taken = put_encoder(params, {"embedding": np.ones((40, 32))}, 40)
-    assert taken == 1 and shorter["encoder"]["embedding"].shape == encoder["embedding"].shape
+    rows = {"embedding": np.ones((40, 32)), "token_weight": np.ones(40)}
+    shorter, taken = put_encoder(params, rows, 40)
+    assert taken == 2 and shorter["encoder"]["embedding"].shape == encoder["embedding"].shape
     np.testing.assert_array_equal(shorter["encoder"]["embedding"][:40], 1)
 
 

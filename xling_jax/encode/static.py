@@ -151,12 +151,14 @@ def principal_axes(vectors: Iterable[np.ndarray], first: int = 0) -> np.ndarray 
 
     Args:
         vectors: [any, dim] unit vectors.
-        first: rotate the first dimensions, this many, among themselves, and so the others.
+        first: how many of the first dimensions to rotate among themselves, apart from the others; 0
+            rotates all together.
 
     Returns:
         [dim, dim] float32: the orthonormal eigenvectors of the mean of u uᵀ, in columns, that of
-        the largest eigenvalue first. The mean vector is not subtracted, since inner products are to
-        be preserved. None if all vectors are zero.
+        the largest eigenvalue first, among the first dimensions and among the others. The mean
+        vector is not subtracted, since inner products are to be preserved. None if all vectors are
+        zero.
     """
     moments = sum(part.T.astype(np.float64) @ part for part in vectors)
     if not np.any(moments):

@@ -48,8 +48,8 @@ class StaticForm:
         features: what has vectors besides single tokens: `pairs` of neighbors, `skips` (pairs with
             one token between them), `triples` of neighbors.
         feature_rows: how many of all features have a row, the most frequent ones.
-        feature_width: of the vectors of features, which add nothing to the dimensions behind it;
-            0 for the whole width.
+        feature_width: dimensions of the vectors of features, which add to the first ones of a
+            sentence; 0 for all.
         pad_id: id of padding.
         storage: of the parameters in a model directory: `float32` as trained, or `int8` or `int4`,
             a number from -127 to 127 or from -7 to 7 for each element and a factor for each row,
@@ -166,8 +166,7 @@ class StaticForm:
     def rotated(
         self, params: Mapping[str, np.ndarray], axes: np.ndarray
     ) -> tuple[StaticForm, dict[str, np.ndarray]]:
-        """The form and its float32 parameters whose vectors are those of `params` in other
-        coordinates.
+        """The form and its float32 parameters, with the same vectors in other coordinates.
 
         Args:
             params: float32, as stored.
@@ -189,7 +188,7 @@ class StaticForm:
 
         Args:
             params: float32, as stored.
-            feature_width: how many; the width of the encoder is all.
+            feature_width: how many to keep, from 1 to `feature_dims`.
         """
         if not self.features or feature_width == self.feature_dims:
             return self, dict(params)

@@ -91,10 +91,10 @@ def put_feature_keys(
 
 
 def put_encoder(params: Any, encoder: Any, vocab_size: int) -> tuple[Any, int]:
-    """Puts the parameters of a trained encoder into a model, where names and shapes agree.
+    """Puts the parameters of a trained encoder into a model, where their names agree.
 
-    Of token tables, leaves named `embedding`, the number of rows beyond the vocabulary may differ:
-    they are padding, or published ones that no token has.
+    Of token tables, leaves named `embedding`, and of `token_weight`, the number of rows beyond the
+    vocabulary may differ: they are padding, or published ones that no token has.
 
     Args:
         params: nested dict, of the model.
@@ -105,23 +105,30 @@ def put_encoder(params: Any, encoder: Any, vocab_size: int) -> tuple[Any, int]:
         The parameters, and the number of arrays taken from the encoder.
 
     Raises:
-        ValueError: if there are none.
+        ValueError: if there are none, or one has another shape.
     """
     flat, found = flatten_dict(params), flatten_dict({"encoder": encoder})
 
     def rows(path: tuple[str, ...]) -> Any:
-        """The array to take: of a token table the rows of the vocabulary, others as they were."""
+        """The array to take: of a token table the rows of the vocabulary, others as they are."""
         given, leaf = found[path], flat[path]
-        is_table = path[-1] == "embedding" and given.shape[1:] == leaf.shape[1:]
+        has_tokens = path[-1] in ("embedding", "token_weight")
+        is_table = has_tokens and given.shape[1:] == leaf.shape[1:]
         if not is_table or min(len(given), len(leaf)) < vocab_size:
             return given
         missing = np.zeros((len(leaf) - vocab_size, *leaf.shape[1:]), np.float32)
         return given if len(given) == len(leaf) else np.concatenate([given[:vocab_size], missing])
 
+    values = {path: rows(path) for path in flat if path in found}
+    for path, value in values.items():
+        if value.shape != flat[path].shape:
+            raise ValueError(
+                f"train.model_init: its {'/'.join(path[1:])} is {list(value.shape)}, that of this "
+                f"run is {list(flat[path].shape)}; give both encoders the same sizes"
+            )
     taken = {
-        path: jax.device_put(jnp.asarray(value, leaf.dtype), leaf.sharding)
-        for path, leaf in flat.items()
-        if path in found and (value := rows(path)).shape == leaf.shape
+        path: jax.device_put(jnp.asarray(value, flat[path].dtype), flat[path].sharding)
+        for path, value in values.items()
     }
     if not taken:
         raise ValueError(
