@@ -7,21 +7,24 @@ Needs no network, no TensorFlow and no data. Checks vectors and gradients of eve
 this machine's CPU in float32; measures updates and encoding with the share of the device's peak,
 cuDNN's LSTM against the scan, fused against plain attention, exact search, and whether the input
 keeps up; and writes OUTPUT/README.md with two plots. PyTorch trains T-LASER beside ours if it is
-installed. A part that fails says so on the page, and the others run; the exit status is then 1.
+installed. Programs of a part are compiled side by side, before any of them is timed. A part that
+fails says so on the page, and the others run; the exit status is then 1.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import datetime
 import functools
 import importlib.util
 import math
+import os
 import shlex
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +69,7 @@ class Form:
         rows: of both sides of the exact search.
         lengths: of attention.
         deadline_s: `time.monotonic()` after which no further measurement begins.
+        late: whether there was no time for a measurement.
     """
 
     sizes: tuple[str, ...]
@@ -74,13 +78,21 @@ class Form:
     rows: int
     lengths: tuple[int, ...]
     deadline_s: float
+    late: bool = False
 
-    def all_of(self, items: Mapping[str, Any] | tuple) -> Iterator[Any]:
+    def all_of(self, items: Iterable[Any]) -> Iterator[Any]:
         """Yields items until the time is up."""
         for item in items:
             if time.monotonic() > self.deadline_s:
-                raise TimeoutError(f"no time left for {item} and what follows")
+                self.late = True
+                return
             yield item
+
+
+def side_by_side(jobs: Mapping[Any, Callable[[], Any]]) -> dict[Any, Any]:
+    """The results of jobs that mostly wait for compilers, which run outside of Python."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(jobs, pool.map(lambda job: job(), jobs.values())))
 
 
 def median_seconds(run: Callable[[], Any], repeats: int) -> float:
@@ -94,11 +106,14 @@ def median_seconds(run: Callable[[], Any], repeats: int) -> float:
     return statistics.median(seconds)
 
 
-def peak_memory_gb() -> str:
-    """Peak of the device since the process began, where it says."""
-    statistics_of = jax.devices()[0].memory_stats() or {}
-    peak = statistics_of.get("peak_bytes_in_use")
-    return f"{peak / 1e9:.2f}" if peak else "not told"
+def memory_gb(program: Any) -> str:
+    """What a compiled program holds on the device at its peak: arguments, results, temporaries."""
+    of = program.memory_analysis()
+    if of is None:
+        return "not told"
+    shared = of.alias_size_in_bytes  # donated arguments, which become results
+    total = of.argument_size_in_bytes + of.output_size_in_bytes + of.temp_size_in_bytes - shared
+    return f"{total / 1e9:.2f}"
 
 
 def device_facts(form: Form) -> tuple[str, bool]:
@@ -127,27 +142,35 @@ def build_small(family: str, dtype: str, **others: Any) -> Any:
 
 def correctness(form: Form) -> tuple[str, bool]:
     """Vectors and gradients of every family beside those of the CPU in float32."""
-    cpu, tokens = jax.devices("cpu")[0], make_batch(16, 24, 512)["source_tokens"]
-    rows, right = [], True
-    for family in form.all_of(ENCODERS):
-        scan = {"lstm_implementation": "scan"} if family == "laser" else {}
-        with jax.default_device(cpu):
-            reference = build_small(family, "float32", **scan)
-            params = jax.jit(reference.init)(jax.random.key(0), tokens)["params"]
-            expected = vectors_and_gradient(reference, params, tokens)
+    tokens = make_batch(16, 24, 512)["source_tokens"]
+    expected = side_by_side({f: functools.partial(on_cpu, f, tokens) for f in ENCODERS})
+    jobs = {}
+    for family, (params, _) in expected.items():
         dtypes = [*TOLERANCES] if family != "static" else ["float32"]
         if jax.default_backend() == "cpu":  # which cannot sum products of float16 in float32
             dtypes = [dtype for dtype in dtypes if dtype != "float16"]
+        on_device = jax.device_put(params, jax.devices()[0])
         for dtype in dtypes:
-            on_device = jax.device_put(params, jax.devices()[0])
-            found = vectors_and_gradient(build_small(family, dtype), on_device, tokens)
-            losses = [1 - cosine(*sides) for sides in zip(found, expected)]
-            ok = losses[0] < TOLERANCES[dtype] and losses[1] < 20 * TOLERANCES[dtype]
-            right &= ok
-            row = (family, dtype, f"{losses[0]:.1e}", f"{losses[1]:.1e}")
-            rows.append((*row, "yes" if ok else "**no**"))
+            arguments = build_small(family, dtype), on_device, tokens
+            jobs[family, dtype] = functools.partial(vectors_and_gradient, *arguments)
+    rows, right = [], True
+    for (family, dtype), found in side_by_side(jobs).items():
+        losses = [1 - cosine(*sides) for sides in zip(found, expected[family][1])]
+        ok = losses[0] < TOLERANCES[dtype] and losses[1] < 20 * TOLERANCES[dtype]
+        right &= ok
+        row = (family, dtype, f"{losses[0]:.1e}", f"{losses[1]:.1e}")
+        rows.append((*row, "yes" if ok else "**no**"))
     header = ("family", "dtype", "1 - cosine of vectors", "of the gradient", "right")
     return markdown_table(header, rows), right
+
+
+def on_cpu(family: str, tokens: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
+    """Random parameters, and `vectors_and_gradient` of the CPU in float32."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        scan = {"lstm_implementation": "scan"} if family == "laser" else {}
+        module = build_small(family, "float32", **scan)
+        params = jax.jit(module.init)(jax.random.key(0), tokens)["params"]
+        return params, vectors_and_gradient(module, params, tokens)
 
 
 def vectors_and_gradient(module: Any, params: Any, tokens: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -173,15 +196,17 @@ def cosine(found: np.ndarray, expected: np.ndarray) -> float:
 
 def updates(form: Form) -> tuple[str, bool]:
     """Updates of every family in the device's own dtype, and PyTorch's of T-LASER."""
-    rows = []
-    for size in form.sizes:
-        for name in form.all_of(UPDATES):
-            if name == "static" and size != form.sizes[-1]:
-                continue
-            rows.append((f"{name} {size}", *our_update(UPDATES[name], size, form)))
-        if importlib.util.find_spec("torch"):
+    jobs = {
+        f"{name} {size}": functools.partial(Update, config, size, form)
+        for size in form.sizes
+        for name, config in UPDATES.items()
+        if name != "static" or size == form.sizes[-1]
+    }
+    rows = [(name, *update.measure()) for name, update in form.all_of(side_by_side(jobs).items())]
+    if importlib.util.find_spec("torch"):
+        for size in form.all_of(form.sizes):
             rows.append((f"T-LASER {size}, PyTorch", *torch_update(size, form), "", ""))
-    header = ("update", "dtype", "ms", "tokens/s", "share of peak", "compiled in s", "peak GB")
+    header = ("update", "dtype", "ms", "tokens/s", "share of peak", "compiled in s", "GB")
     return markdown_table(header, rows), True
 
 
@@ -196,48 +221,61 @@ def load(config: str, size: str) -> Any:
     return loaded
 
 
-def our_update(name: str, size: str, form: Form) -> tuple[str, ...]:
-    """Dtype, milliseconds, tokens/s, share of the peak, seconds to compile, peak memory."""
-    from xling_jax.models.dtypes import compute_dtype
-    from xling_jax.train.batching import Bucket
-    from xling_jax.train.build import build
-    from xling_jax.train.flops import FlopsByShape, peak_flops
-    from xling_jax.train.mesh import make_mesh, state_sharding, to_global
-    from xling_jax.train.step import make_steps
+class Update:
+    """The compiled update of a config, and its batch.
 
-    config = load(name, size)
-    built, mesh = build(config), make_mesh()
-    steps = make_steps(built.objective, built.optimizer, mesh, built.shapes, config.seed)
-    state = jax.jit(built.init, out_shardings=state_sharding(mesh, built.shapes))()
-    rows = form.tokens // LENGTH
-    needed = built.objective.abstract_batch(Bucket(LENGTH, rows), both=False)
-    tokens = make_batch(rows, LENGTH, config.vocab.size)
-    batch = {n: tokens.get(n, np.zeros(s.shape, s.dtype)) for n, s in needed.items()}
-    batch = to_global(mesh, batch)
-    counted = FlopsByShape(built.objective.without_remat(), built.shapes.params)(batch)
+    Args:
+        name, size: see `load`.
+        form: of the measurement.
+    """
 
-    start, index = time.perf_counter(), 0
-    state, _ = steps.train(state, batch, np.int32(0))
-    jax.block_until_ready(state)
-    compiled_s = time.perf_counter() - start
+    def __init__(self, name: str, size: str, form: Form):
+        from xling_jax.models.dtypes import compute_dtype
+        from xling_jax.train.batching import Bucket
+        from xling_jax.train.build import build
+        from xling_jax.train.flops import FlopsByShape
+        from xling_jax.train.mesh import make_mesh, state_sharding, to_global
+        from xling_jax.train.step import make_steps
 
-    def run() -> None:
-        nonlocal state, index
-        for _ in range(form.updates):
-            index += 1
-            state, _ = steps.train(state, batch, np.int32(index))
-        jax.block_until_ready(state)
+        config, self.form = load(name, size), form
+        built, mesh = build(config), make_mesh()
+        steps = make_steps(built.objective, built.optimizer, mesh, built.shapes, config.seed)
+        rows = form.tokens // LENGTH
+        needed = built.objective.abstract_batch(Bucket(LENGTH, rows), both=False)
+        tokens = make_batch(rows, LENGTH, config.vocab.size)
+        arrays = {n: tokens.get(n, np.zeros(s.shape, s.dtype)) for n, s in needed.items()}
+        self.batch = to_global(mesh, arrays)
+        objective = built.objective.without_remat()
+        self.flops = FlopsByShape(objective, built.shapes.params)(self.batch)
+        self.dtype = compute_dtype(config.compute_dtype).name
+        sharding = state_sharding(mesh, built.shapes)
+        self.init = jax.jit(built.init, out_shardings=sharding).lower().compile()
+        start = time.perf_counter()
+        self.program = steps.train.lower(built.shapes, self.batch, np.int32(0)).compile()
+        self.compiled_s = time.perf_counter() - start
 
-    seconds = median_seconds(run, 3) / form.updates
-    dtype = compute_dtype(config.compute_dtype).name
-    share = counted / seconds / (peak_flops(jax.devices()[0], dtype) * len(jax.devices()))
-    rate = 2 * form.tokens / seconds
-    numbers = f"{seconds * 1e3:.1f}", f"{rate:,.0f}", f"{share:.0%}", f"{compiled_s:.0f}"
-    return dtype, *numbers, peak_memory_gb()
+    def measure(self) -> tuple[str, ...]:
+        """Dtype, milliseconds, tokens/s, share of the peak, seconds to compile, memory."""
+        from xling_jax.train.flops import peak_flops
+
+        state, index = self.init(), 0
+
+        def run() -> None:
+            nonlocal state, index
+            for _ in range(self.form.updates):
+                index += 1
+                state, _ = self.program(state, self.batch, np.int32(index))
+            jax.block_until_ready(state)
+
+        seconds = median_seconds(run, 3) / self.form.updates
+        peak = peak_flops(jax.devices()[0], self.dtype) * len(jax.devices())
+        rate, share = 2 * self.form.tokens / seconds, self.flops / seconds / peak
+        numbers = f"{seconds * 1e3:.1f}", f"{rate:,.0f}", f"{share:.0%}", f"{self.compiled_s:.0f}"
+        return self.dtype, *numbers, memory_gb(self.program)
 
 
 def torch_update(size: str, form: Form) -> tuple[str, ...]:
-    """As `our_update`, the first three, of PyTorch."""
+    """As `Update.measure`, the first three, of PyTorch."""
     import torch
     import torch_tlaser
 
@@ -273,33 +311,46 @@ def torch_update(size: str, form: Form) -> tuple[str, ...]:
 def encoding(form: Form) -> tuple[str, bool]:
     """Batches of the configs' encoders in float32 and the device's fastest dtype."""
     from xling_jax.models.dtypes import compute_dtype
-    from xling_jax.models.registry import build_encoder
-    from xling_jax.train.flops import matmul_flops, peak_flops
+    from xling_jax.train.flops import peak_flops
 
-    rows = []
-    dtypes = dict.fromkeys(("float32", compute_dtype("auto").name))
+    jobs = {}
     for size in form.sizes:
-        for name in form.all_of(UPDATES):
+        for name in UPDATES:
             if name == "cT-LASER" or name == "static" and size != form.sizes[-1]:
                 continue  # the encoder of T-LASER; the same at every size
-            config = load(UPDATES[name], size)
-            settings = config.encoder.to_dict() | {"vocab_size": config.vocab.size, "pad_id": PAD}
-            family = settings.pop("family")
-            tokens = make_batch(form.tokens // LENGTH, LENGTH, config.vocab.size)["source_tokens"]
-            for dtype in dtypes:
-                if family == "static" and dtype != "float32":
-                    continue
-                half = {"dtype": dtype} if family != "static" else {}
-                module = build_encoder(family, **settings, **half)
-                params = jax.jit(module.init)(jax.random.key(0), tokens[:1])["params"]
-                apply = jax.jit(lambda p, t, m=module: m.apply({"params": p}, t))
-                seconds = median_seconds(functools.partial(apply, params, tokens), 5)
-                share = matmul_flops(apply, params, tokens) / seconds
-                share /= peak_flops(jax.devices()[0], dtype)
-                rate = f"{form.tokens / seconds:,.0f}"
-                rows.append((f"{name} {size}", dtype, f"{seconds * 1e3:.2f}", rate, f"{share:.0%}"))
+            dtypes = dict.fromkeys(("float32", compute_dtype("auto").name))
+            for dtype in dtypes if name != "static" else ("float32",):
+                jobs[name, size, dtype] = functools.partial(
+                    compile_encoder, name, size, dtype, form
+                )
+    rows = []
+    for (name, size, dtype), (apply, init, tokens, flops) in form.all_of(
+        side_by_side(jobs).items()
+    ):
+        params = init()
+        seconds = median_seconds(functools.partial(apply, params, tokens), 5)
+        share = flops / seconds / peak_flops(jax.devices()[0], dtype)
+        rate = f"{form.tokens / seconds:,.0f}"
+        rows.append((f"{name} {size}", dtype, f"{seconds * 1e3:.2f}", rate, f"{share:.0%}"))
     header = ("encoding", "dtype", "ms", "tokens/s", "share of peak")
     return markdown_table(header, rows), True
+
+
+def compile_encoder(name: str, size: str, dtype: str, form: Form) -> tuple[Any, ...]:
+    """A compiled encoder, a function that makes its parameters, a batch, and its FLOPs."""
+    from xling_jax.models.registry import build_encoder
+    from xling_jax.train.flops import matmul_flops
+
+    config = load(UPDATES[name], size)
+    settings = config.encoder.to_dict() | {"vocab_size": config.vocab.size, "pad_id": PAD}
+    family = settings.pop("family")
+    tokens = make_batch(form.tokens // LENGTH, LENGTH, config.vocab.size)["source_tokens"]
+    module = build_encoder(family, **settings, **({"dtype": dtype} if family != "static" else {}))
+    init = jax.jit(lambda: module.init(jax.random.key(0), tokens[:1])["params"])
+    apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
+    shapes = jax.eval_shape(init)
+    flops = matmul_flops(apply, shapes, tokens)
+    return apply.lower(shapes, tokens).compile(), init.lower().compile(), tokens, flops
 
 
 def recurrence(form: Form) -> tuple[str, bool]:
@@ -441,6 +492,8 @@ def main() -> int:
             if start > deadline_s:
                 raise TimeoutError("no time left")
             text, right = PARTS[name](form)
+            if form.late:
+                text, right = f"{text}\n\nNo time left for the others.", False
         except Exception as error:  # the other parts are worth having
             text, right = f"**failed**: {type(error).__name__}: {str(error):.500}", False
         if not right:
