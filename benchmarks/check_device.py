@@ -5,10 +5,10 @@
 
 Needs no network, no TensorFlow and no data. Checks vectors and gradients of every family against
 this machine's CPU in float32; measures updates and encoding with the share of the device's peak,
-cuDNN's LSTM against the scan, fused against plain attention, exact search, and whether the input
-keeps up; and writes OUTPUT/README.md with two plots. PyTorch trains T-LASER beside ours if it is
-installed. Programs of a part are compiled side by side, before any of them is timed. A part that
-fails says so on the page, and the others run; the exit status is then 1.
+fused against plain attention, exact search, and whether the input keeps up; and writes
+OUTPUT/README.md with two plots. PyTorch trains T-LASER beside ours if it is installed. Dropout uses
+`dropout_generator="hash"`. Programs of a part are compiled side by side, before any of them is
+timed. A part that fails says so on the page, and the others run; the exit status is then 1.
 """
 
 import argparse
@@ -56,6 +56,8 @@ ENCODERS = {
 # 7 bits of a fraction, as float16 and bfloat16 do.
 TOLERANCES = {"float32": 1e-4, "bfloat16": 1e-3, "float16": 1e-4}
 LENGTH = 32
+# Of a side of PyTorch's batch, which keeps all logits in float32.
+TORCH_TOKENS = 16_384
 
 
 @dataclasses.dataclass
@@ -132,11 +134,11 @@ def device_facts(form: Form) -> tuple[str, bool]:
     return text + markdown_table(header, rows), True
 
 
-def build_small(family: str, dtype: str, **others: Any) -> Any:
+def build_small(family: str, dtype: str) -> Any:
     """An encoder of `ENCODERS`."""
     from xling_jax.models.registry import build_encoder
 
-    settings = ENCODERS[family] | others | ({"dtype": dtype} if family != "static" else {})
+    settings = ENCODERS[family] | ({"dtype": dtype} if family != "static" else {})
     return build_encoder(family, vocab_size=512, pad_id=PAD, **settings)
 
 
@@ -167,8 +169,7 @@ def correctness(form: Form) -> tuple[str, bool]:
 def on_cpu(family: str, tokens: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
     """Random parameters, and `vectors_and_gradient` of the CPU in float32."""
     with jax.default_device(jax.devices("cpu")[0]):
-        scan = {"lstm_implementation": "scan"} if family == "laser" else {}
-        module = build_small(family, "float32", **scan)
+        module = build_small(family, "float32")
         params = jax.jit(module.init)(jax.random.key(0), tokens)["params"]
         return params, vectors_and_gradient(module, params, tokens)
 
@@ -200,24 +201,27 @@ def updates(form: Form) -> tuple[str, bool]:
         f"{name} {size}": functools.partial(Update, config, size, form)
         for size in form.sizes
         for name, config in UPDATES.items()
-        if name != "static" or size == form.sizes[-1]
+        if name != "static" or size == form.sizes[0]
     }
     rows = [(name, *update.measure()) for name, update in form.all_of(side_by_side(jobs).items())]
     if importlib.util.find_spec("torch"):
         for size in form.all_of(form.sizes):
-            rows.append((f"T-LASER {size}, PyTorch", *torch_update(size, form), "", ""))
+            tokens = min(form.tokens, TORCH_TOKENS)
+            name = f"T-LASER {size}, PyTorch, {tokens:,} tokens"
+            rows.append((name, *torch_update(size, tokens, form.updates), "", ""))
     header = ("update", "dtype", "ms", "tokens/s", "share of peak", "compiled in s", "GB")
     return markdown_table(header, rows), True
 
 
 def load(config: str, size: str) -> Any:
-    """A config without rematerialization and accumulation."""
+    """A config without accumulation, and with cheap dropout."""
     from xling_jax.cli.arguments import load_config
 
     if config == UPDATES["static"]:  # which has one size that is real
         size = "paper"
     loaded = load_config(f"{config}{size}")
     loaded.data.accumulation_steps = 1
+    loaded.dropout_generator = "hash"
     return loaded
 
 
@@ -274,7 +278,7 @@ class Update:
         return self.dtype, *numbers, memory_gb(self.program)
 
 
-def torch_update(size: str, form: Form) -> tuple[str, ...]:
+def torch_update(size: str, tokens: int, updates: int) -> tuple[str, ...]:
     """As `Update.measure`, the first three, of PyTorch."""
     import torch
     import torch_tlaser
@@ -292,20 +296,20 @@ def torch_update(size: str, form: Form) -> tuple[str, ...]:
         dropout=encoder.dropout,
     ).to(where)
     trainer = torch_tlaser.Trainer(model, 0.0)
-    batch = make_batch(form.tokens // LENGTH, LENGTH, config.vocab.size)
+    batch = make_batch(tokens // LENGTH, LENGTH, config.vocab.size)
     names = ("source_tokens", "target_tokens", "target_language")
     arrays = [torch.from_numpy(batch[name]).long().to(where) for name in names]
 
     def run() -> None:
         with torch.autocast(where, torch.bfloat16, enabled=half):
-            for _ in range(form.updates):
+            for _ in range(updates):
                 trainer.step(*arrays, both_directions=False)
         if where == "cuda":
             torch.cuda.synchronize()
 
-    seconds = median_seconds(run, 3) / form.updates
+    seconds = median_seconds(run, 3) / updates
     dtype = "bfloat16" if half else "float32"
-    return dtype, f"{seconds * 1e3:.1f}", f"{2 * form.tokens / seconds:,.0f}", ""
+    return dtype, f"{seconds * 1e3:.1f}", f"{2 * tokens / seconds:,.0f}", ""
 
 
 def encoding(form: Form) -> tuple[str, bool]:
@@ -316,7 +320,7 @@ def encoding(form: Form) -> tuple[str, bool]:
     jobs = {}
     for size in form.sizes:
         for name in UPDATES:
-            if name == "cT-LASER" or name == "static" and size != form.sizes[-1]:
+            if name == "cT-LASER" or name == "static" and size != form.sizes[0]:
                 continue  # the encoder of T-LASER; the same at every size
             dtypes = dict.fromkeys(("float32", compute_dtype("auto").name))
             for dtype in dtypes if name != "static" else ("float32",):
@@ -351,28 +355,6 @@ def compile_encoder(name: str, size: str, dtype: str, form: Form) -> tuple[Any, 
     shapes = jax.eval_shape(init)
     flops = matmul_flops(apply, shapes, tokens)
     return apply.lower(shapes, tokens).compile(), init.lower().compile(), tokens, flops
-
-
-def recurrence(form: Form) -> tuple[str, bool]:
-    """A bidirectional LSTM layer of LASER's width, forward and backward, by both ways."""
-    from xling_jax.models.registry import build_encoder
-
-    width = 512 if form.sizes[0] != "small" else 64
-    tokens = make_batch(form.tokens // LENGTH, LENGTH, 4096)["source_tokens"]
-    seconds = {}
-    for way in form.all_of(("scan", "cudnn")):
-        settings = {"width": width, "layers": 1, "dtype": "float32"}
-        module = build_encoder(
-            "laser", vocab_size=4096, pad_id=PAD, lstm_implementation=way, **settings
-        )
-        try:
-            params = jax.jit(module.init)(jax.random.key(0), tokens)["params"]
-        except ValueError as error:
-            return f"{way}: {error}", True
-        gradient = jax.jit(jax.grad(lambda p, m=module: m.apply({"params": p}, tokens).sum()))
-        seconds[way] = median_seconds(functools.partial(gradient, params), 5)
-    rows = [(way, f"{s * 1e3:.1f}", f"{seconds['scan'] / s:.2f}") for way, s in seconds.items()]
-    return markdown_table(("LSTM", "ms", "speedup over scan"), rows), True
 
 
 def attention(form: Form) -> tuple[str, bool]:
@@ -440,7 +422,6 @@ PARTS = {
     "Correctness": correctness,
     "Updates": updates,
     "Encoding": encoding,
-    "LSTM": recurrence,
     "Attention": attention,
     "Exact search": search,
     "Input": input_rate,
@@ -479,7 +460,9 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     args = parser.parse_args()
     deadline_s = time.monotonic() + 60 * args.minutes
-    form = Form(("base", "paper"), 16384, 10, 100_000, (128, 512, 2048), deadline_s)
+    memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+    tokens = 65_536 if memory > 40e9 else 16_384
+    form = Form(("paper", "base"), tokens, 10, 100_000, (32, 128, 512, 2048), deadline_s)
     if args.small:
         form = Form(("small",), 1024, 2, 4_000, (64,), deadline_s)
     args.output.mkdir(parents=True, exist_ok=True)

@@ -257,7 +257,6 @@ def test_other_sizes_clean_text_as_always(name):
         ("laser", {"pooling": "first"}, {}, "pooling='first' sees little"),
         ("laser", {"unidirectional_layers": 2}, {}, "between 0 and the 1 layers"),
         ("laser", {"width": 1023}, {}, "width=1023 must be even"),
-        ("laser", {"lstm_implementation": "cudnn"}, {}, "needs an NVIDIA GPU"),
         ("laser", {}, {"initial_state": "sentence"}, "as wide as the sentence vector"),
         ("laser", {}, {"language_at": "memory"}, "one of every_step, first_token"),
         (

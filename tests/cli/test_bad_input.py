@@ -164,7 +164,7 @@ IMPOSSIBLE = [
     ("ct_laser", "objective.encode_chunks", (0, 7)),
     ("ct_laser", "objective.translation.weight", ("nan", -1.0)),
     ("ct_laser", "objective.translation.label_smoothing", (1.0,)),
-    ("ct_laser", "objective.translation.max_logits", (0,)),
+    ("ct_laser", "objective.translation.max_logits", (-1,)),
     ("ct_laser", "objective.distance.num_negatives", (0, -1)),
     ("ct_laser", "objective.distance.margin", ("inf",)),
     ("ct_laser", "objective.distance.negatives", ("hard",)),

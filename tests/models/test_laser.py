@@ -356,7 +356,6 @@ def test_shared_embeddings_have_no_input_table_but_an_output_table():
         ({"unidirectional_layers": 2}, "unidirectional_layers=2 must be between 0 and the 1"),
         ({"unidirectional_layers": -1}, "unidirectional_layers=-1"),
         ({"width": 7}, "width=7 must be even"),
-        ({"lstm_implementation": "fast"}, "lstm_implementation='fast'"),
     ],
 )
 def test_impossible_encoders_are_refused(options, message):

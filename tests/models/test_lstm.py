@@ -1,17 +1,12 @@
-import inspect
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import rnn
 from jax.test_util import check_grads
 
 from tests.models import laser_reference as reference
 from tests.models.tlaser_reference import as_float64, random_params
-from xling_jax.models import lstm
-from xling_jax.models.lstm import LstmLayer, cudnn_weights, project, recurrence, use_cudnn
+from xling_jax.models.lstm import LstmLayer, project, recurrence
 
 LENGTH, BATCH, IN, WIDTH = 6, 5, 7, 4
 LENGTHS = np.array([3, 6, 1, 0, 5])
@@ -195,45 +190,3 @@ def test_everything_starts_uniform():
         values = np.asarray(params[name])
         assert -0.2 <= values.min() < -0.19 and 0.19 < values.max() <= 0.2
         np.testing.assert_allclose(values.std(), 0.2 / np.sqrt(3), rtol=0.1)
-
-
-def reference_of_cudnn(inputs, hidden, cell, weights, lengths, **sizes):
-    """JAX's restatement of cuDNN's LSTM, under the signature of the call to cuDNN."""
-    inspect.signature(rnn.lstm).bind(inputs, hidden, cell, weights, lengths, **sizes)
-    keys = ("input_size", "hidden_size", "num_layers", "bidirectional")
-    unpacked = rnn.unpack_lstm_weights(weights, **{key: sizes[key] for key in keys})
-    return rnn.lstm_ref(inputs, hidden, cell, *unpacked, lengths, *sizes.values())
-
-
-@pytest.mark.parametrize("bidirectional", [True, False])
-def test_the_cudnn_path_equals_the_scan_in_values_and_gradients(inputs, bidirectional, monkeypatch):
-    layer, params = layer_and_params(bidirectional=bidirectional)
-    flat = cudnn_weights(params["input_kernel"], params["recurrent_kernel"], params["bias"])
-    assert flat.shape == (rnn.get_num_params_in_lstm(IN, WIDTH, 1, bidirectional),)
-
-    def loss(params, inputs):
-        states = layer.apply({"params": params}, inputs, MASK)
-        return (states**2).sum(), states
-
-    run = lambda: jax.jit(jax.grad(loss, (0, 1), has_aux=True))(params, inputs)
-    of_the_scan = run()
-    monkeypatch.setattr(lstm, "use_cudnn", lambda implementation: True)
-    monkeypatch.setattr(lstm.cudnn, "lstm", reference_of_cudnn)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), run(), of_the_scan)
-
-
-@pytest.mark.parametrize(
-    "devices, expected", [(["cpu"], False), (["NVIDIA H100"], True), (["NVIDIA H100"] * 2, False)]
-)
-def test_cudnn_is_the_default_on_one_nvidia_gpu_alone(devices, expected, monkeypatch):
-    found = [types.SimpleNamespace(device_kind=kind) for kind in devices]
-    monkeypatch.setattr(jax, "devices", lambda: found)
-    assert use_cudnn("auto") is expected
-    assert use_cudnn("scan") is False
-
-
-def test_cudnn_is_refused_without_a_gpu_and_so_are_other_words():
-    with pytest.raises(ValueError, match="needs an NVIDIA GPU; found cpu; use 'auto' or 'scan'"):
-        use_cudnn("cudnn")
-    with pytest.raises(ValueError, match="'cuda' must be one of auto, scan, cudnn"):
-        layer_and_params(bidirectional=True, implementation="cuda")

@@ -54,11 +54,34 @@ def output_softmax(
         padding = jnp.full((*logits.shape[:-1], table.shape[0] - vocab_size), -jnp.inf)
         logits = jax.lax.dynamic_update_slice_in_dim(logits, padding, vocab_size, axis=-1)
     real = jnp.arange(table.shape[0]) < vocab_size
-    largest = logits.max(-1, keepdims=True)
+    largest, normalizer = (of_row[..., None] for of_row in largest_and_normalizer(logits))
     exponentials = jnp.exp(logits - largest)
-    normalizer = exponentials.sum(-1, keepdims=True)
     log_normalizer = (largest + jnp.log(normalizer))[..., 0]
     return Softmax(logits, exponentials, normalizer, log_normalizer, real)
+
+
+def largest_and_normalizer(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """max_v l_v and Σ_v exp(l_v − max_v l_v) of [..., rows] float32 logits, both [...].
+
+    On a GPU in one pass, which memory limits: sums of parts are rescaled to their common maximum.
+    """
+    if jax.default_backend() != "gpu":
+        largest = logits.max(-1)
+        return largest, jnp.exp(logits - largest[..., None]).sum(-1)
+    return one_pass_normalizer(logits)
+
+
+def one_pass_normalizer(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`largest_and_normalizer`, reading the logits once."""
+
+    def join(left: tuple[jax.Array, ...], right: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        largest = jnp.maximum(left[0], right[0])
+        rescaled = [total * jnp.exp(of_part - largest) for of_part, total in (left, right)]
+        return largest, rescaled[0] + rescaled[1]
+
+    lowest = jnp.finfo(jnp.float32).min  # not −∞, whose difference from itself is no number
+    initial = jnp.float32(lowest), jnp.float32(0)
+    return jax.lax.reduce((logits, jnp.ones_like(logits)), initial, join, (logits.ndim - 1,))
 
 
 def real_rows(vocab_size: int | None, table: jax.Array) -> int:
@@ -135,6 +158,14 @@ def _run(chunk_loss, max_logits, dtype, hidden, table, bias, targets, with_gradi
     return totals, (_from_chunks(hidden_gradient), *of_weights)
 
 
+def logits_limit(max_logits: int = 0, num_devices: int = 1) -> int:
+    """Most logits of all devices together, from those of one; 0 for 2²⁶, or on a GPU 2²⁸.
+
+    Each part of a batch adds to a gradient as large as the table; GPUs have the memory for few.
+    """
+    return num_devices * (max_logits or 1 << (28 if jax.default_backend() == "gpu" else 26))
+
+
 def fused_loss(
     chunk_loss: Callable[..., tuple[tuple[jax.Array, jax.Array], jax.Array | None]],
     max_logits: int,
@@ -149,6 +180,7 @@ def fused_loss(
         chunk_loss: (hidden, table, bias, *targets, with_gradient) of some rows -> the sums of loss
             and metric, and the gradient of the logits (None unless `with_gradient`).
         max_logits: most logits in memory at a time, in elements; the batch is split accordingly.
+            0 for that of `logits_limit`.
         hidden: [batch, ..., width].
         table: [rows, width] float32; `chunk_loss` gets it in the dtype of hidden. It may be
             [devices, rows, width], a copy for each of the devices that the batch is split over.
@@ -159,8 +191,9 @@ def fused_loss(
         The sum of the loss, float32, differentiable in hidden, table and bias, and the sum of the
         metric, not differentiable.
     """
-    if max_logits < 1:
-        raise ValueError(f"max_logits={max_logits} must be at least 1")
+    if max_logits < 0:
+        raise ValueError(f"max_logits={max_logits} must be at least 1, or 0 for the default")
+    max_logits = max_logits or logits_limit()
     dtype = hidden.dtype
     # Gradients in float16 need the loss scale, which comes in only in the backward pass.
     hidden = hidden.astype(jnp.float32) if dtype == jnp.float16 else hidden

@@ -237,7 +237,7 @@ def token_distribution_kl(
     *,
     output_bias: jax.Array | None = None,
     vocab_size: int | None = None,
-    max_logits: int = 1 << 26,
+    max_logits: int = 0,
 ) -> tuple[jax.Array, jax.Array]:
     """Divergence of the predicted token distributions from the labels, summed over rows.
 

@@ -79,7 +79,7 @@ def translation_loss(
     output_bias: jax.Array | None = None,
     label_smoothing: float = 0.1,
     vocab_size: int | None = None,
-    max_logits: int = 1 << 26,
+    max_logits: int = 0,
 ) -> tuple[jax.Array, jax.Array]:
     """Summed cross-entropy of labels under logits = hidden · output_tableᵀ + output_bias.
 

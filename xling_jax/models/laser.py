@@ -40,7 +40,6 @@ class LaserEncoder(TokenEncoder):
         pooling: `max` as published, `mean`, or `self_attention`.
         init_scale: all parameters start as U(−init_scale, init_scale).
         published_parameters: two bias vectors per gate, see `lstm.LstmLayer`.
-        lstm_implementation: `auto`, `scan` or `cudnn`, see `lstm.use_cudnn`.
     """
 
     embedding_width: int = LaserForm.embedding_width
@@ -49,10 +48,9 @@ class LaserEncoder(TokenEncoder):
     pooling: str = LaserForm.pooling
     init_scale: float = 0.1
     published_parameters: bool = LaserForm.published_parameters
-    lstm_implementation: str = "auto"
 
     specials = LaserForm.specials
-    training_only = ("dropout", "init_scale", "lstm_implementation", "remat")
+    training_only = ("dropout", "init_scale", "remat")
 
     def setup(self):
         LaserForm.of(self)  # checks the options
@@ -65,7 +63,7 @@ class LaserEncoder(TokenEncoder):
                 self.width // 2 if number < bidirectional_layers else self.width,
                 number < bidirectional_layers,
                 *(self.init_scale, self.published_parameters),
-                *(self.lstm_implementation, self.dtype),
+                self.dtype,
                 name=f"layers_{number}",
             )
             for number in range(self.layers)

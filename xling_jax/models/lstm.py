@@ -11,12 +11,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import rnn as cudnn
 from jax.typing import DTypeLike
 
 from xling_jax.models.layers import Initializer
 from xling_jax.products import kernel_gradient, project
-from xling_jax.registry import check_choice
 
 
 def uniform_init(scale: float) -> Initializer:
@@ -205,37 +203,6 @@ def _recurrence_backward(saved, cotangents):
 recurrence.defvjp(_recurrence_forward, _recurrence_backward)
 
 
-def use_cudnn(implementation: str) -> bool:
-    """Whether cuDNN's LSTM runs the layers.
-
-    Args:
-        implementation: `scan`, `cudnn`, or `auto`: cuDNN on a single NVIDIA GPU. Over several
-            devices the scan is the default, since XLA cannot split a cuDNN call over the batch.
-
-    Raises:
-        ValueError: if it is none of these, or `cudnn` without an NVIDIA GPU.
-    """
-    check_choice("lstm_implementation", implementation, ("auto", "scan", "cudnn"))
-    devices = jax.devices()
-    nvidia = "nvidia" in devices[0].device_kind.lower()
-    if implementation == "cudnn" and not nvidia:
-        raise ValueError(
-            f"lstm_implementation='cudnn' needs an NVIDIA GPU; found {devices[0].device_kind}; "
-            "use 'auto' or 'scan'"
-        )
-    return implementation == "cudnn" or (implementation == "auto" and nvidia and len(devices) == 1)
-
-
-def cudnn_weights(kernel: jax.Array, recurrent_kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """The weights of one layer as the flat vector of cuDNN; arguments as the params of `LstmLayer`.
-
-    W_ih and W_hh [4 · width, in] of every direction, then the two biases of every direction.
-    """
-    turned = lambda array: jnp.swapaxes(array, -1, -2).reshape(array.shape[0], -1)
-    matrices = jnp.concatenate([turned(kernel), turned(recurrent_kernel)], 1)
-    return jnp.concatenate([matrices.ravel(), jnp.concatenate([bias, bias * 0], 1).ravel()])
-
-
 class LstmLayer(nn.Module):
     """One LSTM layer that reads forward, or forward and backward side by side.
 
@@ -244,15 +211,13 @@ class LstmLayer(nn.Module):
         bidirectional: two directions, their outputs concatenated.
         init_scale: all parameters start as U(−init_scale, init_scale), biases included.
         published_parameters: two bias vectors, as in PyTorch and cuDNN; only their sum matters.
-        implementation: see `use_cudnn`. The parameters are the same.
-        dtype: of the computation; cell states are float32. cuDNN computes in float32.
+        dtype: of the computation; cell states are float32.
     """
 
     width: int
     bidirectional: bool
     init_scale: float = 0.1
     published_parameters: bool = False
-    implementation: str = "auto"
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
@@ -273,11 +238,10 @@ class LstmLayer(nn.Module):
         bias = self.param("bias", init, (directions, gates))
         if self.published_parameters:
             bias = bias + self.param("recurrent_bias", init, (directions, gates))
-        run = _run_cudnn if use_cudnn(self.implementation) else _run_scan
-        return run(inputs.astype(self.dtype), mask, kernel, recurrent, bias)
+        return _run(inputs.astype(self.dtype), mask, kernel, recurrent, bias)
 
 
-def _run_scan(inputs, mask, kernel, recurrent, bias):
+def _run(inputs, mask, kernel, recurrent, bias):
     dtype, (directions, width) = inputs.dtype, recurrent.shape[:2]
     kernel, recurrent, bias = map(halve_sigmoid_gates, (kernel, recurrent, bias))
     # The second direction reads from the end, padding first.
@@ -292,20 +256,3 @@ def _run_scan(inputs, mask, kernel, recurrent, bias):
         *(zero, zero),
     )
     return jnp.concatenate([states[d][order] for d, order in enumerate(orders)], -1)
-
-
-def _run_cudnn(inputs, mask, kernel, recurrent, bias):
-    dtype, (directions, width) = inputs.dtype, recurrent.shape[:2]
-    zero = jnp.zeros((directions, inputs.shape[1], width), jnp.float32)
-    states, _, _ = cudnn.lstm(
-        jnp.swapaxes(inputs, 0, 1).astype(jnp.float32),
-        *(zero, zero),
-        cudnn_weights(kernel, recurrent, bias),
-        jnp.maximum(mask.sum(0), 1).astype(jnp.int32),  # cuDNN takes no empty sequence
-        input_size=inputs.shape[-1],
-        hidden_size=width,
-        num_layers=1,
-        dropout=0.0,
-        bidirectional=directions == 2,
-    )
-    return jnp.where(mask[..., None], jnp.swapaxes(states, 0, 1), 0).astype(dtype)

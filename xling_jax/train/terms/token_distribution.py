@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import jax
 
+from xling_jax.losses.fused_softmax import logits_limit
 from xling_jax.losses.token_distribution import (
     TASKS,
     Labels,
@@ -20,7 +21,7 @@ from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave, 
 class TokenDistribution(Term):
     """Predicts tokens from the sentence vector; options of `losses.token_distribution`.
 
-    `max_logits` is per device.
+    `max_logits` is per device; see `fused_softmax.logits_limit`.
 
     Attributes:
         tasks: `mlm`, `smlm`, `xtr` or `ugt` -> weight of its loss in this term.
@@ -66,7 +67,7 @@ class TokenDistribution(Term):
         )
         labels = Labels(*map(interleave, source[:2], target[:2]), source.scales)
         limits = self.passed_to(token_distribution_kl)
-        limits["max_logits"] *= setting.num_devices
+        limits["max_logits"] = logits_limit(limits["max_logits"], setting.num_devices)
         value, cross_entropy = token_distribution_kl(
             hidden, table, labels, output_bias=bias, vocab_size=setting.vocab_size, **limits
         )

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from xling_jax.losses.fused_softmax import logits_limit
 from xling_jax.losses.translation import translation_loss
 from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave
 
@@ -13,7 +14,7 @@ from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave
 class Translation(Term):
     """Predicts the translation's tokens from the sentence vector; options of `translation_loss`.
 
-    `max_logits` is per device.
+    `max_logits` is per device; see `fused_softmax.logits_limit`.
 
     Attributes:
         decoder_bos: the decoder learns to emit <s> first, as in the published code of T-LASER.
@@ -52,7 +53,7 @@ class Translation(Term):
             weights = weights / jnp.maximum(lengths, 1)
             count = (lengths > 0).sum().astype(jnp.float32)
         # More chunks than needed would make devices sum the output table's gradient more often.
-        limit = self.passed["max_logits"] * setting.num_devices
+        limit = logits_limit(self.passed["max_logits"], setting.num_devices)
         value, nll = translation_loss(
             hidden,
             table,
