@@ -1,4 +1,4 @@
-"""Products with a kernel whose gradient is computed in the form that is fastest on the device."""
+"""Products whose gradients are computed in the form that is fastest on the device."""
 
 import functools
 
@@ -45,3 +45,29 @@ def _project_backward(
 
 
 project.defvjp(lambda inputs, kernel: (inputs @ kernel, (inputs, kernel)), _project_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def scores(subscripts: str, queries: jax.Array, keys: jax.Array) -> jax.Array:
+    """`einsum` of two arrays of one dtype with a float32 result, for attention.
+
+    Its gradient is rounded to that dtype before it is multiplied. Autodiff would multiply it in
+    float32, and convert the arrays to that as well.
+    """
+    return jnp.einsum(subscripts, queries, keys, preferred_element_type=jnp.float32)
+
+
+def _scores_forward(
+    subscripts: str, queries: jax.Array, keys: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return scores(subscripts, queries, keys), (queries, keys)
+
+
+def _scores_backward(
+    subscripts: str, saved: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    _, of_operands = jax.vjp(functools.partial(jnp.einsum, subscripts), *saved)
+    return of_operands(gradient.astype(saved[0].dtype))
+
+
+scores.defvjp(_scores_forward, _scores_backward)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from xling_jax import products
 from xling_jax.models.bert_form import FARTHEST, POSITION_BUCKETS, BertForm, position_buckets
 from xling_jax.models.layers import (
     Dense,
@@ -138,7 +139,7 @@ class BertLayer(nn.Module):
         # Not `jax.nn.dot_product_attention`, whose form in jax2onnx masks after the softmax, where
         # a large score of padding has taken all weight from the tokens.
         query = query / np.asarray(np.sqrt(query.shape[-1]), query.dtype)
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key, preferred_element_type=jnp.float32)
+        scores = products.scores("bqhd,bkhd->bhqk", query, key)
         scores = scores if bias is None else scores + bias
         weights = nn.softmax(jnp.where(mask, scores, -1e9)).astype(self.dtype)
         weights = drop(self.attention_dropout, weights)

@@ -277,9 +277,7 @@ class Attention(nn.Module):
 
         query = project(queries, "query") / np.sqrt(head_width).astype(np.float32)
         key, value = project(keys, "key"), project(keys, "value")
-        scores = jnp.einsum(
-            "bqhd,bkhd->bhqk", query.astype(self.dtype), key, preferred_element_type=jnp.float32
-        )
+        scores = products.scores("bqhd,bkhd->bhqk", query.astype(self.dtype), key)
         scores = jnp.where(mask[:, None], scores, -1e9)
         weights = nn.softmax(scores).astype(self.dtype)
         weights = Dropout(self.dropout, self.generator)(weights, deterministic)

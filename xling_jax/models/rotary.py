@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from xling_jax import products
 from xling_jax.models.bert import activation_function, project
 from xling_jax.models.layers import (
     Dense,
@@ -162,7 +163,7 @@ class RotaryLayer(RotaryOptions):
             query, key = self.make_norm("query_norm")(query), self.make_norm("key_norm")(key)
         query, key = rotate(query, table), rotate(key, table)
         query = query.reshape(*query.shape[:2], groups, heads // groups, width)
-        scores = jnp.einsum("bqgnd,bkgd->bgnqk", query, key, preferred_element_type=jnp.float32)
+        scores = products.scores("bqgnd,bkgd->bgnqk", query, key)
         scores = scores * np.float32(self.query_scale or width**-0.5)
         # A row of padding may see nothing; finite scores keep it from being NaN.
         weights = nn.softmax(jnp.where(mask[:, None, None], scores, -1e9)).astype(self.dtype)
