@@ -467,7 +467,9 @@ def main() -> int:
         form = Form(("small",), 1024, 2, 4_000, (64,), deadline_s)
     args.output.mkdir(parents=True, exist_ok=True)
     begun, failed, page = time.monotonic(), [], ["# Device check\n"]
-    command = shlex.join(["launch/check_device.sh", *sys.argv[1:]])
+    flags = os.environ.get("XLA_FLAGS", "")
+    command = f"XLA_FLAGS={shlex.quote(flags)} " if flags else ""
+    command += shlex.join(["launch/check_device.sh", *sys.argv[1:]])
     page.append(f"{datetime.date.today()}, `{command}`\n")
     for name in args.parts:
         start = time.monotonic()

@@ -1,12 +1,18 @@
 """`xling prepare`: its table, and which errors are wrong use."""
 
+import logging
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.cli.corpora_for_cli import arguments
+from xling_jax.cli.arguments import load_config
 from xling_jax.cli.main import main
+from xling_jax.cli.prepare_data import prepare_workdir
+from xling_jax.cli.remote import Workdir
 
 
 @pytest.fixture
@@ -38,6 +44,24 @@ def test_a_wrong_config_is_wrong_use(corpus, tmp_path, word, message, capsys):
     assert main([*arguments("prepare", corpus, tmp_path / "w"), word]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
+
+
+def test_a_run_that_moved_trains_on_its_data_where_the_corpora_are_not(corpus, tmp_path, caplog):
+    given = arguments("prepare", corpus, tmp_path / "w", "--config.vocab.size=30")
+    assert main(given) == 0
+    moved = str(shutil.copytree(tmp_path / "w", tmp_path / "elsewhere"))
+    Path(corpus.removeprefix("tsv:")).unlink()
+    overrides = [word for word in given if word.startswith("--config.")]
+    config = load_config(given[given.index("--config") + 1], overrides)
+    with caplog.at_level(logging.WARNING):
+        prepared = prepare_workdir(config, Workdir(moved))
+    assert prepared.counts["pairs"]["de-en"]["rows"] == 2
+    assert f"check the path or the pattern; using {Path(moved, 'data')}" in caplog.text
+    with pytest.raises(FileNotFoundError, match="no such file"):  # `xling prepare`
+        prepare_workdir(config, Workdir(moved), anew=True)
+    config.cleaning.max_words = 7
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        prepare_workdir(config, Workdir(moved))
 
 
 def test_preparation_imports_neither_jax_nor_tensorflow():

@@ -194,8 +194,9 @@ class Workdir:
     ) -> None:
         """Makes the prepared data if necessary; called by process 0.
 
-        Data at a URL are taken without a look at the corpora, which a machine that takes over a
-        run may not have, unless `anew`. Raises as `prepare`, and OSError if copying fails.
+        A machine that takes over a run may not have the corpora. Unless `anew`, data at a URL are
+        taken without a look at them, and data in a directory if a file of theirs is missing.
+        Raises as `prepare`, and OSError if copying fails.
         """
         there = self._manifest()
         if there and is_made_with(there, settings) and not anew:
@@ -203,7 +204,13 @@ class Workdir:
         # What an earlier start prepared here is worth more: it may be of these settings.
         if there and not (self.path / "data").exists():
             self._fetch_data()
-        prepare()
+        try:
+            prepare()
+        except FileNotFoundError as error:
+            here = None if anew or self.is_remote else self.manifest()
+            if not (here and is_made_with(here, settings)):
+                raise
+            logger.warning("%s; using %s, which was prepared with it", error, self.path / "data")
         if self.is_remote and read_json(self.path / self._MANIFEST) != there:
             urls.remove(f"{self._url}/{self._MANIFEST}")
             for name in ("vocab", "data"):
