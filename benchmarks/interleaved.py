@@ -128,20 +128,30 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
+CHOOSING = ("OPENBLAS_CORETYPE", "XLA_FLAGS")
+
+
 def circumstances() -> str:
-    """A line for the caption of a table: date, processor, versions and command."""
+    """A line for the caption of a table: date, processor, versions, environment and command."""
     processor = platform.processor() or platform.machine()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-        processor = names[0] if names else processor
+            lines = file.read().split("\n\n")[0].splitlines()
+        facts = {name.strip(): value.strip() for name, value in (li.split(":", 1) for li in lines)}
+        if "model name" in facts:  # which may be that of many generations
+            generation = f"family {facts['cpu family']}, model {facts['model']}"
+            processor = f"{facts['model name']} ({generation})"
     versions = []
     for package in ("jax", "torch"):
         try:
             versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             continue
-    command = " ".join(["python", *sys.argv])
+    # What chooses kernels.
+    chosen = {name: os.environ[name] for name in CHOOSING if name in os.environ}
+    command = " ".join(
+        [*(f"{name}={value}" for name, value in chosen.items()), "python", *sys.argv]
+    )
     return (
         f"{datetime.date.today()}, {len(os.sched_getaffinity(0))} cores of {processor}, "
         f"{', '.join(versions)}: `{command}`"
