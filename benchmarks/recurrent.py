@@ -13,6 +13,7 @@ too. The contestants run in separate processes and take turns; medians are compa
 """
 
 import argparse
+from typing import Any
 
 import interleaved
 import numpy as np
@@ -25,6 +26,7 @@ VARIANTS = {"encode": LAYERS, "train": LAYERS, "laser": ("feeding", "no_feeding"
 SIZES = {"embedding_width": 320, "width": 1024}
 VOCAB_SIZE = 8000
 LEARNING_RATE = 1e-3
+OPTIMIZER = "optimizer"  # names its operations in profiles
 
 
 def make_sentences(rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]:
@@ -51,8 +53,8 @@ def arguments(variant: str) -> dict[str, int]:
     return {"vocab_size": VOCAB_SIZE, "layers": int(variant), "pad_id": PAD, **SIZES}
 
 
-def jax_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
-    """Serves turns of the library."""
+def bilstm_update(variant: str, tokens: np.ndarray) -> tuple[Any, Any, Any, int]:
+    """The update of `train`, its parameters and optimizer state, and the FLOPs of its products."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -60,24 +62,31 @@ def jax_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
     from xling_jax.models.registry import build_encoder
     from xling_jax.train import flops
 
-    if task == "laser":
-        jax_update_worker(laser_setting(variant), batch, updates=1)
-        return
-    tokens = batch["source_tokens"]
     module = build_encoder("laser", **arguments(variant), dropout=0.0)
     params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
-    encode = lambda params, tokens: module.apply({"params": params}, tokens)
-    loss = lambda params, tokens: jnp.square(encode(params, tokens)).mean()
+    loss = lambda params, tokens: jnp.square(module.apply({"params": params}, tokens)).mean()
     optimizer = optax.adam(LEARNING_RATE)
 
     def update(params, state, tokens):
         value, gradient = jax.value_and_grad(loss)(params, tokens)
-        changes, state = optimizer.update(gradient, state)
-        return optax.apply_updates(params, changes), state, value
+        with jax.named_scope(OPTIMIZER):
+            changes, state = optimizer.update(gradient, state)
+            return optax.apply_updates(params, changes), state, value
 
     count = flops.matmul_flops(jax.grad(loss), params, tokens)
-    train = jax.jit(update, donate_argnums=(0, 1))
-    state = optimizer.init(params)
+    return jax.jit(update, donate_argnums=(0, 1)), params, optimizer.init(params), count
+
+
+def jax_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
+    """Serves turns of the library."""
+    import jax
+    import jax.numpy as jnp
+
+    if task == "laser":
+        jax_update_worker(laser_setting(variant), batch, updates=1)
+        return
+    tokens = batch["source_tokens"]
+    train, params, state, count = bilstm_update(variant, tokens)
     matrix = jnp.full((interleaved.YARDSTICK_SIZE,) * 2, 1e-3, jnp.float32)
     product = jax.jit(jnp.matmul)
     product(matrix, matrix).block_until_ready()

@@ -20,10 +20,11 @@ from typing import Any
 
 import interleaved
 import numpy as np
+import recurrent
 
 KINDS = ("products", "transposes, copies", "elementwise, reductions", "optimizer")
 JOBS = ("t_laser/small", "ct_laser/small", "t_laser/base", "ct_laser/base", "laser_1/small")
-JOBS += ("lightweight/train", "lightweight/encode", "t_laser/paper")
+JOBS += ("lightweight/train", "lightweight/encode", "t_laser/paper", "bilstm/1", "bilstm/5")
 RUNS = 3
 
 
@@ -40,6 +41,16 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
     from xling_jax.train.step import make_steps
 
     family, size = name.split("/")
+    if family == "bilstm":
+        tokens = recurrent.make_sentences(128, 32, recurrent.VOCAB_SIZE)["source_tokens"]
+        train, *arrays, count = recurrent.bilstm_update(size, tokens)
+        program = train.lower(*arrays, tokens).compile()
+
+        def update_encoder() -> Any:
+            *arrays[:], value = program(*arrays, tokens)
+            return value
+
+        return update_encoder, program.as_text, count
     if family == "lightweight":
         config = lightweight.setting()
         batch = lightweight.make_sentences(128, config.vocab.size)
@@ -83,7 +94,9 @@ def kinds_of(text: str) -> dict[str, str]:
             continue
         if op == "dot" or " dot(" in body:
             found[name] = KINDS[0]
-        elif "jit(train)" in rest and "jvp" not in rest and "while" not in rest:
+        elif f"/{recurrent.OPTIMIZER}/" in rest or (
+            "jit(train)" in rest and "jvp" not in rest and "while" not in rest
+        ):
             found[name] = KINDS[3]
         elif op in ("copy", "transpose") or name.startswith(("copy", "transpose")):
             found[name] = KINDS[1]

@@ -1,4 +1,4 @@
-"""Products with a kernel, and the kernel's gradient in each of its forms."""
+"""Products with a kernel, those of attention, and their gradients in each form."""
 
 import flax.linen as nn
 import jax
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from xling_jax.models.layers import Dense
-from xling_jax.products import kernel_gradient, project
+from xling_jax.products import kernel_gradient, project, scores
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -53,3 +53,37 @@ def test_gradients_have_the_dtype_of_what_they_belong_to(dtype):
     assert product.dtype == of_inputs.dtype == of_kernel.dtype == dtype
     assert (of_inputs == 5).all()
     assert (of_kernel == 6).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("subscripts, keys", [("bqhd,bkhd->bhqk", 4), ("bqgnd,bkgd->bgnqk", 5)])
+def test_scores_are_an_einsum_in_float32_with_its_gradients(subscripts, keys, dtype):
+    random = np.random.default_rng(0)
+    shape = (2, 7, 3, 2, 8)[: keys - 1] + (8,)
+    queries = jnp.asarray(random.normal(size=shape), dtype)
+    other = jnp.asarray(random.normal(size=(2, 5, 3, 8)), dtype)
+    weights = random.normal(size=scores(subscripts, queries, other).shape)
+
+    def plain(queries, keys):
+        return jnp.einsum(subscripts, queries.astype(jnp.float32), keys.astype(jnp.float32))
+
+    run = lambda function: jax.jit(
+        jax.value_and_grad(lambda *arrays: (function(*arrays) * weights).sum(), (0, 1))
+    )(queries, other)
+    (value, gradients), (expected, slopes) = run(lambda q, k: scores(subscripts, q, k)), run(plain)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    tolerance = 1e-6 if dtype == "float32" else 0.02
+    for found, slope in zip(gradients, slopes):
+        assert found.dtype == dtype
+        difference = np.abs(np.asarray(found, np.float32) - np.asarray(slope, np.float32))
+        assert difference.max() < tolerance * np.abs(np.asarray(slope, np.float32)).max()
+
+
+def test_the_gradient_of_scores_is_multiplied_in_their_dtype():
+    """On an H100 products in float32, and arrays converted to it, are the slower way."""
+    queries = keys = jnp.zeros((1, 4, 2, 8), jnp.bfloat16)
+    loss = lambda *arrays: scores("bqhd,bkhd->bhqk", *arrays).sum()
+    jaxpr = jax.make_jaxpr(jax.grad(loss, (0, 1)))(queries, keys)
+    products = [e for e in jaxpr.jaxpr.eqns if e.primitive.name == "dot_general"]
+    assert len(products) >= 2
+    assert {v.aval.dtype for e in products for v in e.invars} == {jnp.dtype(jnp.bfloat16)}
