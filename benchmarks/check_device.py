@@ -208,7 +208,7 @@ def updates(form: Form) -> tuple[str, bool]:
         for size in form.all_of(form.sizes):
             tokens = min(form.tokens, TORCH_TOKENS)
             name = f"T-LASER {size}, PyTorch, {tokens:,} tokens"
-            rows.append((name, *torch_update(size, tokens, form.updates), "", ""))
+            rows.append((name, *torch_update(size, tokens, form.updates), "", "", ""))
     header = ("update", "dtype", "ms", "tokens/s", "share of peak", "compiled in s", "GB")
     return markdown_table(header, rows), True
 
@@ -309,7 +309,7 @@ def torch_update(size: str, tokens: int, updates: int) -> tuple[str, ...]:
 
     seconds = median_seconds(run, 3) / updates
     dtype = "bfloat16" if half else "float32"
-    return dtype, f"{seconds * 1e3:.1f}", f"{2 * tokens / seconds:,.0f}", ""
+    return dtype, f"{seconds * 1e3:.1f}", f"{2 * tokens / seconds:,.0f}"
 
 
 def encoding(form: Form) -> tuple[str, bool]:
@@ -400,7 +400,7 @@ def search(form: Form) -> tuple[str, bool]:
 
 
 def input_rate(form: Form) -> tuple[str, bool]:
-    """Tokens that the reader without TensorFlow delivers, beside those an update consumes."""
+    """Tokens that the reader without TensorFlow delivers; above is what an update consumes."""
     from input_pipeline import count_tokens, open_pairs, write_corpus
 
     from xling_jax.train.batches import read_batches
@@ -460,7 +460,7 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     args = parser.parse_args()
     deadline_s = time.monotonic() + 60 * args.minutes
-    memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+    memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)  # JAX's share of it
     tokens = 65_536 if memory > 40e9 else 16_384
     form = Form(("paper", "base"), tokens, 10, 100_000, (32, 128, 512, 2048), deadline_s)
     if args.small:

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -137,10 +138,11 @@ def circumstances() -> str:
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             lines = file.read().split("\n\n")[0].splitlines()
-        facts = {name.strip(): value.strip() for name, value in (li.split(":", 1) for li in lines)}
-        if "model name" in facts:  # which may be that of many generations
-            generation = f"family {facts['cpu family']}, model {facts['model']}"
-            processor = f"{facts['model name']} ({generation})"
+        pairs = (line.partition(":") for line in lines)
+        facts = {name.strip(): value.strip() for name, _, value in pairs}
+        processor = facts.get("model name", processor)
+        if "cpu family" in facts:  # the name may be that of many generations
+            processor += f" (family {facts['cpu family']}, model {facts['model']})"
     versions = []
     for package in ("jax", "torch"):
         try:
@@ -148,10 +150,8 @@ def circumstances() -> str:
         except PackageNotFoundError:
             continue
     # What chooses kernels.
-    chosen = {name: os.environ[name] for name in CHOOSING if name in os.environ}
-    command = " ".join(
-        [*(f"{name}={value}" for name, value in chosen.items()), "python", *sys.argv]
-    )
+    chosen = [f"{name}={shlex.quote(os.environ[name])}" for name in CHOOSING if name in os.environ]
+    command = " ".join([*chosen, "python", *sys.argv])
     return (
         f"{datetime.date.today()}, {len(os.sched_getaffinity(0))} cores of {processor}, "
         f"{', '.join(versions)}: `{command}`"

@@ -49,14 +49,17 @@ def test_a_wrong_config_is_wrong_use(corpus, tmp_path, word, message, capsys):
 def test_a_run_that_moved_trains_on_its_data_where_the_corpora_are_not(corpus, tmp_path, caplog):
     given = arguments("prepare", corpus, tmp_path / "w", "--config.vocab.size=30")
     assert main(given) == 0
-    moved = str(shutil.copytree(tmp_path / "w", tmp_path / "elsewhere"))
+    moved = str(tmp_path / "elsewhere")
+    for name in ("data", "vocab"):
+        shutil.copytree(tmp_path / "w" / name, tmp_path / "elsewhere" / name)
+    shutil.rmtree(tmp_path / "elsewhere/data/text")
     Path(corpus.removeprefix("tsv:")).unlink()
     overrides = [word for word in given if word.startswith("--config.")]
     config = load_config(given[given.index("--config") + 1], overrides)
     with caplog.at_level(logging.WARNING):
         prepared = prepare_workdir(config, Workdir(moved))
     assert prepared.counts["pairs"]["de-en"]["rows"] == 2
-    assert f"check the path or the pattern; using {Path(moved, 'data')}" in caplog.text
+    assert f"check the path or the pattern; training on {Path(moved, 'data')}" in caplog.text
     with pytest.raises(FileNotFoundError, match="no such file"):  # `xling prepare`
         prepare_workdir(config, Workdir(moved), anew=True)
     config.cleaning.max_words = 7

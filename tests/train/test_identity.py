@@ -116,3 +116,10 @@ def test_a_workdir_is_known_by_its_config():
     assert config_difference(saved_config, config) is None
     other = load_config("t_laser:smoke").to_dict()
     assert "objective.distance is only in the checkpoint" in config_difference(saved_config, other)
+
+
+def test_a_run_with_an_option_that_never_mattered_continues():
+    config = load_config("laser:smoke").to_dict()
+    written = json.loads(json.dumps({"version": "0.3.0", **config}))
+    written["encoder"]["lstm_implementation"] = "auto"
+    assert config_difference(written, config) is None

@@ -337,12 +337,15 @@ def export_checkpoint(
     from xling_jax.corpora.prepare import prepared_vocab
     from xling_jax.train.build import VocabFacts, build
     from xling_jax.train.checkpoint import read_params
+    from xling_jax.train.identity import REMOVED
     from xling_jax.train.mesh import make_mesh
     from xling_jax.train.state import sharded_shapes
 
     path = Path(workdir)
     saved = parse_json((path / "config.json").read_bytes(), str(path / "config.json"))
     config = ConfigDict({name: value for name, value in saved.items() if name != "version"})
+    for name in REMOVED:
+        config.encoder.pop(name, None)
     config_lib.complete(config, TASKS)
     text = {"lowercase": config.vocab.lowercase, "moses": config.vocab.moses}
     vocab = prepared_vocab(path, **text)

@@ -134,7 +134,8 @@ def prepare_workdir(
     Args:
         config: complete; what it names may be at URLs.
         workdir: of the run.
-        anew: whether to look at the corpora even if the workdir's URL has data of this config.
+        anew: whether to look at the corpora even if there are data of this config; see
+            `Workdir.ensure_prepared`.
         num_workers: number of processes that the first process starts; None for one per core.
 
     Raises:

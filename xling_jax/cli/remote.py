@@ -210,7 +210,7 @@ class Workdir:
             here = None if anew or self.is_remote else self.manifest()
             if not (here and is_made_with(here, settings)):
                 raise
-            logger.warning("%s; using %s, which was prepared with it", error, self.path / "data")
+            logger.warning("%s; training on %s, prepared earlier", error, self.path / "data")
         if self.is_remote and read_json(self.path / self._MANIFEST) != there:
             urls.remove(f"{self._url}/{self._MANIFEST}")
             for name in ("vocab", "data"):

@@ -72,7 +72,7 @@ def largest_and_normalizer(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def one_pass_normalizer(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`largest_and_normalizer`, reading the logits once."""
+    """`largest_and_normalizer`, reading the logits once; not differentiable."""
 
     def join(left: tuple[jax.Array, ...], right: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         largest = jnp.maximum(left[0], right[0])
@@ -161,7 +161,7 @@ def _run(chunk_loss, max_logits, dtype, hidden, table, bias, targets, with_gradi
 def logits_limit(max_logits: int = 0, num_devices: int = 1) -> int:
     """Most logits of all devices together, from those of one; 0 for 2²⁶, or on a GPU 2²⁸.
 
-    Each part of a batch adds to a gradient as large as the table; GPUs have the memory for few.
+    Each part of a batch adds to a gradient as large as the table; GPUs have memory for larger ones.
     """
     return num_devices * (max_logits or 1 << (28 if jax.default_backend() == "gpu" else 26))
 

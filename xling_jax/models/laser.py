@@ -62,7 +62,8 @@ class LaserEncoder(TokenEncoder):
             layer(
                 self.width // 2 if number < bidirectional_layers else self.width,
                 number < bidirectional_layers,
-                *(self.init_scale, self.published_parameters),
+                self.init_scale,
+                self.published_parameters,
                 self.dtype,
                 name=f"layers_{number}",
             )

@@ -19,8 +19,10 @@ from xling_jax.train.optimizer import make_optimizer
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import all_reads
 
+# Options that the config.json of runs of earlier versions has, without effect on the results.
+REMOVED = ("lstm_implementation",)  # of the encoder, until 0.3
 # Options without effect on the results, or on the data other than through their fingerprint.
-_IGNORED = {"remat", "max_logits", "lstm_implementation", "reader", "corpora", "exclude"}
+_IGNORED = {"remat", "max_logits", "reader", "corpora", "exclude"}
 _IGNORED |= {"longest_bucket"}  # acts by the bucket lengths that are chosen
 _IGNORED |= {"teacher", "teacher_texts"}  # its vectors are part of the data
 _IGNORED |= {"negatives_file"}  # its rows are part of the data
@@ -93,7 +95,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
     def section(target: Any, given: Mapping[str, Any], where: str, **more: Any) -> dict[str, Any]:
         known = options.defaults(target, SUPPLIED)
-        own = {name: value for name, value in given.items() if name not in more}
+        own = {k: v for k, v in given.items() if k not in more and k not in REMOVED}
         options.check(target, own, where, **dict.fromkeys(SUPPLIED))
         return {k: v for k, v in {**known, **own}.items() if k not in _IGNORED} | more
 
