@@ -66,8 +66,11 @@ def _scores_forward(
 def _scores_backward(
     subscripts: str, saved: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    _, of_operands = jax.vjp(functools.partial(jnp.einsum, subscripts), *saved)
-    return of_operands(gradient.astype(saved[0].dtype))
+    queries, keys = saved
+    gradient = gradient.astype(queries.dtype)
+    of_queries = jax.linear_transpose(lambda q: jnp.einsum(subscripts, q, keys), queries)
+    of_keys = jax.linear_transpose(lambda k: jnp.einsum(subscripts, queries, k), keys)
+    return *of_queries(gradient), *of_keys(gradient)
 
 
 scores.defvjp(_scores_forward, _scores_backward)

@@ -21,7 +21,7 @@ def test_the_page_has_every_part_that_was_asked_for(tmp_path):
     done = check(tmp_path / "page", "--parts", "Device", "Encoding", "Exact search")
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "page/README.md").read_text()
-    assert f"`launch/check_device.sh --output {tmp_path}" in page
+    assert f"launch/check_device.sh --output {tmp_path}" in page
     for words in ("## Device", "| T-LASER small | float32 |", "| static small | float32 |"):
         assert words in page
     assert page.splitlines()[-1].endswith("All right.") and "| yes |" in page
