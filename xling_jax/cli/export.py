@@ -345,7 +345,8 @@ def export_checkpoint(
     saved = parse_json((path / "config.json").read_bytes(), str(path / "config.json"))
     config = ConfigDict({name: value for name, value in saved.items() if name != "version"})
     for name in REMOVED:
-        config.encoder.pop(name, None)
+        if name in config.encoder:
+            del config.encoder[name]
     config_lib.complete(config, TASKS)
     text = {"lowercase": config.vocab.lowercase, "moses": config.vocab.moses}
     vocab = prepared_vocab(path, **text)
