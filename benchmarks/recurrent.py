@@ -26,7 +26,6 @@ VARIANTS = {"encode": LAYERS, "train": LAYERS, "laser": ("feeding", "no_feeding"
 SIZES = {"embedding_width": 320, "width": 1024}
 VOCAB_SIZE = 8000
 LEARNING_RATE = 1e-3
-OPTIMIZER = "optimizer"  # names its operations in profiles
 
 
 def make_sentences(rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]:
@@ -67,14 +66,13 @@ def bilstm_update(variant: str, tokens: np.ndarray) -> tuple[Any, Any, Any, int]
     loss = lambda params, tokens: jnp.square(module.apply({"params": params}, tokens)).mean()
     optimizer = optax.adam(LEARNING_RATE)
 
-    def update(params, state, tokens):
+    def train(params, state, tokens):
         value, gradient = jax.value_and_grad(loss)(params, tokens)
-        with jax.named_scope(OPTIMIZER):
-            changes, state = optimizer.update(gradient, state)
-            return optax.apply_updates(params, changes), state, value
+        changes, state = optimizer.update(gradient, state)
+        return optax.apply_updates(params, changes), state, value
 
     count = flops.matmul_flops(jax.grad(loss), params, tokens)
-    return jax.jit(update, donate_argnums=(0, 1)), params, optimizer.init(params), count
+    return jax.jit(train, donate_argnums=(0, 1)), params, optimizer.init(params), count
 
 
 def jax_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
