@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from etils import epath
 from jax import tree_util
 
 from tests.train import processes
@@ -120,6 +121,32 @@ def test_killed_ten_times_even_while_saving_ends_with_the_same_bits(run, uninter
     check_equal_to_the_last_bit(tmp_path, uninterrupted)
     check_same_choice(tmp_path, uninterrupted)
     assert "is damaged" not in processes.log_text(tmp_path)
+
+
+def kill_while_deleting_a_checkpoint(number: int, step: int) -> None:
+    """Lets the first deletion of a directory end the process halfway."""
+
+    def rmtree(path, *_, **__):
+        records = list(Path(path).rglob("identity"))
+        for record in records:
+            shutil.rmtree(record)
+        if records:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    type(epath.Path(".")).rmtree = rmtree
+
+
+def test_killed_while_deleting_a_checkpoint_leaves_none_that_is_damaged(
+    run, uninterrupted, tmp_path
+):
+    process = run(tmp_path, at_step=kill_while_deleting_a_checkpoint)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL, processes.log_text(tmp_path)
+    assert newest(tmp_path) < TOTAL
+    assert processes.finish(run(tmp_path)) == 0, processes.log_text(tmp_path)
+    assert "is damaged" not in processes.log_text(tmp_path)
+    check_equal_to_the_last_bit(tmp_path, uninterrupted)
+    check_same_choice(tmp_path, uninterrupted)
 
 
 def test_sigterm_saves_and_leaves_and_the_same_command_continues(run, uninterrupted, tmp_path):

@@ -5,6 +5,7 @@
     00000100/identity/metadata      record: identity, progress, dev metrics, hashes of the arrays
     00000100/metrics/metrics        the dev metric that ranks checkpoints, for orbax
     broken-00000200/                a checkpoint that was set aside
+    deleted/00000050/               one that is no longer kept, until its files are deleted
 
 The record is sealed with its own hash (`train.integrity`). Damage to files that are not hashed
 either makes them unreadable or has no effect on what is read.
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 # orbax wraps these in exceptions of its own.
 _DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large")
 
+_DELETED = "deleted"
+
 _HOUR_MS = 3600 * 1000
 # All processes meet equally often; the system takes a name only once.
 _meetings = itertools.count()
@@ -78,6 +81,7 @@ class Checkpoints:
     ):
         self._directory = _absolute(directory)
         self._identity = json.loads(json.dumps(identity))
+        self._delete_files()
         self._set_aside_without_record()
         policies, metric = [LatestN(keep_last), CustomSteps(sorted(keep_steps))], None
         if best_metric and keep_best:
@@ -92,6 +96,8 @@ class Checkpoints:
                 preservation_policy=AnyPreservationPolicy(policies),
                 best_fn=metric,  # without it orbax writes no metrics
                 cleanup_tmp_directories=True,
+                # Renamed first: a run killed while it deletes files leaves no damaged checkpoint.
+                todelete_subdir=None if self._is_remote else _DELETED,
                 step_format_fixed_length=8,
                 async_options=ocp.AsyncOptions(barrier_sync_fn=_meet_unless_failed),
             ),
@@ -138,6 +144,8 @@ class Checkpoints:
             items["mined"] = ocp.args.StandardSave({k: dict(v) for k, v in mined.items()})
         items["identity"] = ocp.args.JsonSave(seal(record))
         try:
+            self._manager.wait_until_finished()
+            self._delete_files()
             self._manager.save(step, args=ocp.args.Composite(**items), metrics=scores)
         except Exception as error:
             raise self._failed(error) from error
@@ -198,6 +206,16 @@ class Checkpoints:
             self._warn(step, problem, "trying the one before it")
             return None
         return state, record
+
+    @property
+    def _is_remote(self) -> bool:
+        """Whether this is an object store, which has no rename."""
+        return "://" in str(self._directory)
+
+    def _delete_files(self) -> None:
+        """Deletes the files of checkpoints that are no longer kept; nothing may be saving."""
+        if jax.process_index() == 0 and not self._is_remote:
+            (self._directory / _DELETED).rmtree(missing_ok=True)
 
     def _set_aside_without_record(self) -> None:
         """Sets aside checkpoints whose small files orbax would fail on, or be misled by."""
@@ -278,6 +296,7 @@ class Checkpoints:
         """Waits until everything is on disk; raises OSError if writing failed."""
         try:
             self._manager.wait_until_finished()
+            self._delete_files()
         except Exception as error:
             raise self._failed(error) from error
 
@@ -306,14 +325,13 @@ class Checkpoints:
         text = str(error).partition(" [tensorstore_spec")[0]
         reason = next((known for known in _DISK_ERRORS if known in text), None)
         # Failures of an object store come as many kinds of exceptions.
-        is_remote = "://" in str(self._directory)
-        if reason is None and not isinstance(error, OSError) and not is_remote:
+        if reason is None and not isinstance(error, OSError) and not self._is_remote:
             return error
         good = self._manager.latest_step()
+        way_out = "see why" if self._is_remote else "make room"
         return OSError(
             f"{self._directory}: writing a checkpoint failed: {reason or text[-200:]}; the last "
-            f"good checkpoint is {good}; {'see why' if is_remote else 'make room'} and start the "
-            "same command again"
+            f"good checkpoint is {good}; {way_out} and start the same command again"
         )
 
 
