@@ -4,7 +4,8 @@ import pytest
 
 from xling_jax import options
 from xling_jax.corpora.cleaning import REASONS, CleaningRules, RowCleaner
-from xling_jax.corpora.held_out import content_hash, file_hashes, held_out_files
+from xling_jax.corpora.held_out import file_hashes, held_out_files
+from xling_jax.files.hashes import content_hash
 from xling_jax.text.scripts import script_check
 from xling_jax.text.words import count_words
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xling_jax.align import knn
-from xling_jax.eval import retrieval
+from xling_jax.eval import ranking, retrieval
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 
 # Angles in degrees: the second English vector lies nearest to the third German one.
@@ -53,7 +53,7 @@ def test_counts_by_hand():
     assert list(matrix.cells) == [("en", "de"), ("de", "en")]
 
 
-@pytest.mark.parametrize("similarity", retrieval.SIMILARITIES)
+@pytest.mark.parametrize("similarity", ranking.SIMILARITIES)
 def test_every_similarity_equals_brute_force(similarity):
     embeddings = random_embeddings()
     matrix = retrieval.retrieval_matrix(embeddings, similarity=similarity, k_values=(1, 5))
@@ -108,7 +108,7 @@ def test_permuting_the_meanings_changes_nothing():
     embeddings = random_embeddings(noise=1.0)
     order = np.random.default_rng(5).permutation(40)
     shuffled = {code: rows[order] for code, rows in embeddings.items()}
-    for similarity in retrieval.SIMILARITIES:
+    for similarity in ranking.SIMILARITIES:
         before = retrieval.retrieval_matrix(embeddings, similarity=similarity)
         after = retrieval.retrieval_matrix(shuffled, similarity=similarity)
         for metric in before.metrics:
@@ -125,7 +125,7 @@ def test_scaling_a_vector_changes_nothing():
 
 def test_one_row_and_k_above_the_candidates():
     one = {"en": np.ones((1, 3)), "de": np.ones((1, 3))}
-    for similarity in retrieval.SIMILARITIES:
+    for similarity in ranking.SIMILARITIES:
         matrix = retrieval.retrieval_matrix(one, similarity=similarity, k_values=(1, 10))
         assert matrix.mean("p_at_1") == matrix.mean("p_at_10") == 1
 

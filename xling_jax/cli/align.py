@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
     if wrong := sentence_alignment.given(args):
         raise OptionError(f"{wrong[0]}: needs --sentences")
     options = document_pairs.check_arguments(args)
-    inputs, outputs = ("gold", "load_debias"), [args.output, *filter(None, [args.save_debias])]
+    inputs, outputs = ("gold", "load_debias"), ("output", "save_debias")
     check_sides(args, inputs, outputs, folders=("source", "target"))
     languages = document_pairs.languages_of(args)
     directory = Path(tempfile.gettempdir() if args.output == "-" else Path(args.output).parent)

@@ -90,7 +90,7 @@ def add_sides(
 def check_sides(
     args: argparse.Namespace,
     inputs: Sequence[str],
-    outputs: Sequence[str],
+    outputs: Sequence[str] = ("output",),
     folders: Sequence[str] = (),
 ) -> None:
     """Checks the arguments of `add_sides`.
@@ -98,7 +98,7 @@ def check_sides(
     Args:
         args: parsed.
         inputs: names of further input arguments.
-        outputs: paths to write.
+        outputs: names of arguments that are files to write.
         folders: names of arguments that may be directories.
 
     Raises:
@@ -119,10 +119,8 @@ def check_sides(
         raise OptionError("--model: both sides have vectors, so there is nothing to embed")
     if args.dim is not None and (args.dim < 1 or not any(ready)):
         raise OptionError(f"--dim {args.dim}: must be positive, and requires --SIDE-embeddings")
-    for path in outputs:
-        refuse_existing(path, args.overwrite)
-        if path != "-" and not Path(path).parent.is_dir():
-            raise OptionError(f"{path}: no such directory; create it first")
+    for name in outputs:
+        check_output(args, name)
 
 
 def _paths(value: str | Sequence[str] | None) -> Sequence[str]:
@@ -152,6 +150,16 @@ def check_same_size(vectors: Sequence[Any], names: Sequence[str] = SIDES) -> Non
             "the vectors of both sides must have the same size; "
             f"{names[0]} has {source}, {names[1]} {target}"
         )
+
+
+def check_output(args: argparse.Namespace, name: str = "output") -> None:
+    """Raises `OptionError` if the file of an argument cannot be written; - is stdout, None none."""
+    path = getattr(args, name)
+    if path in (None, "-"):
+        return
+    refuse_existing(path, args.overwrite)
+    if not Path(path).parent.is_dir():
+        raise OptionError(f"{flag(name)} {path}: no such directory; create it first")
 
 
 def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:

@@ -18,6 +18,7 @@ from xling_jax.cli.arguments import (
     MODEL_HELP,
     add_output,
     add_vector_options,
+    check_output,
     load_encoder,
     refuse_existing,
 )
@@ -137,7 +138,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError("--prompt and --prompt-name: give only one of them")
     if args.input != "-" and (not os.path.exists(args.input) or os.path.isdir(args.input)):
         raise OptionError(f"--input {args.input}: no such file")
-    refuse_existing(args.output, args.overwrite)
+    check_output(args)
 
 
 def _embed(args: argparse.Namespace, processes: Processes) -> None:

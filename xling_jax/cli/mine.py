@@ -158,7 +158,7 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
     if args.n_best and args.n_best == args.output:
         raise OptionError(f"--n-best {args.n_best}: is also --output; choose another")
     options = options_from(args, Options)
-    check_sides(args, ("pairs",), list(filter(None, (args.output, args.n_best))))
+    check_sides(args, ("pairs",), ("output", "n_best"))
     for side in SIDES:
         files, vectors = getattr(args, side), getattr(args, f"{side}_embeddings")
         if vectors and len(vectors) != max(1, len(files)):

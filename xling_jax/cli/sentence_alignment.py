@@ -137,8 +137,8 @@ def _check_arguments(args: argparse.Namespace) -> str:
     """Refuses wrong use and completes the format; returns what the sides are."""
     by_ids = args.pairs == _EQUAL_IDS
     inputs = ["gold", "load_debias", "source_overlaps", "target_overlaps"]
-    outputs = [args.output, *filter(None, [args.save_debias])]
-    check_sides(args, inputs + (["pairs"] if not by_ids else []), outputs, folders=SIDES)
+    inputs += ["pairs"] if not by_ids else []
+    check_sides(args, inputs, ("output", "save_debias"), folders=SIDES)
     kinds = [_kind(path) for path in _paths(args)]
     if "text" in kinds and kinds[0] != kinds[1]:
         raise OptionError("--source and --target: both must be text files, or both documents")

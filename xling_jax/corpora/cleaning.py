@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from xling_jax.corpora.held_out import content_hash
+from xling_jax.files.hashes import content_hash
 from xling_jax.files.lines import PROBLEMS
 from xling_jax.text import scripts
 from xling_jax.text.vocab import normalize_text, remove_invisible

@@ -7,20 +7,17 @@ punctuation, spacing and case.
 import dataclasses
 import functools
 import glob
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xling_jax.corpora import specs
-from xling_jax.files.hashes import fingerprint
+from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.files.hashes import content_hash, fingerprint
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import BrokenLine, read_line_blocks
-
-if TYPE_CHECKING:
-    from xling_jax.corpora.settings import PrepareSettings
 
 # Fields of evaluation files that hold no text.
 _NOT_TEXT = frozenset({"id", "ids", "sentence_id", "label", "lang", "language", "domain", "url"})
@@ -45,7 +42,7 @@ class HeldOutText:
 
 
 def find_held_out(
-    settings: "PrepareSettings", hash_file: Callable[[str], str], local: Callable[[str], str]
+    settings: PrepareSettings, hash_file: Callable[[str], str], local: Callable[[str], str]
 ) -> list[HeldOutText]:
     """What no training row may repeat.
 
@@ -80,7 +77,7 @@ def _corpus_hashes(corpus: str, codes: Sequence[str]) -> set[int]:
 
 def held_out_difference(
     manifest: Mapping[str, Any],
-    settings: "PrepareSettings",
+    settings: PrepareSettings,
     hash_file: Callable[[str], str],
     local: Callable[[str], str],
 ) -> str | None:
@@ -111,14 +108,6 @@ def held_out_difference(
         "choose another --workdir, or continue as it began with "
         f"--config.data.hold_out_evaluation=False{exclude}"
     )
-
-
-def content_hash(text: str) -> int:
-    """64-bit hash of the case-folded letters and digits of a text; 0 if it has none."""
-    content = "".join(filter(str.isalnum, text.casefold()))
-    if not content:
-        return 0
-    return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "little")
 
 
 def held_out_files(paths: Iterable[str], setting: str = "data.exclude") -> list[str]:

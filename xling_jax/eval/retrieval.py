@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.align import knn, margin
+from xling_jax.align import knn
 from xling_jax.align.mining import MARGIN_NEIGHBORS
+from xling_jax.eval import xsr
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables
+from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, rank
 from xling_jax.eval.results import Heatmap, Projection, percent
 from xling_jax.eval.retrieval_data import (
     RetrievalData,
@@ -26,12 +28,9 @@ from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.eval.xsim import nearest_by_margin
 from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
-from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
 
-CSLS_NEIGHBORS = 10  # Conneau et al. (2018), section 2.3.
-SIMILARITIES = ("cosine", "margin", "csls")
 MATCHES = ("index", "text")
 
 _NUM_KEYS, _NUM_QUERIES = 200_000, 2_000  # of XSR, as published
@@ -230,8 +229,6 @@ class Retrieval(Task):
         self, encode: Encode, data: RetrievalData, directory: Path
     ) -> LanguageMatrix:
         """Draws or reads the rows of a data set, keeps them in the directory, measures."""
-        from xling_jax.eval import xsr
-
         if len(data.parts) > 1:
             raise OptionError(f"xsr: {data.name} has many files; give them one by one")
         texts = data.parts[0].texts
@@ -255,48 +252,6 @@ class Retrieval(Task):
         return LanguageMatrix(data.languages, cells)
 
 
-def retrieve(
-    source: np.ndarray,
-    target: np.ndarray,
-    k: int,
-    *,
-    similarity: str = "cosine",
-    source_pool: np.ndarray | None = None,
-) -> np.ndarray:
-    """Ranks all targets for each source.
-
-    Args:
-        source: [n, dim] normalized embeddings, the queries.
-        target: [m, dim] normalized embeddings, the candidates.
-        k: how many to return.
-        similarity: "cosine"; "margin", the ratio margin with k=4; or "csls" with k=10. The last
-            two score every candidate, not only the nearest by cosine.
-        source_pool: [p, dim] normalized embeddings among which candidates have their
-            neighborhoods; None for the queries. Not used by cosine.
-
-    Returns:
-        [n, min(k, m)] int64 indices into target, best first.
-
-    Raises:
-        ValueError: if `similarity` is unknown, and as `knn.top_k`.
-    """
-    check_choice("similarity", similarity, SIMILARITIES)
-    if similarity == "cosine":
-        return knn.top_k(source, target, k)[1]
-    rules = {
-        "margin": (margin.ratio_margin, MARGIN_NEIGHBORS),
-        "csls": (margin.csls, CSLS_NEIGHBORS),
-    }
-    rule, size = rules[similarity]
-    source_mean = margin.neighbor_mean(source, target, size)
-    target_mean = margin.neighbor_mean(target, source if source_pool is None else source_pool, size)
-
-    def score(tile: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
-        return rule(tile, source_mean[rows], target_mean[None, columns])
-
-    return knn.top_k(source, target, k, score_tile=score)[1]
-
-
 def retrieval_matrix(
     embeddings: Mapping[str, np.ndarray],
     *,
@@ -318,7 +273,7 @@ def retrieval_matrix(
     Args:
         embeddings: for each language [n, dim]; row i of all is one meaning. Need not be
             normalized.
-        similarity: see `retrieve`.
+        similarity: see `ranking.rank`.
         k_values: the k of P@k.
         distractors: for any of the languages [m, dim] further candidates, none of which has the
             text of a row. With "margin" and "csls", and for `xsim`, candidates have neighbors
@@ -361,9 +316,7 @@ def retrieval_matrix(
         rows = np.arange(len(source))
         ids = rows if text_ids is None else text_ids[pair[1]][common]
         answers = ids if match == "text" else rows
-        ranked = retrieve(
-            source, pools[1], max(k_values), similarity=similarity, source_pool=pools[0]
-        )
+        ranked = rank(source, pools[1], max(k_values), similarity=similarity, source_pool=pools[0])
         hits = _is_right(ranked, answers)
         cell = {f"p_at_{k}": float(hits[:, :k].any(axis=1).mean()) for k in k_values}
         if pair[0] != pair[1]:

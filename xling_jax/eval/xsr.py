@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.eval.retrieval import retrieve
+from xling_jax.eval.ranking import rank
 from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.whole import read_json, write_json
@@ -105,7 +105,7 @@ def measure_direction(
         source: the n texts that the sample was drawn from.
         target: their translations.
         sample: rows to search and to search for.
-        similarity: "cosine", as published; "margin" or "csls", see `retrieval.retrieve`, for which
+        similarity: "cosine", as published; "margin" or "csls", see `ranking.rank`, for which
             candidates have their neighborhoods among the source texts of all keys.
         k_values: the k of P@k.
 
@@ -121,7 +121,7 @@ def measure_direction(
     vectors, ids = encode_unique(encode, columns)
     unit = [knn.normalize(vectors[ids(column)]) for column in columns]
     pool = unit[2] if len(unit) > 2 else None
-    ranked = retrieve(*unit[:2], max(k_values), similarity=similarity, source_pool=pool)
+    ranked = rank(*unit[:2], max(k_values), similarity=similarity, source_pool=pool)
     right = ranked == sample.queries[:, None]
     cell = {f"p_at_{k}": float(right[:, :k].any(axis=1).mean()) for k in k_values}
     return cell | {"num_queries": len(sample.queries), "num_candidates": len(sample.keys)}

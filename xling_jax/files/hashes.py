@@ -1,4 +1,4 @@
-"""Hashes of files and of values."""
+"""Hashes of files, of texts and of values."""
 
 import hashlib
 import json
@@ -23,6 +23,14 @@ def hash_texts(named_texts: Iterable[tuple[str, Sequence[str]]]) -> str:
             encoded = item.encode("utf-8", "surrogatepass")
             digest.update(b"%d:" % len(encoded) + encoded)
     return digest.hexdigest()
+
+
+def content_hash(text: str) -> int:
+    """64-bit hash of the case-folded letters and digits of a text; 0 if it has none."""
+    content = "".join(filter(str.isalnum, text.casefold()))
+    if not content:
+        return 0
+    return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "little")
 
 
 def fingerprint(value: object) -> str:

@@ -1,0 +1,56 @@
+"""Ranks candidates by cosine, by ratio margin or by CSLS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from xling_jax.align import knn, margin
+from xling_jax.align.mining import MARGIN_NEIGHBORS
+from xling_jax.registry import check_choice
+
+CSLS_NEIGHBORS = 10  # Conneau et al. (2018), section 2.3.
+SIMILARITIES = ("cosine", "margin", "csls")
+
+
+def rank(
+    source: np.ndarray,
+    target: np.ndarray,
+    k: int,
+    *,
+    similarity: str = "cosine",
+    source_pool: np.ndarray | None = None,
+) -> np.ndarray:
+    """Ranks all targets for each source.
+
+    Args:
+        source: [n, dim] normalized embeddings, the queries.
+        target: [m, dim] normalized embeddings, the candidates.
+        k: how many to return.
+        similarity: "cosine"; "margin", the ratio margin with k=4; or "csls" with k=10. The last
+            two score every candidate, not only the nearest by cosine.
+        source_pool: [p, dim] normalized embeddings among which candidates have their
+            neighborhoods; None for the queries. Not used by cosine.
+
+    Returns:
+        [n, min(k, m)] int64 indices into target, best first.
+
+    Raises:
+        ValueError: if `similarity` is unknown, and as `knn.top_k`.
+    """
+    check_choice("similarity", similarity, SIMILARITIES)
+    if similarity == "cosine":
+        return knn.top_k(source, target, k)[1]
+    rules = {
+        "margin": (margin.ratio_margin, MARGIN_NEIGHBORS),
+        "csls": (margin.csls, CSLS_NEIGHBORS),
+    }
+    rule, size = rules[similarity]
+    source_mean = margin.neighbor_mean(source, target, size)
+    target_mean = margin.neighbor_mean(target, source if source_pool is None else source_pool, size)
+
+    def score(tile: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
+        return rule(tile, source_mean[rows], target_mean[None, columns])
+
+    return knn.top_k(source, target, k, score_tile=score)[1]
