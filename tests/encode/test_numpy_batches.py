@@ -77,6 +77,22 @@ def test_threads_batches_and_windows_change_nothing(family_directory, sentences,
     np.testing.assert_allclose(np.concatenate(chunks), expected, atol=1e-5)
 
 
+def test_two_directions_take_two_of_the_threads(vocab, tmp_path, sentences, monkeypatch):
+    monkeypatch.setattr(numpy_batches, "num_cores", lambda: 5)
+    blas = lambda num_tasks: contextlib.nullcontext(min(num_tasks, 5))
+    monkeypatch.setattr(numpy_batches, "single_threaded_blas", blas)
+    for family, more, few, many in (
+        ("laser", {}, (1, 2), (3, 2)),
+        ("laser", {"unidirectional_layers": 1}, (1, 1), (5, 1)),
+        ("dual", {}, (1, 1), (5, 1)),
+    ):
+        encoder = xling_jax.load(save(tmp_path / f"{family}{few}", family, vocab, **more))
+        for num_tokens, expected in ((1, few), (5 * 64, many)):
+            with encoder.backend._threads(num_tokens) as threads:
+                assert threads == expected, family
+        assert np.isfinite(encoder.encode(sentences)).all()
+
+
 def test_batches_are_of_about_equal_size():
     lengths = np.random.default_rng(0).integers(0, 60, 5000)
     order = np.argsort(-lengths, kind="stable")
@@ -178,6 +194,6 @@ def test_memory_is_used_again_but_not_kept_without_limit(family_directory, sente
             stack.enter_context(backend._memory(5))
     assert len(backend._memories) == 2
     backend._memories.clear()
-    with backend._memory(2 * backend.batch_tokens + 1):
+    with backend._memory(2 * backend.form.threads * backend.batch_tokens + 1):
         pass
     assert not backend._memories

@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -171,6 +172,23 @@ def test_memory_of_earlier_sentences_changes_nothing(family, options):
             array[:] = np.nan
         found = form.encode(params, Packed(packed.tokens, LENGTHS, memory))
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("family", "options"), CASES, ids=NAMES)
+def test_threads_change_no_bit(family, options):
+    _, form, params = made(family, options)
+    packed, _ = sentences(form)
+    expected = form.encode(params, packed)
+    with ThreadPoolExecutor(1) as executor:
+        threaded = Packed(packed.tokens, LENGTHS, executor=executor)
+        np.testing.assert_array_equal(form.encode(params, threaded), expected)
+
+
+def test_an_error_in_another_thread_is_raised():
+    with ThreadPoolExecutor(1) as executor:
+        packed = Packed(np.arange(LENGTHS.sum()), LENGTHS, executor=executor)
+        with pytest.raises(ZeroDivisionError):
+            packed.run_each(lambda number: 1 / (1 - number), 2)
 
 
 def test_layer_norm_by_the_equation():

@@ -1,15 +1,15 @@
 """Token windows to vectors on the CPU, in NumPy: packed sentences, batches in threads.
 
 Nothing is compiled, and no batch has padding. Many sentences are cut into batches of sentences of
-similar length, each computed by one thread; a few form one batch, whose matrix products use all
-cores.
+similar length, each computed by one thread, or by two where an LSTM has two directions; a few form
+one batch, whose matrix products use all cores.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -57,9 +57,8 @@ class NumpyBatches:
         """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
         lengths = np.diff(window.offsets)
         if len(lengths) == 1 and len(window.tokens):
-            with self._memory(len(window.tokens)) as memory:
-                packed = Packed(window.tokens, lengths, memory)
-                embeddings[:] = self.form.encode(self.params, packed)
+            with self._threads(len(window.tokens)) as (_, threads):
+                embeddings[:] = self._encode(window.tokens, lengths, threads)
             return len(window.tokens)
         order = np.argsort(-lengths, kind="stable")
         order = order[: np.count_nonzero(lengths)]
@@ -69,21 +68,38 @@ class NumpyBatches:
         def run(members: np.ndarray) -> None:
             tokens = np.repeat(window.offsets[members], lengths[members])
             tokens = window.tokens[tokens + positions_within(lengths[members])]
-            with self._memory(len(tokens)) as memory:
-                packed = Packed(tokens, lengths[members], memory)
-                embeddings[members] = self.form.encode(self.params, packed)
+            embeddings[members] = self._encode(tokens, lengths[members], threads)
 
-        num_tasks = len(window.tokens) // _FEW_TOKENS
-        with single_threaded_blas(num_tasks if num_tasks >= num_cores() else 1) as threads:
-            batches = _cut(order, lengths, threads, self.batch_tokens, shapes.batch_size)
-            if threads == 1:
+        with self._threads(len(window.tokens)) as (count, threads):
+            batch_tokens = threads * self.batch_tokens
+            batches = _cut(order, lengths, count, batch_tokens, shapes.batch_size)
+            if count == 1:
                 for members in batches:
                     run(members)
             else:
-                with concurrent.futures.ThreadPoolExecutor(threads, "xling-encode") as pool:
+                with ThreadPoolExecutor(count, "xling-encode") as pool:
                     for _ in pool.map(run, batches):
                         pass
         return len(window.tokens)
+
+    def _encode(self, tokens: np.ndarray, lengths: np.ndarray, threads: int) -> np.ndarray:
+        """One batch, [sentences, dim], with threads of its own besides the caller's."""
+        with self._memory(len(tokens)) as memory, _executor(threads - 1) as executor:
+            # Copied before the next batch gets the memory.
+            return self.form.encode(self.params, Packed(tokens, lengths, memory, executor)).copy()
+
+    @contextlib.contextmanager
+    def _threads(self, num_tokens: int) -> Iterator[tuple[int, int]]:
+        """Yields how many batches to compute at the same time, and with how many threads each."""
+        num_tasks = num_tokens // _FEW_TOKENS
+        if num_tasks < num_cores():
+            num_tasks = self.form.threads
+        if num_tasks == 1:
+            yield 1, 1
+            return
+        with single_threaded_blas(num_tasks) as threads:
+            each = min(self.form.threads, threads)
+            yield -(-threads // each), each
 
     @contextlib.contextmanager
     def _memory(self, num_tokens: int) -> Iterator[Memory]:
@@ -92,12 +108,19 @@ class NumpyBatches:
         That of very long sentences is not kept, nor that of more batches than cores compute.
         """
         memory = {}
-        if is_usual := num_tokens <= 2 * self.batch_tokens:
+        if is_usual := num_tokens <= 2 * self.form.threads * self.batch_tokens:
             with contextlib.suppress(IndexError):
                 memory = self._memories.pop()
         yield memory
         if is_usual and len(self._memories) < num_cores():
             self._memories.append(memory)
+
+
+def _executor(threads: int) -> contextlib.AbstractContextManager[Executor | None]:
+    """Threads for one batch; none kept for the next, since a forked process would not have them."""
+    if threads < 1:
+        return contextlib.nullcontext()
+    return ThreadPoolExecutor(threads, "xling-encode-part")
 
 
 def _cut(

@@ -48,10 +48,12 @@ class Form:
 
     Attributes:
         specials: as of the module.
-        batch_tokens: tokens that are computed together: enough rows for the matrix products.
+        threads: how many can compute a batch together, see `Packed.run_each`.
+        batch_tokens: tokens of a batch for each: enough rows for the matrix products.
     """
 
     specials: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
+    threads: ClassVar[int] = 1
     batch_tokens: ClassVar[int] = 1024
 
     @classmethod
@@ -267,6 +269,11 @@ class LaserForm(TokenForm):
     specials = ((), ("eos",))
     # Every step reads the whole recurrent matrix, so many sentences should share it.
     batch_tokens = 4096
+
+    @property
+    def threads(self) -> int:
+        """One for each direction, unless some layers have only one."""
+        return 1 if self.unidirectional_layers else 2
 
     def __post_init__(self):
         super().__post_init__()

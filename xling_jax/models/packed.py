@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ _SCORES_AT_ONCE = 1 << 17
 _BLOCK = 1 << 17
 # Fewer queries at a time would make a product of matrices one of a matrix and a vector.
 _QUERIES_AT_LEAST = 64
+# A product of so few rows and a matrix copies the matrix first, which costs more than the rows.
+_ROWS_ONE_BY_ONE = 3
 
 POOLINGS = ("first", "mean", "max", "last")
 
@@ -34,16 +37,35 @@ class Packed:
         tokens: [sum of lengths] int.
         lengths: [sentences] int, none 0, longest first.
         memory: what `empty` uses, of earlier sentences that are done; none for new memory.
+        executor: threads for `run_each` besides the caller's; none to run one after the other.
 
     Attributes:
         tokens, lengths: as given.
         starts: [sentences] int, where each begins.
     """
 
-    def __init__(self, tokens: np.ndarray, lengths: np.ndarray, memory: Memory | None = None):
+    def __init__(
+        self,
+        tokens: np.ndarray,
+        lengths: np.ndarray,
+        memory: Memory | None = None,
+        executor: Executor | None = None,
+    ):
         self.tokens, self.lengths = tokens, lengths
         self.starts = np.cumsum(lengths) - lengths
         self._memory = {} if memory is None else memory
+        self._executor = executor
+
+    def run_each(self, function: Callable[[int], None], count: int) -> None:
+        """Calls a function with 0, …, count − 1, at the same time if there are threads."""
+        if self._executor is None:
+            for number in range(count):
+                function(number)
+            return
+        others = [self._executor.submit(function, number) for number in range(1, count)]
+        function(0)
+        for other in others:
+            other.result()
 
     def empty(self, name: str, rows: int, width: int) -> np.ndarray:
         """Returns an uninitialized float32 array; it overwrites the last one of the same name.
@@ -437,11 +459,12 @@ def lstm_layer(packed: Packed, inputs: np.ndarray, params: Params, out: np.ndarr
     directions, width, _ = params["recurrent_kernel"].shape
     halves = np.repeat(np.array([0.5, 0.5, 1, 0.5], np.float32), width)
     offsets = np.float32(1) - halves
-    projected = packed.empty("projected", len(inputs), 4 * width)
     # Sentences that are at least t + 1 long come first in step t.
     counts = np.bincount(packed.lengths - 1)[::-1].cumsum()[::-1]
     steps = [slice(end - count, end) for count, end in zip(counts, counts.cumsum())]
-    for direction in range(directions):
+
+    def run(direction: int) -> None:
+        projected = packed.empty(f"projected_{direction}", len(inputs), 4 * width)
         np.matmul(inputs, params["input_kernel"][direction], out=projected)
         projected += params["bias"][direction]
         if "recurrent_bias" in params:
@@ -453,8 +476,11 @@ def lstm_layer(packed: Packed, inputs: np.ndarray, params: Params, out: np.ndarr
         cell = np.zeros_like(hidden)
         for step in steps if direction == 0 else steps[::-1]:
             n = step.stop - step.start
-            gates = packed.empty("gates", n, 4 * width)
-            np.matmul(hidden[:n], kernel, out=gates)
+            gates = packed.empty(f"gates_{direction}", n, 4 * width)
+            if n <= _ROWS_ONE_BY_ONE:
+                np.matmul(hidden[:n, None], kernel, out=gates[:, None])
+            else:
+                np.matmul(hidden[:n], kernel, out=gates)
             gates += projected[step]
             # σ(z) = (1 + tanh(z / 2)) / 2 for i, f and o: one tanh for all.
             gates *= halves
@@ -469,6 +495,8 @@ def lstm_layer(packed: Packed, inputs: np.ndarray, params: Params, out: np.ndarr
             np.tanh(states, out=candidate)
             np.multiply(gates[:, 3 * width :], candidate, out=hidden[:n])
             outputs[step] = hidden[:n]
+
+    packed.run_each(run, directions)
     return out
 
 
