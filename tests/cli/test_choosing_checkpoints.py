@@ -1,6 +1,7 @@
 """Held-out text, the validation loss and the choice among checkpoints, by commands."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,55 @@ def test_the_best_of_the_kept_checkpoints_on_dev_text_is_one_command(place, caps
 
     assert main([*export, "5", "--output", str(place / "none")]) == 2
     assert "has 2, 4, 6; name some of them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("cleaning.max_words=6", "cleaning.max_words"),
+        ("data.validation_pairs=14", "data.validation_pairs"),
+        ("data.corpora=('tsv:{corpus}[:200]',)", "the text of tsv:{corpus}[:200]"),
+    ],
+)
+def test_data_of_a_run_with_checkpoints_are_not_replaced(place, capsys, override, named):
+    names = ("data/manifest.json", "data/counts.json", "vocab/sentencepiece.model")
+    before = [(place / "w" / name).read_bytes() for name in names]
+    corpus = str(place / "corpus.tsv")
+    more = "--config." + override.replace("{corpus}", corpus)
+    for words in (command(place, more), ["prepare", *command(place, more)[1:]]):
+        capsys.readouterr()
+        assert main(words) == 1
+        (line,) = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("xling")]
+        named_here = named.replace("{corpus}", corpus)
+        assert f"its checkpoints were trained on other data: {named_here} has changed" in line
+        assert [(place / "w" / name).read_bytes() for name in names] == before
+
+
+def test_a_checkpoint_is_not_exported_with_another_vocabulary(place, tmp_path, capsys):
+    shutil.copytree(place / "w", tmp_path / "w")
+    other = arguments("prepare", f"tsv:{place / 'corpus.tsv'}", tmp_path / "other")
+    assert main([*other, "--config.vocab.size=100"]) == 0
+    model = "vocab/sentencepiece.model"
+    shutil.copy(tmp_path / "other" / model, tmp_path / "w" / model)
+    step = max(int(path.name) for path in (tmp_path / "w/checkpoints").glob("[0-9]*"))
+    export = ["export", "--workdir", str(tmp_path / "w"), "--checkpoint", str(step)]
+    capsys.readouterr()
+    assert main([*export, "--output", str(tmp_path / "m")]) == 1
+    assert "trained with another vocabulary" in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
+
+
+def test_data_are_used_where_held_out_text_is_not(place, tmp_path, caplog):
+    shutil.copytree(place / "w", tmp_path / "w")
+    shutil.copy(place / "corpus.tsv", tmp_path / "excluded.txt")
+    words = command(place, "--config.data.exclude=('%s',)" % (tmp_path / "excluded.tsv"))
+    words = [word.replace(str(place / "w"), str(tmp_path / "new")) for word in words]
+    header, *lines = (place / "corpus.tsv").read_text().splitlines()
+    (tmp_path / "excluded.tsv").write_text("\n".join([header, *lines[:3]]) + "\n")
+    more = ["--config.train.total_steps=2", "--config.train.evaluate_every_steps=2"]
+    assert main([*words, *more]) == 0
+    (tmp_path / "excluded.tsv").unlink()
+    more[0] = "--config.train.total_steps=4"
+    with caplog.at_level("WARNING"):
+        assert main([*words, *more]) == 0
+    assert "excluded.tsv: no such file" in caplog.text and "prepared earlier" in caplog.text

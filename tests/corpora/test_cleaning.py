@@ -1,5 +1,7 @@
 """Cleaning: every reason for dropping a pair, and the published defaults."""
 
+import unicodedata
+
 import pytest
 
 from xling_jax import options
@@ -117,8 +119,38 @@ def test_held_out_files_of_every_layout(tmp_path):
     assert not {content_hash(text) for text in ("n01", "d1", "en", "id")} & found
 
 
+def test_held_out_tmx_and_columns_that_are_languages(tmp_path):
+    units = "".join(
+        f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>'
+        for code, text in (("id", "Selamat pagi."), ("en", "Good morning."))
+    )
+    tmx = tmp_path / "dev.tmx"
+    tmx.write_text(f'<tmx version="1.4"><header/><body><tu>{units}</tu></body></tmx>')
+    tsv = tmp_path / "dev.tsv"
+    tsv.write_text("id\ten\nSelamat pagi.\tGood morning.\n")
+    expected = {content_hash("selamat pagi"), content_hash("good morning")}
+    assert file_hashes(str(tmx), ("en", "id")) == file_hashes(tsv, ("en", "id")) == expected
+    assert file_hashes(tsv, ("de", "en")) == {content_hash("good morning")}
+
+
+def test_sentences_of_held_out_documents_are_held_out(tmp_path):
+    path = tmp_path / "docs.jsonl"
+    path.write_text('{"text": "It rains. Nobody is here."}\n')
+    texts = ("It rains. Nobody is here.", "It rains", "nobody is here")
+    assert file_hashes(path) == {content_hash(text) for text in texts}
+
+
+def test_held_out_text_is_compared_by_letters_with_their_marks_in_any_normal_form():
+    for text in ("Việt Nam, đường", "বাংলা হয়", "में क़लम"):
+        forms = {unicodedata.normalize(form, text) for form in ("NFC", "NFD")} | {text}
+        assert len({content_hash(form) for form in forms}) == 1
+        assert content_hash(text) == content_hash(f"  {text.upper()}! ")
+    assert content_hash("में") != content_hash("मैं")
+    assert content_hash("Straße 1.") == content_hash("STRASSE 1")
+
+
 def test_held_out_files_that_do_not_exist_are_an_error(tmp_path):
-    with pytest.raises(ValueError, match="data.exclude: .*no.tsv: no such file"):
+    with pytest.raises(FileNotFoundError, match="data.exclude: .*no.tsv: no such file"):
         held_out_files([str(tmp_path / "no.tsv")])
 
 

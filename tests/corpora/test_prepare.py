@@ -219,6 +219,13 @@ def test_changed_content_of_an_input_is_noticed(corpus, tmp_path):
     assert len(list((tmp_path / "w/data/text").iterdir())) == 1
 
 
+def test_the_number_of_first_rows_of_a_corpus_is_part_of_what_data_are(corpus, tmp_path):
+    few, more = (prepare(workdir=tmp_path / "w", **settings(f"{corpus}[:{n}]")) for n in (50, 70))
+    fresh = prepare(workdir=tmp_path / "fresh", **settings(f"{corpus}[:70]"))
+    assert few.fingerprint != more.fingerprint == fresh.fingerprint
+    assert more.counts["corpora"][f"{corpus}[:70]"]["de-en"]["read"] == 70
+
+
 def test_pairs_that_are_not_wanted_any_more_are_removed(corpus, tmp_path):
     prepare(workdir=tmp_path / "w", **settings(corpus))
     (tmp_path / "w/data/.de-fr.0123.partial").mkdir()

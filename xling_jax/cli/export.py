@@ -352,7 +352,7 @@ def export_checkpoint(
     vocab = prepared_vocab(path, **text)
     mesh = make_mesh(devices=jax.devices()[:1])  # whatever the run was trained on
     targets = sharded_shapes(mesh, build(config, VocabFacts.of(vocab)).shapes)
-    params = read_params(path / "checkpoints", step, targets)
+    params = read_params(path / "checkpoints", step, targets, vocab.fingerprint)
     export_encoder(
         config,
         vocab,

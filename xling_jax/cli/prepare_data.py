@@ -152,6 +152,7 @@ def prepare_workdir(
             progress=track,
             local=local_name,
             open_teacher=Teacher,
+            keep=workdir.has_checkpoints(),
             **settings,
         )
         rows = sum(pair["rows"] for pair in prepared.counts["pairs"].values())

@@ -174,6 +174,14 @@ class Workdir:
         """The `manifest.json` of the prepared data, None if there are none."""
         return self._manifest() if self.is_remote else read_json(self.path / self._MANIFEST)
 
+    def has_checkpoints(self) -> bool:
+        """Whether there is a checkpoint, complete or being written."""
+        if not self.is_remote and not Path(self.checkpoints).is_dir():
+            return False  # known without the seconds that importing orbax takes
+        from xling_jax.train.checkpoint import has_checkpoints
+
+        return has_checkpoints(self.checkpoints)
+
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         """Keeps other runs out of the directory on this machine during a block.

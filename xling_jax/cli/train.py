@@ -23,6 +23,7 @@ from xling_jax.cli.leaving import noting_signals
 from xling_jax.cli.options import require_file
 from xling_jax.cli.remote import Workdir, local_config, local_name
 from xling_jax.corpora.held_out import held_out_difference
+from xling_jax.corpora.prepare import is_made_with
 from xling_jax.eval.during_training import (
     check_evaluation,
     check_metrics,
@@ -316,7 +317,15 @@ def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
         )
     manifest = workdir.manifest()
     settings = prepare_data.checked_settings(config)
-    if manifest and (found := held_out_difference(manifest, settings, hash_file, local_name)):
+    if not manifest:
+        return config
+    try:
+        found = held_out_difference(manifest, settings, hash_file, local_name)
+    except FileNotFoundError:
+        # On another machine the data may be there without what they were made from.
+        if not is_made_with(manifest, settings):
+            raise
+    if found:
         raise ValueError(f"{workdir.name}: {found}")
     return config
 

@@ -9,7 +9,7 @@ import functools
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.files.hashes import content_hash, fingerprint
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import BrokenLine, read_line_blocks
+from xling_jax.text.splitting import split_sentences
 
 # Fields of evaluation files that hold no text.
 _NOT_TEXT = frozenset({"id", "ids", "sentence_id", "label", "lang", "language", "domain", "url"})
@@ -52,7 +53,7 @@ def find_held_out(
         local: as for `prepare`.
 
     Raises:
-        ValueError: if a setting names what does not exist.
+        FileNotFoundError: if a setting names what does not exist.
     """
     found, codes = [], sorted({code for pair in settings.pairs for code in pair.split("-")})
     # Pictures and archives may lie beside the text of an evaluation.
@@ -61,7 +62,7 @@ def find_held_out(
         ("evaluation", settings.evaluation, False),
     ):
         for path in held_out_files(map(local, paths), name):
-            read = functools.partial(file_hashes, path, strict=strict)
+            read = functools.partial(file_hashes, path, settings.languages, strict=strict)
             found.append(HeldOutText(path, hash_file(path), strict, read))
     for spec in settings.validation_corpora if settings.hold_out_validation else ():
         corpus = specs.moved_corpus(spec, local)
@@ -88,6 +89,9 @@ def held_out_difference(
         settings: of preparation, now.
         hash_file: as for `find_held_out`.
         local: as for `prepare`.
+
+    Raises:
+        FileNotFoundError: as `find_held_out`.
     """
     now = {text.key: text.name for text in find_held_out(settings, hash_file, local)}
     is_old = "held_out" not in manifest
@@ -118,7 +122,7 @@ def held_out_files(paths: Iterable[str], setting: str = "data.exclude") -> list[
         setting: its name, for errors.
 
     Raises:
-        ValueError: if one matches nothing: its text would silently not be held out.
+        FileNotFoundError: if one matches nothing: its text would silently not be held out.
     """
     files: set[str] = set()
     for spec in paths:
@@ -129,27 +133,32 @@ def held_out_files(paths: Iterable[str], setting: str = "data.exclude") -> list[
             for name in names
         ]
         if not found:
-            raise ValueError(
+            raise FileNotFoundError(
                 f"{setting}: {spec}: no such file; its text could not be held out of training"
             )
         files.update(found)
     return sorted(files)
 
 
-def file_hashes(file: str, *, strict: bool = True) -> set[int]:
+def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True) -> set[int]:
     """Reads a file into the hashes of its texts, without that of an empty text.
 
     Args:
-        file: TSV (with or without a header of languages), JSON lines (documents with `text` or
-            `sentences`, or a field per language), or plain text with one sentence per line; may be
-            compressed.
+        file: TSV (with or without a header of languages), TMX, JSON lines (documents with `text`,
+            whose sentences count too, or `sentences`, or a field per language), or plain text with
+            one sentence per line; may be compressed.
+        languages: of training; a TMX file is read in these, and a column or field of that name is
+            text, also `id`, Indonesian.
         strict: whether a line that cannot be read is an error. Otherwise it is skipped: beside
             the text of an evaluation lie pictures and archives.
 
     Raises:
-        ValueError: if a line is not UTF-8, or should be JSON and is not; names the line.
+        ValueError: if a line is not UTF-8, or should be JSON and is not, or a TMX file is broken;
+            names the line.
     """
-    return _hashes(_texts(file, strict))
+    if ".tmx" in Path(file).suffixes[-2:]:
+        return row_hashes(row.texts for row in specs.read_corpus(f"tmx:{file}", languages))
+    return _hashes(_texts(file, _NOT_TEXT.difference(languages), strict))
 
 
 def row_hashes(rows: Iterable[Mapping[str, str]]) -> set[int]:
@@ -161,7 +170,8 @@ def _hashes(texts: Iterable[str]) -> set[int]:
     return {content_hash(text) for text in texts} - {0}
 
 
-def _texts(path: str, strict: bool) -> Iterator[str]:
+def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:
+    """The texts of a file; columns and fields named in `not_text` hold none."""
     is_json = ".json" in "".join(Path(path).suffixes[-2:])
     skipped: set[int] = set()
     lines = (line for block in read_line_blocks(path) for line in block)
@@ -181,25 +191,26 @@ def _texts(path: str, strict: bool) -> Iterator[str]:
                 if strict:
                     raise
                 continue
-            yield from _strings(value)
+            yield from _strings(value, not_text)
             continue
         cells = line.split("\t")
         if number == 1 and len(cells) > 1 and all(map(_HEADER_CELL.fullmatch, cells)):
-            skipped = {i for i, cell in enumerate(cells) if cell.lower() in _NOT_TEXT}
+            skipped = {i for i, cell in enumerate(cells) if cell.lower() in not_text}
             continue
         yield from (cell for i, cell in enumerate(cells) if i not in skipped)
 
 
-def _strings(value: object) -> Iterator[str]:
-    """All strings in a JSON value; the lines of a text with several lines as well."""
+def _strings(value: object, not_text: Collection[str]) -> Iterator[str]:
+    """All strings in a JSON value; the lines and sentences of longer texts as well."""
     if isinstance(value, str):
         yield value
         if "\n" in value:
             yield from value.splitlines()
+        yield from split_sentences(value)
     elif isinstance(value, list):
         for item in value:
-            yield from _strings(item)
+            yield from _strings(item, not_text)
     elif isinstance(value, dict):
         for key, item in value.items():
-            if key.lower() not in _NOT_TEXT:
-                yield from _strings(item)
+            if key.lower() not in not_text:
+                yield from _strings(item, not_text)

@@ -106,6 +106,7 @@ def prepare(
     progress: Callable[..., Iterable] = lambda items, *_, **__: items,
     local: Callable[[str], str] = lambda path: path,
     open_teacher: Callable[[str, str], RowEncoder] | None = None,
+    keep: bool = False,
     **settings: Any,
 ) -> PreparedData:
     """Reads, cleans, deduplicates and tokenizes parallel corpora; does only what is missing.
@@ -117,14 +118,16 @@ def prepare(
             `files.progress.track`.
         local: maps a path or pattern in the settings, which may be a URL, to one on this machine.
         open_teacher: loads the teacher that the settings name, from its `model` and `texts`.
+        keep: refuse to replace finished data of other text or settings: a run has checkpoints that
+            were trained on them.
         **settings: arguments of `PrepareSettings`.
 
     Returns:
         Where the data is, with its counts.
 
     Raises:
-        ValueError: for wrong settings, a corpus that is broken or of which nothing is left, or a
-            pair that no corpus has.
+        ValueError: for wrong settings, a corpus that is broken or of which nothing is left, a
+            pair that no corpus has, or data to keep.
         OSError: from reading or writing, with the path.
     """
     checked = PrepareSettings(**settings)
@@ -136,7 +139,10 @@ def prepare(
         for directory in (data, data / "text", workdir / "vocab", *teachers):
             remove_temporary(directory)
         workers = num_workers or num_cores()
-        return _Preparation(workdir, checked, local, workers, progress, open_teacher).run()
+        preparation = _Preparation(workdir, checked, local, workers, progress, open_teacher)
+        if keep:
+            preparation.check_kept()
+        return preparation.run()
 
 
 def load_prepared(
@@ -235,20 +241,23 @@ def save_vocab(vocab: Vocabulary, workdir: Path, made_from: Mapping[str, Any]) -
 
 def is_made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> bool:
     """Whether a `manifest.json` is of data prepared with these settings by this version."""
-    wanted = json.loads(json.dumps(dataclasses.asdict(settings)))
+    return _made_with(manifest, settings) == json.loads(json.dumps(dataclasses.asdict(settings)))
+
+
+def _made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> dict[str, Any] | None:
+    """The settings in a `manifest.json`, completed; None if another version wrote it."""
     # Settings that a version did not have yet were as by default.
     fields = (f for f in dataclasses.fields(settings) if f.default is not dataclasses.MISSING)
-    before = json.loads(json.dumps({field.name: field.default for field in fields}))
-    before["teacher"] = {}
+    before = {field.name: field.default for field in fields} | {"teacher": {}}
     made = manifest.get("settings")
     if manifest.get("format_version") != FORMAT_VERSION or not isinstance(made, dict):
-        return False
+        return None
     made = before | made
     for name in ("cleaning", "vocab"):
         if not isinstance(made.get(name), dict):
-            return False
+            return None
         made[name] = dataclasses.asdict(type(getattr(settings, name))()) | made[name]
-    return json.loads(json.dumps(made)) == wanted
+    return json.loads(json.dumps(made))
 
 
 @dataclasses.dataclass
@@ -272,6 +281,29 @@ class _Preparation:
         named = (*self.settings.corpora, *self.settings.validation_corpora)
         self._local = {spec: specs.moved_corpus(spec, self.local) for spec in named}
         self._held_out = find_held_out(self.settings, self._hashes.get, self.local)
+
+    def check_kept(self) -> None:
+        """Raises ValueError, before anything is written, if finished data would be replaced."""
+        manifest = read_json(self._data / "manifest.json") or {}
+        before = _made_with(manifest, self.settings)
+        if before is None:
+            return
+        now = json.loads(json.dumps(dataclasses.asdict(self.settings)))
+        changed = [
+            f"cleaning.{k}" for k, v in now["cleaning"].items() if before["cleaning"][k] != v
+        ]
+        if before["validation_pairs"] != now["validation_pairs"]:
+            changed.append("data.validation_pairs")
+        keys = {spec: self._text_directory(spec, self._held_out).name for spec in now["corpora"]}
+        made = [*manifest.get("corpora", {}).values()]
+        changed += [f"the text of {spec}" for spec, key in keys.items() if key not in made]
+        if not changed and [*keys.values()] != made:
+            changed.append("data.corpora")
+        if changed:
+            raise ValueError(
+                f"{self.workdir}: its checkpoints were trained on other data: {changed[0]} has "
+                "changed; choose another --workdir or restore it"
+            )
 
     def run(self) -> PreparedData:
         """Runs the stages that are missing and writes the manifest last."""

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -26,8 +27,16 @@ def hash_texts(named_texts: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 
 def content_hash(text: str) -> int:
-    """64-bit hash of the case-folded letters and digits of a text; 0 if it has none."""
-    content = "".join(filter(str.isalnum, text.casefold()))
+    """64-bit hash of the case-folded letters and digits of a text; 0 if it has none.
+
+    Letters include their combining marks, such as the vowel signs of Indic scripts; which of them
+    are part of a character does not matter (NFC).
+    """
+    if text.isascii():
+        content = "".join(filter(str.isalnum, text.lower()))
+    else:
+        text = unicodedata.normalize("NFC", text).casefold()
+        content = "".join(c for c in text if c.isalnum() or unicodedata.category(c)[0] == "M")
     if not content:
         return 0
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "little")

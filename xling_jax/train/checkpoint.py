@@ -345,24 +345,30 @@ def kept_steps(directory: str | os.PathLike) -> list[int]:
     return sorted(ocp.utils.checkpoint_steps(_absolute(directory)))
 
 
-def read_params(directory: str | os.PathLike, step: int, shapes: TrainState) -> Any:
+def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, vocab: str) -> Any:
     """Parameters of one checkpoint; a run may be writing others.
 
     Args:
         directory: of the checkpoints.
         step: one of `kept_steps`.
         shapes: of the state, with shardings.
+        vocab: fingerprint of the vocabulary that it is to be used with.
 
     Raises:
-        ValueError: if it cannot be read, or is of another model.
+        ValueError: if it cannot be read, or is of another model or vocabulary.
     """
     path = _absolute(directory) / f"{step:08d}"
     try:
-        hashes = _read_record(path)[1]
+        record, hashes = _read_record(path)
         restore = ocp.args.StandardRestore(shapes)
         state = ocp.StandardCheckpointHandler().restore(path / "state", args=restore)
     except Exception as error:  # orbax raises many kinds for damaged files
         raise ValueError(f"{path}: damaged or of another model ({_reason(error)})") from error
+    if record.get("vocab_fingerprint", vocab) != vocab:
+        raise ValueError(
+            f"{path}: trained with another vocabulary than that of the workdir, which was prepared "
+            "anew since; prepare with the run's own config again"
+        )
     if hashes is not None and (problem := _mismatch(state, hashes)):
         raise ValueError(f"{path}: damaged ({problem}); choose another checkpoint")
     return state.params
