@@ -1,6 +1,8 @@
 """`xling align` from its arguments to its files."""
 
 import io
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +156,18 @@ def test_ready_vectors_in_place_of_a_model(files, encoder, ready, monkeypatch):
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
     assert run(files, *RANK, *ready, model=None) == 0
     check_same(read(files / "out.tsv"), expected_pairs(encoder))
+
+
+def test_documents_from_a_pipe(files, encoder):
+    assert run(files, *RANK) == 0
+    expected = read(files / "out.tsv")
+    pipe = files / "pipe.jsonl"
+    os.mkfifo(pipe)
+    content = (files / "en.jsonl").read_bytes()
+    writer = threading.Thread(target=lambda: pipe.write_bytes(content), daemon=True)
+    writer.start()
+    assert run(files, *RANK, "--overwrite", source="pipe.jsonl") == 0
+    assert read(files / "out.tsv") == expected
 
 
 def test_one_file_of_two_languages_and_stdin(files, encoder, monkeypatch):

@@ -291,11 +291,14 @@ def test_checkpoints_of_another_config_are_refused_and_nothing_is_lost(
     assert {p: p.stat().st_mtime_ns for p in trained.rglob("*") if p.is_file()} == before
 
 
-def test_checkpoints_of_another_vocabulary_are_refused(corpus, trained, fails, tmp_path):
+def test_checkpoints_of_other_text_are_refused(corpus, trained, fails, tmp_path):
     shutil.copytree(trained, tmp_path / "w")
-    # The same settings on other text train another vocabulary.
     other = tmp_path / "other.tsv"
     write_tsv(other, rows=200)
+    line = fails(arguments("train", f"tsv:{other}", tmp_path / "w", *_DIVERGING[:-1]), 1)
+    assert f"trained on other data: the text of tsv:{other} has changed" in line
+    # Without the record of what they were prepared from, checkpoints tell by their fingerprints.
+    (tmp_path / "w/data/manifest.json").unlink()
     line = fails(arguments("train", f"tsv:{other}", tmp_path / "w", *_DIVERGING[:-1]), 1)
     assert "checkpoint 1 belongs to another run" in line and "fingerprint" in line
 

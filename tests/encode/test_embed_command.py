@@ -3,6 +3,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import subprocess
 import sys
 
@@ -98,10 +99,16 @@ def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, 
         read_embeddings(tmp_path / "int8.npy")
 
 
+def test_a_pipe_is_not_read_twice(run, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OptionError, match="pipe is read only once; add --ranges-from FILE"):
+        run("--input", tmp_path / "pipe", "--output", tmp_path / "e.npy", "--precision", "int8")
+
+
 @pytest.mark.parametrize(
     "wrong, complaint",
     [
-        (("--precision", "int8", "--input", "-"), "stdin is read only once; add --ranges-from"),
+        (("--precision", "int8", "--input", "-"), "--input - is read only once; add --ranges-from"),
         (("--precision", "int8", "--documents"), "learned on sentences, not --documents"),
         (("--precision", "binary", "--output", "-"), "second file beside it"),
         (("--precision", "float16", "--format", "laser"), "--format laser: is float32 only"),
@@ -167,6 +174,14 @@ def test_documents_from_json_lines_and_from_plain_lines(run, encoder, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
     run("--input", tmp_path / "d.txt", *output)
     expected = encoder.encode_documents([documents[0], "la mo", ""])
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
+
+
+def test_half_of_an_emoji_in_a_document_is_embedded(run, encoder, tmp_path):
+    records = [{"text": "la mo\ud83d. Ti ren."}, {"sentences": ["la mo", "\ud83d"]}]
+    (tmp_path / "d.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    run("--input", tmp_path / "d.jsonl", "--output", tmp_path / "e.npy", "--documents")
+    expected = encoder.encode_documents(["la mo\ufffd. Ti ren.", ["la mo", "\ufffd"]])
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
 
 

@@ -161,3 +161,17 @@ def test_a_lock_is_waited_for_and_said_to_be(tmp_path, caplog):
         assert release.is_set()
     assert caplog.messages == [f"{tmp_path}: waiting for another process that works here"]
     process.join()
+
+
+def test_what_a_link_names_is_replaced_and_not_the_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    for name in ("file", "directory"):
+        (tmp_path / name).symlink_to(tmp_path / "disk" / name)
+    for content in ("first", "second"):
+        write_whole(tmp_path / "file", content)
+        with whole_directory(tmp_path / "directory") as directory:
+            (directory / content).touch()
+        assert (tmp_path / "disk/file").read_text() == content
+        assert [path.name for path in (tmp_path / "disk/directory").iterdir()] == [content]
+    assert (tmp_path / "file").is_symlink() and (tmp_path / "directory").is_symlink()
+    assert len([*tmp_path.iterdir()]) == 3 and len([*(tmp_path / "disk").iterdir()]) == 2

@@ -127,12 +127,15 @@ def run(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _readable_twice(path: str, directory: Path) -> Iterator[str]:
-    """Gives the path itself, or for "-" that of a copy of stdin."""
-    if path != "-":
+    """Gives the path itself, or that of a copy of what can be read only once: stdin or a pipe."""
+    if path != "-" and (Path(path).is_file() or Path(path).is_dir()):
         yield path
         return
-    with naming_errors(directory), tempfile.NamedTemporaryFile(dir=directory) as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
+    same = {"dir": directory, "suffix": Path(path).suffix}
+    with naming_errors(directory), tempfile.NamedTemporaryFile(**same) as copy:
+        stdin = contextlib.nullcontext(sys.stdin.buffer)
+        with stdin if path == "-" else open(path, "rb") as source:
+            shutil.copyfileobj(source, copy)
         copy.flush()
         yield copy.name
 

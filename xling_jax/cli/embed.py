@@ -118,8 +118,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError(f"--ranges-from {args.ranges_from}: requires --precision int8")
     if args.ranges_from and not os.path.isfile(args.ranges_from):
         raise OptionError(f"--ranges-from {args.ranges_from}: no such file")
-    if args.precision == "int8" and args.input == "-" and not args.ranges_from:
-        raise OptionError("--precision int8: stdin is read only once; add --ranges-from FILE")
     if args.precision == "int8" and args.documents and not is_stored:
         raise OptionError(
             "--precision int8: ranges are learned on sentences, not --documents; take those of a "
@@ -138,6 +136,10 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError("--prompt and --prompt-name: give only one of them")
     if args.input != "-" and (not os.path.exists(args.input) or os.path.isdir(args.input)):
         raise OptionError(f"--input {args.input}: no such file")
+    if args.precision == "int8" and not args.ranges_from and not os.path.isfile(args.input):
+        raise OptionError(
+            f"--precision int8: --input {args.input} is read only once; add --ranges-from FILE"
+        )
     check_output(args)
 
 

@@ -210,6 +210,8 @@ class Encoder:
                 f"{self.max_length_tokens - self._room + 1} to {self.max_length_tokens}, the "
                 "model's limit"
             )
+        if max_length_tokens != self.max_length_tokens:
+            shorter.fingerprint = self.fingerprint and f"{self.fingerprint}-{max_length_tokens}t"
         shorter.max_length_tokens = max_length_tokens
         return shorter
 

@@ -55,15 +55,22 @@ def read_chunks(path: str) -> Iterator[bytes]:
         ValueError: if the compressed data is damaged or cut off.
         OSError: if the file cannot be read.
     """
-    path = "/dev/stdin" if path == "-" else path
     suffix = Path(path).suffix
     if suffix == ".zst":
         yield from _read_zstd_chunks(path)
         return
     openers = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-    with openers.get(suffix, open)(path, "rb") as stream:
+    with _open_stdin() if path == "-" else openers.get(suffix, open)(path, "rb") as stream:
         while chunk := _read_chunk(stream, path):
             yield chunk
+
+
+def _open_stdin() -> BinaryIO:
+    """Opens stdin where it stands; its name would be opened at the beginning, and not a socket."""
+    try:
+        return open(0, "rb", closefd=False)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "stdin") from error
 
 
 def read_line_blocks(path: str) -> Iterator[list[str | BrokenLine]]:

@@ -25,7 +25,7 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[An
     Its permissions are those that the umask gives to any new file.
 
     Args:
-        path: the file; replaced if it exists.
+        path: the file; replaced if it exists, and what a symbolic link names instead of the link.
         mode: as for `open`; text is UTF-8 with line feeds.
 
     Yields:
@@ -40,7 +40,8 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[An
         raise ValueError(f"{path}: is a directory; name a file")
     if path.exists() and not path.is_file():  # a device or a named pipe would be replaced
         raise ValueError(f"{path}: is not a regular file; use '-' to write to stdout")
-    temporary = _temporary(path)
+    target = Path(os.path.realpath(path))
+    temporary = _temporary(target)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with naming_errors(path):
@@ -48,7 +49,7 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[An
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, target)
     except OSError as error:
         if error.filename == os.fspath(temporary):
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
@@ -82,8 +83,8 @@ def read_json(path: Path) -> dict | None:
 def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a directory to fill that takes its name only when the block ends without an error.
 
-    An existing one is replaced, and parents are made. Several processes may write the same
-    directory: the last one to finish stays.
+    An existing one is replaced, that which a symbolic link names too, and parents are made. Several
+    processes may write the same directory: the last one to finish stays.
 
     Yields:
         A hidden neighbor of `path`, which is synced to disk before it is renamed.
@@ -91,7 +92,7 @@ def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         OSError: naming a path, if writing fails; `path` is then as it was before.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
     temporary = _temporary(path)
     with naming_errors(path):
         temporary.mkdir(parents=True)
