@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs one xling command on all hosts of a TPU slice, or on several GPU machines, in a GKE cluster, as
-# the JobSet of jobset.yaml.
+# Runs xling train, embed or mine on all hosts of a TPU slice, or on several GPU machines, in a GKE
+# cluster, as the JobSet of jobset.yaml.
 #
 #   launch/gke.sh [--dry-run] image                     build IMAGE from this checkout and push it
 #   launch/gke.sh [--dry-run] start COMMAND [ARG ...]   run `xling COMMAND ARG ...` on all hosts
@@ -64,6 +64,7 @@ manifest() {
 # shellcheck disable=SC2034,SC2153 # NAME is set by the user, SELECTOR and DEVICES go into the manifest
 start() {
     (($#)) || fail "no command given; e.g. start train --config ... --workdir gs://..."
+    check_command "$@"
     need NAME IMAGE ACCELERATOR HOSTS
     local RESTARTS=${RESTARTS:-100} SERVICE_ACCOUNT=${SERVICE_ACCOUNT:-default} WORDS='' word
     local SELECTOR DEVICES label=cloud.google.com/gke join=(--distributed)

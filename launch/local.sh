@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one xling command as N processes on this machine, as on a pod.
+# Runs xling train, embed or mine as N processes on this machine, as on a pod.
 #
 #   launch/local.sh [--dry-run] N COMMAND [ARGUMENT ...]
 #   launch/local.sh 2 train --config configs/ct_laser.py:small --workdir runs/two
@@ -25,6 +25,7 @@ num_processes=${1:-}
 [[ $num_processes =~ ^[1-9][0-9]*$ ]] || fail "N='$num_processes' must be a number; see --help"
 shift
 (($#)) || fail "no command given; e.g. train --config ... --workdir ..."
+check_command "$@"
 arguments=("$@")
 GRACE=${GRACE:-30}
 find_logs "$@"

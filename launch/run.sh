@@ -52,6 +52,18 @@ run() {
     fi
 }
 
+# Fails unless the command among these words runs in several processes. Others do not take the options
+# that join them, and would refuse them only on the machines, after the wait for these.
+check_command() {
+    local word
+    for word in "$@"; do [[ $word == -* ]] || break; done # xling has options of its own
+    case $word in
+    train | embed | mine) ;;
+    *) fail "'$word' cannot run in several processes, only train, embed and mine can; run it without" \
+        "this script" ;;
+    esac
+}
+
 # Sets `logs` to the log directory of a command: $LOGS, or else WORKDIR/logs.
 find_logs() {
     local workdir='' previous='' word

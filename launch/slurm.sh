@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one xling command on the GPUs of several nodes: a batch script that submits itself.
+# Runs xling train, embed or mine on the GPUs of several nodes: a batch script that submits itself.
 #
 #   launch/slurm.sh [--dry-run] [SBATCH_OPTION ...] COMMAND [ARG ...]
 #   launch/slurm.sh --nodes=4 --partition=gpu train --config configs/ct_laser.py --workdir runs/ct
@@ -46,6 +46,7 @@ while [[ ${1:-} == -* ]]; do
 done
 (($#)) || fail "no command given; e.g. train --config ... --workdir ...; see --help"
 is_command "$1" || fail "'$1' is not a command of xling; use one of ${commands[*]}"
+check_command "$@"
 
 find_logs "$@"
 

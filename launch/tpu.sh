@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A Cloud TPU slice: create it, install xling on all workers, run a command on them, release it.
+# A Cloud TPU slice: create it, install xling on all workers, run train, embed or mine on them,
+# release it.
 #
 #   launch/tpu.sh [--dry-run] create                     now, or as a queued resource
 #   launch/tpu.sh [--dry-run] install                    the last commit of this checkout
@@ -54,6 +55,11 @@ if ((${SLICES:-1} > 1)); then
     [[ ${QUEUE:-} ]] || fail "SLICES=$SLICES needs QUEUE=1: they are requested together"
     nodes=() && for ((i = 0; i < SLICES; i++)); do nodes+=("$NAME-$i"); done
 fi
+
+need_command() { # word ...
+    (($#)) || fail "no command given; e.g. $action train --config ... --workdir gs://..."
+    check_command "$@"
+}
 
 on_worker() { # node, `all` or a worker's number, command
     run gcloud compute tpus tpu-vm ssh "$1" --zone="$ZONE" --worker="$2" --command="$3"
@@ -118,7 +124,6 @@ print(f\"worker {jax.process_index()} of {jax.process_count()}, {jax.device_coun
 }
 
 start() {
-    (($#)) || fail "no command given; e.g. start train --config ... --workdir gs://..."
     local words
     words=$(for word in .venv/bin/xling "$@" --distributed; do quote "$word" && printf ' '; done)
     # ssh returns because all files of the command are redirected.
@@ -138,14 +143,20 @@ delete() {
     fi
 }
 
-# READY, or the state of a node that is not.
+# READY, or the state of a node that is not; `gone` if there is no such node, `unknown: REASON` if
+# gcloud cannot tell, without a connection for one.
 slice_state() {
-    local node state=READY
+    local node state=READY said
+    said=$(mktemp)
     for node in "${nodes[@]}"; do
-        state=$(gcloud compute tpus tpu-vm describe "$node" --zone="$ZONE" "--format=value(state)") ||
-            state=gone
+        state=$(gcloud compute tpus tpu-vm describe "$node" --zone="$ZONE" "--format=value(state)" \
+            2> "$said") || {
+            state="unknown: $(tail -n 1 "$said")"
+            ! grep -q NOT_FOUND "$said" || state=gone
+        }
         [[ $state == READY ]] || break
     done
+    rm -f "$said"
     echo "$state"
 }
 
@@ -157,6 +168,7 @@ resume() {
         show gcloud compute tpus tpu-vm describe "${nodes[0]}" --zone="$ZONE" "--format=value(state)"
     else
         state=$(slice_state)
+        [[ $state != unknown* ]] || fail "$NAME: state $state; try again once gcloud answers"
         echo "$NAME: $state" >&2
     fi
     if [[ $state != READY ]]; then
@@ -168,7 +180,6 @@ resume() {
 }
 
 babysit() {
-    (($#)) || fail "no command given; e.g. babysit train --config ... --workdir gs://..."
     local state status failures=0 started=0 shown=''
     # shellcheck disable=SC2016 # the worker expands $(...)
     local look='cd xling_jax 2> /dev/null || { echo bare; exit; }
@@ -215,7 +226,7 @@ cat xling.status 2> /dev/null || { kill -0 "$(cat xling.pid)" && echo running; }
 # shellcheck disable=SC2016 # the workers expand $(...)
 case $action in
 create | install | delete) "$action" ;;
-start | resume | babysit) "$action" "$@" ;;
+start | resume | babysit) need_command "$@"; "$action" "$@" ;;
 logs) on_worker "${nodes[0]}" 0 'tail -n 50 -F xling_jax/xling.log' ;;
 stop) on_all 'kill -TERM $(cat xling_jax/xling.pid)' ;;
 *) fail "'$action' is not create, install, start, logs, stop, resume, babysit or delete; see --help" ;;

@@ -1,5 +1,6 @@
 """What the scripts of launch/ print is what they run, and can be pasted."""
 
+import argparse
 import os
 import re
 import shutil
@@ -193,6 +194,15 @@ def test_the_batch_script_knows_the_commands():
     assert known == list(COMMANDS)
 
 
+def test_the_scripts_run_the_commands_that_join_other_processes(launcher, tmp_path):
+    for name in COMMANDS:
+        parser = argparse.ArgumentParser()
+        COMMANDS[name].add_arguments(parser)
+        joins = "--distributed" in parser.format_help()
+        job = launcher.run(["slurm.sh", "--dry-run", name, "--workdir", str(tmp_path)])
+        assert (job.returncode == 0) == joins, name
+
+
 def test_the_batch_script_is_run_from_a_copy_in_another_directory(launcher, tmp_path):
     copy = tmp_path / "spool/slurm_script"
     copy.parent.mkdir()
@@ -230,6 +240,11 @@ NIGHTS = {
         ["scp", "start", "delete"],
         (0, ""),
     ),
+    "looks that gcloud could not answer": (
+        [("unknown", ""), ("READY", "running"), ("unknown", ""), ("READY", "0")],
+        ["delete"],
+        (0, "laser: unknown: ERROR: (gcloud) UNAVAILABLE: no route to host"),
+    ),
     "a machine being repaired": (
         [("REPAIRING", ""), ("READY", "running"), ("READY", "0")],
         ["delete"],
@@ -243,8 +258,12 @@ case $words in
 *describe*)
     look=$(head -n 1 "$LOOKS") && sed -i 1d "$LOOKS"
     echo "${look#*,}" > "$LOOKS.status"
-    [[ ${look%,*} != gone ]] && echo "${look%,*}"
-    exit ;;
+    case ${look%,*} in
+    gone) echo "ERROR: (gcloud) NOT_FOUND: Resource 'laser' was not found" >&2 && exit 1 ;;
+    unknown) echo "ERROR: (gcloud) UNAVAILABLE: no route to host" >&2 && exit 1 ;;
+    *) echo "${look%,*}" && exit ;;
+    esac
+    ;;
 *"cat xling.status"*)
     status=$(cat "$LOOKS.status")
     [[ $status != - ]] && echo "$status"
@@ -269,6 +288,19 @@ def test_babysit_creates_and_continues_until_the_command_is_done(night, launcher
     assert (done.read_text().split() if done.exists() else []) == expected, ran.stderr
     assert ran.returncode == status and said in ran.stderr
     assert path.read_text() == ""
+
+
+def test_resume_leaves_a_slice_alone_whose_state_gcloud_cannot_tell(launcher, tmp_path):
+    write_program(tmp_path / "programs/gcloud", _SLICE)
+    path = tmp_path / "looks"
+    path.write_text("unknown,\n")
+    ran = launcher.run(["tpu.sh", "resume", *TRAIN, "gs://b/w"], TPU | {"LOOKS": str(path)})
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "launch/tpu.sh: laser: state unknown: ERROR: (gcloud) UNAVAILABLE: no route to host; "
+        "try again once gcloud answers\n",
+    )
+    assert not (tmp_path / "looks.done").exists()
 
 
 def test_several_slices_are_requested_together_and_each_gets_the_command(launcher):
@@ -351,16 +383,21 @@ WRONG = {
     "tpu.sh": "no action given",
     "tpu.sh fly": "is not create, install",
     "tpu.sh start": "no command given",
+    "tpu.sh resume": "no command given",
+    "tpu.sh babysit --quiet evaluate": "'evaluate' cannot run in several processes",
     "gke.sh": "no action given",
     "gke.sh fly": "is not image",
     "gke.sh start": "no command given",
+    "gke.sh start export": "'export' cannot run in several processes",
     "slurm.sh": "no command given",
     "slurm.sh --nodes 4 fly": "'fly' is not a command of xling",
+    "slurm.sh --nodes 4 evaluate": "'evaluate' cannot run in several processes",
     "slurm.sh train": "set LOGS=DIRECTORY",
     "slurm.sh train --workdir gs://b/w": "set LOGS=DIRECTORY",
     "local.sh": "N='' must be a number",
     "local.sh 0 train": "N='0' must be a number",
     "local.sh 2": "no command given",
+    "local.sh 2 prepare --workdir w": "'prepare' cannot run in several processes",
     "local.sh 2 train": "set LOGS=DIRECTORY",
 }
 

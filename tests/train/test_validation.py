@@ -8,7 +8,7 @@ import pytest
 
 from tests.train.synthetic import smoke_config, write_corpus
 from xling_jax.train.build import build, check_config
-from xling_jax.train.loop import open_validation
+from xling_jax.train.loop import open_validation, train
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.validation import Validation, metric_names
 
@@ -98,3 +98,12 @@ def test_a_metric_that_is_not_measured_is_refused_before_training(settings, mess
     config.update_from_flattened_dict(settings)
     with pytest.raises(ValueError, match=message):
         check_config(config)
+
+
+def test_a_metric_of_a_pair_without_held_out_text_is_refused_before_training(held_out, tmp_path):
+    config = smoke_config(total_steps=1, best_metric="validation/cc-bb/loss", writers=())
+    config.data.validation_pairs = 37
+    steps = []
+    with pytest.raises(ValueError, match="best_metric='validation/cc-bb/loss' must be one of"):
+        train(config, str(tmp_path), held_out, on_step=lambda step, *_: steps.append(step))
+    assert not steps and not (tmp_path / "config.json").exists()

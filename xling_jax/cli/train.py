@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; 143 if SIGTERM ended it before its last step, 130 if Ctrl-C did."""
+    """Runs the command; 143 if SIGTERM ended it before it was done, 130 if Ctrl-C did."""
     config = load_config(args.config, args.config_overrides)
     if args.dry_run:
         from xling_jax.train.dry_run import describe
@@ -100,8 +100,8 @@ def train_from_config(
         callbacks: called while training, see `train.callbacks`.
 
     Returns:
-        0 when the last step is done or `train.stop_metric` ended the run, 143 when SIGTERM did, 130
-        when Ctrl-C did.
+        0 when the last step is done and evaluated or `train.stop_metric` ended the run, 143 when
+        SIGTERM did, 130 when Ctrl-C did.
 
     Raises:
         OSError: among others if another run is in the workdir, naming it.

@@ -1,7 +1,7 @@
 """From a config to everything it describes, except data and devices."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,7 +15,7 @@ from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.registry import CrossLingualModel, build_model, special_names
 from xling_jax.models.static_form import NOT_TRAINED
 from xling_jax.registry import check_choice
-from xling_jax.train.batches import DataSettings
+from xling_jax.train.batches import DataSettings, Direction
 from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
@@ -135,14 +135,22 @@ def build(
         )
     init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
     _check_dim(objective.setting.model, shapes.params)
-    _check_validation_metrics(settings, data, objective, shapes.params)
-    return Build(data, settings, schedule, objective, optimizer, init, shapes)
+    built = Build(data, settings, schedule, objective, optimizer, init, shapes)
+    check_validation_metrics(built)
+    return built
 
 
-def _check_validation_metrics(
-    settings: TrainSettings, data: DataSettings, objective: Objective, params: Any
-) -> None:
-    """Raises ValueError if the metric that selects or stops is one that is not measured."""
+def check_validation_metrics(built: Build, directions: Collection[Direction] = ()) -> None:
+    """Checks the metrics of the validation loss that select or stop.
+
+    Args:
+        built: of the run.
+        directions: those that have held-out pairs; by default all.
+
+    Raises:
+        ValueError: if one of them is not measured, or does not say which values are better.
+    """
+    settings, data, objective = built.settings, built.data, built.objective
     for which in ("best", "stop"):
         setting, metric = f"train.{which}", getattr(settings, f"{which}_metric")
         if not is_validation(metric):
@@ -152,7 +160,8 @@ def _check_validation_metrics(
                 f"{setting}_metric={metric!r} needs held-out pairs: set data.validation_pairs or "
                 "data.validation_corpora"
             )
-        check_choice(f"{setting}_metric", metric, metric_names(objective, params, data))
+        measured = metric_names(objective, built.shapes.params, data, directions)
+        check_choice(f"{setting}_metric", metric, measured)
         find_goal(
             setting, metric, getattr(settings, f"{which}_goal"), known_goal(metric, objective)
         )

@@ -34,6 +34,7 @@ from orbax.checkpoint.checkpoint_managers import (
     LatestN,
 )
 
+from xling_jax.files.whole import write_whole
 from xling_jax.train.identity import difference
 from xling_jax.train.integrity import array_hashes, seal, unseal
 from xling_jax.train.selection import score
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 _DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large")
 
 _DELETED = "deleted"
+_RECORD = "identity/metadata"
 
 _HOUR_MS = 3600 * 1000
 # All processes meet equally often; the system takes a name only once.
@@ -90,6 +92,7 @@ class Checkpoints:
                 BestN(get_metric_fn=metric, n=keep_best, keep_checkpoints_without_metrics=False)
             )
         self._best_metric, self._best_goal = best_metric, best_goal
+        self._ranks = metric is not None
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
@@ -130,9 +133,7 @@ class Checkpoints:
         """
         if self._manager.latest_step() == step:
             return
-        scores = None
-        if self._best_metric and self._best_metric in metrics:
-            scores = {self._best_metric: float(metrics[self._best_metric])}
+        scores = self._scores(metrics)
         record = self._identity | {
             "progress": progress,
             "metrics": scores or {},
@@ -147,6 +148,48 @@ class Checkpoints:
             self._manager.wait_until_finished()
             self._delete_files()
             self._manager.save(step, args=ocp.args.Composite(**items), metrics=scores)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def add_evaluation(
+        self, step: int, metrics: Mapping[str, float], progress: Mapping[str, Any]
+    ) -> None:
+        """Adds to the newest checkpoint an evaluation that was made after it was saved.
+
+        Args:
+            step: of the checkpoint, as `restore` returned it.
+            metrics: dev metrics of this step.
+            progress: what changes of that saved with it.
+
+        Raises:
+            OSError: if a file cannot be written; the checkpoint is then as good as before.
+        """
+        scores, path = self._scores(metrics), self._path(step)
+        if jax.process_index() == 0:
+            record, is_sealed = unseal((path / _RECORD).read_text())
+            if is_sealed:  # those of earlier versions stay as they are
+                record |= {"metrics": scores or {}, "progress": record["progress"] | progress}
+                # The record is last: a run killed in between evaluates again.
+                if scores and self._ranks:
+                    self._write(path / "metrics" / "metrics", scores)
+                self._write(path / _RECORD, seal(record))
+        _meet("an evaluation is added")
+        self._manager.reload()
+
+    def _scores(self, metrics: Mapping[str, float]) -> dict[str, float] | None:
+        """The metric that ranks checkpoints, None if it was not measured."""
+        name = self._best_metric
+        return {name: float(metrics[name])} if name and name in metrics else None
+
+    def _write(self, file: epath.Path, value: Any) -> None:
+        """Writes JSON whole or not at all."""
+        text = json.dumps(value)
+        try:
+            if self._is_remote:  # object stores do nothing by halves
+                file.write_text(text)
+            else:
+                file.parent.mkdir(exist_ok=True)
+                write_whole(file, text)
         except Exception as error:
             raise self._failed(error) from error
 
@@ -226,7 +269,9 @@ class Checkpoints:
                 record, hashes = _read_record(path)
                 _read_json(path / "_CHECKPOINT_METADATA")
                 ranked = _read_json(path / "metrics" / "metrics")
-                if hashes is not None and ranked and _differ(ranked, record["metrics"]):
+                # Without metrics in the record, the run was killed in `add_evaluation`.
+                expected = hashes is not None and record["metrics"]
+                if expected and ranked and _differ(ranked, expected):
                     raise ValueError("its metrics are not those of its record")
             except Exception as error:
                 self._warn(int(path.name), _reason(error), "setting it aside")
@@ -398,7 +443,7 @@ def _read_record(path: epath.Path) -> tuple[dict[str, Any], dict[str, str] | Non
         ValueError: if it is damaged.
         OSError: if it is missing or cannot be read.
     """
-    file = path / "identity" / "metadata"
+    file = path / _RECORD
     try:
         record, is_sealed = unseal(file.read_text())
     except ValueError as error:

@@ -71,7 +71,10 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
         now.pop("head", None)
     for name in ("vocab_fingerprint", "data_fingerprint"):
         settings[name], now[name] = saved[name], current[name]
-    return _first_difference(*json.loads(json.dumps([settings, now])))
+    found = _first_difference(*json.loads(json.dumps([settings, now])))
+    if found and found.startswith("config.schedule."):
+        found += " (its durations may follow from train.total_steps)"
+    return found
 
 
 def config_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:

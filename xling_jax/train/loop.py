@@ -35,13 +35,14 @@ from xling_jax.train.build import (
     build,
     build_objective,
     check_batch_multiple,
+    check_validation_metrics,
 )
 from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints
 from xling_jax.train.hard_negatives import RowNeighbors
 from xling_jax.train.identity import identity
 from xling_jax.train.mesh import make_mesh, to_global
-from xling_jax.train.metrics import Interval, MetricsWriter
+from xling_jax.train.metrics import Interval, MetricsWriter, read_metrics
 from xling_jax.train.mining import Miner, from_arrays, to_arrays
 from xling_jax.train.programs import Programs, needed_programs
 from xling_jax.train.selection import EarlyStopping, find_goal
@@ -82,8 +83,9 @@ class Result:
         ended_early: why `train.stop_metric` ended the run; "" if it did not.
         encoder_params: nested dict of host arrays, of the last or best step.
         exported_step: that step.
-        metrics: the latest dev metrics.
+        metrics: the dev metrics of that step; if the run is not finished, the latest.
         compilations: number of compiled update functions.
+        finished: whether nothing is left to train, nor the last step to evaluate.
     """
 
     step: int
@@ -92,12 +94,8 @@ class Result:
     exported_step: int
     metrics: Mapping[str, float]
     compilations: int
+    finished: bool
     ended_early: str = ""
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing is left to train."""
-        return self.step >= self.total_steps or bool(self.ended_early)
 
 
 def train(
@@ -148,6 +146,7 @@ def train(
     validation = None
     if built.data.validates:
         held_out = open_validation(config, corpus)
+        check_validation_metrics(built, held_out.directions)
         logger.info("validation: %s", plan_summary(held_out))
         validation = Validation(built.objective, held_out, mesh, shapes.params)
     miner = None
@@ -195,7 +194,9 @@ def train(
         logger.info("batches: %s", plan_summary(batches))
 
         # 3. The loop.
-        due = bool(progress.get("evaluation_due"))
+        due, over = bool(progress.get("evaluation_due")), start >= settings.total_steps
+        if over and not progress.get("evaluated", True):  # when it was saved, the run was longer
+            due = True
         first = jax.process_index() == 0
         writer = MetricsWriter(
             *(workdir, start, first, due, settings.writers),
@@ -227,6 +228,7 @@ def train(
             publish=publish,
             callbacks=callbacks,
             dev=dict(progress.get("dev", {})),
+            evaluation_due=due,
             begun_s=begun_s,
         )
         try:
@@ -243,13 +245,16 @@ def train(
             callback.on_end(step, dict(run.dev))
 
         # 4. The encoder to export.
-        total, exported, params = settings.total_steps, step, state.params
-        finished = step == total or run.stopping.reason
-        if finished and settings.export == "best":
-            exported, params = checkpoints.restore_best(targets, step) or (step, params)
+        total, reason = settings.total_steps, run.stopping.reason
+        finished = bool(reason) or (step >= total and not run.evaluation_due)
+        exported, params, dev = step, state.params, run.dev
+        choose = finished and settings.export == "best"
+        if choose and (best := checkpoints.restore_best(targets, step)):
+            exported, params = best
+            dev = _read_evaluation(workdir, exported)
     compilations = sum(function._cache_size() for function in steps)
-    encoder, reason = _to_host(params["encoder"]), run.stopping.reason
-    return Result(step, total, encoder, exported, run.dev, compilations, reason)
+    encoder = _to_host(params["encoder"])
+    return Result(step, total, encoder, exported, dev, compilations, finished, reason)
 
 
 def _goal(built: Build, which: str, goal_of: GoalOf) -> str:
@@ -316,7 +321,8 @@ def _with_bucket_lengths(config: ConfigDict, batches: TranslationBatches) -> Con
 class _Run:
     """The loop and what it uses.
 
-    What changes: `dev`, the latest dev metrics, `stopping`, and `mined`, the latest neighbors.
+    What changes: `dev`, the latest dev metrics, `evaluation_due`, whether the latest step still is
+    to be evaluated, `stopping`, and `mined`, the latest neighbors.
     """
 
     mesh: jax.sharding.Mesh
@@ -337,6 +343,7 @@ class _Run:
     publish: Callable[[], None]
     callbacks: Sequence[Callback]
     dev: dict[str, float]
+    evaluation_due: bool
     begun_s: float
 
     def loop(
@@ -349,8 +356,12 @@ class _Run:
         pairs = lambda step: self.batches.describe((step - 1) * accumulation, step * accumulation)
         interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
         source = self._read(start)
-        if progress.get("evaluation_due"):
+        if self.evaluation_due:
             self._evaluate(state, start)
+            self.evaluation_due = False
+            evaluation = {"dev": self.dev, "evaluated": True, "evaluation_due": False}
+            evaluation["early_stopping"] = self.stopping.progress_to_save()
+            self.checkpoints.add_evaluation(start, self.dev, evaluation)
         if self.stopping.reason:
             logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
             return state, start
@@ -390,7 +401,9 @@ class _Run:
                 interval.restart()
             with interval.pause():
                 due = step == total or step % settings.evaluate_every_steps == 0
-                evaluated = due and not stopping
+                # There may be only seconds to save, so a stop leaves it to the next start.
+                evaluated = due and not (stopping and (self.evaluators or self.validation))
+                self.evaluation_due = due and not evaluated
                 if evaluated:
                     interval.drain()
                     self._evaluate(state, step)
@@ -406,7 +419,8 @@ class _Run:
                     progress = {
                         "interval": interval.progress(),
                         "dev": self.dev,
-                        "evaluation_due": due and not evaluated,
+                        "evaluated": evaluated,
+                        "evaluation_due": self.evaluation_due,
                         "early_stopping": self.stopping.progress_to_save(),
                     }
                     self.publish()
@@ -487,6 +501,14 @@ def _to_host(params: Any) -> Any:
     if jax.process_count() > 1:
         return multihost_utils.process_allgather(params, tiled=True)
     return jax.device_get(params)
+
+
+def _read_evaluation(workdir: str, step: int) -> dict[str, float]:
+    """The dev metrics of an earlier step, which the first process has written."""
+    records = read_metrics(workdir) if jax.process_index() == 0 else ()
+    found = [r for r in records if r["step"] == step and "train/loss" not in r]
+    dev = found[-1] if found else {}
+    return _from_first_process({name: value for name, value in dev.items() if name != "step"})
 
 
 def _from_first_process(values: Mapping[str, float]) -> dict[str, float]:
