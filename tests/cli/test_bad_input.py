@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import jax
@@ -88,7 +89,15 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
         ("--config.mesh.rows=8", ": config.mesh has no key rows; it has data, fsdp$"),
         ("--config.languages[0]=de", r": config has no key languages\[0\]; did you mean languages"),
         ("--config.seed.x=8", ": config.seed is a value and has no keys; set config.seed itself$"),
-        ("--config.train.total_steps=many", "total_steps.*many"),
+        (
+            "--config.train.total_steps=many",
+            "error: --config.train.total_steps=many: must be a whole number$",
+        ),
+        ("--config.encoder.dropout=a", "error: --config.encoder.dropout=a: must be a number$"),
+        (
+            "--config.data.hold_out_evaluation=2",
+            "error: --config.data.hold_out_evaluation=2: must be True or False$",
+        ),
         ("--config.train.total_steps=0", "once, as total_steps.*found total_steps=0"),
         ("--config.train.log_every_steps=0", "train.log_every_steps=0"),
         ("--config.train.export=newest", "train.export='newest'"),
@@ -342,3 +351,25 @@ def test_every_command_has_help_with_an_example(capsys):
             main([*words, "--help"])
         out = capsys.readouterr().out
         assert exit.value.code == 0 and "example" in out and "xling " in out.split("example")[1]
+
+
+def test_a_misspelt_argument_is_put_right(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["embed", "--model", "m", "--input", "a", "--output", "b", "--overwite"])
+    assert exit.value.code == 2
+    line = capsys.readouterr().err
+    assert "embed: unknown argument --overwite; did you mean --overwrite?" in line
+
+
+def test_closed_stdout_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["embed", "--model", "mini", "--input", "a", "--output", "-"]) == 1
+    assert capsys.readouterr().err == (
+        "xling: error: stdout is closed; redirect it, to /dev/null if need be\n"
+    )
+
+
+def test_the_encoder_in_the_package_is_not_calibrated_anew(fails, tmp_path):
+    (tmp_path / "dev.tsv").write_text("de\ten\nHaus\thouse\n")
+    line = fails(["calibrate", "--model", "mini", "--data", str(tmp_path / "dev.tsv")], 2)
+    assert "--model mini: belongs to the package; calibrate a copy: xling export" in line

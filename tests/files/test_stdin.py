@@ -37,4 +37,4 @@ def test_closed_stdin_is_named():
         text=True,
         check=False,
     )
-    assert done.stderr.strip().splitlines()[-1].endswith("Bad file descriptor: 'stdin'")
+    assert done.stderr.strip().splitlines()[-1].endswith("is closed: 'stdin'")

@@ -179,6 +179,15 @@ def test_training_on_nothing_is_an_error():
         train_vocab(["", "  "], size=70)
 
 
+def test_ctrl_c_while_sentences_are_read_is_no_error_of_sentencepiece():
+    def sentences():
+        yield "la mo ti"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_vocab(sentences(), size=50)
+
+
 def test_an_error_of_the_sentences_keeps_its_type():
     def broken():
         yield "river stone"

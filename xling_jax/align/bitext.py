@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -15,8 +16,13 @@ import numpy as np
 from xling_jax.align.filters import Filters, TextFilter
 from xling_jax.align.mining import Candidates, MinedPairs, score_pairs
 from xling_jax.align.rows import AnyRows
-from xling_jax.files.lines import BrokenLine, read_line_blocks, shown
+from xling_jax.files.lines import PROBLEMS, BrokenLine, read_line_blocks, shown
 from xling_jax.files.whole import whole_file
+
+_logger = logging.getLogger(__name__)
+
+# Of the lines of a side, above which there is a warning.
+_MANY_BROKEN = 0.01
 
 Line = str | BrokenLine
 Columns = tuple[list[Line], list[Line]]
@@ -114,6 +120,21 @@ class Side:
         while line >= self.file_lines[file]:
             line, file = line - self.file_lines[file], file + 1
         return self.files[file], line + 1
+
+    def check(self) -> None:
+        """Warns of many broken lines, or of none that is left.
+
+        Raises:
+            ValueError: if all lines with text are broken.
+        """
+        broken = sum(self._skipped[problem] for problem in PROBLEMS)
+        with_text = self.num_lines - self._skipped["blank"]
+        if broken and broken == with_text:
+            raise ValueError(f"{self.describe()}; text must be UTF-8, convert it with iconv")
+        if broken > _MANY_BROKEN * self.num_lines:
+            _logger.warning("%s: %d of %d lines are broken", self.name, broken, self.num_lines)
+        elif with_text and not self.texts:
+            _logger.warning("%s: all lines are left out; check the filters", self.name)
 
     def describe(self) -> str:
         """Counts of the lines, in one line."""

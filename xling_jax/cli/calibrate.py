@@ -47,7 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from xling_jax.encode.model_card import scores_section
-    from xling_jax.encode.model_directory import find_model_directory, write_calibration
+    from xling_jax.encode.model_directory import (
+        SHIPPED,
+        find_model_directory,
+        write_calibration,
+    )
     from xling_jax.eval.calibration import calibrate
     from xling_jax.eval.retrieval_data import load_retrieval_data
 
@@ -57,6 +61,11 @@ def run(args: argparse.Namespace) -> None:
         if Path(path).suffix or ":" not in path:
             require_file(path, "--data")
     directory = find_model_directory(args.model)
+    if directory in SHIPPED.values():
+        raise OptionError(
+            f"--model {args.model}: belongs to the package; calibrate a copy: xling export --model "
+            f"{args.model} --output DIR"
+        )
     encoder = load_encoder(directory)
     if encoder.calibration and not args.overwrite:
         raise OptionError(f"{directory}: is calibrated already; add --overwrite to replace that")

@@ -20,7 +20,7 @@ from xling_jax.cli.leaving import leave
 from xling_jax.cli.options import LazyParser, add_subcommands
 from xling_jax.files import progress
 from xling_jax.options import OptionError
-from xling_jax.registry import Registry
+from xling_jax.registry import Registry, did_you_mean
 
 COMMANDS = Registry(
     "command",
@@ -54,7 +54,7 @@ Inputs, outputs and the workdirs of prepare and train may be at gs://BUCKET/PATH
 # Commands that spend their time in XLA.
 _COMPUTING = {"train", "embed", "align", "quickstart"}
 # Commands that keep what is done and go on from there.
-_CONTINUING = {"prepare", "train", "quickstart"}
+_CONTINUING = {"prepare", "train", "mine", "quickstart"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -83,6 +83,11 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status: 0 done, 1 failed, 2 wrong use."""
+    if sys.stdout is None:  # a file that is opened later would take its place
+        print(
+            "xling: error: stdout is closed; redirect it, to /dev/null if need be", file=sys.stderr
+        )
+        return 1
     parser = make_parser()
     args, rest = parser.parse_known_args(argv)
     args.words = sys.argv[1:] if argv is None else list(argv)  # for what records its command
@@ -93,7 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     overrides = [word for word in rest if word.startswith("--config.")]
     unknown = [word for word in rest if word not in overrides]
     if unknown or (overrides and not hasattr(args, "config")):
-        parser.error(f"{args.command}: unknown argument {(unknown or overrides)[0]}")
+        word = (unknown or overrides)[0]
+        flags = ["--" + name.replace("_", "-") for name in vars(args)]
+        hint = did_you_mean(word.partition("=")[0], flags)
+        parser.error(f"{args.command}: unknown argument {word}{hint and f'; {hint}'}")
     args.config_overrides = overrides
     level = logging.WARNING if args.quiet else logging.INFO
     handlers = [progress.LogHandler(sys.stderr)]

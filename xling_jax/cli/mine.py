@@ -20,6 +20,7 @@ import numpy as np
 
 from xling_jax import __version__
 from xling_jax.align import bitext, knn, mining
+from xling_jax.align.backends import import_faiss
 from xling_jax.align.filters import Filters
 from xling_jax.align.margin import MARGINS
 from xling_jax.align.rows import AnyRows
@@ -159,6 +160,8 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
         raise OptionError(f"--n-best {args.n_best}: is also --output; choose another")
     options = options_from(args, Options)
     check_sides(args, ("pairs",), ("output", "n_best"))
+    if options.index != "exact" or options.backend == "faiss":
+        import_faiss(f"--index {options.index} --backend {options.backend}")  # before any work
     for side in SIDES:
         files, vectors = getattr(args, side), getattr(args, f"{side}_embeddings")
         if vectors and len(vectors) != max(1, len(files)):
@@ -242,6 +245,8 @@ def _mine(
     both = bitext.read_sides((args.source, args.target), vectors, pairs, args.pairs, of_texts)
     for side in both:
         logger.info("%s", side.describe())
+        if pairs is None:
+            side.check()
     times.append(time.perf_counter())
     made_from = {name: _made_from(side, encoder) for name, side in zip(SIDES, both)}
     rows = [

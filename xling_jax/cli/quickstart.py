@@ -274,8 +274,8 @@ def _summary(workdir: Path, text: QuickstartText, shown: _Measured, trained: _Me
     return (
         f"On {text.counts['retrieval.tsv']} held-out messages:\n\n{table}\n\n"
         f'{ENCODER} is the one to use: xling_jax.load("{ENCODER}").\n'
-        f"The cT-LASER is for learning how training works: it saw a few thousand short messages "
-        f'for\nminutes. It is xling_jax.load("{workdir}"); docs/how-to/train.md goes on from '
+        f"The cT-LASER is for learning how training works: it saw short messages of software for "
+        f'a\nfew minutes. It is xling_jax.load("{workdir}"); docs/how-to/train.md goes on from '
         f"here.\n\n"
         f"  {page!s:<{column}}  curves, tables and matrices; open it in a browser\n"
         f"  {results!s:<{column}}  numbers and pictures; neighbors.txt is the cT-LASER's search\n"

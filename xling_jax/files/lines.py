@@ -5,10 +5,12 @@ reading fast, and only a block that fails is looked at line by line.
 """
 
 import bz2
+import errno
 import gzip
 import itertools
 import lzma
 import re
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,10 +69,9 @@ def read_chunks(path: str) -> Iterator[bytes]:
 
 def _open_stdin() -> BinaryIO:
     """Opens stdin where it stands; its name would be opened at the beginning, and not a socket."""
-    try:
-        return open(0, "rb", closefd=False)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, "stdin") from error
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "is closed", "stdin")
+    return open(0, "rb", closefd=False)
 
 
 def read_line_blocks(path: str) -> Iterator[list[str | BrokenLine]]:

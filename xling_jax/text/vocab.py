@@ -252,7 +252,7 @@ def train_vocab(
                 if text := normalize(sentence):
                     count += 1
                     yield text
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C as well, which SentencePiece would wrap
             failure = error
             raise
 
