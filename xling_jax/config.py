@@ -15,6 +15,8 @@ and `languages`, `seed`, `compute_dtype`, `dropout_generator`.
 """
 
 import ast
+import functools
+import operator
 import runpy
 import traceback
 import types
@@ -32,6 +34,7 @@ from xling_jax.registry import check_choice, did_you_mean
 _PLAIN = {"seed": 0, "compute_dtype": "auto", "dropout_generator": "threefry"}
 _SECTIONS = ("data", "cleaning", "vocab", "encoder", "decoder", "head", "objective", "optimizer")
 _SECTIONS += ("schedule", "train", "evaluation", "mesh")
+_NOUNS = {int: "a whole number", float: "a number", bool: "True or False"}
 
 
 class ConfigError(ValueError):
@@ -202,8 +205,20 @@ def _apply(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     config_flags.DEFINE_config_dict(
         "config", config.lock(), lock_config=True, flag_values=values, sys_argv=words
     )
-    values(words)
+    try:
+        values(words)
+    except flags.IllegalFlagValueError as error:
+        for word in overrides:
+            noun = _NOUNS.get(type(_value(config, word)))
+            if noun and str(error).startswith(f"flag {word}: "):
+                raise ConfigError(f"{word}: must be {noun}") from error
+        raise
     return values.config
+
+
+def _value(config: ConfigDict, override: str) -> Any:
+    """What `--config.a.b=value` replaces."""
+    return functools.reduce(operator.getitem, override.split("=", 1)[0].split(".")[1:], config)
 
 
 def _model_init(config: ConfigDict, overrides: Sequence[str]) -> str:
@@ -319,8 +334,13 @@ def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
     sections = {"data": DataSettings, "cleaning": CleaningRules, "vocab": VocabSettings}
     for name, target in (sections | {"train": TrainSettings, "mesh": make_mesh}).items():
         _fill(config, name, target, ("devices",))
-    for task in config.get("evaluation") or _add(config, "evaluation"):
+    for task, paths in (config.get("evaluation") or _add(config, "evaluation")).items():
         check_choice("evaluation", task, tasks)
+        given = (paths,) if isinstance(paths, str) else paths
+        if not isinstance(given, (tuple, list)) or not all(p and isinstance(p, str) for p in given):
+            raise ValueError(f"evaluation.{task}={paths!r} must be a path or several, () for none")
+        del config.evaluation[task]  # assigned, a tuple would take the type of the value before
+        config.evaluation[task] = tuple(given)
 
     shared = options.defaults(ObjectiveSettings)
     for name in [name for name in config.objective if name not in shared]:

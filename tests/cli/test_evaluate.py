@@ -116,6 +116,26 @@ def test_wrong_use_has_status_2_and_makes_no_output(tmp_path, capsys):
     assert evaluate("retrieval", tmp_path, tmp_path / "out", "--k", "0") == 2
 
 
+def test_a_file_in_place_of_a_directory_is_said_to_be_one(parallel, labeled, tmp_path, capsys):
+    assert evaluate("classification", labeled, parallel) == 2
+    assert f"--output {parallel}: must be a directory; found a file" in capsys.readouterr().err
+    for task, such_as in (("classification", "train.en.tsv"), ("probing", "SentEval's data")):
+        assert evaluate(task, parallel, tmp_path / "out") == 1
+        error = capsys.readouterr().err
+        assert f"error: {parallel}: must be a directory" in error and such_as in error
+
+
+def test_a_language_that_the_data_lacks_is_named_with_its_file(parallel, labeled, tmp_path, capsys):
+    for task, data, found in (
+        ("retrieval", parallel, "en, de"),
+        ("xsim", parallel, "en, de"),
+        ("classification", labeled, "de, en"),
+    ):
+        assert evaluate(task, data, tmp_path / "out", "--languages", "en,it") == 2
+        error = capsys.readouterr().err
+        assert error.endswith(f"error: --languages: no text in 'it' in {data}; found {found}\n")
+
+
 def test_a_dtype_is_known_and_goes_with_a_model(parallel, tmp_path, capsys):
     words = ["evaluate", "retrieval", "--data", str(parallel), "--output", str(tmp_path / "out")]
     assert main.main([*words, "--embeddings", str(tmp_path), "--dtype", "float16"]) == 2

@@ -137,8 +137,8 @@ def test_files_with_and_without_header(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, r"found splits \[\]"),
-        ({"train.en.tsv": "a\tb\n"}, r"found splits \['train'\]"),
+        ({"train.tsv": "a\tb\n"}, "must hold train.LANG.tsv, and .*; found no such file$"),
+        ({"train.en.tsv": "a\tb\n"}, r"found train\.en\.tsv$"),
         ({"train.en.tsv": "a\tb\n", "dev.en.tsv": ""}, r"dev\.en\.tsv: must hold rows"),
         ({"train.en.tsv": "a\tb\nc\n", "dev.en.tsv": "a\tb\n"}, r"train\.en\.tsv:2: .* found 1"),
         ({"train.en.tsv": "a\tb\n \tc\n", "dev.en.tsv": "a\tb\n"}, r"tsv:2: the label must not"),
@@ -150,6 +150,34 @@ def test_broken_directories_are_refused(tmp_path, files, message):
         (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
         classification_data.load_classification_data(tmp_path)
+
+
+def test_swapped_columns_are_refused_with_the_file_and_counts(tmp_path):
+    (tmp_path / "dev.en.tsv").write_text("hot\tsun\n")
+    (tmp_path / "train.en.tsv").write_text("sun\thot\nice\tcold\nfire\thot\nsun\thot\n")
+    with pytest.raises(ValueError) as error:
+        classification_data.load_classification_data(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path / 'train.en.tsv'}: must have at least as many")
+    assert "2 texts and 3 labels, the most common (sun) in 2 of 4 lines" in str(error.value)
+    assert "are label and text swapped?" in str(error.value)
+
+
+def test_labels_that_occur_once_each_are_refused_only_where_folds_choose():
+    once = {"en": classification_data.LabeledText(["hot 1 en", "cold 1 en"], ["hot", "cold"])}
+    data = data_of(train=once, test={"en": labeled("en", 10)})
+    with pytest.raises(ValueError, match="toy: the train text in en has 2 labels, each once.*swap"):
+        measure_with(encode, data)
+    assert measure_with(encode, data, c_values=(1.0,)).mean("same") == 1
+    assert measure_with(encode, data_of(train=once, dev=once, test=once)).mean("same") == 1
+
+
+def test_a_first_line_that_may_be_a_header_is_warned_of(tmp_path, caplog):
+    (tmp_path / "train.en.tsv").write_text("category\tsentence\nhot\tsun\nhot\tfire\n")
+    (tmp_path / "dev.en.tsv").write_text("hot\tsun\ncold\tice\nhot\tfire\n")
+    (tmp_path / "test.en.tsv").write_text("cold\tice\nhot\tsun\n")  # a text of each label
+    classification_data.load_classification_data(tmp_path)
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path / 'train.en.tsv'}:1: the label category occurs nowhere")
 
 
 def test_an_unknown_language_is_refused(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments, write_tsv
 from xling_jax.cli import main
+from xling_jax.cli.prepare_data import held_out_of_training
 from xling_jax.config import ConfigError, load_config
 from xling_jax.eval.during_training import (
     check_evaluation,
@@ -68,6 +69,23 @@ def test_a_directory_of_pairs_is_measured_under_the_codes_of_the_config(tmp_path
     assert metrics["tatoeba/p_at_1"] == 1 and metrics["tatoeba/error"] == 0
 
 
+@pytest.mark.parametrize("task, metric", [("retrieval", "p_at_1"), ("xsim", "xsim")])
+def test_a_set_without_some_of_the_languages_is_measured_in_the_others(
+    task, metric, tmp_path, caplog
+):
+    path = tmp_path / "own.tsv"
+    write(path, ["de\ten", *(f"de {word}\ten {word}" for word in WORDS)])
+    caplog.set_level("INFO")
+    assert make(("en", "de", "es", "fr"), **{task: (str(path),)})[f"own/{metric}"] in (0, 1)
+    assert caplog.messages == [f"{path}: no text in es, fr; measured in en, de"]
+    with pytest.raises(OptionError) as error:
+        make(("en", "es"), **{task: (str(path),)})
+    assert str(error.value) == (
+        f"evaluation.{task}: {path}: must have text in at least two of en, es; found de, en; "
+        "set --config.languages, or leave the file out"
+    )
+
+
 def test_two_sets_of_one_name_are_refused(tmp_path):
     directories = []
     for parent in ("a", "b"):
@@ -96,6 +114,26 @@ def test_a_config_may_name_any_task_of_the_registry():
         assert config.evaluation[task] == ("a",)
     with pytest.raises(ConfigError, match="minning.*did you mean mining"):
         load_config("ct_laser:smoke", ["--config.evaluation.minning=('a',)"])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_string_is_one_path(task, tmp_path):
+    override = f"--config.evaluation.{task}"
+    for given in ("my/dev.tsv", "('my/dev.tsv')", "('my/dev.tsv',)", "['my/dev.tsv']"):
+        config = load_config("ct_laser:smoke", [f"{override}={given}"])
+        assert tuple(config.evaluation[task]) == ("my/dev.tsv",)
+        assert held_out_of_training(config) == ("my/dev.tsv",)
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from xling_jax.configs import ct_laser\n\ndef get_config(arg=''):\n"
+        "    config = ct_laser.get_config('smoke')\n"
+        f"    config.evaluation = {{{task!r}: 'dev.tsv'}}\n    return config\n"
+    )
+    assert load_config(str(path)).evaluation[task] == ("dev.tsv",)
+    assert load_config(str(path), [f"{override}=b"]).evaluation[task] == ("b",)
+    for wrong in ("5", "(5,)", ""):
+        with pytest.raises(ConfigError, match=f"evaluation.{task}=.*must be a path or several"):
+            load_config("ct_laser:smoke", [f"{override}={wrong}"])
 
 
 def test_every_task_can_be_measured(tmp_path):

@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from xling_jax.eval import retrieval_data
+from xling_jax.options import OptionError
 
 
 def write(path, text):
@@ -77,8 +78,12 @@ def test_fingerprint_follows_texts_not_files(tmp_path):
     [
         (b"", r"a\.tsv:1: must be a header"),
         (b"en\tde\n", "must hold rows below its header"),
-        (b"en\tHello there\nx\ty\n", r"a\.tsv:1: .*found 'Hello there'"),
-        (b"en\ten\nx\ty\n", r"a\.tsv:1: .*once; found 'en'"),
+        (
+            b"en\tHello there\nx\ty\n",
+            r"a\.tsv:1: .*found 'Hello there'; the first line must be a header such as de<TAB>en",
+        ),
+        (b"EN\tde\nx\ty\n", r"a\.tsv:1: .*once; found 'EN'; rename 'EN' to 'en'$"),
+        (b"en\ten\nx\ty\n", r"a\.tsv:1: .*once; found 'en'; keep one column per language"),
         (b"en\tde\nx\ty\nx\n", r"a\.tsv:3: a row must have 2 cells .* found 1"),
         (b"en\tde\nx\ty\n\xff\ty\n", r"a\.tsv:3: text must be UTF-8"),
         (b"en\tde\nx\0\ty\n", r"a\.tsv:2: text must not hold NUL bytes"),
@@ -106,8 +111,17 @@ def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match="must be a .tsv file, a directory or KIND:WHERE"):
         retrieval_data.load_retrieval_data(tmp_path / "corpus.de")
     path = write(tmp_path / "a.tsv", "en\tde\nx\ty\n")
-    with pytest.raises(ValueError, match="two of fr, it; found fewer"):
+    with pytest.raises(ValueError, match="two of fr, it; found en, de$"):
         retrieval_data.load_retrieval_data(path, ["fr", "it"])
+
+
+def test_a_language_that_no_file_has_is_named_with_the_files_and_what_they_have(tmp_path):
+    paths = [str(write(tmp_path / f"{code}.tsv", f"en\t{code}\nx\ty\n")) for code in ("de", "fr")]
+    sets = retrieval_data.load_all_languages(paths, ["en", "fr", "de"])
+    assert [one.languages for one in sets] == [("en", "de"), ("en", "fr")]
+    with pytest.raises(OptionError) as error:
+        retrieval_data.load_all_languages(paths[:1], ["it"])
+    assert str(error.value) == f"--languages: no text in 'it' in {paths[0]}; found en, de"
 
 
 def test_distractor_files_are_named_by_language(tmp_path):

@@ -107,6 +107,8 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     task = options_from(args, TASKS[args.task], optional_config(args))
     output = Path(args.output)
+    if output.exists() and not output.is_dir():
+        raise OptionError(f"--output {output}: must be a directory; found a file")
     steps = _checkpoints(args)
     compares = bool(steps) and not args.checkpoint.isdigit()
     refuse_existing(output / (_COMPARISON if compares else "results.json"), args.overwrite)

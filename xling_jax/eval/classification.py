@@ -124,9 +124,12 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     ) -> list[ClassificationData]:
         """See `load_classification_data`."""
         known = list_languages(paths[0])
-        for code in [*(languages or ()), *(self.train_languages or ())]:
-            if code not in known:
-                raise OptionError(f"languages: no text in {code}; there is some in {known}")
+        asked = {"--languages": languages, "--train-languages": self.train_languages}
+        for name, codes in asked.items():
+            for code in codes or () if known else ():
+                if code not in known:
+                    where = f"no text in {code!r} in {paths[0]}"
+                    raise OptionError(f"{name}: {where}; found {', '.join(known)}")
         data = load_classification_data(paths[0], languages)
         if self.split and self.split not in data.splits:
             raise OptionError(f"split: {paths[0]} has no {self.split} files")
@@ -231,9 +234,9 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         if not shared:
             wanted, found = ", ".join(languages), ", ".join(known) or "none"
             raise ValueError(f"{path}: must have text in one of {wanted}; found {found}")
-        labeled = load_classification_data(path, shared).splits["train"]
-        first = "en" if "en" in labeled else next(iter(labeled))
-        task = dataclasses.replace(self, train_languages=(first,))
+        labeled = [code for code in shared if code in list_languages(path, ("train",))]
+        first = ("en",) if "en" in labeled else tuple(labeled[:1])
+        task = dataclasses.replace(self, train_languages=first or None)
         return super(Classification, task).while_training(path, shared)
 
     def is_logged(self, metric: str) -> bool:
@@ -301,6 +304,13 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                     f"training needs two labels; the text in {', '.join(training.train)} has one"
                 )
             held_out = _join(dev[code] for code in training.train if code in dev)
+            folds = not held_out.texts and (self.c_values is None or len(self.c_values) > 1)
+            if folds and len(set(text.labels)) == len(text.labels):
+                raise ValueError(
+                    f"{data.path or data.name}: the train text in {', '.join(training.train)} has "
+                    f"{len(text.labels)} labels, each once, and cross-validation needs one twice; "
+                    "add a dev split, or give one value in --c-values; are label and text swapped?"
+                )
             selected, by_oracle = train_classifier(
                 classifier,
                 embed(text),

@@ -1,6 +1,8 @@
 """Labeled text, one file a split and language, read whole and strictly."""
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, metric_name, read_lines
 from xling_jax.text import languages as languages_lib
+
+_logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "dev", "test")
 
@@ -56,10 +60,10 @@ class ClassificationData:
         return {"name": self.name, "path": self.path, "sha256": self.fingerprint}
 
 
-def list_languages(directory: str | Path) -> list[str]:
-    """Returns the languages of the files in a directory, sorted."""
+def list_languages(directory: str | Path, splits: Sequence[str] = SPLITS) -> list[str]:
+    """Returns the languages of the files of some splits in a directory, sorted."""
     found = _find_files(Path(directory).expanduser())
-    return sorted({code for files in found.values() for code in files})
+    return sorted({code for split in splits for code in found.get(split, ())})
 
 
 def load_classification_data(
@@ -74,13 +78,15 @@ def load_classification_data(
 
     Raises:
         ValueError, OSError: if `train`, both `dev` and `test`, or a language is missing; if a file
-            breaks a rule (names file and line) or cannot be read.
+            breaks a rule (names file and line), seems to have label and text swapped, or cannot be
+            read.
     """
     directory = Path(path).expanduser()
     found = _find_files(directory)
     if "train" not in found or len(found) < 2:
+        names = [file.name for files in found.values() for file in files.values()]
         rule = "must hold train.LANG.tsv, and dev.LANG.tsv or test.LANG.tsv"
-        raise ValueError(f"{directory}: {rule}; found splits {sorted(found)}")
+        raise ValueError(f"{directory}: {rule}; found {', '.join(names) or 'no such file'}")
     known = list_languages(directory)
     wanted = known if languages is None else languages_lib.check_languages(languages)
     for code in wanted:
@@ -98,6 +104,9 @@ def load_classification_data(
 
 def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
     """Split to language to file."""
+    if directory.exists() and not directory.is_dir():
+        rule = "must be a directory of files such as train.en.tsv and test.en.tsv"
+        raise ValueError(f"{directory}: {rule}; found a file")
     found: dict[str, dict[str, Path]] = {}
     for file in sorted(directory.iterdir()):
         if match := _FILE.fullmatch(file.name):
@@ -126,4 +135,23 @@ def _read(path: Path) -> LabeledText:
             raise ValueError(f"{path}:{number}: the label must not be empty; remove the row")
         found.labels.append(cells["label"])
         found.texts.append(cells["text"])
+    _check_labels(path, found, has_header)
     return found
+
+
+def _check_labels(path: Path, found: LabeledText, has_header: bool) -> None:
+    """Refuses swapped columns; warns of a first line that may be a header."""
+    counts = Counter(found.labels)
+    ((label, count),) = counts.most_common(1)
+    if len(counts) > len(set(found.texts)):
+        raise ValueError(
+            f"{path}: must have at least as many texts as labels; found {len(set(found.texts))} "
+            f"texts and {len(counts)} labels, the most common ({label[:40]}) in {count} of "
+            f"{len(found.labels)} lines; are label and text swapped? a line must be label<TAB>text"
+        )
+    if not has_header and count > counts[found.labels[0]] == 1:
+        _logger.warning(
+            "%s:1: the label %s occurs nowhere else in the file; if this line is a header, name "
+            "its columns label and text",
+            *(path, found.labels[0][:40]),
+        )

@@ -103,13 +103,18 @@ def read_evaluation(
 
     Raises:
         OptionError: if two data sets have the same name, or none has a metric.
-        ValueError, OSError: if the data is broken or has none of the languages.
+        ValueError, OSError: if the data is broken or has too few of the languages.
     """
     named: dict[str, Measure] = {}
     task_of: dict[str, str] = {}
     for task, paths in evaluation.items():
         for path in paths:
-            for name, measure in TASKS[task]().while_training(path, languages).items():
+            try:
+                measures = TASKS[task]().while_training(path, languages)
+            except ValueError as error:  # names the file, but not the setting that does
+                kind = OptionError if isinstance(error, OptionError) else ValueError
+                raise kind(f"evaluation.{task}: {error}") from error
+            for name, measure in measures.items():
                 if name in named:
                     twice = f"{path} and another data set would both be called {name}"
                     raise OptionError(f"evaluation.{task}: {twice} in the metrics; rename one")

@@ -109,6 +109,8 @@ def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> lis
         OptionError: if a name is unknown.
         ValueError, OSError: if there are no tasks, or a file is broken or cannot be read.
     """
+    if Path(directory).is_file():
+        raise ValueError(f"{directory}: must be a directory, such as SentEval's data; found a file")
     found = find_tasks(directory)
     for name in names or ():
         if name not in found:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, rank
 from xling_jax.eval.results import Heatmap, Projection, percent
 from xling_jax.eval.retrieval_data import (
     RetrievalData,
+    load_all_languages,
     load_distractors,
-    load_retrieval_data,
+    shared_languages,
     vector_files,
 )
 from xling_jax.eval.tasks import Task
@@ -28,6 +29,9 @@ from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.eval.xsim import nearest_by_margin
 from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 
@@ -107,13 +111,8 @@ class Retrieval(Task):
         return bool(self.xsr or self.xsr_samples)
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
-        """See `load_retrieval_data`."""
-        sets = [load_retrieval_data(path, languages) for path in paths]
-        found = dict.fromkeys(code for data in sets for code in data.languages)
-        for code in languages or ():
-            if code not in found:
-                raise OptionError(f"languages: no text in {code}; there is some in {[*found]}")
-        return sets
+        """See `load_all_languages`."""
+        return load_all_languages(paths, languages)
 
     def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
         """See `retrieval_data.vector_files`."""
@@ -211,6 +210,12 @@ class Retrieval(Task):
                 title=f"{one.name}: translations in the plane",
                 examples={row: pivot[row] for row in rows},
             )
+
+    def while_training(
+        self, path: str, languages: Sequence[str]
+    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
+        """Measured in those of the languages that the data has."""
+        return super().while_training(path, shared_languages(path, languages))
 
     @classmethod
     def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Parallel text to measure retrieval on, read whole; a broken line is an error."""
 
 import itertools
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,10 @@ from typing import Any
 from xling_jax.corpora import specs as corpora
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, metric_name, read_lines
+from xling_jax.options import OptionError
 from xling_jax.text import languages as languages_lib
+
+_logger = logging.getLogger(__name__)
 
 _TSV = re.compile(rf"(?P<name>.+)\.tsv({COMPRESSED})?")
 # The layout of LASER's Tatoeba test set: tatoeba.deu-eng.deu beside tatoeba.deu-eng.eng.
@@ -23,10 +27,17 @@ _ID_COLUMN = "id"
 
 @dataclass(frozen=True)
 class ParallelText:
-    """Rows of translations: where they are from, and n texts a language, "" for none."""
+    """Rows of translations.
+
+    Attributes:
+        name: where they are from.
+        texts: language -> n texts, "" for none.
+        found: all languages there, as they are called there; `texts` may have some of them.
+    """
 
     name: str
     texts: dict[str, list[str]]
+    found: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,19 +84,73 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
         ValueError, OSError: if a file breaks a rule (names file and line) or cannot be read, or
             there are fewer than two languages.
     """
+    return _as_data(path, _read_parts(path, languages), languages)
+
+
+def load_all_languages(
+    paths: Sequence[str], languages: Sequence[str] | None
+) -> list[RetrievalData]:
+    """Reads data sets that have, taken together, all of the languages.
+
+    Raises:
+        OptionError: if none of them has one of the languages.
+        ValueError, OSError: as `load_retrieval_data`.
+    """
+    read = [_read_parts(path, languages) for path in paths]
+    parts = [part for one in read for part in one]
+    for code in languages or ():
+        if not any(code in part.texts for part in parts):
+            where = f"no text in {code!r} in {', '.join(map(str, paths))}"
+            raise OptionError(f"--languages: {where}; found {_found(parts)}")
+    return [_as_data(path, one, languages) for path, one in zip(paths, read)]
+
+
+def shared_languages(path: str, languages: Sequence[str]) -> list[str]:
+    """The languages of a config that a data set has, in their order; logs those that it lacks.
+
+    Raises:
+        OptionError: if there are fewer than two.
+        ValueError, OSError: as `load_retrieval_data`.
+    """
+    parts = _read_parts(path, languages)
+    usable = [part for part in parts if len(part.texts) >= 2]
+    shared = [code for code in languages if any(code in part.texts for part in usable)]
+    if not shared:
+        raise OptionError(
+            f"{path}: must have text in at least two of {', '.join(languages)}; found "
+            f"{_found(parts)}; set --config.languages, or leave the file out"
+        )
+    if missing := [code for code in languages if code not in shared]:
+        lacking, measured = ", ".join(missing), ", ".join(shared)
+        _logger.info("%s: no text in %s; measured in %s", path, lacking, measured)
+    return shared
+
+
+def _read_parts(path: str | Path, languages: Sequence[str] | None) -> list[ParallelText]:
+    """All files of a data set, whatever languages they have."""
     if languages is not None:
         languages = languages_lib.check_languages(languages)
     place = Path(path).expanduser()
     if place.is_dir():
-        parts = _read_directory(place, languages)
-    elif _TSV.fullmatch(place.name):
-        parts = [_read_tsv(place, languages)]
-    else:
-        parts = [_read_corpus(str(path), languages)]
-    parts = [part for part in parts if len(part.texts) >= 2]
+        return _read_directory(place, languages)
+    if _TSV.fullmatch(place.name):
+        return [_read_tsv(place, languages)]
+    return [_read_corpus(str(path), languages)]
+
+
+def _found(parts: Iterable[ParallelText]) -> str:
+    """The languages of all files, for messages."""
+    return ", ".join(dict.fromkeys(code for part in parts for code in part.found)) or "none"
+
+
+def _as_data(
+    path: str | Path, read: Sequence[ParallelText], languages: Sequence[str] | None
+) -> RetrievalData:
+    """A data set of the files with at least two languages."""
+    parts = [part for part in read if len(part.texts) >= 2]
     if not parts:
         wanted = "two language columns" if languages is None else f"two of {', '.join(languages)}"
-        raise ValueError(f"{path}: retrieval needs at least {wanted}; found fewer")
+        raise ValueError(f"{path}: retrieval needs at least {wanted}; found {_found(read)}")
     seen: dict[frozenset[str], str] = {}
     for part in parts:
         for pair in itertools.combinations(part.texts, 2):
@@ -167,7 +232,7 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
                 raise ValueError(f"{file}: must have as many lines as {other}; found {counts}")
             chosen = _choose_columns(columns, languages)
             texts = {code: columns[name] for name, code in chosen.items()}
-            parts.append(ParallelText(file.name, texts))
+            parts.append(ParallelText(file.name, texts, tuple(columns)))
     if not parts:
         raise ValueError(f"{place}: must hold .tsv files, or pairs such as tatoeba.deu-eng.deu")
     return parts
@@ -183,7 +248,8 @@ def _read_tsv(path: Path, languages: Sequence[str] | None) -> ParallelText:
     codes = header[skipped:]
     for code in codes:
         if not languages_lib.is_code(code) or codes.count(code) > 1:
-            raise ValueError(f"{path}:1: must name each column's language once; found {code!r:.60}")
+            rule = f"must name each column's language once; found {code!r:.60}"
+            raise ValueError(f"{path}:1: {rule}; {_way_out(code)}")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             rule = f"a row must have {len(header)} cells like the header; found {len(row)}"
@@ -193,7 +259,17 @@ def _read_tsv(path: Path, languages: Sequence[str] | None) -> ParallelText:
     chosen = _choose_columns(codes, languages)
     columns = dict(zip(codes, zip(*(row[skipped:] for row in rows))))
     texts = {code: [cell.strip() for cell in columns[name]] for name, code in chosen.items()}
-    return ParallelText(str(path), texts)
+    return ParallelText(str(path), texts, tuple(codes))
+
+
+def _way_out(name: str) -> str:
+    """What to do about a column whose name is no code, or that of another column."""
+    code = languages_lib.to_iso639_1(name)
+    if languages_lib.is_code(name):
+        return "keep one column per language"
+    if languages_lib.is_iso639(code):
+        return f"rename {name!r:.60} to {code!r}"
+    return "the first line must be a header such as de<TAB>en"
 
 
 def _read_corpus(spec: str, languages: Sequence[str] | None) -> ParallelText:
@@ -208,7 +284,8 @@ def _read_corpus(spec: str, languages: Sequence[str] | None) -> ParallelText:
             raise ValueError(f"{row.file}:{row.line}: broken line ({row.problem}); correct it")
         for code, column in texts.items():
             column.append(row.texts.get(code, "").strip())
-    return ParallelText(spec, {code: column for code, column in texts.items() if any(column)})
+    texts = {code: column for code, column in texts.items() if any(column)}
+    return ParallelText(spec, texts, tuple(texts))
 
 
 def _choose_columns(columns: Iterable[str], languages: Sequence[str] | None) -> dict[str, str]:

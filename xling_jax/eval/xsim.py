@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from xling_jax.eval.perturbations import Perturbation
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.retrieval_data import (
     RetrievalData,
+    load_all_languages,
     load_distractors,
-    load_retrieval_data,
+    shared_languages,
     vector_files,
 )
 from xling_jax.eval.tasks import Task
@@ -35,6 +36,9 @@ from xling_jax.files.hashes import hash_file
 from xling_jax.files.whole import write_whole
 from xling_jax.options import OptionError, option
 from xling_jax.text import languages as languages_lib
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 
@@ -87,8 +91,8 @@ class Xsim(Task):
     cheap = {"perturb": (_NONE,)}
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
-        """See `load_retrieval_data`."""
-        return [load_retrieval_data(path, languages) for path in paths]
+        """See `load_all_languages`."""
+        return load_all_languages(paths, languages)
 
     def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
         """See `retrieval_data.vector_files`."""
@@ -186,6 +190,12 @@ class Xsim(Task):
                     title=f"{one.name}: xSIM, %",
                     subtitle=f"{self.margin} margin, k={self.k}; mean {mean}",
                 )
+
+    def while_training(
+        self, path: str, languages: Sequence[str]
+    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
+        """Measured in those of the languages that the data has."""
+        return super().while_training(path, shared_languages(path, languages))
 
     @classmethod
     def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:

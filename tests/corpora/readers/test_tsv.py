@@ -103,6 +103,12 @@ def test_missing_column_is_an_error_before_reading(tmp_path):
     assert "rename 'deu' to 'de'" in str(error.value)
 
 
+def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
+    path = _write(tmp_path / "a.tsv", "Er scherzt über sie\tHe jokes\nja\tyes\n")
+    with pytest.raises(ValueError, match="found 'Er scherzt über sie<TAB>He jokes'; name the"):
+        read_corpus(path, ("de", "en"))
+
+
 def test_column_twice_is_an_error(tmp_path):
     path = _write(tmp_path / "a.tsv", "de\ten\tde\nja\tyes\tja\n")
     with pytest.raises(ValueError, match=r":1: the header names 'de' twice"):

@@ -88,8 +88,8 @@ def _columns(header: Sequence[str], languages: Sequence[str]) -> list[tuple[int,
 
 def _missing_languages(path: str, header: Sequence[str], languages: Sequence[str]) -> ValueError:
     """Suggests to rename columns whose names are aliases of languages."""
-    found = "\t".join(header)
-    shown = ascii(found if len(found) <= 60 else found[:57] + "...")
+    found = "<TAB>".join(header)
+    shown = repr(found if len(found) <= 60 else found[:57] + "...")
     renames = [
         f"rename {name!r:.60} to {language!r}"
         for name in header
