@@ -16,7 +16,7 @@ Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures
              the model card has the numbers.
 Data         Parallel text in de, en, es, fr and it whose licenses allow to publish what is trained
              on it; the model card names the sources.
-Hardware     Two CPU cores, 30 minutes, and 12 for the short run.
+Hardware     Two CPU cores, 27 minutes, and 9 for the short run.
 Arguments    `phase=train` (default); `short`, the other run; or `tune` to fine-tune the encoder in
              the package on other pairs: 300 updates of 256 at 1e-3, a minute or two on a laptop.
              `languages=five` (default); or `seven`, with Dutch and Portuguese: 36,000 pieces and a

@@ -14,7 +14,11 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_FENCE = re.compile(r"^```(\w*)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Before a block that is not run stands a comment that says why.
+_FENCE = re.compile(
+    r"(?:^<!-- not run: ([^\n]*?) -->\n\n)?^```(\w*)(?: title=\"(.*?)\")?\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 # Translations of one another, column by column.
 _WORDS = {
     "en": "red blue green one two seven house tree river road sings runs sleeps small large",
@@ -33,8 +37,9 @@ _SHORT = {
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, its title or "", its text, and its line on the page."""
+    """A fenced block: why it is not run, language, title, each maybe "", text, line on the page."""
 
+    reason: str
     language: str
     title: str
     code: str
@@ -43,7 +48,8 @@ class Block(NamedTuple):
     @property
     def runs(self) -> bool:
         """Whether it is code that a reader is meant to run here."""
-        shown = self.code.startswith(("# not run: ", "--8<--"))
+        # The comment in the code is that of pages without the one before it.
+        shown = self.reason or self.code.startswith(("# not run: ", "--8<--"))
         return self.language in ("bash", "python") and not self.title and not shown
 
 
@@ -51,7 +57,7 @@ def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page."""
     text = page.read_text(encoding="utf-8")
     return [
-        Block(*match.groups(default=""), text.count("\n", 0, match.start()) + 1)
+        Block(*match.groups(default=""), text.count("\n", 0, match.start(2)) + 1)
         for match in _FENCE.finditer(text)
     ]
 

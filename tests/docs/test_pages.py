@@ -35,3 +35,5 @@ def test_code_that_does_not_run_says_why(page):
         assert block.language, f"{page.name}:{block.line}: name the language of the block"
         if block.code.startswith("# not run"):
             assert re.match(r"# not run: \w", block.code), f"{page.name}:{block.line}"
+    comments = page.read_text(encoding="utf-8").count("<!-- not run")
+    assert comments == sum(bool(block.reason) for block in blocks(page)), page.name
