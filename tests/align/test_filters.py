@@ -33,6 +33,18 @@ def test_letters_ignore_case_digits_spaces_and_punctuation():
     assert letters_of("東京、2020") == "東京"
 
 
+@pytest.mark.parametrize("pair", [("मैं", "में"), ("ที่", "ทั"), ("ကို", "ကာ"), ("schön", "schon")])
+def test_words_that_differ_in_a_mark_are_no_near_duplicates(pair):
+    keep = Filters(drop_near_duplicates=True).of_side(0)
+    assert [keep(text) for text in pair] == [None, None]
+    assert Filters(drop_copies=True).pair_problem(*pair) is None
+
+
+@pytest.mark.parametrize("pair", [("é 1", "e\u0301"), ("I ❤ it", "I ❤\ufe0f it"), ("it´s", "it's")])
+def test_how_a_mark_is_written_and_marks_without_letters_make_no_difference(pair):
+    assert letters_of(pair[0]) == letters_of(pair[1])
+
+
 @pytest.mark.parametrize(
     ("filters", "pair", "problem"),
     [

@@ -128,6 +128,50 @@ def test_vectors_continue_where_they_are_recorded(tmp_path, caplog):
     assert asked[-1] == 0
 
 
+@pytest.mark.parametrize("ends", ["fails", "is killed"])
+def test_vectors_made_for_other_settings_in_between_are_not_trusted(tmp_path, ends):
+    vectors, _ = sides()
+    encode = lambda first: [vectors[first:]]
+    stages.stage_vectors(tmp_path, "source", {"model": "a"}, encode, vectors.shape)
+
+    def fail(first):
+        raise ValueError if ends == "fails" else Killed
+        yield
+
+    with pytest.raises((ValueError, Killed)):
+        stages.stage_vectors(tmp_path, "source", {"model": "b"}, fail, vectors.shape)
+    found = stages.stage_vectors(tmp_path, "source", {"model": "a"}, encode, vectors.shape)
+    np.testing.assert_array_equal(found, vectors)
+
+
+@pytest.mark.parametrize("step", ["find_candidates", "whole_file", "write_json", "_sync"])
+def test_neighbors_found_with_other_settings_in_between_are_not_trusted(
+    tmp_path, monkeypatch, step
+):
+    source, target = sides()
+    expected = stages.stage_candidates(tmp_path, {"model": "a"}, source, target, 4)
+    module = mining if step == "find_candidates" else stages
+    with monkeypatch.context() as patch:
+        patch.setattr(module, step, die_after(getattr(module, step), 0))
+        with pytest.raises(Killed):
+            stages.stage_candidates(tmp_path, {"model": "b"}, source[::-1], target, 4)
+    same(stages.stage_candidates(tmp_path, {"model": "a"}, source, target, 4), expected)
+
+
+def test_files_shorter_than_recorded_are_made_again(tmp_path):
+    source, target = sides()
+    encode = lambda first: [source[first:]]
+    stages.stage_vectors(tmp_path, "source", {}, encode, source.shape)
+    with open(tmp_path / "source.f32", "r+b") as file:
+        file.truncate(source.nbytes - 4)
+    found = stages.stage_vectors(tmp_path, "source", {}, encode, source.shape)
+    np.testing.assert_array_equal(found, source)
+    expected = stages.stage_candidates(tmp_path, {}, source, target, 4)
+    for name in ("forward.f32", "forward.i64", "backward-61.npz"):
+        (tmp_path / name).write_bytes(b"")
+        same(stages.stage_candidates(tmp_path, {}, source, target, 4), expected)
+
+
 def test_vectors_that_are_missing_are_noticed(tmp_path):
     with pytest.raises(ValueError, match="source.f32: must get 3 vectors; got 2"):
         stages.stage_vectors(tmp_path, "source", {}, lambda n: [np.ones((2, 4))], (3, 4))

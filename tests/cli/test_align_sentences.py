@@ -132,6 +132,19 @@ def test_documents_of_equal_ids_or_of_given_pairs(files, capsys):
     assert without_costs((files / "out").read_text()) == lines  # as it was
 
 
+@pytest.mark.parametrize("kind", ["tsv", "tmx"])
+def test_half_of_an_emoji_in_a_document_becomes_a_replacement_character(files, kind):
+    for code, text in (("en", ENGLISH), ("de", GERMAN)):
+        halves = ["\ud83d" + text[i] for i in (0, 5)]  # JSON escapes it
+        records = [{"id": "1", "lang": code, "sentences": [halves[0], text[1]]}]
+        records += [{"id": "2\udc00", "lang": code, "text": halves[1], "url": "\udc00"}]
+        (files / f"{code}.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    words = ("--pairs", "ids", "--format", kind)
+    assert align(*words, source="en.jsonl", target="de.jsonl") == 0
+    written = (files / "out").read_text(encoding="utf-8")
+    assert "\ufffd" + ENGLISH[0] in written and "\ufffd" + GERMAN[5] in written
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -4,6 +4,7 @@ import gzip
 import io
 import logging
 import lzma
+import sys
 import types
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.align import laser_mining
 from xling_jax.align import mining
 from xling_jax.cli.main import main
 from xling_jax.files.embeddings import write_embeddings
+from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.files.quantization import Quantizer
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog", "hail", "dew")
@@ -416,6 +418,19 @@ def test_existing_outputs_are_refused_unless_overwritten(files, encoded, fails):
     assert "precious" not in (files / "n.tsv").read_text()
 
 
+def test_outputs_that_cannot_be_files_are_refused_before_any_work(files, encoded, fails):
+    (files / "folder").mkdir()
+    refused = [(f"out.tsv{suffix}", "uncompressed; drop") for suffix in COMPRESSED_SUFFIXES]
+    refused += [("folder", "is a directory; name a file")]
+    refused += [("/dev/null", "is not a regular file; use - for stdout")]
+    for name, message in refused:
+        line = fails(mine(files, "--overwrite", output=name), 2)
+        assert f"--output {files / name}: " in line and message in line
+        line = fails(mine(files, "--overwrite", "--n-best", files / name), 2)
+        assert f"--n-best {files / name}: " in line and message in line
+    assert not encoded
+
+
 @pytest.mark.parametrize(
     ("options", "settings", "message"),
     [
@@ -522,3 +537,25 @@ def test_a_pair_without_a_vector_is_named(files, given, fails):
     np.save(files / "b.de.npy", vector("deu rain")[None].astype(np.float32))
     line = fails(mine(files, "--pairs", given, *ready(files), model=None), 1)
     assert "given.tsv:1: the text is not a line of" in line and "b.de.npy" in line
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "told"),
+    [
+        (b"\xff\n\x00\n", 1, "2 lines, 0 distinct texts; not mined: 1 broken_utf8, 1 nul_byte"),
+        (b"en sun\n\xff\n", 0, "1 of 2 lines are broken"),
+        (b"\n\n", 0, ""),
+    ],
+)
+def test_broken_text_is_told(files, encoded, capsys, caplog, lines, status, told):
+    (files / "a.en").write_bytes(lines)
+    with caplog.at_level(logging.WARNING):
+        assert mine(files) == status
+    assert told in capsys.readouterr().err + caplog.text
+
+
+def test_faiss_is_looked_for_before_any_work(files, fails, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
+    assert "pip install 'xling_jax[faiss]'" in fails(mine(files, "--index", "ivf"), 1)
+    assert not (files / ".out.tsv.mining").exists()

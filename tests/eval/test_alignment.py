@@ -8,7 +8,7 @@ import pytest
 
 from xling_jax.align.matching import align_documents
 from xling_jax.documents import records as document_data
-from xling_jax.documents.alignment import AlignmentOptions, match_urls
+from xling_jax.documents.alignment import AlignmentOptions, DocumentAligner, match_urls
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.eval import alignment
 from xling_jax.eval.alignment import (
@@ -329,6 +329,26 @@ def test_languages_without_sentences_are_told(write):
     data = document_data.load_alignment_data(write(rows))
     with pytest.raises(ValueError, match="documents in de must have sentences; found none"):
         measure(lambda texts: np.ones((len(texts), 2)), data, debias=1)
+
+
+def test_a_language_that_no_rank_hides_is_measured_without_debiasing(write, caplog):
+    data = document_data.load_alignment_data(write(records()), ["en", "de"])
+    direction = np.random.default_rng(0).standard_normal(128)
+    direction *= 2 / np.linalg.norm(direction)
+
+    def encode_far_apart(texts):  # more components than these few sentences determine
+        rng = np.random.default_rng(len(texts[0]))
+        signs = np.array([[1 if text.startswith("en") else -1] for text in texts])
+        vectors = rng.standard_normal((len(texts), 128)) * np.linspace(2, 0.5, 128)
+        return (vectors + signs * direction).astype(np.float32)
+
+    result = measure(encode_far_apart, data)
+    assert result.ranks == {"en": 0, "de": 0}
+    sides = list(data.documents.values())
+    DocumentAligner().fit(sides, [encode_far_apart(side.sentences) for side in sides])
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == 2 and lines[0] == lines[1]  # of `xling evaluate alignment` and `align`
+    assert lines[0].startswith("no debiasing: no rank") and "--debias N" in lines[0]
 
 
 def test_scores_of_aligned_sentences_by_hand():

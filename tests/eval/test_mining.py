@@ -83,6 +83,19 @@ def test_gold_columns_in_the_other_order(bucc):
     assert data.train.gold == {(0, 1), (1, 2), (2, 0)}
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["as named", "the other order"])
+def test_ids_that_both_sides_share_give_the_same_gold_pairs(tmp_path, order):
+    texts = {"fr": TRAIN["fr"], "en": TRAIN["en"][:3]}
+    gold = [("f1", "e2"), ("f2", "e3"), ("f4", "e1")]  # English has no 4
+    write(tmp_path / "own", "fr-en.training", texts, [pair[::order] for pair in gold])
+    numbers = {code: [(name[1:], text) for name, text in rows] for code, rows in texts.items()}
+    pairs = [(first[1:], second[1:])[::order] for first, second in gold]
+    write(tmp_path / "shared", "fr-en.training", numbers, pairs)
+    own, shared = (bitext_mining.load_mining_data(tmp_path / name) for name in ("own", "shared"))
+    assert own[0].train.gold == shared[0].train.gold == {(0, 1), (1, 2), (3, 0)}
+    assert measure(shared[0]).to_dict() == measure(own[0]).to_dict()
+
+
 @pytest.mark.parametrize(
     ("scores", "correct", "num_gold", "threshold"),
     [

@@ -1,5 +1,6 @@
 import random
 import sys
+import time
 
 import pytest
 
@@ -92,6 +93,9 @@ def test_odd_characters_are_kept(text, splitter):
 def test_a_long_run_of_punctuation_takes_no_time():
     assert len(split_sentences("! " * 100_000)) == 100_000
     assert len(split_sentences("A." * 100_000)) == 1
+    start = time.process_time()
+    assert len(split_sentences("A" + "." * 100_000 + "B. C")) == 2
+    assert time.process_time() - start < 10  # minutes, if it grows with the square
 
 
 def test_a_language_is_needed_by_the_library():

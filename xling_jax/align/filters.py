@@ -16,7 +16,8 @@ from xling_jax.registry import import_extra
 from xling_jax.text.languages import to_iso639_1
 from xling_jax.text.words import count_words
 
-_LETTERS = re.compile(r"[^\W\d_]+")
+# Of a text that has only letters, their marks and spaces; a mark without a letter is no word.
+_WORD = re.compile(r"\w\S*")
 # Digits, and groups of three after them: 1,000 and 1.000 and 1 000, with a narrow space or not.
 _NUMBER = re.compile(r"\d{1,3}(?:[.,'’ \u00a0\u2009\u202f]\d{3})+(?!\d)|\d+")
 
@@ -145,8 +146,27 @@ class TextFilter:
 
 def letters_of(text: str) -> str:
     """The letters of a text in lower case, as words; the text itself if it has none."""
-    words = _LETTERS.findall(unicodedata.normalize("NFKC", text).casefold())
-    return " ".join(words) or text
+    letters = unicodedata.normalize("NFKC", text).casefold().translate(_LETTERS_ONLY)
+    return " ".join(_WORD.findall(letters)) or text
+
+
+class _LettersOnly(dict[int, str]):
+    """For `str.translate`: keeps letters and their marks, and makes spaces of all else.
+
+    Words differ by marks, such as the vowel signs of Indic scripts, though Python does not count
+    them as letters. Variation selectors are marks too, but only change how a character looks.
+    """
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        is_kept = character.isalnum() and not character.isdecimal()
+        if unicodedata.category(character) in ("Mn", "Mc"):
+            is_kept = "VARIATION SELECTOR" not in unicodedata.name(character, "")
+        self[code] = character if is_kept else " "
+        return self[code]
+
+
+_LETTERS_ONLY = _LettersOnly()
 
 
 def numbers_of(text: str) -> Counter[str]:

@@ -7,7 +7,8 @@
 
 A process killed at any moment leaves a directory with which the next one continues, and ends with
 the same numbers to the last bit: texts are encoded in the same windows, and searched in the same
-spans. Each stage records what it was made from; if that is something else now, it starts anew.
+spans. Each stage records what it was made from; if that is something else now, it starts anew, and
+the old record goes before the old data.
 """
 
 from __future__ import annotations
@@ -66,10 +67,12 @@ def stage_vectors(
         OSError: if writing fails, as on a full disk; what is complete stays.
     """
     path, record = directory / f"{name}.f32", directory / f"{name}.json"
-    done = _done(record, made_from, "rows", lambda _: [path])
+    row_bytes = 4 * shape[1]
+    done = _done(record, made_from, "rows", lambda done: {path: done * row_bytes})
     if done:
         logger.info("%s: continues with text %s of %s", name, f"{done + 1:,}", f"{shape[0]:,}")
-    row_bytes = 4 * shape[1]
+    else:
+        record.unlink(missing_ok=True)
     with naming_errors(path), open(path, "r+b" if done else "wb") as file:
         file.truncate(done * row_bytes)
         file.seek(0, os.SEEK_END)
@@ -148,8 +151,7 @@ class _Neighbors:
         self._widths = min(k, m), min(k, n)
         self._paths = directory / "forward.f32", directory / "forward.i64"
         self._record_path = directory / "neighbors.json"
-        files = lambda done: [*self._paths, self._backward_path(done)]
-        self.done = _done(self._record_path, made_from, "source_rows", files)
+        self.done = _done(self._record_path, made_from, "source_rows", self._sizes)
         shape = (m, self._widths[1])
         self._backward = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64)
         if self.done:
@@ -159,11 +161,14 @@ class _Neighbors:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Opens the files to add to, cut at what is recorded."""
+        if not self.done:
+            self._record_path.unlink(missing_ok=True)
         with contextlib.ExitStack() as stack:
             mode = "r+b" if self.done else "wb"
             self._files = [stack.enter_context(open(path, mode)) for path in self._paths]
-            for file, bytes_each in zip(self._files, (4, 8)):
-                file.truncate(self.done * self._widths[0] * bytes_each)
+            sizes = self._sizes(self.done)
+            for file, path in zip(self._files, self._paths):
+                file.truncate(sizes[path])
                 file.seek(0, os.SEEK_END)
             self._recorded_s = time.monotonic()
             yield
@@ -199,6 +204,12 @@ class _Neighbors:
                 other.unlink()
         self._recorded_s = time.monotonic()
 
+    def _sizes(self, done: int) -> dict[Path, int]:
+        """The files of that many source rows, and the bytes that each has at least."""
+        num_values = done * self._widths[0]
+        forward = {path: num_values * each for path, each in zip(self._paths, (4, 8))}
+        return forward | {self._backward_path(done): 1}
+
     def _backward_path(self, done: int) -> Path:
         return self._directory / f"backward-{done}.npz"
 
@@ -208,16 +219,18 @@ def _unit_rows(rows: AnyRows, name: str) -> UnitRows:
 
 
 def _done(
-    path: Path, made_from: Mapping[str, Any], key: str, files: Callable[[int], Iterable[Path]]
+    path: Path, made_from: Mapping[str, Any], key: str, sizes: Callable[[int], Mapping[Path, int]]
 ) -> int:
     """How much of a stage is complete; 0 if it was made from something else.
 
-    So it is if one of its files is missing: a run was killed while it removed them, its work done.
+    Also 0 if a file is missing, as after a run killed while it removed them, its work done, or
+    shorter than recorded: extending it would make zeros of what was lost.
     """
     record = read_json(path) or {}
     same = fingerprint(record.get("made_from")) == fingerprint(made_from)
     done = record.get(key, 0) if same else 0
-    return done if all(file.exists() for file in files(done)) else 0
+    whole = all(file.exists() and file.stat().st_size >= size for file, size in sizes(done).items())
+    return done if whole else 0
 
 
 def _moved_report(report: Report, first: int, total: int, done: int, _: int) -> None:

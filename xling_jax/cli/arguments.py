@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from xling_jax import config as config_lib
 from xling_jax import options
 from xling_jax.cli.options import flag, require_file
+from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.models.dtypes import DTYPES
 from xling_jax.options import OptionError
 
@@ -157,9 +158,18 @@ def check_output(args: argparse.Namespace, name: str = "output") -> None:
     path = getattr(args, name)
     if path in (None, "-"):
         return
+    named = f"{flag(name)} {path}"
+    if Path(path).is_dir():
+        raise OptionError(f"{named}: is a directory; name a file")
+    if Path(path).exists() and not Path(path).is_file():
+        raise OptionError(f"{named}: is not a regular file; use - for stdout")
+    if path.endswith(COMPRESSED_SUFFIXES):
+        raise OptionError(
+            f"{named}: is written uncompressed; drop the suffix, or write to - and pipe into gzip"
+        )
     refuse_existing(path, args.overwrite)
     if not Path(path).parent.is_dir():
-        raise OptionError(f"{flag(name)} {path}: no such directory; create it first")
+        raise OptionError(f"{named}: no such directory; create it first")
 
 
 def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:

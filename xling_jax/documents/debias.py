@@ -238,7 +238,7 @@ def choose_rank(
     tried = ", ".join(f"{rank}: {accuracy:.1%}" for rank, accuracy in accuracies.items())
     raise NoRankError(
         f"no rank brings the accuracy of language identification below {bound:.1%} ({tried}); "
-        "choose a rank by hand or raise max_accuracy"
+        "choose a rank by hand (--debias N) or none (--debias 0)"
     )
 
 

@@ -5,6 +5,7 @@ rule is an error, because ids stand for documents in gold pairs and results.
 """
 
 import itertools
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,9 @@ from xling_jax.text import languages as languages_lib
 from xling_jax.text.splitting import document_sentences, split_sentences
 
 Gold = frozenset[tuple[int, int]]
+
+# What JSON can escape and UTF-8 cannot write, such as half of an emoji that a crawler has cut.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Document(NamedTuple):
@@ -367,12 +371,18 @@ def _parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
     record = parse_json(line, where, allow_surrogates=True)
     if not isinstance(record, dict):
         raise ValueError(f"{where}: a document must be a JSON object; found {line!r:.40}")
+    record = {name: _writable(value) for name, value in record.items()}
     text, sentences = record.get("text"), record.get("sentences")
     if isinstance(text, str):
         return record, text
     if isinstance(sentences, list) and all(isinstance(item, str) for item in sentences):
-        return record, sentences
+        return record, [_writable(item) for item in sentences]
     raise ValueError(f"{where}: a document must have 'text' (a string) or 'sentences' (strings)")
+
+
+def _writable(value: Any) -> Any:
+    """A string with replacement characters for lone surrogates; other values as they are."""
+    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value) if isinstance(value, str) else value
 
 
 def _name_field(record: dict, key: str, where: str) -> str:

@@ -288,7 +288,7 @@ def measure_alignment(
         if rank == AUTO:
             try:
                 rank = debias.choose_rank(vectors, **settings).rank
-            except debias.TooFewSentencesError as error:
+            except (debias.TooFewSentencesError, debias.NoRankError) as error:
                 logger.warning("no debiasing: %s", error)
                 rank = 0
     names = dict.fromkeys(cell.rpartition("-")[0] for cell in cells)

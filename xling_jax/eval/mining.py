@@ -362,13 +362,16 @@ def _read_part(name: str, gold: Path, files: Mapping[str, Path]) -> MiningText:
                 raise ValueError(f"{path}:{number}: {rule}")
             rows[-1][sentence_id] = len(texts[-1])
             texts[-1].append(text)
+    lines = read_lines(gold)
+    written = [line.split("\t") for line in lines]
+    known = lambda cells: len(cells) == 2 and cells[0] in rows[0] and cells[1] in rows[1]
+    # In some releases the columns are in another order than the languages of the name. Decided for
+    # the whole file: ids of both sides may be the same, such as line numbers.
+    swapped = [cells[::-1] for cells in written]
+    given = max(written, swapped, key=lambda order: sum(map(known, order)))
     pairs = set()
-    for number, line in enumerate(read_lines(gold), 1):
-        cells = line.split("\t")
-        # In some releases the columns are in another order than the languages of the name.
-        if len(cells) == 2 and cells[0] in rows[1]:
-            cells.reverse()
-        if len(cells) != 2 or cells[0] not in rows[0] or cells[1] not in rows[1]:
+    for number, (line, cells) in enumerate(zip(lines, given), 1):
+        if not known(cells):
             rule = f"a pair must be the ids of a {' and a '.join(files)} sentence"
             raise ValueError(f"{gold}:{number}: {rule}; found {line[:80]!r}")
         pairs.add((rows[0][cells[0]], rows[1][cells[1]]))

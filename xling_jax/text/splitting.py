@@ -22,10 +22,11 @@ SPLITTERS_HELP = (
 # Closing quotes and brackets after a sentence.
 _CLOSING = r"[\"'”’»)\]」』）》】]*"
 # The first group has other uses, too, and counts only before white space; `:` ends Armenian
-# sentences, `;` Greek questions. Full stops of other scripts have no other use.
+# sentences, `;` Greek questions. Full stops of other scripts have no other use. A run of marks is
+# tried once, as a whole: from each of its marks anew, the time would grow with its square.
 _SENTENCE_END = re.compile(
-    rf"((?:[.!?…]+|(?<=[\u0531-\u0587]):|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e]){_CLOSING}"
-    rf"(?=\s))|[。！？｡؟۔।॥།။៕។։።፧]+{_CLOSING}"
+    rf"((?:(?<![.!?…])[.!?…]++|(?<=[\u0531-\u0587]):|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])"
+    rf"{_CLOSING}(?=\s))|[。！？｡؟۔।॥།။៕។։።፧]+{_CLOSING}"
 )
 # The next letter, if little more than an opening quote and dashes precede it.
 _NEXT_LETTER = re.compile(r"[\W_]{1,8}([^\W_])")
