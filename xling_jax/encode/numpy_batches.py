@@ -57,8 +57,8 @@ class NumpyBatches:
         """Fills [sentences, dim] in input order; returns the number of tokens, none is padding."""
         lengths = np.diff(window.offsets)
         if len(lengths) == 1 and len(window.tokens):
-            with self._threads(len(window.tokens)) as (_, threads):
-                embeddings[:] = self._encode(window.tokens, lengths, threads)
+            # Threads that wake up for so little would cost a service more than they save.
+            embeddings[:] = self._encode(window.tokens, lengths, 1)
             return len(window.tokens)
         order = np.argsort(-lengths, kind="stable")
         order = order[: np.count_nonzero(lengths)]
