@@ -325,6 +325,7 @@ def test_a_threshold(files, encoder):
         (("--languages", "en"), {}, "--languages: must be two codes"),
         (("--dim", 4), {}, "--dim 4: must be positive, and requires --SIDE-embeddings"),
         (("--gold", "none.tsv"), {}, "--gold none.tsv: no such file"),
+        (("--save-debias", "-"), {}, "--save-debias -: is not text for stdout; name a file"),
         (("--center", "--debias", 0), {}, "center requires debiasing"),
         (("--raw-products", "--similarity", "cosine"), {}, "requires similarity=margin"),
         ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),

@@ -113,6 +113,7 @@ def test_a_pipe_is_not_read_twice(run, tmp_path):
         (("--precision", "binary", "--output", "-"), "second file beside it"),
         (("--precision", "float16", "--format", "laser"), "--format laser: is float32 only"),
         (("--ranges-from", "text.de"), "requires --precision int8"),
+        (("--input", "."), "--input .: is a directory; name a file"),
         (("--output", "none/v.npy"), "--output none/v.npy: no such directory; create it first"),
         (("--prompt", "a", "--prompt-name", "b"), "only one of them"),
         (("--prompt-name", "b"), "--prompt-name b: prompt_name='b' must be one of"),

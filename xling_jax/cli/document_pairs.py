@@ -65,6 +65,8 @@ def check_arguments(args: argparse.Namespace) -> Options:
     options = options_from(args, Options, optional_config(args))
     if options.document_mode != "sentences" and (args.source_embeddings or args.target_embeddings):
         raise OptionError("--document-mode: precomputed vectors are of sentences; leave it out")
+    if args.save_debias == "-":
+        raise OptionError("--save-debias -: is not text for stdout; name a file")
     if args.load_debias:
         given = [name for name in _FITTED if getattr(args, name, None) is not None]
         given += ["save_debias"] if args.save_debias else []

@@ -22,7 +22,7 @@ from xling_jax.cli.arguments import (
     load_encoder,
     refuse_existing,
 )
-from xling_jax.cli.options import flag
+from xling_jax.cli.options import flag, require_file
 from xling_jax.documents.records import read_texts
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.process_shares import share_of, write_embeddings_together
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--input",
         required=True,
-        help="text, one sentence per line; may be .gz .xz .zst; - for stdin",
+        help="text, one sentence per line; may be .gz .xz .zst .bz2; - for stdin",
     )
     add_output(parser, "embedding file; - for stdout")
     add("--format", choices=FORMATS, default="npy", help="laser: float32 without a header (npy)")
@@ -134,8 +134,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
     if args.prompt is not None and args.prompt_name is not None:
         raise OptionError("--prompt and --prompt-name: give only one of them")
-    if args.input != "-" and (not os.path.exists(args.input) or os.path.isdir(args.input)):
-        raise OptionError(f"--input {args.input}: no such file")
+    if args.input != "-" and require_file(args.input, "--input").is_dir():
+        raise OptionError(f"--input {args.input}: is a directory; name a file")
     if args.precision == "int8" and not args.ranges_from and not os.path.isfile(args.input):
         raise OptionError(
             f"--precision int8: --input {args.input} is read only once; add --ranges-from FILE"

@@ -108,7 +108,7 @@ class Options:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sides(
         parser,
-        "texts or patterns, one sentence per line; may be .gz .xz .zst; - for stdin",
+        "texts or patterns, one sentence per line; may be .gz .xz .zst .bz2; - for stdin",
         "their vectors, row i for line i, instead of a model (or LASER's .bin, with --dim)",
         many=True,
     )
