@@ -21,6 +21,16 @@ def encoder(monkeypatch):
 
     stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc", dtype="float32")
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
+    return stand_in
+
+
+def test_languages_that_the_encoder_does_not_know_are_named(parallel, tmp_path, caplog, encoder):
+    for languages, others in (((), None), (("deu", "en-US"), None), (("en", "fr"), "de")):
+        encoder.languages = languages
+        with caplog.at_level("WARNING"):
+            output = tmp_path / f"out{len(languages)}{others}"
+            assert evaluate("retrieval", parallel, output, "--no-pictures") == 0
+        assert caplog.messages == ([f"m was not trained on {others}"] if others else [])
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import logging
 import shlex
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from xling_jax.cli.options import add_options, add_subcommands, options_from, re
 from xling_jax.eval.tasks import TASKS, Task
 from xling_jax.files.whole import write_json
 from xling_jax.options import OptionError
+from xling_jax.text.languages import to_iso639_1
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -180,6 +181,15 @@ def _compare(
     return "\n".join([*lines, "", f"Best: {best}. To export it: {command}"])
 
 
+def _warn_of_languages(encoder: Encoder | StoredEmbeddings, data: Sequence[Any], path: str) -> None:
+    """Says which languages the encoder was not trained on, if it knows its own."""
+    known = {to_iso639_1(code) for code in getattr(encoder, "languages", ())}
+    codes = dict.fromkeys(code for one in data for code in getattr(one, "languages", ()))
+    if known and (others := [code for code in codes if to_iso639_1(code) not in known]):
+        listed = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if others[8:] else "")
+        logger.warning("%s was not trained on %s", path, listed)
+
+
 def _measure(
     args: argparse.Namespace,
     task: Task,
@@ -193,6 +203,7 @@ def _measure(
     from xling_jax.eval import results as results_lib
 
     started = time.monotonic()
+    _warn_of_languages(encoder, data, path)
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     for one in data:
