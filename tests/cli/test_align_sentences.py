@@ -117,6 +117,16 @@ def test_a_translation_memory_is_read_back(files):
     assert [*rows[:2], *rows[3:]] == wanted and len(rows) == 5
 
 
+def test_documents_are_known_by_their_first_character_too(files):
+    ids = ("--pairs", "ids")
+    assert align(*ids, source="en.jsonl", target="de.jsonl") == 0
+    expected = (files / "out").read_text()
+    for code in ("en", "de"):
+        (files / f"{code}.jsonl").rename(files / f"{code}.json")
+    assert align(*ids, "--overwrite", source="en.json", target="de.json") == 0
+    assert (files / "out").read_text() == expected
+
+
 def test_documents_of_equal_ids_or_of_given_pairs(files, capsys):
     words = ("--pairs", "ids", "--format", "groups")
     assert align(*words, source="en.jsonl", target="de.jsonl") == 0

@@ -179,10 +179,14 @@ def _paths(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def _kind(path: str) -> str:
-    """What a side is, by its name: "folder" or "records" of documents, or the "text" of one."""
+    """What a side is: a "folder" or "records" of documents, or the "text" of one."""
     if Path(path).is_dir():
         return "folder"
-    return "records" if ".jsonl" in path.rpartition("/")[2] else "text"
+    if ".jsonl" in path.rpartition("/")[2]:
+        return "records"
+    # A pipe can be read only once.
+    begins = next(iterate_lines(path), "") if Path(path).is_file() else ""
+    return "records" if begins.startswith("{") else "text"
 
 
 def _encoders(args: argparse.Namespace) -> tuple[Encoder | None, list[Encode]]:
