@@ -123,9 +123,9 @@ def test_the_best_of_the_kept_checkpoints_on_dev_text_is_one_command(place, caps
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("cleaning.max_words=6", "cleaning.max_words"),
-        ("data.validation_pairs=14", "data.validation_pairs"),
-        ("data.corpora=('tsv:{corpus}[:200]',)", "the text of tsv:{corpus}[:200]"),
+        ("cleaning.max_words=6", "cleaning.max_words was 100, now 6"),
+        ("data.validation_pairs=14", "data.validation_pairs was 15, now 14"),
+        ("data.corpora=('tsv:{corpus}[:200]',)", "the text of tsv:{corpus}[:200] has changed"),
     ],
 )
 def test_data_of_a_run_with_checkpoints_are_not_replaced(place, capsys, override, named):
@@ -138,7 +138,7 @@ def test_data_of_a_run_with_checkpoints_are_not_replaced(place, capsys, override
         assert main(words) == 1
         (line,) = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("xling")]
         named_here = named.replace("{corpus}", corpus)
-        assert f"its checkpoints were trained on other data: {named_here} has changed" in line
+        assert f"its checkpoints were trained on other data: {named_here}; choose" in line
         assert [(place / "w" / name).read_bytes() for name in names] == before
 
 

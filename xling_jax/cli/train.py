@@ -290,11 +290,10 @@ def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
 
     Raises before anything of a run is replaced, if its checkpoints are of another config.
     """
-    from xling_jax.train.checkpoint import has_checkpoints
     from xling_jax.train.identity import config_difference
 
     path = workdir.path / "config.json"
-    if not path.is_file() or not has_checkpoints(workdir.checkpoints):
+    if not path.is_file() or not workdir.has_checkpoints():
         return config
     saved = parse_json(path.read_bytes(), str(path))
     if not isinstance(saved, dict) or not isinstance(saved.get("vocab"), dict):

@@ -289,20 +289,18 @@ class _Preparation:
         if before is None:
             return
         now = json.loads(json.dumps(dataclasses.asdict(self.settings)))
-        changed = [
-            f"cleaning.{k}" for k, v in now["cleaning"].items() if before["cleaning"][k] != v
-        ]
-        if before["validation_pairs"] != now["validation_pairs"]:
-            changed.append("data.validation_pairs")
+        named = [(f"cleaning.{k}", before["cleaning"][k], v) for k, v in now["cleaning"].items()]
+        named.append(("data.validation_pairs", before["validation_pairs"], now["validation_pairs"]))
+        changed = [f"{name} was {old!r}, now {new!r}" for name, old, new in named if old != new]
         keys = {spec: self._text_directory(spec, self._held_out).name for spec in now["corpora"]}
         made = [*manifest.get("corpora", {}).values()]
-        changed += [f"the text of {spec}" for spec, key in keys.items() if key not in made]
+        changed += [f"the text of {spec} has changed" for spec in keys if keys[spec] not in made]
         if not changed and [*keys.values()] != made:
-            changed.append("data.corpora")
+            changed.append("data.corpora has fewer, or another order")
         if changed:
             raise ValueError(
-                f"{self.workdir}: its checkpoints were trained on other data: {changed[0]} has "
-                "changed; choose another --workdir or restore it"
+                f"{self.workdir}: its checkpoints were trained on other data: {changed[0]}; choose "
+                "another --workdir or restore it"
             )
 
     def run(self) -> PreparedData:

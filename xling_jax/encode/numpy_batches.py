@@ -83,7 +83,7 @@ class NumpyBatches:
         return len(window.tokens)
 
     def _encode(self, tokens: np.ndarray, lengths: np.ndarray, threads: int) -> np.ndarray:
-        """One batch, [sentences, dim], with threads of its own besides the caller's."""
+        """One batch, [sentences, dim], computed by that many threads, the caller's among them."""
         with self._memory(len(tokens)) as memory, _executor(threads - 1) as executor:
             # Copied before the next batch gets the memory.
             return self.form.encode(self.params, Packed(tokens, lengths, memory, executor)).copy()
