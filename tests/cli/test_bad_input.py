@@ -11,6 +11,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+import xling_jax
 from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
 from xling_jax.cli.main import COMMANDS, main
 from xling_jax.cli.train import check
@@ -372,4 +373,8 @@ def test_closed_stdout_is_one_line(monkeypatch, capsys):
 def test_the_encoder_in_the_package_is_not_calibrated_anew(fails, tmp_path):
     (tmp_path / "dev.tsv").write_text("de\ten\nHaus\thouse\n")
     line = fails(["calibrate", "--model", "mini", "--data", str(tmp_path / "dev.tsv")], 2)
-    assert "--model mini: belongs to the package; calibrate a copy: xling export" in line
+    assert "--model mini: belongs to the package; calibrate a copy" in line
+    assert "xling_jax.load('mini').save('DIR')" in line
+    xling_jax.load("mini").save(tmp_path / "copy")
+    copy = ["calibrate", "--model", str(tmp_path / "copy"), "--data", str(tmp_path / "dev.tsv")]
+    assert "copy: is calibrated already; add --overwrite" in fails(copy, 2)

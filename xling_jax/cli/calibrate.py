@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> None:
     directory = find_model_directory(args.model)
     if directory in SHIPPED.values():
         raise OptionError(
-            f"--model {args.model}: belongs to the package; calibrate a copy: xling export --model "
-            f"{args.model} --output DIR"
+            f"--model {args.model}: belongs to the package; calibrate a copy, which Python writes: "
+            f"xling_jax.load({args.model!r}).save('DIR')"
         )
     encoder = load_encoder(directory)
     if encoder.calibration and not args.overwrite:
