@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import xling_jax
 from xling_jax.cli.leaving import leave
-from xling_jax.cli.options import LazyParser, add_subcommands
+from xling_jax.cli.options import LazyParser, add_subcommands, flag
 from xling_jax.files import progress
 from xling_jax.options import OptionError
 from xling_jax.registry import Registry, did_you_mean
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = [word for word in rest if word not in overrides]
     if unknown or (overrides and not hasattr(args, "config")):
         word = (unknown or overrides)[0]
-        flags = ["--" + name.replace("_", "-") for name in vars(args)]
+        flags = [flag(name) for name in vars(args) if name not in ("command", "run", "words")]
         hint = did_you_mean(word.partition("=")[0], flags)
         parser.error(f"{args.command}: unknown argument {word}{hint and f'; {hint}'}")
     args.config_overrides = overrides

@@ -68,7 +68,7 @@ def read_chunks(path: str) -> Iterator[bytes]:
 
 
 def _open_stdin() -> BinaryIO:
-    """Opens stdin where it stands; its name would be opened at the beginning, and not a socket."""
+    """Opens stdin at its present position; by name a file would begin anew, and a socket fail."""
     if sys.stdin is None:
         raise OSError(errno.EBADF, "is closed", "stdin")
     return open(0, "rb", closefd=False)

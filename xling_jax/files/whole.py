@@ -25,7 +25,7 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[An
     Its permissions are those that the umask gives to any new file.
 
     Args:
-        path: the file; replaced if it exists, and what a symbolic link names instead of the link.
+        path: the file; replaced if it exists; a symbolic link is followed.
         mode: as for `open`; text is UTF-8 with line feeds.
 
     Yields:
@@ -83,8 +83,8 @@ def read_json(path: Path) -> dict | None:
 def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a directory to fill that takes its name only when the block ends without an error.
 
-    An existing one is replaced, that which a symbolic link names too, and parents are made. Several
-    processes may write the same directory: the last one to finish stays.
+    An existing one is replaced, a symbolic link is followed, and parents are made. Several processes
+    may write the same directory: the last one to finish stays.
 
     Yields:
         A hidden neighbor of `path`, which is synced to disk before it is renamed.
