@@ -83,8 +83,8 @@ def read_json(path: Path) -> dict | None:
 def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a directory to fill that takes its name only when the block ends without an error.
 
-    An existing one is replaced, a symbolic link is followed, and parents are made. Several processes
-    may write the same directory: the last one to finish stays.
+    An existing one is replaced, a symbolic link is followed, and parents are made. Several
+    processes may write the same directory: the last one to finish stays.
 
     Yields:
         A hidden neighbor of `path`, which is synced to disk before it is renamed.
