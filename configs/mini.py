@@ -57,7 +57,7 @@ def get_config(arg: str = ""):
     config.vocab.update(sampling_exponent=0.3, character_coverage=1.0)
 
     config.encoder = {"family": "static", "width": 256, "init_stddev": 0.01}
-    config.encoder.update(features=("pairs", "triples"), feature_rows=190_000)
+    config.encoder.update(features=("pairs", "triples"), feature_rows=255_000)
     config.encoder.update(token_dropout=0.1, feature_dropout=0.2)
     config.dropout_generator = "hash"
 
@@ -67,7 +67,7 @@ def get_config(arg: str = ""):
 
     config.optimizer = {"name": "adam", "b1": 0.9, "b2": 0.999}
     config.schedule = {"name": "cosine_decay_schedule", "init_value": 5e-3}
-    config.train = {"total_steps": 6400 if seven else 5000, "word_vectors": "cooccurrence"}
+    config.train = {"total_steps": 8000 if seven else 6000, "word_vectors": "cooccurrence"}
 
     if argument.phase == "short":
         config.train.total_steps = 1900 if seven else 1500

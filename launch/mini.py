@@ -33,6 +33,8 @@ PROGRAMS = {
 }
 # Workdir of a run -> its phase of the config. The encoder is their mean; the first counts twice.
 RUNS = {"long": "train", "short": "short"}
+# Pairs and triples need fewer dimensions than tokens.
+FEATURE_DIM = "192"
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
 
@@ -99,7 +101,8 @@ def commands(
     yield ["mini_words.py", *of_words, "--output", str(words)], words
     export = ["xling", "export", "--model", str(mean), "--token-vectors", str(words)]
     width = str(config.encoder.width)
-    export += ["--principal-axes", axes, "--truncate-dim", width, "--storage", "int4"]
+    export += ["--principal-axes", axes, "--truncate-dim", width, "--feature-dim", FEATURE_DIM]
+    export += ["--storage", "int4"]
     yield [*export, "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
     common = ["--model", str(model), "--languages", ",".join(config.languages)]

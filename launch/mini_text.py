@@ -18,7 +18,12 @@ from ml_collections import ConfigDict
 # Names that begin so hold text that may be used for research only, or test sets.
 NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
 # Rows of each file; all of the others.
-LIMITS = {"europarl.": 60_000, "dict-ding.": 120_000}
+LIMITS = {
+    "debian-descriptions.": 50_000,
+    "debian-messages.": 80_000,
+    "dict-ding.": 120_000,
+    "europarl.": 60_000,
+}
 # Of rows of `write_unaccented`.
 NUM_UNACCENTED = 120_000
 # Lines of text for the principal axes.
