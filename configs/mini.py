@@ -67,7 +67,7 @@ def get_config(arg: str = ""):
 
     config.optimizer = {"name": "adam", "b1": 0.9, "b2": 0.999}
     config.schedule = {"name": "cosine_decay_schedule", "init_value": 5e-3}
-    config.train = {"total_steps": 8000 if seven else 6000, "word_vectors": "cooccurrence"}
+    config.train = {"total_steps": 9000 if seven else 7000, "word_vectors": "cooccurrence"}
 
     if argument.phase == "short":
         config.train.total_steps = 1900 if seven else 1500

@@ -5,8 +5,9 @@
 #
 # DIR/parallel holds n-way TSV files (*.tsv.gz) with a header of language codes, DIR/retrieval and
 # DIR/classification what the model is measured on. Text that may not stand behind published weights
-# is left out and named. Some Italian and Spanish is translated from Spanish and French, and emoji
-# have their names beside them. Topics of words come from WordNet, their sentiment from VADER:
+# is left out and named. launch/mini_debian.py writes more text to DIR/parallel, from Debian
+# packages. Some Italian and Spanish is translated from Spanish and French, and emoji have their
+# names beside them. Topics of words come from WordNet, their sentiment from VADER:
 #
 #   apt install apertium apertium-es-pt apertium-fr-es apertium-spa-ita wordnet-base
 #   pip install emoji vaderSentiment

@@ -19,8 +19,8 @@ from ml_collections import ConfigDict
 NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
 # Rows of each file; all of the others.
 LIMITS = {
-    "debian-descriptions.": 50_000,
-    "debian-messages.": 80_000,
+    "debian-descriptions.": 30_000,
+    "debian-messages.": 40_000,
     "dict-ding.": 120_000,
     "europarl.": 60_000,
 }
