@@ -31,10 +31,14 @@ PROGRAMS = {
     "xling": [sys.executable, "-m", "xling_jax.cli.main"],
     "mini_words.py": [sys.executable, str(Path(__file__).with_name("mini_words.py"))],
 }
-# Workdir of a run -> its phase of the config. The encoder is their mean; the first counts twice.
-RUNS = {"long": "train", "short": "short"}
-# Pairs and triples need fewer dimensions than tokens.
-FEATURE_DIM = "192"
+# Of which the run on everyday text reads these rows.
+EVERYDAY_CORPORA = ("translated.tsv", "unaccented.tsv[:20000]")
+# Workdir of a run -> its phase of the config. The second continues the first.
+RUNS = {"long": "train", "everyday": "everyday", "short": "short"}
+# The encoder is the mean of these.
+AVERAGED = ("everyday", "everyday", "short")
+# Of the dimensions; pairs and triples need fewer than tokens.
+FEATURE_SHARE = 0.75
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
 
@@ -87,22 +91,30 @@ def commands(
     axes = str(workdir / "axes.txt")
     held_out = sorted(glob.glob(f"{data}/{DEVELOPMENT[0]}"))
     files = (*corpora(config, data / "parallel"), *(f"tsv:{workdir}/{name}" for name in CORPORA))
-    text = [f"--config.data.corpora={files!r}", f"--config.data.exclude={tuple(held_out)!r}"]
-    first, *others = (str(workdir / name) for name in RUNS)
-    for run, phase in zip((first, *others), RUNS.values()):
-        if run != first:
-            text += [f"--config.vocab.model={first}/vocab/sentencepiece.model"]
+    everyday = (
+        *corpora(config, data / "parallel", everyday=True),
+        *(f"tsv:{workdir}/{name}" for name in EVERYDAY_CORPORA),
+    )
+    exclude = f"--config.data.exclude={tuple(held_out)!r}"
+    long = workdir / "long"
+    for name, phase in RUNS.items():
+        text = [f"--config.data.corpora={everyday if name == 'everyday' else files!r}", exclude]
+        if name == "everyday":
+            text += [f"--config.train.model_init={long}/encoder"]
+        elif name == "short":
+            text += [f"--config.vocab.model={long}/vocab/sentencepiece.model"]
         of_phase = f"{args.config}{',' if ':' in args.config else ':'}phase={phase}"
-        train = ["xling", "train", "--config", of_phase, "--workdir", run]
+        train = ["xling", "train", "--config", of_phase, "--workdir", str(workdir / name)]
         yield [*train, *text, *overrides], None
-    average = ["xling", "export", "--model", first, "--average", first, *others]
+    first, *others = (str(workdir / name) for name in AVERAGED)
+    average = ["xling", "export", "--model", first, "--average", *others]
     yield [*average, "--output", str(mean)], mean
     of_words = ["--model", str(mean), "--sample", axes, "--wordnet", str(args.wordnet)]
     yield ["mini_words.py", *of_words, "--output", str(words)], words
     export = ["xling", "export", "--model", str(mean), "--token-vectors", str(words)]
-    width = str(config.encoder.width)
-    export += ["--principal-axes", axes, "--truncate-dim", width, "--feature-dim", FEATURE_DIM]
-    export += ["--storage", "int4"]
+    width = config.encoder.width
+    export += ["--principal-axes", axes, "--truncate-dim", str(width)]
+    export += ["--feature-dim", str(int(FEATURE_SHARE * width)), "--storage", "int4"]
     yield [*export, "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
     common = ["--model", str(model), "--languages", ",".join(config.languages)]
@@ -122,13 +134,11 @@ def commands(
 
 
 def share_data(workdir: Path) -> None:
-    """Lets all runs read the token shards of the first, which has their text and vocabulary."""
-    first, *others = RUNS
-    for name in others:
-        run = workdir / name
-        run.mkdir(exist_ok=True)
-        if not (run / "data").is_symlink():
-            (run / "data").symlink_to(Path("..", first, "data"))
+    """Lets the short run read the token shards of the long one, as it has the same text."""
+    run = workdir / "short"
+    run.mkdir(exist_ok=True)
+    if not (run / "data").is_symlink():
+        (run / "data").symlink_to(Path("..", "long", "data"))
 
 
 if __name__ == "__main__":

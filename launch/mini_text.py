@@ -17,12 +17,30 @@ from ml_collections import ConfigDict
 
 # Names that begin so hold text that may be used for research only, or test sets.
 NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
-# Rows of each file; all of the others.
+# Rows of files whose names begin so; all of the others.
 LIMITS = {
     "debian-descriptions.": 30_000,
     "debian-messages.": 40_000,
     "dict-ding.": 120_000,
     "europarl.": 60_000,
+}
+# The text of the run that ends with everyday sentences, with a little of the rest.
+EVERYDAY = (
+    "tatoeba",
+    "debian-dialogs.",
+    "debian-games.",
+    "games.",
+    "idioms-phrases.",
+    "sent-ding.",
+)
+EVERYDAY += ("stories.",)
+EVERYDAY_LIMITS = {
+    "debian-descriptions.": 5000,
+    "debian-manuals.": 5000,
+    "dict-": 15_000,
+    "europarl.": 8000,
+    "lohelp.": 5000,
+    "messages.": 5000,
 }
 # Of rows of `write_unaccented`.
 NUM_UNACCENTED = 120_000
@@ -50,22 +68,24 @@ APERTIUM_MODES = {("es", "it"): "spa-ita", ("es", "pt"): "es-pt", ("fr", "es"): 
 UNTRANSLATED = re.compile(r"[#@]|\*[^\W\dA-ZÀ-Þ_]")
 
 
-def corpora(config: ConfigDict, directory: Path) -> tuple[str, ...]:
+def corpora(config: ConfigDict, directory: Path, everyday: bool = False) -> tuple[str, ...]:
     """The corpora of a folder with pairs of the config that may stand behind published weights."""
     found, pairs = [], [{*pair.split("-")} for pair in config.data.pairs]
     for path in sorted(directory.glob("*.tsv.gz")):
         columns = {*columns_of(path)}
         if path.name.startswith(NOT_PUBLISHABLE) or not any(pair <= columns for pair in pairs):
             continue
-        limit = limit_of(path)
+        limit = limit_of(path, EVERYDAY_LIMITS if everyday else LIMITS)
+        if everyday and limit is None and not path.name.startswith(EVERYDAY):
+            continue
         found.append(f"tsv:{path}" + (f"[:{limit}]" if limit else ""))
     return tuple(found)
 
 
-def limit_of(path: Path) -> int | None:
+def limit_of(path: Path, limits: dict[str, int] = LIMITS) -> int | None:
     """How many rows of a file are used; None for all."""
-    limits = [rows for prefix, rows in LIMITS.items() if path.name.startswith(prefix)]
-    return limits[0] if limits else None
+    found = [rows for prefix, rows in limits.items() if path.name.startswith(prefix)]
+    return found[0] if found else None
 
 
 def columns_of(path: Path) -> list[str]:

@@ -47,6 +47,7 @@ def data(tmp_path):
     write(directory / "parallel/news.tsv.gz", LANGUAGES, sentences(10, 1))
     spanish = [("Good evening.", "Buenas tardes."), ("A bear.", "Un osoraro."), ("Yes!", "¡Sí!")]
     write(directory / "parallel/tatoeba.en-es.tsv.gz", ("en", "es"), spanish)
+    write(directory / "parallel/manuals.en-es.tsv.gz", ("en", "es"), [("Open it", "Ábrelo")])
     french = [("One two.", "Un deux."), ("Three.", "")]
     write(directory / "parallel/europarl.en-fr.tsv.gz", ("en", "fr"), french)
     for i, name in enumerate(("europarl", "pud", "multi30k")):
@@ -146,12 +147,16 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path):
     lines = done.stdout.splitlines()
     assert "left out, not for published weights: news.tsv.gz" in lines
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("xling ")]
-    kinds = ["train", "train", *2 * ["export"], "calibrate", *2 * ["evaluate"], *3 * ["evaluate"]]
+    kinds = [*3 * ["train"], *2 * ["export"], "calibrate", *2 * ["evaluate"], *3 * ["evaluate"]]
     assert [command[0] for command in commands] == kinds
     (corpora,) = [word for word in commands[0] if word.startswith("--config.data.corpora=")]
     for name in ("stories.tsv.gz", "unaccented.tsv", "translated.tsv", "emoji.tsv"):
         assert name in corpora
     assert "news.tsv.gz" not in corpora and "europarl.en.tsv" not in corpora  # one of the five
+    assert "europarl.en-fr.tsv.gz[:60000]" in corpora
+    (everyday,) = [word for word in commands[1] if word.startswith("--config.data.corpora=")]
+    assert "europarl.en-fr.tsv.gz[:8000]" in everyday and "tatoeba.en-es.tsv.gz'" in everyday
+    assert "manuals.en-es.tsv.gz" in corpora and "manuals.en-es.tsv.gz" not in everyday
     (held_out,) = [word for word in commands[0] if word.startswith("--config.data.exclude=")]
     assert held_out.count(".dev.tsv.gz") == 3
     assert not (tmp_path / "w").exists()
