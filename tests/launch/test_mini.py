@@ -47,7 +47,7 @@ def data(tmp_path):
     write(directory / "parallel/news.tsv.gz", LANGUAGES, sentences(10, 1))
     spanish = [("Good evening.", "Buenas tardes."), ("A bear.", "Un osoraro."), ("Yes!", "¡Sí!")]
     write(directory / "parallel/tatoeba.en-es.tsv.gz", ("en", "es"), spanish)
-    write(directory / "parallel/manuals.en-es.tsv.gz", ("en", "es"), [("Open it", "Ábrelo")])
+    write(directory / "parallel/manuals.en-es.tsv.gz", ("en", "es"), [("A bell.", "Un timbre.")])
     french = [("One two.", "Un deux."), ("Three.", "")]
     write(directory / "parallel/europarl.en-fr.tsv.gz", ("en", "fr"), french)
     for i, name in enumerate(("europarl", "pud", "multi30k")):
@@ -202,7 +202,7 @@ def test_seven_languages_have_text_of_their_own(data, tmp_path, apertium, monkey
         Path(spec).name.partition(".tsv")[0]
         for spec in mini_text.corpora(config, data / "parallel")
     ]
-    assert used == ["europarl.en-fr", "europarl.en", "stories", "tatoeba.en-es"]
+    assert used == ["europarl.en-fr", "europarl.en", "manuals.en-es", "stories", "tatoeba.en-es"]
     mini_text.write_translated(config, data, made)
     header, *lines = made.read_text().splitlines()
     assert header.split("\t") == [*config.languages]
