@@ -81,7 +81,8 @@ def get_config(arg: str = ""):
     if argument.phase == "tune":
         config.train.update(model_init="mini", word_vectors="", total_steps=300)
         config.data.batch_size, config.schedule.init_value = 256, 1e-3
-        config.encoder.feature_width = 192  # as in the package
+        # As in the package.
+        config.encoder.feature_width = 24 if argument.size == "smoke" else 192
     if argument.size == "smoke":
         recipes.smoke_run(config)
         config.vocab.character_coverage = 0.98  # the emoji are more characters than it has pieces

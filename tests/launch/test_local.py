@@ -130,15 +130,16 @@ def test_sigterm_goes_to_all(programs, tmp_path):
 def test_ctrl_c_saves_and_a_second_one_kills(presses, status, programs, tmp_path):
     behavior = "saves" if presses == 1 else "ignores"
     variables = {"BEHAVIOR_0": behavior, "BEHAVIOR_1": behavior, "GRACE": "60"}
+    words = [LOCAL, "2", "train", "--workdir", str(tmp_path)]
+    variables = environment(programs, variables)
     pid, terminal = pty.fork()
-    if pid == 0:
-        words = [LOCAL, "2", "train", "--workdir", str(tmp_path)]
-        os.execve(LOCAL, words, environment(programs, variables))
+    if pid == 0:  # nothing else: another thread may hold a lock
+        os.execve(LOCAL, words, variables)
     logs = [tmp_path / f"logs/process-{number}.log" for number in range(2)]
     says = lambda word: all(log.exists() and word in log.read_text() for log in logs)
-    assert wait_for(lambda: says("is process"), 10)
+    assert wait_for(lambda: says("is process"), 60)
     os.write(terminal, b"\x03")
-    assert wait_for(lambda: says({"saves": "saving", "ignores": "ignoring"}[behavior]))
+    assert wait_for(lambda: says({"saves": "saving", "ignores": "ignoring"}[behavior]), 60)
     if presses == 2:
         os.write(terminal, b"\x03")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
