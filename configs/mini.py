@@ -18,9 +18,9 @@ Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures
 Data         Parallel text in de, en, es, fr and it whose licenses allow to publish what is trained
              on it; the model card names the sources.
 Hardware     Two CPU cores, 27 minutes, and 10 for the two others.
-Arguments    `phase=train` (default); `everyday` and `short`, the other runs; or `tune` to fine-tune
-             the encoder in the package on other pairs: 300 updates of 256 at 1e-3, a minute or two
-             on a laptop.
+Arguments    `phase=train` (default); `everyday`, which continues the encoder of that run
+             (`train.model_init`), and `short`, the other runs; or `tune` to fine-tune the encoder
+             in the package on other pairs: 300 updates of 256 at 1e-3, a minute or two on a laptop.
              `languages=five` (default); or `seven`, with Dutch and Portuguese: 36,000 pieces and a
              quarter more updates, as many as before for the five.
 Sizes        :paper (default), :smoke.

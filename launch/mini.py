@@ -31,7 +31,7 @@ PROGRAMS = {
     "xling": [sys.executable, "-m", "xling_jax.cli.main"],
     "mini_words.py": [sys.executable, str(Path(__file__).with_name("mini_words.py"))],
 }
-# Of which the run on everyday text reads these rows.
+# Those of them that the run on everyday text reads.
 EVERYDAY_CORPORA = ("translated.tsv", "unaccented.tsv[:20000]")
 # Workdir of a run -> its phase of the config. The second continues the first.
 RUNS = {"long": "train", "everyday": "everyday", "short": "short"}

@@ -23,10 +23,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lxml import etree, html
 from mini_text import evaluation_texts, letters_of
 
 from xling_jax.corpora.readers.gettext import GettextReader
+
+try:
+    from lxml import etree, html
+except ImportError:
+    sys.exit("mini_debian.py: manuals are read with lxml: pip install lxml")
 
 LANGUAGES = ("en", "de", "fr", "es", "it")
 # A catalog, and a manual that exists in several languages.
@@ -100,20 +104,28 @@ def main() -> None:
     if args.command == "list":
         print("\n".join(packages_of(args.contents)))
         return
+    for option, path, pattern in (
+        ("--debs", args.debs, "*.deb"),
+        ("--descriptions", args.descriptions, "Translation-*"),
+        ("--data", args.data, "parallel"),
+    ):
+        if not any(path.glob(pattern)):
+            parser.error(f"{option} {path}: needs {pattern} and has none; see the top of this file")
     held_out = evaluation_texts(args.data)
     with tempfile.TemporaryDirectory(dir=args.data) as name:
         games, others = Path(name, "games"), Path(name, "others")
         unpack(args.debs, games, others)
-        names = (pair for pair in messages(others) if pair[0].startswith(NAME_PACKAGES))
+        of_names = [others / name for name in NAME_PACKAGES if (others / name).exists()]
         for kind, rows in {
             "debian-dialogs": dialogs(games),
-            "debian-games": messages(games),
+            "debian-games": messages(packages_in(games)),
             "debian-manuals": (*manuals(games), *manuals(others)),
             "debian-descriptions": descriptions(args.descriptions),
-            "debian-messages": messages(others),
+            "debian-messages": messages(packages_in(others)),
         }.items():
             write_table(args.data, kind, select(rows, held_out, LEAST_WORDS, MOST_WORDS))
-        write_table(args.data, "dict-debian", select(names, held_out, 1, MOST_WORDS_OF_NAMES))
+        names = select(messages(of_names), held_out, 1, MOST_WORDS_OF_NAMES)
+        write_table(args.data, "dict-debian", names)
 
 
 def packages_of(contents: Iterable[Path]) -> list[str]:
@@ -152,16 +164,24 @@ def unpack(debs: Path, games: Path, others: Path) -> None:
             sys.exit(f"mini_debian.py: {deb} is not whole; download it again")
 
 
-def messages(directory: Path) -> Iterator[tuple[str, Row]]:
-    """Messages of programs, each with the path of its catalog, which begins with the package."""
-    for package in sorted(directory.iterdir()):
+def packages_in(directory: Path) -> list[Path]:
+    """The unpacked packages; none if there is no such directory."""
+    return sorted(directory.glob("*"))
+
+
+def messages(packages: Iterable[Path]) -> Iterator[tuple[str, Row]]:
+    """Messages of unpacked packages, each with the path of its catalogs.
+
+    A package with a broken catalog is left out, and named.
+    """
+    for package in packages:
         try:
             for name, row in GettextReader(f"gettext:{package}", str(package)).messages(LANGUAGES):
                 yield f"{package.name}/{name}", row.texts
         except FileNotFoundError:  # no catalogs
             continue
         except ValueError as error:
-            print(f"left out: {error}", file=sys.stderr)
+            print(f"left out: {package.name}, {error}", file=sys.stderr)
 
 
 def manuals(directory: Path) -> Iterator[tuple[str, Row]]:

@@ -138,8 +138,19 @@ def test_text_of_packages(tmp_path, data):
 def test_broken_package_is_named(tmp_path, data):
     deb = package(tmp_path, "owl-data", "games", {"usr/share/a/de/LC_MESSAGES/a.mo": {"a": "b"}})
     deb.write_bytes(deb.read_bytes()[:-40])
-    done = run(*("write", "--debs", tmp_path / "debs", "--descriptions", tmp_path, "--data", data))
+    compressed(tmp_path / "Translation-en.xz", {}, lzma.open)
+    done = run("write", "--debs", deb.parent, "--descriptions", tmp_path, "--data", data)
     assert done.returncode == 1 and "owl-data_1_all.deb" in done.stderr.splitlines()[-1]
+
+
+def test_what_is_missing_is_said_before_anything_is_unpacked(tmp_path, data):
+    (tmp_path / "owl_1_all.deb").touch()
+    compressed(tmp_path / "Translation-en.xz", {}, lzma.open)
+    given = {"--debs": tmp_path, "--descriptions": tmp_path, "--data": data}
+    for option in given:
+        words = [word for pair in (given | {option: tmp_path / "none"}).items() for word in pair]
+        done = run("write", *words)
+        assert done.returncode == 2 and f"{option} {tmp_path / 'none'}" in done.stderr
 
 
 def test_packages_with_enough_languages(tmp_path):
