@@ -17,6 +17,7 @@ import numpy as np
 
 import xling_jax
 from xling_jax.align import knn, mining
+from xling_jax.align.rows import nearest_of
 from xling_jax.cli.options import words
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.retrieval_data import load_retrieval_data
@@ -126,7 +127,7 @@ def ratios(contestants: dict) -> list[float]:
                 knn.top_k(rows, rows, NEIGHBORS)
             else:
                 coarse = knn.top_k(rows, rows, 4 * NEIGHBORS)[1]
-                mining._nearest_of(coarse, exact, exact, NEIGHBORS)
+                nearest_of(coarse, exact, exact, NEIGHBORS)
             seconds[name].append(time.process_time() - start)
     first = next(iter(seconds.values()))
     return [

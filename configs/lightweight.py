@@ -70,8 +70,9 @@ def get_config(arg: str = "", pairs: tuple[str, ...] = ()):
     config.optimizer = {"name": "amsgrad", "b1": 0.9, "b2": 0.999, "l2_penalty": 1e-5}
     config.schedule = {"name": "warmup_drop_schedule", "peak_value": 1e-3, "warmup_steps": 2000}
     # Drop to a tenth after 3 of 12 epochs, or for Italian after 6 of 30.
-    config.schedule.drop_percent = 20.0 if pairs == ("en-it",) else 25.0
-    config.train = {"total_epochs": 30.0 if pairs == ("en-it",) else 12.0}
+    is_italian = {*pairs} <= {"en-it", "it-en"}
+    config.schedule.drop_percent = 20.0 if is_italian else 25.0
+    config.train = {"total_epochs": 30.0 if is_italian else 12.0}
     if argument.size == "paper":  # longer sentences are cut at 200 tokens, not dropped
         config.cleaning.update(recipes.UNFILTERED, max_words=2000)
     elif argument.size == "base":

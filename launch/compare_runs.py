@@ -89,9 +89,11 @@ def main() -> None:
     )
     args = parser.parse_args()
     runs = {workdir.name: read_metrics(workdir) for workdir in args.workdirs}
-    name = dev_metrics(runs)[0]
-    step = args.step or min(max(curve(records, name)[0]) for records in runs.values())
-    names = args.metrics or [*dev_metrics(runs), "train/translation_loss"]
+    measured = dev_metrics(runs)
+    if not measured and (args.step is None or args.output):
+        parser.error("no run has measured P@1; give --step and --metrics, and no --output")
+    step = args.step or min(max(curve(records, measured[0])[0]) for records in runs.values())
+    names = args.metrics or [*measured, "train/translation_loss"]
     print(f"At step {step}:\n\n{table(runs, names, step)}")
     if args.output:
         draw(runs, args.output)

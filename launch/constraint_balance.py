@@ -40,9 +40,9 @@ from ml_collections import ConfigDict
 from sklearn.metrics.pairwise import euclidean_distances
 
 import xling_jax
+from xling_jax.corpora.prepare import prepared_vocab
 from xling_jax.eval.retrieval_data import load_retrieval_data
 from xling_jax.losses.distance import distance_constraint, paired_distances, pairwise_distances
-from xling_jax.text.vocab import Vocab
 from xling_jax.train.batches import read_batches
 from xling_jax.train.build import VocabFacts, build
 from xling_jax.train.checkpoint import kept_steps, read_params
@@ -64,11 +64,8 @@ def opened(workdir: Path) -> tuple[ConfigDict, Corpus]:
         config.objective.translation.weight = 0.5
         if "distance" not in config.objective:
             config.objective.distance = PUBLISHED
-    vocab = Vocab(
-        workdir / "vocab/sentencepiece.model",
-        lowercase=config.vocab.lowercase,
-        moses=config.vocab.get("moses", False),
-    )
+    text = {name: config.vocab.get(name, False) for name in ("lowercase", "moses")}
+    vocab = prepared_vocab(str(workdir), **text)
     return config, Corpus(str(workdir / "data"), "", VocabFacts.of(vocab))
 
 
@@ -129,7 +126,7 @@ def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
     targets = sharded_shapes(mesh, built.shapes)
     rows = []
     for step in kept_steps(workdir / "checkpoints"):
-        params = read_params(workdir / "checkpoints", step, targets)
+        params = read_params(workdir / "checkpoints", step, targets, corpus.vocab.fingerprint)
         sums = {name: jax.tree.map(jnp.zeros_like, params["encoder"]) for name in gradients}
         found: dict[str, float] = {}
         for number, batch in enumerate(micro_batches):

@@ -23,8 +23,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mini_text import evaluation_texts, letters_of
+from mini_text import evaluation_texts
 
+from xling_jax.corpora.quickstart_text import content
 from xling_jax.corpora.readers.gettext import GettextReader
 
 try:
@@ -297,7 +298,7 @@ def select(rows: Iterable[tuple[str, Row]], held_out: set[str], least: int, most
     found, seen, counts = [], set(), Counter()
     for name, row in rows:
         english = row.get("en", "")
-        key = letters_of(english)
+        key = content(english)
         # X stands for what a program fills in.
         usable = least <= len(english.split()) <= most and len(re.findall(r"\bX\b", english)) < 2
         if key in seen or not usable or not is_prose(english) or counts[name] >= ROWS_OF_EACH:
@@ -307,7 +308,7 @@ def select(rows: Iterable[tuple[str, Row]], held_out: set[str], least: int, most
             for code, text in row.items()
             if code == "en" or is_translation(text, english)
         }
-        if len(row) > 1 and not held_out & {letters_of(text) for text in row.values()}:
+        if len(row) > 1 and not held_out & {content(text) for text in row.values()}:
             seen.add(key)
             counts[name] += 1
             found.append(row)
@@ -325,7 +326,7 @@ def is_translation(text: str, english: str) -> bool:
     """Whether a text is prose that is no copy and about as long as the English one."""
     length, other = len(english), len(text)
     in_proportion = length < 2 * other + 20 and 2 * other < 5 * length + 40
-    return in_proportion and is_prose(text) and letters_of(text) not in ("", letters_of(english))
+    return in_proportion and is_prose(text) and content(text) not in ("", content(english))
 
 
 def write_table(data: Path, kind: str, rows: list[Row]) -> None:

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from xling_jax.corpora.quickstart_text import content
+from xling_jax.files.whole import write_whole
+
 # Names that begin so hold text that may be used for research only, or test sets.
 NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
 # Rows of files whose names begin so; all of the others.
@@ -122,7 +125,7 @@ def write_lines(config: ConfigDict, data: Path, output: Path) -> None:
     """Writes lines drawn from the text in all languages."""
     lines = [text for row in sample_rows(config, data) for text in row.values()]
     random.Random(0).shuffle(lines)
-    write_whole(output, lines[:NUM_AXES_LINES])
+    write_whole(output, "\n".join([*lines[:NUM_AXES_LINES], ""]))
 
 
 def write_unaccented(config: ConfigDict, data: Path, output: Path) -> None:
@@ -199,7 +202,7 @@ def write_translated(config: ConfigDict, data: Path, output: Path) -> None:
                     continue
                 row = {code: row[code] for code in kept if code in row}
                 row[target] = punctuated(re.sub(r"[*#@~¿¡]", "", translation).strip(), text)
-                if not held_out & {letters_of(cell) for cell in row.values()}:
+                if not held_out & {content(cell) for cell in row.values()}:
                     rows.append(row)
     random.Random(0).shuffle(rows)
     write_rows(config, output, rows)
@@ -242,23 +245,11 @@ def evaluation_texts(data: Path) -> set[str]:
     for folder in ("retrieval", "classification"):
         for path in (data / folder).rglob("*.tsv.gz"):
             with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-                texts |= {letters_of(cell) for line in file for cell in line.split("\t")}
+                texts |= {content(cell) for line in file for cell in line.split("\t")}
     return texts
-
-
-def letters_of(text: str) -> str:
-    """Case-folded letters and digits."""
-    return re.sub(r"[\W_]+", "", text.casefold())
 
 
 def write_rows(config: ConfigDict, output: Path, rows: list[dict[str, str]]) -> None:
     """Writes rows of a few of the languages, with a header."""
     lines = ["\t".join(row.get(code, "") for code in config.languages) for row in rows]
-    write_whole(output, ["\t".join(config.languages), *lines])
-
-
-def write_whole(output: Path, lines: list[str]) -> None:
-    """Writes a file that is there only when it is whole."""
-    part = output.with_suffix(".part")
-    part.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    part.replace(output)
+    write_whole(output, "\n".join(["\t".join(config.languages), *lines, ""]))

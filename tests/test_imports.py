@@ -2,9 +2,12 @@
 
 import ast
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "xling_jax"
@@ -85,15 +88,50 @@ def test_configs_import_the_config_module_and_recipes_only():
         assert {name for name in imported(path) if name.startswith("xling_jax")} <= allowed
 
 
-def test_benchmarks_import_what_there_is():
-    """They import in functions, which no other test of all of them runs."""
-    for path in (ROOT / "benchmarks").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+def test_scripts_import_what_there_is_and_call_it_with_arguments_that_it_takes():
+    """No other test runs all of them."""
+    for path in (*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "launch").glob("*.py")):
+        tree, known = ast.parse(path.read_text()), {}
+        for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "xling_jax":
                 module = importlib.import_module(node.module)
-                for name in (alias.name for alias in node.names):
-                    found = hasattr(module, name) or is_module(f"{node.module}.{name}")
-                    assert found, f"{path.name}:{node.lineno}: {node.module} has no {name}"
+                for alias in node.names:
+                    where = f"{path.name}:{node.lineno}: {node.module} has no {alias.name}"
+                    found = hasattr(module, alias.name)
+                    assert found or is_module(f"{node.module}.{alias.name}"), where
+                    if not found:
+                        importlib.import_module(f"{node.module}.{alias.name}")
+                    known[alias.asname or alias.name] = getattr(module, alias.name)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and (function := called(node.func, known, path.name)):
+                check_call(node, function, f"{path.name}:{node.lineno}")
+
+
+def called(function, known, where):
+    """What a call is to, if it is something imported or in a module imported."""
+    if isinstance(function, ast.Name):
+        return known.get(function.id)
+    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+        return None
+    holder = known.get(function.value.id)
+    if inspect.ismodule(holder):
+        assert hasattr(holder, function.attr), f"{where}:{function.lineno}: no {function.attr}"
+    return getattr(holder, function.attr, None)
+
+
+def check_call(node, function, where):
+    starred = any(isinstance(value, ast.Starred) for value in node.args)
+    named = {keyword.arg: None for keyword in node.keywords}
+    if not callable(function) or starred or None in named:
+        return
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of C
+        return
+    try:
+        signature.bind(*node.args, **named)
+    except TypeError as error:
+        pytest.fail(f"{where}: {error}")
 
 
 def loaded_by(statement):

@@ -140,9 +140,9 @@ def test_column_of_a_data_frame_and_feature_names(model):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("one text", "must be a list of texts"),
-        ([1.0, 2.0], "row 0 is 1.0"),
-        (["a", None], "row 1 is None"),
+        ("one text", "must be a list of strings"),
+        ([1.0, 2.0], r"X\[0\] must be a string; found float 1.0"),
+        (["a", None], r"X\[1\] must be a string; found NoneType None"),
         (np.array([["a"], ["b"]]), r"got shape \(2, 1\)"),
     ],
 )

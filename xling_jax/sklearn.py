@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.model_directory import find_model_directory
+from xling_jax.text.splitting import check_texts
 
 __all__ = ["SentenceEmbedder"]
 
@@ -63,7 +64,7 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def fit(self, X: Sequence[str], y: Any = None) -> SentenceEmbedder:
         """Checks that the texts are texts and that the model loads; raises as `transform`."""
         _check_texts(X)
-        self._encoder()
+        self._encoder().batch_shapes(self.batch_size)
         return self
 
     def transform(self, X: Sequence[str]) -> np.ndarray:
@@ -88,6 +89,8 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             # A model that is trained again must not be answered from memory.
             changed = max((file.stat().st_mtime_ns for file in directory.iterdir()), default=0)
             encoder = _load(os.path.abspath(directory), changed, self.dtype)
+        elif not hasattr(encoder, "encode_documents"):
+            raise ValueError(f"model must be a name, a path or an Encoder; got {encoder!r:.40}")
         return encoder if self.truncate_dim is None else encoder.truncated(self.truncate_dim)
 
     @property
@@ -120,18 +123,9 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
 def _check_texts(texts: Any) -> list[str]:
     """The texts as a list of strings."""
-    if isinstance(texts, str) or not hasattr(texts, "__iter__"):
-        raise ValueError(f"X must be a list of texts; got {texts!r:.60}")
-    if getattr(texts, "ndim", 1) != 1:
-        raise ValueError(
-            f"X must be one-dimensional, one text a row; got shape {texts.shape}; pick the column "
-            "by its name, not by a list of names"
-        )
-    texts = list(texts)
-    for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"X must hold texts; row {row} is {text!r:.60}")
-    return texts
+    if isinstance(texts, Iterator):
+        raise ValueError(f"X must be a list of texts, which can be read twice; got {texts!r:.40}")
+    return check_texts(texts, "X")
 
 
 @functools.lru_cache(maxsize=_MODELS_KEPT)

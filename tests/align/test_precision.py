@@ -109,11 +109,13 @@ def test_pairs_that_make_no_curve():
 
 
 @pytest.mark.parametrize("margin", MARGINS)
-def test_runners_up_are_the_second_best_of_every_row(margin):
+@pytest.mark.parametrize(("sizes", "counted"), [((6, 6), (0, 1)), ((7, 6), (1,)), ((6, 7), (0,))])
+def test_runners_up_are_the_second_best_of_every_row_of_the_smaller_side(margin, sizes, counted):
     generator = np.random.default_rng(0)
-    source, target = generator.normal(size=(7, 5)) + 1, generator.normal(size=(6, 5)) + 1
+    source, target = (generator.normal(size=(size, 5)) + 1 for size in sizes)
     candidates = find_candidates(source, target, 3)
-    second = [np.sort(side, axis=1)[:, -2] for side in candidates.scores(margin)]
+    scores = candidates.scores(margin)
+    second = [np.sort(scores[side], axis=1)[:, -2] for side in counted]
     found = mine(source, target, k=3, margin=margin).runners_up
     assert (found.margin, found.k) == (margin, 3)
     assert found.mean == pytest.approx(np.concatenate(second).mean(), rel=1e-5)

@@ -373,4 +373,4 @@ def test_vectors_that_do_not_fit_are_named(files, encoder, ready, fails):
     assert f"for each of the {len(vectors)} nonblank sentences" in line and "found" in line
     np.save(files / "en.npy", vectors[:, :-1])
     line = fails(run(files, *ready, model=None), 1)
-    assert "must have the same size; source has 15, target 16" in line
+    assert "source and target must have the same dim; got 15 and 16" in line

@@ -264,6 +264,6 @@ def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, mo
     sentence_splitting._sentencex.cache_clear()
     monkeypatch.setitem(sys.modules, "sentencex", None)
     splitter = ("--documents", "--splitter", "sentencex")
-    with pytest.raises(ValueError, match="needs another package: pip install sentencex"):
+    with pytest.raises(ValueError, match="pip install .xling_jax.sentences"):
         run("--input", text_file, "--output", tmp_path / "f.npy", *splitter)
     assert (tmp_path / "e.npy").read_bytes() == b"precious"

@@ -46,3 +46,12 @@ def test_a_vocabulary_of_our_own_is_refused(tmp_path, models):
     with pytest.raises(ValueError, match="LASER's code prepares text in its own way"):
         export_laser(models("laser"), tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_lasers_code_does_not_do_is_refused(tmp_path):
+    convert_laser(reference.write_laser2(tmp_path, WORDS, num_layers=1), tmp_path / "ours")
+    encoder = xling_jax.load(tmp_path / "ours")
+    encoder.truncated(4).save(tmp_path / "short")
+    with pytest.raises(ValueError, match="short: keeps truncate_dim=4 dimensions, and LASER's"):
+        export_laser(tmp_path / "short", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -105,8 +105,10 @@ def test_what_model2vec_does_not_have_is_refused(vocab, tmp_path):
     assert model2vec.StaticModel.from_pretrained(tmp_path / "out").dim == 8
     with pytest.raises(FileExistsError, match="out: already exists"):
         export_model2vec(tmp_path / "m", tmp_path / "out")
-    with pytest.raises(ValueError, match="m: only an earlier export is replaced"):
-        export_model2vec(tmp_path / "out", tmp_path / "m", overwrite=True)
+    with pytest.raises(ValueError, match="m: only an earlier export or an empty"):
+        export_model2vec(tmp_path / "m", tmp_path / "m", overwrite=True)
+    (tmp_path / "empty").mkdir()
+    export_model2vec(tmp_path / "m", tmp_path / "empty")
 
 
 def test_round_trip_of_a_directory_of_model2vec(tmp_path):

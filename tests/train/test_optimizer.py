@@ -55,6 +55,26 @@ def test_the_published_optimizer_equals_fairseqs_adam_with_decoupled_decay():
         np.testing.assert_allclose(params["w"], expected, atol=1e-6)
 
 
+def test_amsgrad_takes_the_maximum_as_pytorch_does():
+    """Of the moments as they are; they are corrected for their start at zero afterwards."""
+    optimizer = make_optimizer("amsgrad", schedule=lambda step: 0.1)
+    random = np.random.default_rng(1)
+    params = {"w": jnp.zeros((3, 4))}
+    state, expected = optimizer.init(params), np.zeros((3, 4))
+    mean = square = largest = np.zeros_like(expected)
+    for step in range(1, 40):
+        gradient = random.normal(size=(3, 4)) * (10 if step == 1 else 1)
+        updates, state = optimizer.update({"w": jnp.float32(gradient)}, state, params)
+        params = {"w": params["w"] + updates["w"]}
+
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        largest = np.maximum(largest, square)
+        denominator = np.sqrt(largest / (1 - 0.999**step)) + 1e-8
+        expected = expected - 0.1 * mean / (1 - 0.9**step) / denominator
+        np.testing.assert_allclose(params["w"], expected, atol=1e-5)
+
+
 def test_optax_schedules_and_optimizers_go_by_their_own_names():
     schedule = make_schedule(
         "warmup_cosine_decay_schedule",

@@ -147,7 +147,11 @@ class Candidates:
     def runners_up(
         self, margin: str = "ratio", scores: tuple[np.ndarray, np.ndarray] | None = None
     ) -> RunnersUp | None:
-        """The second-best candidates of all rows; None if there are none or all score the same.
+        """The second-best candidates of the smaller side; None without any, or if all are alike.
+
+        Of both sides if they have equally many rows. The pairs are at most as many as the smaller
+        side has rows, and a wrong one is the best of all candidates on the larger side. Rows of the
+        larger side choose among fewer candidates, and theirs score lower.
 
         Args:
             margin: a key of `margin.MARGINS`.
@@ -156,6 +160,8 @@ class Candidates:
         sides = [side for side in scores or self.scores(margin) if side.shape[1] > 1 and len(side)]
         if not sides:
             return None
+        fewest = min(map(len, sides))
+        sides = [side for side in sides if len(side) == fewest]
         second = np.concatenate([np.partition(side, -2, axis=1)[:, -2] for side in sides])
         mean, spread = second.mean(dtype=np.float64), second.std(dtype=np.float64)
         k = max(side.shape[1] for side in sides)

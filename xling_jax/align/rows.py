@@ -6,7 +6,7 @@ Arrays may be memory-mapped and larger than memory; everything here reads them b
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -114,7 +114,7 @@ def as_embeddings(array: AnyRows, name: str = "embeddings", dim: int | None = No
     return array
 
 
-def check_same_dim(x: AnyRows, y: AnyRows, names: tuple[str, str] = ("source", "target")) -> None:
+def check_same_dim(x: AnyRows, y: AnyRows, names: Sequence[str] = ("source", "target")) -> None:
     """Raises ValueError if two arrays of embeddings have different widths."""
     if x.shape[1] != y.shape[1]:
         raise ValueError(

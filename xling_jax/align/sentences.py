@@ -12,12 +12,13 @@ sentence is added (strict F1 86.5 instead of 96.0, `benchmarks/sentence_alignmen
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from xling_jax.options import OptionError, option
+from xling_jax.options import OptionError, check_values, option
 
 # Sentences of a document that is aligned without a band.
 _WHOLE = 200
@@ -64,6 +65,9 @@ class SentenceAligner:
     seed: int = 0
 
     def __post_init__(self):
+        check_values(self)
+        if not math.isfinite(self.deletion):
+            raise OptionError(f"deletion={self.deletion} must be a finite number")
         for name, least in (("max_sentences", 2), ("num_samples", 1), ("radius", 1)):
             if getattr(self, name) < least:
                 raise OptionError(f"{name}={getattr(self, name)} must be at least {least}")
@@ -154,10 +158,16 @@ def overlap_vectors(
     """[num_overlaps, sentences, dim] vectors of the `overlaps` of each document.
 
     Every distinct text is encoded once, all in one call.
+
+    Raises:
+        ValueError: if a value is not finite.
     """
     texts = [text for d in documents for row in overlaps(d, num_overlaps) for text in row]
     row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     vectors = np.asarray(encode(list(row_of)))
+    if not np.isfinite(vectors).all():
+        text = list(row_of)[np.isfinite(vectors).all(axis=1).argmin()]
+        raise ValueError(f"vectors must be finite; that of {text!r:.60} is not")
     dim = vectors.shape[1]
     rows = np.array([row_of[text] for text in texts], np.int64)
     ends = np.cumsum([num_overlaps * len(document) for document in documents])

@@ -21,7 +21,7 @@ from xling_jax.align.sentences import SentenceAligner
 from xling_jax.cli import document_pairs, sentence_alignment
 from xling_jax.cli.arguments import add_output, add_sides, check_sides, load_encoder
 from xling_jax.cli.document_pairs import DocumentPairer, Options, encoded_vectors, ready_vectors
-from xling_jax.cli.options import add_options
+from xling_jax.cli.options import add_options, words
 from xling_jax.corpora.filtering import TranslationRules
 from xling_jax.documents.records import Documents
 from xling_jax.files.lines import shown
@@ -70,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "file of pairs; - for stdout")
     parser.add_argument(
         "--languages",
+        type=words,
         metavar="SOURCE,TARGET",
         help="languages of the sides; not needed for JSON lines in one language and for folders "
         "named after theirs",

@@ -143,16 +143,6 @@ def read_vectors(
     return vectors
 
 
-def check_same_size(vectors: Sequence[Any], names: Sequence[str] = SIDES) -> None:
-    """Raises ValueError unless the vectors of both sides have the same size."""
-    source, target = (side.shape[1] for side in vectors)
-    if source != target:
-        raise ValueError(
-            "the vectors of both sides must have the same size; "
-            f"{names[0]} has {source}, {names[1]} {target}"
-        )
-
-
 def check_output(args: argparse.Namespace, name: str = "output") -> None:
     """Raises `OptionError` if the file of an argument cannot be written; - is stdout, None none."""
     path = getattr(args, name)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import logging
-from pathlib import Path
 
 from xling_jax.align import mining
 from xling_jax.cli.arguments import MODEL_HELP, load_encoder
-from xling_jax.cli.options import require_file, words
+from xling_jax.cli.options import require_data, words
 from xling_jax.options import OptionError
 
 logger = logging.getLogger(__name__)
@@ -57,9 +56,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.k < 2:
         raise OptionError(f"--k {args.k}: must be at least 2, the best candidate and another")
-    for path in args.data:
-        if Path(path).suffix or ":" not in path:
-            require_file(path, "--data")
+    require_data(args.data)
     directory = find_model_directory(args.model)
     if directory in SHIPPED.values():
         raise OptionError(

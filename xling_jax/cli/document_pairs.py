@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xling_jax.cli.arguments import check_same_size, optional_config, read_vectors
+from xling_jax.align.rows import check_same_dim
+from xling_jax.cli.arguments import optional_config, read_vectors
 from xling_jax.cli.options import flag, options_from
 from xling_jax.documents.alignment import DocumentAligner, match_urls
 from xling_jax.documents.fitted import FittedPair
@@ -77,7 +78,7 @@ def check_arguments(args: argparse.Namespace) -> Options:
 
 def languages_of(args: argparse.Namespace) -> list[str | None]:
     """The languages of both sides: from `--languages`, or from the names of folders."""
-    given = [None, None] if args.languages is None else args.languages.split(",")
+    given = [None, None] if args.languages is None else args.languages
     if len(given) != 2:
         raise OptionError("--languages: must be two codes, source and target, such as fr,en")
     paths = (args.source, args.target)
@@ -153,7 +154,7 @@ class DocumentPairer:
         if self._fitted and encoder:  # before sentences are encoded
             self._estimators(model, encoder.dim)
         vectors = [source(side) for source, side in zip(sources, sides)]
-        check_same_size(vectors)
+        check_same_dim(*vectors)
         estimators = None
         if self._fitted:
             estimators = self._estimators(model, vectors[0].shape[1])

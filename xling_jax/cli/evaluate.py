@@ -24,7 +24,14 @@ from xling_jax.cli.arguments import (
     optional_config,
     refuse_existing,
 )
-from xling_jax.cli.options import add_options, add_subcommands, options_from, require_file, words
+from xling_jax.cli.options import (
+    add_options,
+    add_subcommands,
+    options_from,
+    require_data,
+    require_file,
+    words,
+)
 from xling_jax.eval.tasks import TASKS, Task
 from xling_jax.files.whole import write_json
 from xling_jax.options import OptionError
@@ -113,9 +120,7 @@ def run(args: argparse.Namespace) -> None:
     steps = _checkpoints(args)
     compares = bool(steps) and not args.checkpoint.isdigit()
     refuse_existing(output / (_COMPARISON if compares else "results.json"), args.overwrite)
-    for path in args.data:
-        if Path(path).suffix or ":" not in path:
-            require_file(path, "--data")
+    require_data(args.data)
     data = task.load(args.data, getattr(args, "languages", None))
     names = [one.name for one in data]
     if len(set(names)) < len(names):
@@ -131,8 +136,9 @@ def run(args: argparse.Namespace) -> None:
         path = str(Path(args.model, "checkpoints", f"{step:08d}"))
         encoder = _load_checkpoint(args, step)
         scores[step] = _measure(args, task, data, encoder, path, place)
+        metric = _metric(args, task, scores[step]) if compares else ""
     if compares:
-        print(_compare(args, task, scores, output))
+        print(_compare(args, task, scores, metric, output))
 
 
 def _checkpoints(args: argparse.Namespace) -> list[int]:
@@ -157,18 +163,26 @@ def _load_checkpoint(args: argparse.Namespace, step: int) -> Encoder:
         return load_encoder(directory, args)
 
 
+def _metric(args: argparse.Namespace, task: Task, known: Mapping[str, float]) -> str:
+    """The name of the metric that checkpoints are compared by."""
+    primary = (name for name in known if name.rpartition("/")[2] == task.primary)
+    metric = args.metric or next(primary, "")
+    if metric not in known:
+        raise OptionError(f"--metric {metric}: is not measured; there is {', '.join(known)}")
+    return metric
+
+
 def _compare(
-    args: argparse.Namespace, task: Task, scores: Mapping[int, Mapping[str, float]], output: Path
+    args: argparse.Namespace,
+    task: Task,
+    scores: Mapping[int, Mapping[str, float]],
+    metric: str,
+    output: Path,
 ) -> str:
     """Writes `checkpoints.json`; returns a table of all checkpoints and the best one.
 
     Of equal ones the first is best: it took less training.
     """
-    known = next(iter(scores.values()))
-    primary = (name for name in known if name.rpartition("/")[2] == task.primary)
-    metric = args.metric or next(primary, "")
-    if metric not in known:
-        raise OptionError(f"--metric {metric}: is not measured; there is {', '.join(known)}")
     lower = metric.rpartition("/")[2] in task.lower_is_better
     rank = lambda step: -scores[step][metric] if lower else scores[step][metric]
     best = max(sorted(scores), key=rank)

@@ -23,14 +23,13 @@ from xling_jax.align import bitext, knn, mining
 from xling_jax.align.backends import import_faiss
 from xling_jax.align.filters import Filters
 from xling_jax.align.margin import MARGINS
-from xling_jax.align.rows import AnyRows
+from xling_jax.align.rows import AnyRows, check_same_dim
 from xling_jax.align.stages import stage_candidates, stage_vectors
 from xling_jax.cli import distributed
 from xling_jax.cli.arguments import (
     SIDES,
     add_output,
     add_sides,
-    check_same_size,
     check_sides,
     load_encoder,
     read_vectors,
@@ -156,7 +155,7 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
         raise OptionError("--pairs -: stdin is already read for --source or --target")
     if args.n_best and args.pairs:
         raise OptionError("--n-best: not with --pairs, which scores given pairs only")
-    if args.n_best and args.n_best == args.output:
+    if args.n_best and os.path.abspath(args.n_best) == os.path.abspath(args.output):
         raise OptionError(f"--n-best {args.n_best}: is also --output; choose another")
     options = options_from(args, Options)
     check_sides(args, ("pairs",), ("output", "n_best"))
@@ -257,7 +256,7 @@ def _mine(
         else _embed_together(encoder, side, _shared_vectors(args, name), processes)
         for name, side in zip(SIDES, both)
     ]
-    check_same_size(rows, [" ".join(side.vectors) or name for side, name in zip(both, SIDES)])
+    check_same_dim(*rows, [" ".join(side.vectors) or name for side, name in zip(both, SIDES)])
     times.append(time.perf_counter())
     with Progress("search", len(rows[0]), "sentence") as report:
         search = {"memory_mb": options.memory_mb, "backend": options.backend, "report": report}

@@ -8,7 +8,7 @@ import functools
 import os
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -72,6 +72,15 @@ def require_file(path: str | os.PathLike, argument: str) -> Path:
     if not Path(path).exists():
         raise OptionError(f"{argument} {path}: no such file or directory")
     return Path(path)
+
+
+def require_data(paths: Iterable[str]) -> None:
+    """Raises `OptionError` if a file or folder of `--data` does not exist; corpora are left out."""
+    from xling_jax.corpora.specs import names_kind
+
+    for path in paths:
+        if not names_kind(path):
+            require_file(path, "--data")
 
 
 def flag(name: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xling_jax.cli.arguments import add_output, load_encoder, refuse_existing
-from xling_jax.cli.options import require_file, words
+from xling_jax.cli.options import require_data, require_file, words
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
@@ -57,9 +57,10 @@ def run(args: argparse.Namespace) -> None:
         raise OptionError(f"--output {output}: is a directory; name a file in it")
     if not args.workdirs and not args.results:
         raise OptionError("--run or --results: give at least one of them")
-    for flag, paths in (("run", args.workdirs), ("results", args.results), ("data", args.data)):
+    for flag, paths in (("run", args.workdirs), ("results", args.results)):
         for path in paths:
             require_file(path, f"--{flag}")
+    require_data(args.data)
 
     from xling_jax.files.whole import write_whole
     from xling_jax.report.page import make_page

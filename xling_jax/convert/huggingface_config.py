@@ -288,13 +288,16 @@ def read_size(path: Path, settings: Mapping[str, Any], key: str, default: int | 
     return value
 
 
+def read_rate(path: Path, settings: Mapping[str, Any], key: str, default: float = 0.0) -> float:
+    """Returns a dropout rate from a JSON file; raises ValueError for anything else."""
+    rate = default if settings.get(key) is None else settings[key]
+    if type(rate) not in (int, float) or not 0 <= rate < 1:
+        raise ValueError(f"{path}: {key} must be at least 0 and below 1; found {rate!r:.60}")
+    return float(rate)
+
+
 def _dropout(path: Path, config: Mapping[str, Any], layout: Layout) -> dict[str, float]:
-    rates = []
-    for key in layout.dropout:
-        rate = 0.1 if config.get(key) is None else config[key]
-        if type(rate) not in (int, float) or not 0 <= rate < 1:
-            raise ValueError(f"{path}: {key} must be at least 0 and below 1; found {rate!r:.60}")
-        rates.append(float(rate))
+    rates = [read_rate(path, config, key, 0.1) for key in layout.dropout]
     # DistilBERT has none on the output of its attention.
     after_attention = 0.0 if layout is _DISTILBERT else rates[0]
     names = ("dropout", "attention_dropout", "attention_output_dropout")

@@ -19,6 +19,7 @@ from xling_jax.convert.huggingface_config import (
     Published,
     check_values,
     read_activation,
+    read_rate,
     read_settings,
     read_size,
 )
@@ -122,7 +123,7 @@ def read_rotary(directory: Path) -> Published:
         first_position=0,
         position_buckets=0,
         pad_id=None,
-        dropout={ours: _rate(path, config, key) for ours, key in layout.dropout.items()},
+        dropout={ours: read_rate(path, config, key) for ours, key in layout.dropout.items()},
     )
 
 
@@ -228,14 +229,14 @@ def _modernbert(path: Path, config: Mapping[str, Any], layers: int) -> dict[str,
     rope = _nested_ropes(
         path, config, {_FULL: "global_rope_theta", _SLIDING: "local_rope_theta"}, 160000.0
     )
-    mlp_bias = _flag(path, config, "mlp_bias", False)
+    mlp_bias = _flag(path, config, "mlp_bias")
     return {
         "norm": "layer",
-        "norm_bias": _flag(path, config, "norm_bias", False),
+        "norm_bias": _flag(path, config, "norm_bias"),
         "norm_placement": "pre",
         "embedding_norm": True,
         "final_norm": True,
-        "attention_bias": _flag(path, config, "attention_bias", False),
+        "attention_bias": _flag(path, config, "attention_bias"),
         "ffn_inner_bias": mlp_bias,
         "ffn_outer_bias": mlp_bias,
         # Tokens see those at a distance of up to half the window.
@@ -247,7 +248,7 @@ def _modernbert(path: Path, config: Mapping[str, Any], layers: int) -> dict[str,
 
 def _qwen3(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     first_local = config.get("max_window_layers", 28)
-    windowed = _flag(path, config, "use_sliding_window", False)
+    windowed = _flag(path, config, "use_sliding_window")
     windowed = windowed and config.get("sliding_window") is not None
     local = _local_layers(path, config, layers, lambda n: windowed and n >= first_local)
     if local and not windowed:
@@ -267,7 +268,7 @@ def _qwen3(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]
 
 def _gemma3(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     every = read_size(path, config, "sliding_window_pattern", 6)
-    causal = not _flag(path, config, "use_bidirectional_attention", False)
+    causal = not _flag(path, config, "use_bidirectional_attention")
     window = read_size(path, config, "sliding_window", 4096)
     return {
         **_decoder(path, config, 256),
@@ -308,7 +309,7 @@ def _decoder(path: Path, config: Mapping[str, Any], head_width: int) -> dict[str
         "embedding_norm": False,
         "final_norm": True,
         "query_key_norm": True,
-        "attention_bias": _flag(path, config, "attention_bias", False),
+        "attention_bias": _flag(path, config, "attention_bias"),
         "kv_heads": read_size(path, config, groups),
         "head_width": read_size(path, config, "head_dim", head_width),
     }
@@ -318,11 +319,11 @@ def _token_types(path: Path, config: Mapping[str, Any]) -> int:
     return 0 if config.get("type_vocab_size") == 0 else read_size(path, config, "type_vocab_size")
 
 
-def _flag(path: Path, config: Mapping[str, Any], key: str, default: bool) -> bool:
+def _flag(path: Path, config: Mapping[str, Any], key: str) -> bool:
     value = config.get(key)
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{path}: {key} must be true or false; found {value!r:.60}")
-    return default if value is None else value
+    return bool(value)
 
 
 def _number(path: Path, settings: Mapping[str, Any], key: str, default: float | None) -> float:
@@ -333,13 +334,6 @@ def _number(path: Path, settings: Mapping[str, Any], key: str, default: float | 
         found = "nothing" if value is None else f"{value!r:.60}"
         raise ValueError(f"{path}: {key} must be a number above 0; found {found}")
     return float(value)
-
-
-def _rate(path: Path, config: Mapping[str, Any], key: str) -> float:
-    rate = 0.0 if config.get(key) is None else config[key]
-    if type(rate) not in (int, float) or not 0 <= rate < 1:
-        raise ValueError(f"{path}: {key} must be at least 0 and below 1; found {rate!r:.60}")
-    return float(rate)
 
 
 def _local_layers(

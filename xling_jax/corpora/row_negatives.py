@@ -15,7 +15,6 @@ Choice: a file of its own, not a further column of the corpora. Corpora come in 
 without columns to add, and a miner reads texts and writes texts.
 """
 
-import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from xling_jax.corpora.row_vectors import kept_rows
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.whole import naming_errors, read_json, whole_directory, write_json
-from xling_jax.text.vocab import normalize_text
+from xling_jax.text.vocab import text_hash
 
 NEGATIVES = "negatives"
 _MOST = 8  # of a row
@@ -118,7 +117,7 @@ def _read(path: str) -> dict[int, list[int]]:
     for number, line in enumerate(iterate_lines(path), 1):
         if not line:
             continue
-        texts = [_key(text) for text in line.split("\t") if text.strip()]
+        texts = [text_hash(text) for text in line.split("\t") if text.strip()]
         if len(texts) < 2:
             raise ValueError(
                 f"{path}:{number}: must have a text and at least one negative, separated by tabs; "
@@ -132,7 +131,7 @@ def _text_keys(plan: PairPlan, writer: ShardWriter, progress: Callable[..., Iter
     """Keys of both texts of every row of a pair's shards."""
     label = f"find the negatives of {plan.pair}"
     chunks = progress(kept_rows(plan, writer), label, unit="row", size=len)
-    return [(_key(first), _key(second)) for rows in chunks for first, second in rows]
+    return [(text_hash(first), text_hash(second)) for rows in chunks for first, second in rows]
 
 
 def _rows_of(texts: Sequence[tuple[int, int]], wanted: Mapping[int, list[int]]) -> np.ndarray:
@@ -147,8 +146,3 @@ def _rows_of(texts: Sequence[tuple[int, int]], wanted: Mapping[int, list[int]]) 
         rows = list(dict.fromkeys(n for n in negatives if n != row))[:_MOST]
         found[row, : len(rows)] = rows
     return found
-
-
-def _key(text: str) -> int:
-    content = normalize_text(text, lowercase=False).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")

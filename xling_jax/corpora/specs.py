@@ -55,6 +55,12 @@ def open_corpus(spec: str) -> Reader:
     return READERS[kind](spec, os.path.expanduser(where))
 
 
+def names_kind(spec: str) -> bool:
+    """Whether a corpus is written as `KIND:WHERE`, and not as the path of a file."""
+    kind, _, where = spec.partition(":")
+    return kind in READERS and bool(where)
+
+
 def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
     """Reads a corpus, or the part it is cut to, in at least two languages; see `Reader.read`."""
     languages = check_languages(languages)

@@ -129,15 +129,19 @@ def principal_axes(
         components: [dim, rank], orthonormal columns, removed first; None for none.
 
     Returns:
-        [dim, d] float64, orthonormal columns, largest variance first; d as `num_axes` says. Axes of
-        zero variance are arbitrary.
+        [dim, d] float64, largest variance first; d as `num_axes` says. Columns are orthonormal, and
+        orthogonal to the components. Axes of zero variance are arbitrary, with components shorter.
     """
     gram = statistics.centered_gram
     if components is not None:
         # Projected on both sides: the Gram matrix of v - U U^T v.
         gram = remove_components(remove_components(gram, components).T, components)
     num_dims = num_axes(num_dims, len(gram), statistics.count)
-    return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1][:, :num_dims])
+    axes = np.linalg.eigh(gram)[1][:, ::-1][:, :num_dims]
+    if components is not None:
+        # What was removed has no variance, so that arbitrary axes may lie in it.
+        axes = remove_components(axes.T, components).T
+    return np.ascontiguousarray(axes)
 
 
 def num_axes(num_dims: int, dim: int, num_sentences: int) -> int:

@@ -185,15 +185,12 @@ class TophatDensity:
         counts = neighbor_counts(points, points, bandwidth, report, backend)
         return cls(mean, axes, points, float(bandwidth), counts)
 
-    def counts(
-        self, vectors: np.ndarray, report: Report | None = None, backend: str = "numpy"
-    ) -> np.ndarray:
+    def counts(self, vectors: np.ndarray, backend: str = "numpy") -> np.ndarray:
         """Counts the fitted sentences within the bandwidth of each vector.
 
         Args:
             vectors: [n, dim]; may be memory-mapped. The fitted vectors are recognized, and their
                 counts are not computed again.
-            report: see `neighbor_counts`.
             backend: see `neighbor_counts`.
 
         Returns:
@@ -206,7 +203,7 @@ class TophatDensity:
         points = _project(vectors, self.mean, self.axes)
         if np.array_equal(points, self.points):
             return self.fitted_counts.copy()
-        return neighbor_counts(points, self.points, self.bandwidth, report, backend)
+        return neighbor_counts(points, self.points, self.bandwidth, backend=backend)
 
 
 def check_bandwidth(bandwidth: float | None) -> None:

@@ -28,7 +28,7 @@ from xling_jax.encode.documents import document_inputs, pool_stream
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
 from xling_jax.files.quantization import Quantizer, learn_ranges
-from xling_jax.text.splitting import check_texts
+from xling_jax.text.splitting import check_collection, check_texts, checked_texts
 from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
@@ -250,7 +250,8 @@ class Encoder:
         other._prompt = arguments.find_prompt(self.prompts, prompt, prompt_name)
         if other._prompt != self._prompt:
             other.calibration = None
-            digest = hashlib.sha256(other._prompt.encode()).hexdigest()[:8]
+            content = other._prompt.encode("utf-8", "surrogatepass")
+            digest = hashlib.sha256(content).hexdigest()[:8]
             other.fingerprint = self.fingerprint and f"{self.fingerprint}-prompt-{digest}"
         return other
 
@@ -317,7 +318,7 @@ class Encoder:
             quantizer = Quantizer(precision, encoder.dim, ranges)  # checked before any work
         is_single = isinstance(sentences, str)
         texts = check_texts([sentences] if is_single else sentences)
-        if precision == "int8" and ranges is None and len(texts) < 2:
+        if precision == "int8" and ranges is None and len(texts) == 1:
             raise ValueError(
                 "precision='int8' needs ranges= to encode a single sentence; learn them on many: "
                 "ranges = encoder.learn_ranges(sample)"
@@ -334,6 +335,8 @@ class Encoder:
                 "%d of %d sentences were cut at %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
+        if precision == "int8" and not texts:
+            return np.empty(embeddings.shape, np.int8)
         if precision == "int8" and quantizer is None:
             logger.warning(
                 "the ranges of precision='int8' are those of these %d vectors; pass ranges="
@@ -548,7 +551,12 @@ class Encoder:
 
         Yields:
             float32 [any, dim], the rows in input order.
+
+        Raises:
+            ValueError: if `sentences` is one string, or an item is not a string.
         """
+        check_collection(sentences, "sentences")
+        sentences = checked_texts(sentences, "sentences")
         return self._encode_windows(sentences, batch_size, normalize, stats or EncodeStats())
 
     def _encode_windows(
@@ -632,8 +640,8 @@ class Encoder:
             ValueError: if `documents` is a string, an item is neither a text nor sentences, or a
                 setting is unknown.
         """
-        if isinstance(documents, str):
-            raise ValueError("documents must be a list; wrap a single document: [document]")
+        check_collection(documents, "documents")
+        documents = list(documents)
         embeddings = np.empty((len(documents), self.dim), np.float32)
         inputs = self.document_inputs(documents, mode, splitter=splitter, language=language)
         chunks = self.encode_document_stream(
@@ -677,6 +685,7 @@ class Encoder:
         Yields:
             float32 [any, dim], the rows in input order.
         """
+        check_collection(documents, "documents")
         # Filled by the tokenizing thread, before the vectors of a document are computed.
         counts: collections.deque[int] = collections.deque()
 

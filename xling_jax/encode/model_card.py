@@ -19,6 +19,12 @@ _TAGS = ("sentence-similarity", "feature-extraction", "cross-lingual", "bitext-m
 _SCORES = {"ratio": "margin", "absolute": "cosine"}
 
 
+def encoder_name(config: Mapping[str, Any]) -> str:
+    """What an encoder is called, such as "static sentence encoder (de, en)"."""
+    languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
+    return f"{config['family']} sentence encoder{languages}"
+
+
 def model_card(
     config: Mapping[str, Any],
     *,
@@ -36,13 +42,12 @@ def model_card(
         vocab: its vocabulary.
         results: measured values, `eval_name/metric` to number.
     """
-    languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
-    name = f"{config['family']} sentence encoder{languages}"
+    name, dim = encoder_name(config), config.get("truncate_dim", config["dim"])
     lines = [
         card_header(config, name=name, library="xling_jax", results=results),
         f"# {name}",
         "",
-        f"Turns a sentence in any of its languages into a vector of {config['dim']} floats; "
+        f"Turns a sentence in any of its languages into a vector of {dim} floats; "
         "translations get close vectors.",
         "",
         "```python",
@@ -57,7 +62,7 @@ def model_card(
         "| | |",
         "|---|---|",
         f"| parameters | {num_params:,}, {size_mb:,.1f} MB |",
-        f"| dimensions | {config['dim']} |",
+        f"| dimensions | {dim} |",
         f"| vocabulary | {vocab.size:,} pieces |",
         f"| longest input | {config['max_length_tokens']} tokens, longer ones are cut |",
         f"| lower-cased input | {_LOWERCASE[vocab.lowercase]} |",

@@ -89,7 +89,7 @@ class ModelSpec:
         stored: nested dict of the NumPy arrays in the directory, checked against the encoder.
         vocab: the vocabulary, with the preprocessing used in training.
         max_length_tokens: longest input in tokens, special tokens included.
-        dim: embedding size.
+        dim: size of the vectors that the encoder computes.
         languages: codes of the languages the encoder was trained on.
         fingerprint: hex digest over everything that determines a vector.
         config: the whole `config.json`.
@@ -110,6 +110,18 @@ class ModelSpec:
     prompts: dict[str, str]
     default_prompt: str | None
     truncate_dim: int | None
+
+    @property
+    def output_dim(self) -> int:
+        """The size of the vectors that users get."""
+        return self.truncate_dim or self.dim
+
+    @property
+    def special_ids(self) -> tuple[list[int], list[int]]:
+        """Ids of the special tokens before and after a text."""
+        ids = {"bos": self.vocab.bos_id, "eos": self.vocab.eos_id}
+        before, after = ([ids[name] for name in names] for names in self.config["specials"])
+        return before, after
 
     @functools.cached_property
     def module(self) -> nn.Module:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xling_jax.align.sentences import Group, SentenceAligner, overlap_vectors
-from xling_jax.text.splitting import check_texts, split_sentences
+from xling_jax.text.splitting import check_collection, check_texts, split_sentences
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -23,7 +24,7 @@ _WINDOW = 2000
 def align_sentences(
     source: Document | Sequence[Sequence[str]],
     target: Document | Sequence[Sequence[str]],
-    encoder: Encoder | Encode | str = "mini",
+    encoder: Encoder | Encode | str | os.PathLike[str] = "mini",
     **options: Any,
 ) -> list[Group] | list[list[Group]]:
     """Aligns the sentences of two documents that are translations, or of many such pairs.
@@ -56,6 +57,7 @@ def align_sentences(
         known = ", ".join(SentenceAligner.__dataclass_fields__)
         raise ValueError(f"{min(unknown)} is not an option of SentenceAligner; it takes {known}")
     aligner = SentenceAligner(**options)
+    source, target = (_listed(*side) for side in (("source", source), ("target", target)))
     many = [_is_many(side) for side in (source, target)]
     if many[0] != many[1]:
         raise ValueError("source and target must both be a document, or both a list of documents")
@@ -63,7 +65,7 @@ def align_sentences(
     if len(sides[0]) != len(sides[1]):
         counts = f"{len(sides[0])} and {len(sides[1])}"
         raise ValueError(f"source and target must have equally many documents; got {counts}")
-    if isinstance(encoder, str):
+    if isinstance(encoder, (str, os.PathLike)):
         import xling_jax
 
         encoder = xling_jax.load(encoder)
@@ -109,6 +111,14 @@ def _windows(pairs: Iterable[tuple]) -> Iterator[list[tuple]]:
             window, count = [], 0
     if window:
         yield window
+
+
+def _listed(name: str, side: Any) -> Any:
+    """A side whose items are at positions: those of a pandas series are at labels."""
+    if isinstance(side, str):
+        return side
+    check_collection(side, name)
+    return list(side)
 
 
 def _is_many(side: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from xling_jax.files.embeddings import read_embeddings
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.lines import iterate_lines
 from xling_jax.options import OptionError
-from xling_jax.text.vocab import normalize_text
+from xling_jax.text.vocab import text_hash
 
 _WINDOW = 8192
 
@@ -65,7 +64,7 @@ def teacher_dim(name: str, texts: str = "") -> int:
     if texts:
         _existing(texts)
         return read_embeddings(_existing(name)).shape[1]
-    return load_model(find_model_directory(name)).dim
+    return load_model(find_model_directory(name)).output_dim
 
 
 def _existing(path: str) -> str:
@@ -83,7 +82,7 @@ class _StoredVectors:
 
     def __init__(self, texts: str, vectors: str):
         self._texts, self._vectors = texts, read_embeddings(vectors)
-        hashes = np.fromiter(map(_hash, iterate_lines(texts)), np.uint64)
+        hashes = np.fromiter(map(text_hash, iterate_lines(texts)), np.uint64)
         if len(hashes) != len(self._vectors):
             raise ValueError(
                 f"{texts}: must have a line for each of the {len(self._vectors)} vectors in "
@@ -100,7 +99,7 @@ class _StoredVectors:
             yield l2_normalize(vectors) if normalize else vectors
 
     def _find(self, texts: Sequence[str]) -> np.ndarray:
-        wanted = np.fromiter(map(_hash, texts), np.uint64, len(texts))
+        wanted = np.fromiter(map(text_hash, texts), np.uint64, len(texts))
         places = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
         missing = np.flatnonzero(self._hashes[places] != wanted)
         if len(missing):
@@ -109,8 +108,3 @@ class _StoredVectors:
                 "text; embed all of it, or name a model as objective.distillation.teacher"
             )
         return self._rows[places]
-
-
-def _hash(text: str) -> int:
-    content = normalize_text(text, lowercase=False).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")

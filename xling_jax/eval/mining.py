@@ -76,23 +76,23 @@ class Mining(Task):
         self, encoder: Any, data: MiningData, directory: Path | None = None
     ) -> dict[str, MiningResult]:
         """Both parts of a language pair, with the threshold tuned on the training part."""
-        mined, decoys = self._mine(encoder.encode, data.train)
+        mined, decoys = self.mine(encoder.encode, data.train)
         correct = _correct(mined, data.train.gold)
         threshold = tune_threshold(mined.scores, correct, len(data.train.gold))
         train = test = measure_pairs(mined, data.train.gold, threshold)
         if data.has_test:
-            mined, decoys = self._mine(encoder.encode, data.test)
+            mined, decoys = self.mine(encoder.encode, data.test)
             correct = _correct(mined, data.test.gold)
             test = measure_pairs(mined, data.test.gold, threshold)
         table = ScoreTable.measure(mined, correct, len(data.test.gold), decoys)
         return {data.name: MiningResult(threshold, train, test, table)}
 
-    def mine(self, encode: Encode, text: MiningText) -> mining.MinedPairs:
-        """Mines pairs of rows, best first, without those of repeated texts; encodes each once."""
-        return self._mine(encode, text)[0]
+    def mine(self, encode: Encode, text: MiningText) -> tuple[mining.MinedPairs, np.ndarray]:
+        """Mines pairs of rows, best first, without those of repeated texts; encodes each once.
 
-    def _mine(self, encode: Encode, text: MiningText) -> tuple[mining.MinedPairs, np.ndarray]:
-        """As `mine`, and the scores of decoys, see `score_tables.decoy_pairs`."""
+        Returns:
+            The pairs, and the scores of decoys, see `score_tables.decoy_pairs`.
+        """
         # A blank sentence is never a translation.
         counts = [Counter(filter(str.strip, column)) for column in text.texts]
         unique = [list(count) for count in counts]

@@ -133,7 +133,7 @@ def _read_parts(path: str | Path, languages: Sequence[str] | None) -> list[Paral
     place = Path(path).expanduser()
     if place.is_dir():
         return _read_directory(place, languages)
-    if _TSV.fullmatch(place.name):
+    if _TSV.fullmatch(place.name) and not corpora.names_kind(str(path)):
         return [_read_tsv(place, languages)]
     return [_read_corpus(str(path), languages)]
 

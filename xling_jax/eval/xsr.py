@@ -98,7 +98,7 @@ def measure_direction(
     similarity: str = "cosine",
     k_values: Sequence[int] = (1, 5, 10),
 ) -> dict[str, float]:
-    """Measures how many queries find their translation: a cell of a `RetrievalMatrix`.
+    """Measures how many queries find their translation: a cell of a `LanguageMatrix`.
 
     Args:
         encode: texts to [n, dim] embeddings; called once, with each text once.

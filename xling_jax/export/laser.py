@@ -98,6 +98,16 @@ def _check(spec: ModelSpec, where: str) -> None:
             f"{where}: LASER's code prepares text in its own way and looks pieces up in its own "
             "dictionary, which gives other tokens than this vocabulary; use --to onnx"
         )
+    if spec.truncate_dim is not None:
+        raise ValueError(
+            f"{where}: keeps truncate_dim={spec.truncate_dim} dimensions, and LASER's code keeps "
+            "all; use --to onnx"
+        )
+    if prompt := spec.prompts.get(spec.default_prompt):
+        raise ValueError(
+            f"{where}: puts {prompt!r:.60} in front of a text, and LASER's code has no prompts; "
+            "use --to onnx"
+        )
     module = spec.module
     if module.pooling != "max":
         raise ValueError(

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
 from xling_jax.encode.model_directory import ModelSpec, find_model_directory, load_model
+from xling_jax.export.output import export_directory
 from xling_jax.export.tokenizer_json import tokenizer_json
-from xling_jax.files.whole import whole_directory
 from xling_jax.text.huggingface_vocab import (
     TOKENIZER_FILE,
     HuggingFaceVocab,
@@ -52,19 +51,11 @@ def export_model2vec(
         Facts about the export.
 
     Raises:
-        FileExistsError: if `output` is there and `overwrite` is False.
+        FileExistsError: if `output` is there, is not empty and `overwrite` is False.
         ImportError: without `tokenizers`.
         ValueError: if model2vec has no form for the encoder, saying which part, or `output` is
             something else than an export.
     """
-    output = Path(output)
-    if output.exists() and not overwrite:
-        raise FileExistsError(f"{output}: already exists; pass overwrite=True to replace it")
-    if output.exists() and not (output / _MODULES_FILE).is_file():
-        raise ValueError(
-            f"{output}: only an earlier export is replaced; this has no {_MODULES_FILE}; choose "
-            "another directory"
-        )
     spec = load_model(find_model_directory(model))
     where = os.fspath(model)
     _check(spec, where)
@@ -102,7 +93,7 @@ def export_model2vec(
         }
         for number, kind in enumerate(kinds)
     ]
-    with whole_directory(output) as fresh:
+    with export_directory(output, _MODULES_FILE, overwrite) as fresh:
         safetensors.numpy.save_file(tensors, fresh / "model.safetensors")
         tokenizer.save(str(fresh / TOKENIZER_FILE), pretty=False)
         for name, found in (("config.json", config), (_MODULES_FILE, modules)):

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.model_card import card_header
+from xling_jax.encode.model_card import card_header, encoder_name
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.export.output import export_directory
 from xling_jax.export.registry import QUANTIZATIONS
@@ -211,9 +211,7 @@ def _compare(
 
 def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
     """Writes the files of the tokenizer; returns the script that runs the model with them."""
-    vocab, (before, after) = spec.vocab, spec.config["specials"]
-    ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
-    first, last = ([ids[name] for name in names] for names in (before, after))
+    vocab, (first, last) = spec.vocab, spec.special_ids
     prompt = spec.prompts.get(spec.default_prompt, "")
     prefix = vocab.text.prefix if isinstance(vocab, HuggingFaceVocab) else ""
     cut = f"[:, :{spec.truncate_dim}]" if spec.truncate_dim else ""
@@ -248,9 +246,7 @@ def _sentences(prompt: str, max_characters: int | None = None) -> str:
 
 def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, script: str) -> str:
     config = spec.config
-    languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
-    name = f"{config['family']} sentence encoder{languages}, ONNX"
-    dim = spec.truncate_dim or spec.dim
+    name = f"{encoder_name(config)}, ONNX"
     if quantize:
         weights = f"{quantize}; mean cosine with the float32 vectors {facts['mean_cosine']:.4f}"
     else:
@@ -258,7 +254,7 @@ def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, scrip
     lines = [
         card_header(config, name=name, library="onnx", tags=["onnx"]) + f"# {name}",
         "",
-        f"Turns a sentence in any of its languages into a vector of {dim} floats; "
+        f"Turns a sentence in any of its languages into a vector of {spec.output_dim} floats; "
         "translations get close vectors. It runs in onnxruntime, in batches of any size and "
         "length:",
         "",

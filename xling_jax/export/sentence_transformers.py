@@ -20,7 +20,7 @@ import numpy as np
 import safetensors.numpy
 
 from xling_jax.convert.huggingface_config import LAYOUTS
-from xling_jax.encode.model_card import card_header
+from xling_jax.encode.model_card import card_header, encoder_name
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.export.output import export_directory
 from xling_jax.export.tokenizer_json import tokenizer_json, with_specials
@@ -340,9 +340,7 @@ def _write_transformer(
     """Writes the modules; returns their names."""
     _write_json(fresh / "config.json", transformer.config)
     _write_tensors(fresh / WEIGHTS_FILE, transformer.tensors)
-    vocab, (before, after) = spec.vocab, spec.config["specials"]
-    ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
-    first, last = ([ids[name] for name in names] for names in (before, after))
+    vocab, (first, last) = spec.vocab, spec.special_ids
     content = with_specials(content, vocab, first, last, spec.max_length_tokens)
     (fresh / TOKENIZER_FILE).write_text(content, encoding="utf-8")
     token = load_tokenizer(content.encode(), TOKENIZER_FILE).id_to_token
@@ -423,15 +421,14 @@ def _write_json(path: Path, value: Any) -> None:
 
 def _card(spec: ModelSpec, names: list[str]) -> str:
     config = spec.config
-    languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
-    name = f"{config['family']} sentence encoder{languages}"
+    name = encoder_name(config)
     header = card_header(
         config, name=name, library="sentence-transformers", tags=["sentence-transformers"]
     )
     return f"""{header}
 # {name}
 
-Turns a sentence in any of its languages into a vector of {spec.truncate_dim or spec.dim} floats;
+Turns a sentence in any of its languages into a vector of {spec.output_dim} floats;
 translations get close vectors.
 
 ```python

@@ -64,7 +64,7 @@ def tokenizer_json(vocab: Vocabulary, where: str = "vocabulary") -> str:
     proto = _read_model(vocab)
     _check_model(proto, where)
     tokenizers = import_tokenizers()
-    tokenizer = tokenizers.Tokenizer(_model(proto, where))
+    tokenizer = tokenizers.Tokenizer(_model(proto))
     tokenizer.normalizer = _normalizer(proto, vocab.lowercase)
     tokenizer.pre_tokenizer = _pre_tokenizer(proto)
     tokenizer.decoder = tokenizers.decoders.Metaspace(SPACE, "always")
@@ -139,7 +139,7 @@ def _check_model(proto: Any, where: str) -> None:
         )
 
 
-def _model(proto: Any, where: str) -> Any:
+def _model(proto: Any) -> Any:
     models = import_tokenizers().models
     normal = [piece.type == piece.NORMAL for piece in proto.pieces]
     unknown = next(i for i, piece in enumerate(proto.pieces) if piece.type == piece.UNKNOWN)

@@ -5,7 +5,7 @@ The caller always chooses the splitter: vectors must not depend on what is insta
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from xling_jax.registry import check_choice
@@ -111,21 +111,35 @@ def _sentencex() -> Callable[[str, str], list[str]]:
         from sentencex import segment
     except ImportError:
         raise ValueError(
-            "splitter='sentencex' needs another package: pip install sentencex; or use 'rule'"
+            "splitter='sentencex': pip install 'xling_jax[sentences]', or use splitter='rule'"
         ) from None
     return segment
 
 
-def check_texts(sentences: Sequence[str]) -> list[str]:
+def check_texts(sentences: Sequence[str], name: str = "sentences") -> list[str]:
     """Returns the sentences as a list; raises ValueError for one string or other items."""
-    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
-        raise ValueError(f"sentences must be a list of strings, [{sentences!r:.40}] for one")
-    sentences = list(sentences)
-    for i, sentence in enumerate(sentences):
-        if not isinstance(sentence, str):
-            kind = type(sentence).__name__
-            raise ValueError(f"sentences[{i}] must be a string; found {kind} {sentence!r:.40}")
-    return sentences
+    check_collection(sentences, name)
+    return list(checked_texts(sentences, name))
+
+
+def check_collection(texts: Iterable[str], name: str) -> None:
+    """Raises ValueError for one string, a table, a mapping, or what cannot be iterated over."""
+    if getattr(texts, "ndim", 1) != 1:
+        raise ValueError(
+            f"{name} must be one-dimensional, one text a row; got shape {texts.shape}; pick the "
+            "column by its name, not by a list of names"
+        )
+    if isinstance(texts, (str, Mapping)) or not isinstance(texts, Iterable):
+        raise ValueError(f"{name} must be a list of strings, [text] for one; got {texts!r:.40}")
+
+
+def checked_texts(texts: Iterable[str], name: str) -> Iterator[str]:
+    """Yields the texts; raises ValueError at the first item that is no string."""
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise ValueError(f"{name}[{i}] must be a string; found {kind} {text!r:.40}")
+        yield text
 
 
 def document_sentences(

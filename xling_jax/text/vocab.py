@@ -73,6 +73,12 @@ def normalize_text(text: str, lowercase: bool = True) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
+def text_hash(text: str) -> int:
+    """64 bits that are equal for texts which `normalize_text` leaves equal, in their case."""
+    content = normalize_text(text, lowercase=False).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
 def normalizer(lowercase: bool = True, moses: bool = False) -> Callable[[str], str]:
     """Returns the function that prepares a text for SentencePiece.
 

@@ -1,4 +1,4 @@
-"""Optimizers and schedules: those of optax by name, and two schedules it lacks."""
+"""Optimizers and schedules: those of optax by name, PyTorch's amsgrad, and two schedules."""
 
 import inspect
 import math
@@ -87,9 +87,42 @@ def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
     return options.build(find_schedule(name), arguments, "schedule")
 
 
+def amsgrad(
+    learning_rate: optax.ScalarOrSchedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> optax.GradientTransformationExtraArgs:
+    """Adam with the largest second moment so far, as in PyTorch's `Adam(amsgrad=True)`.
+
+        v_max = max(v_max, v);  update = m / (1 - b1^t) / (sqrt(v_max / (1 - b2^t)) + eps)
+
+    Optax takes the maximum behind the correction for the start at zero. There the second moment of
+    the first update is its squared gradient, so that a few large gradients, or the only one of a
+    rare token, keep the steps of the whole run small.
+
+    Args:
+        learning_rate: factor of the updates.
+        b1: decay rate of m, the mean of gradients.
+        b2: decay rate of v, the mean of their squares.
+        eps: keeps the denominator above zero.
+    """
+
+    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        del params
+        step = optax.safe_increment(state.count)
+        mu = optax.tree.update_moment(gradients, state.mu, b1, 1)
+        nu = optax.tree.update_moment(gradients, state.nu, b2, 2)
+        largest = jax.tree.map(jnp.maximum, state.nu_max, nu)
+        corrected = optax.tree.bias_correction(mu, b1, step)
+        square = optax.tree.bias_correction(largest, b2, step)
+        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), corrected, square)
+        return updates, optax.ScaleByAmsgradState(step, mu, nu, largest)
+
+    scale = optax.GradientTransformation(optax.scale_by_amsgrad().init, update)
+    return optax.chain(scale, optax.scale_by_learning_rate(learning_rate))
+
+
 def find_optimizer(name: str) -> Callable[..., optax.GradientTransformation]:
-    """The optax optimizer of a name; raises ValueError for an unknown one."""
-    function = getattr(optax, name, None)
+    """The optimizer of a name: `amsgrad` above or one of optax; raises ValueError for others."""
+    function = amsgrad if name == "amsgrad" else getattr(optax, name, None)
     if not callable(function) or "learning_rate" not in inspect.signature(function).parameters:
         raise ValueError(
             f"optimizer.name={name!r} must be an optimizer of optax, such as adamw, adam, amsgrad "

@@ -95,7 +95,7 @@ def list_files(spec: str, languages: Sequence[str]) -> list[str]:
     if "://" not in spec:
         return [os.path.abspath(path) for path in specs.open_corpus(spec).files(languages)]
     reader = specs.open_corpus(spec)
-    with tempfile.TemporaryDirectory() as directory, _shown(spec, {directory: _root(reader)}):
+    with tempfile.TemporaryDirectory() as directory, _shown({directory: _root(reader)}):
         found = {}
 
         def move(pattern: str) -> str:
@@ -140,7 +140,7 @@ def index_file(spec: str, path: str, languages: Sequence[str]) -> FileIndex:
         with tempfile.TemporaryDirectory() as directory:
             copy = Path(directory, os.path.basename(path))
             copy.write_bytes(head)
-            with _shown(spec, {str(copy): path}):
+            with _shown({str(copy): path}):
                 header = tsv.read_header(str(copy), languages)
     splits = (is_tsv or isinstance(reader, moses.MosesReader)) and not path.endswith(
         COMPRESSED_SUFFIXES
@@ -201,7 +201,7 @@ def read_part(part: Part, languages: Sequence[str]) -> Iterator[Row]:
         for url in filter(is_url, part.paths):
             store.fetch(url, Path(_below(directory, url)))
             shown[_below(directory, url)] = url
-        with _shown(part.spec, shown):
+        with _shown(shown):
             for row in specs.read_corpus(_spec_of(part, directory), languages):
                 yield row._replace(file=shown.get(row.file, row.file))
 
@@ -312,7 +312,7 @@ def _root(reader: Reader) -> str:
 
 
 @contextlib.contextmanager
-def _shown(spec: str, names: Mapping[str, str]) -> Iterator[None]:
+def _shown(names: Mapping[str, str]) -> Iterator[None]:
     """Puts the names of files in place of those of their copies into errors."""
     try:
         yield

@@ -148,7 +148,7 @@ def plan(
     if not checked or not vocab:
         return
     with keeping_error(job.errors, f"5-{purpose}-{pair}"):
-        key = _pair_key(job, target, rows[target], texts, vocab)
+        key = _pair_key(job, rows[target], texts, vocab)
         shards = list(plan_shards(kept))
         _clear(job, target, key, len(shards))
         for number, (corpus, stretches) in enumerate(shards):
@@ -216,7 +216,7 @@ def conclude(
                     (job.named[c], one) for _, c, one in sorted(shards.get(target, ()), key=_number)
                 ]
                 summary = summaries.pair_summary(pair, corpora, made)
-                key = _pair_key(job, target, rows[target], texts, vocab)
+                key = _pair_key(job, rows[target], texts, vocab)
                 if purpose == TRAINING:
                     keys[pair] = key
                 found[purpose][pair] = summary
@@ -287,11 +287,7 @@ def _corpus_rows(job: Job, target: Target, rows: Mapping[int, CorpusRows]) -> di
 
 
 def _pair_key(
-    job: Job,
-    target: Target,
-    rows: Mapping[int, CorpusRows],
-    texts: Mapping[int, Text],
-    vocab: str,
+    job: Job, rows: Mapping[int, CorpusRows], texts: Mapping[int, Text], vocab: str
 ) -> str:
     keys = [texts[c].key for c, one in sorted(rows.items()) if CorpusRows(*one).num_rows]
     return identity.pair_key(job.settings, keys, vocab)
