@@ -252,8 +252,6 @@ def test_one_document_on_each_side(files, encoder):
     [
         (1, 1, (), "at least 50 sentences"),
         (1, 3, ("--center", "--density-on", "debiased"), "at least 50 sentences"),
-        (1, 1, ("--debias", "64"), "rank=64 must be"),
-        (2, 3, ("--debias", "8"), "rank=8 must be"),
     ],
 )
 def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(
@@ -266,6 +264,14 @@ def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(
     assert len(read(files / "out.tsv")) == documents
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert line.startswith("no debiasing: ") and reason in line
+
+
+@pytest.mark.parametrize("rank", ["64", "8"])
+def test_a_given_rank_is_not_left_out_for_want_of_text(rank, files, encoder, fails):
+    for code in FUNCTION_WORDS:
+        (files / f"{code}.jsonl").write_text(lines(side(code)[:1]))
+    assert f"rank={rank} must be at least 1 and below" in fails(run(files, "--debias", rank), 1)
+    assert not (files / "out.tsv").exists()
 
 
 @pytest.mark.parametrize("weighting", ["kde", "none"])

@@ -116,7 +116,11 @@ def test_existing_results_are_refused_unless_overwritten(parallel, tmp_path, cap
     assert evaluate("retrieval", parallel, tmp_path / "out", *options) == 0
     assert evaluate("retrieval", parallel, tmp_path / "out", *options) == 2
     assert "results.json: exists" in capsys.readouterr().err
+    for name in ("old.matrix.png", "old.pca.png", "checkpoints.json", "kept.png", "notes.md"):
+        (tmp_path / "out" / name).write_text("")
     assert evaluate("retrieval", parallel, tmp_path / "out", *options, "--overwrite") == 0
+    left = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert left == ["kept.png", "notes.md", "results.json", "results.md"]
 
 
 def test_wrong_use_has_status_2_and_makes_no_output(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import logging
 import lzma
 import sys
@@ -16,7 +17,7 @@ from xling_jax.align import mining
 from xling_jax.cli.main import main
 from xling_jax.files.embeddings import write_embeddings
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
-from xling_jax.files.quantization import Quantizer
+from xling_jax.files.quantization import Quantizer, learn_ranges
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog", "hail", "dew")
 DIM = 6
@@ -428,7 +429,43 @@ def test_outputs_that_cannot_be_files_are_refused_before_any_work(files, encoded
         assert f"--output {files / name}: " in line and message in line
         line = fails(mine(files, "--overwrite", "--n-best", files / name), 2)
         assert f"--n-best {files / name}: " in line and message in line
+    line = fails(mine(files, "--overwrite", output="a.en"), 2)
+    assert "a.en: is also --source; choose another" in line
+    line = fails(mine(files, "--n-best", files / "." / "folder" / ".." / "out.tsv"), 2)
+    assert "out.tsv: is also --output; choose another" in line
     assert not encoded
+
+
+def test_vectors_that_a_pattern_matches_follow_the_texts(files, fails):
+    """part and part-1 are sorted otherwise than part.npy and part-1.npy."""
+    for name, texts in (("part", SOURCE[:3]), ("part-1", SOURCE[3:])):
+        (files / name).write_text("".join(f"{text}\n" for text in texts))
+        np.save(files / f"{name}.npy", np.array([vector(text) for text in texts], np.float32))
+    patterns = ["--source-embeddings", files / "part*.npy", *ready(files)[2:]]
+    listed = ["--source", files / "part", files / "part-1"]
+    assert mine(files, *listed, *patterns, model=None, source=None) == 0
+    check_same(read(files / "out.tsv"), expected_pairs())
+    (files / "part.npy").rename(files / "z.npy")
+    patterns[1] = files / "[pz]*.npy"
+    line = fails(mine(files, *listed, *patterns, model=None, source=None, output="o.tsv"), 2)
+    assert "--source-embeddings: files that a pattern matches must be named after the texts" in line
+
+
+def test_a_workdir_knows_what_quantized_vectors_mean(files):
+    for name, texts in (("a.en", SOURCE), ("b.de", TARGET)):
+        values = np.array([vector(text) for text in texts], np.float32)
+        quantizer = Quantizer("int8", DIM, learn_ranges([values]))
+        write_embeddings(
+            files / f"{name}.npy", [values], dim=DIM, quantizer=quantizer, overwrite=True
+        )
+    options = (*ready(files), "--workdir", files / "w", "--overwrite")
+    assert mine(files, *options, model=None) == 0
+    before = (files / "out.tsv").read_text()
+    described = json.loads((files / "a.en.npy.json").read_text())
+    described["ranges"][1][0] *= 4
+    (files / "a.en.npy.json").write_text(json.dumps(described))
+    assert mine(files, *options, model=None) == 0
+    assert (files / "out.tsv").read_text() != before
 
 
 @pytest.mark.parametrize(
@@ -523,7 +560,7 @@ def test_a_laser_file_of_the_wrong_size_is_named(files, fails):
     (files / "a.en.bin").write_bytes(data)
     line = fails(mine(files, *ready(files, "bin"), "--dim", DIM // 2, model=None), 1)
     assert "8 lines" in line and "found 16" in line
-    assert "pass dim" in fails(mine(files, *ready(files, "bin"), model=None), 1)
+    assert "give dim" in fails(mine(files, *ready(files, "bin"), model=None), 1)
 
 
 def test_a_pair_without_two_columns_is_named(files, encoded, fails):

@@ -131,6 +131,9 @@ def test_other_text_held_out_than_a_run_began_with_is_explained(corpus, tmp_path
     message = difference(tmp_path / "w", corpus, evaluation=(second,))
     assert f"{second} is held out now and was not; {first} was held out and is not now" in message
     assert f"hold_out_evaluation=False --config.data.exclude=\"('{first}',)\"" in message
+    prepare(workdir=tmp_path / "n", **settings(corpus))
+    message = difference(tmp_path / "n", corpus, exclude=(first,))
+    assert message.endswith('hold_out_evaluation=False --config.data.exclude="()"')
     # Version 0.2 held out what data.exclude named, and no evaluation.
     prepare(workdir=tmp_path / "v", **settings(corpus, exclude=(first,)))
     assert difference(tmp_path / "v", corpus, True, exclude=(first,), evaluation=(first,)) is None

@@ -173,6 +173,9 @@ def test_documents_from_json_lines_and_from_plain_lines(run, encoder, tmp_path):
     run("--input", tmp_path / "d.jsonl", *output)
     expected = encoder.encode_documents(documents)
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
+    (tmp_path / "d.json").write_text("\n" + jsonl)  # known by its first line that is not blank
+    run("--input", tmp_path / "d.json", *output)
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy")[1:], expected, atol=1e-5)
     run("--input", tmp_path / "d.txt", *output)
     expected = encoder.encode_documents([documents[0], "la mo", ""])
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
@@ -256,6 +259,9 @@ def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, mo
         run("--input", text_file, "--output", tmp_path / "e.npy")
     with pytest.raises(OptionError, match="no such file"):
         run("--input", tmp_path / "none", "--output", tmp_path / "f.npy")
+    with pytest.raises(OptionError, match=r"--output .*: is also --input; choose another"):
+        output = text_file.parent / "." / "x" / ".." / text_file.name
+        run("--input", text_file, "--output", output, "--overwrite")
     with pytest.raises(OptionError, match="--batch-size 0 must be at least 1"):
         run("--input", text_file, "--output", tmp_path / "f.npy", "--batch-size", 0)
     for option, value in (("--splitter", "rule"), ("--document-mode", "packed")):

@@ -239,6 +239,18 @@ def test_gold_columns_the_other_way_round(write):
     assert document_data.load_document_pairs(source, target, gold).gold == {("fr", "en"): {(0, 0)}}
 
 
+def test_gold_columns_of_ids_that_both_sides_have_are_read_as_the_others(write):
+    names = {"fr": range(4), "en": range(2)}
+    source, target = (
+        write([{"id": str(i), "lang": code, "text": "a"} for i in ids], f"{code}.jsonl")
+        for code, ids in names.items()
+    )
+    gold = source.with_name("pairs.tsv")
+    gold.write_text("0\t1\n1\t3\n0\t2\n")  # target first: only the first could be either
+    found = document_data.load_document_pairs(source, target, gold).gold
+    assert found == {("fr", "en"): {(1, 0), (3, 1), (2, 0)}}
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -70,6 +70,17 @@ def test_a_layout_of_directories_compressed_with_test_and_sample(tmp_path):
     assert only.name == "fr-en" and only.fingerprint == french.fingerprint
 
 
+def test_a_part_that_is_there_twice_is_refused(tmp_path):
+    for year in ("2017", "2018"):
+        write(tmp_path / year, "fr-en.training", TRAIN, GOLD)
+    with pytest.raises(ValueError, match="2018/fr-en.training.gold: holds the same part as .*2017"):
+        bitext_mining.load_mining_data(tmp_path)
+    gold = tmp_path / "2017" / "fr-en.training.gold"
+    gold.with_name(f"{gold.name}.gz").write_bytes(gzip.compress(gold.read_bytes()))
+    with pytest.raises(ValueError, match="gold.gz: holds the same part as .*training.gold; remove"):
+        bitext_mining.load_mining_data(tmp_path / "2017")
+
+
 def test_a_test_part_without_gold_pairs_is_left_out(bucc):
     write(bucc, "fr-en.test", TRAIN, [])
     (bucc / "fr-en.test.gold").unlink()

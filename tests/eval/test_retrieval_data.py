@@ -4,7 +4,9 @@ import gzip
 
 import pytest
 
+from xling_jax.cli.options import require_data
 from xling_jax.eval import retrieval_data
+from xling_jax.files.lines import metric_name
 from xling_jax.options import OptionError
 
 
@@ -52,17 +54,26 @@ def test_tatoeba_layout_of_laser(tmp_path):
     write(tmp_path / "tatoeba.deu-eng.eng", "c\nd\n")
     (part,) = retrieval_data.load_retrieval_data(tmp_path).parts
     assert part.texts == {"deu": ["a", "b"], "eng": ["c", "d"]}
+    write(tmp_path / "tatoeba.fra-eng.fra.gz", "x\n")
+    write(tmp_path / "tatoeba.fra-eng.eng.gz", "y\n")
+    _, part = retrieval_data.load_retrieval_data(tmp_path).parts
+    assert part.texts == {"fra": ["x"], "eng": ["y"]}
     write(tmp_path / "tatoeba.deu-eng.eng", "c\n")
     with pytest.raises(ValueError, match=r"as many lines .* found \[2, 1\]"):
         retrieval_data.load_retrieval_data(tmp_path)
 
 
-def test_any_training_corpus_serves(tmp_path):
-    write(tmp_path / "corpus.de", "a\n\nb\n")
-    write(tmp_path / "corpus.en", "c\nd\ne\n")
-    data = retrieval_data.load_retrieval_data(f"moses:{tmp_path}/corpus", ["en", "de"])
-    assert data.name == "corpus"
+@pytest.mark.parametrize("name", ["corpus", "corpus.de-en"])
+def test_any_training_corpus_serves(tmp_path, name):
+    write(tmp_path / f"{name}.de", "a\n\nb\n")
+    write(tmp_path / f"{name}.en", "c\nd\ne\n")
+    require_data([f"moses:{tmp_path}/{name}"])
+    data = retrieval_data.load_retrieval_data(f"moses:{tmp_path}/{name}", ["en", "de"])
+    assert data.name == metric_name(name)
     assert data.parts[0].texts == {"en": ["c", "d", "e"], "de": ["a", "", "b"]}
+    write(tmp_path / "c.tsv", "de\ten\na\tb\n")
+    (part,) = retrieval_data.load_retrieval_data(f"tsv:{tmp_path}/c.tsv", ["en", "de"]).parts
+    assert part.texts == {"en": ["b"], "de": ["a"]}
 
 
 def test_fingerprint_follows_texts_not_files(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from xling_jax.files import whole
 from xling_jax.files.embeddings import read_embeddings, write_embeddings
+from xling_jax.files.quantization import Quantizer
 
 
 @pytest.fixture
@@ -70,6 +71,17 @@ def test_an_existing_file_is_replaced_only_on_request(tmp_path, embeddings):
         write_embeddings(tmp_path, [embeddings], dim=5, overwrite=True)
 
 
+def test_the_description_of_quantized_vectors_goes_with_them(tmp_path, embeddings):
+    path, quantizer = tmp_path / "e.npy", Quantizer("binary", 5)
+    write_embeddings(path, [embeddings], dim=5, quantizer=quantizer)
+    assert (tmp_path / "e.npy.json").exists()
+    write_embeddings(path, [embeddings], dim=5, overwrite=True)
+    assert not (tmp_path / "e.npy.json").exists()
+    (tmp_path / "e.npy.json").write_text("{}")  # something else
+    write_embeddings(path, [embeddings], dim=5, overwrite=True)
+    assert (tmp_path / "e.npy.json").read_text() == "{}"
+
+
 def test_stdout_gets_the_whole_file(tmp_path, embeddings, monkeypatch):
     stdout = types.SimpleNamespace(buffer=io.BytesIO())
     monkeypatch.setattr(sys, "stdout", stdout)
@@ -108,7 +120,7 @@ def test_wrong_sizes_are_named(tmp_path, embeddings):
         read_embeddings(npy, dim=4)
     with pytest.raises(ValueError, match="140 bytes is not a whole number of rows of 4"):
         read_embeddings(laser, dim=4)
-    with pytest.raises(ValueError, match="pass dim"):
+    with pytest.raises(ValueError, match="give dim"):
         read_embeddings(laser)
     npy.write_bytes(npy.read_bytes()[:-1])
     with pytest.raises(ValueError, match="says 7 rows of 5 float32, 140 bytes; found 139"):

@@ -17,7 +17,7 @@ from xling_jax.align.filters import Filters, TextFilter
 from xling_jax.align.mining import Candidates, MinedPairs, score_pairs
 from xling_jax.align.rows import AnyRows
 from xling_jax.files.lines import PROBLEMS, BrokenLine, read_line_blocks, shown
-from xling_jax.files.whole import whole_file
+from xling_jax.files.whole import naming_errors, whole_file
 
 _logger = logging.getLogger(__name__)
 
@@ -287,8 +287,9 @@ def open_output(path: str) -> Iterator[TextIO]:
     if path == "-":
         # UTF-8 whatever the locale.
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-        yield sys.stdout
-        sys.stdout.flush()
+        with naming_errors("<stdout>"):
+            yield sys.stdout
+            sys.stdout.flush()
         return
     with whole_file(path, "w") as file:
         yield file

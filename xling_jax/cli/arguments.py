@@ -120,8 +120,9 @@ def check_sides(
         raise OptionError("--model: both sides have vectors, so there is nothing to embed")
     if args.dim is not None and (args.dim < 1 or not any(ready)):
         raise OptionError(f"--dim {args.dim}: must be positive, and requires --SIDE-embeddings")
-    for name in outputs:
-        check_output(args, name)
+    read = [*SIDES, "source_embeddings", "target_embeddings", *inputs]
+    for place, name in enumerate(outputs):
+        check_output(args, name, [*read, *outputs[:place]])
 
 
 def _paths(value: str | Sequence[str] | None) -> Sequence[str]:
@@ -143,12 +144,26 @@ def read_vectors(
     return vectors
 
 
-def check_output(args: argparse.Namespace, name: str = "output") -> None:
-    """Raises `OptionError` if the file of an argument cannot be written; - is stdout, None none."""
+def check_output(
+    args: argparse.Namespace, name: str = "output", others: Sequence[str] = ()
+) -> None:
+    """Checks the file of an argument that is written; - is stdout, None none.
+
+    Args:
+        args: parsed.
+        name: of the argument.
+        others: names of arguments whose files it must not replace.
+
+    Raises:
+        OptionError: if it cannot be written, or is one of the others.
+    """
     path = getattr(args, name)
     if path in (None, "-"):
         return
     named = f"{flag(name)} {path}"
+    for other in others:
+        if os.path.realpath(path) in map(os.path.realpath, _paths(getattr(args, other))):
+            raise OptionError(f"{named}: is also {flag(other)}; choose another")
     if Path(path).is_dir():
         raise OptionError(f"{named}: is a directory; name a file")
     if Path(path).exists() and not Path(path).is_file():
@@ -265,13 +280,18 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
         args: with those of `add_vector_options`.
 
     Raises:
-        OptionError: if there is no such model, or its vectors have fewer dimensions than
-            `--truncate-dim`.
+        OptionError: if there is no such model, it cannot compute in `--dtype`, or its vectors have
+            fewer dimensions than `--truncate-dim`.
         ValueError: if the model is broken.
     """
     import xling_jax
 
-    encoder = xling_jax.load(path, args.dtype if args else None)
+    try:
+        encoder = xling_jax.load(path, args.dtype if args else None)
+    except ValueError as error:
+        if args is None or not args.dtype or not str(error).startswith("dtype="):
+            raise
+        raise OptionError(f"--dtype {args.dtype}: {str(error).partition(': ')[2]}") from error
     if args is None or args.truncate_dim is None:
         return encoder
     try:

@@ -140,7 +140,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError(
             f"--precision int8: --input {args.input} is read only once; add --ranges-from FILE"
         )
-    check_output(args)
+    check_output(args, others=("input", "ranges_from"))
 
 
 def _embed(args: argparse.Namespace, processes: Processes) -> None:

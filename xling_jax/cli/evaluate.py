@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _COMPARISON = "checkpoints.json"
+# What the names of pictures end with, see `report.pictures`.
+_PICTURES = ("matrix", "pca", "tsne")
 
 EXAMPLES = """examples:
   xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
@@ -119,7 +121,9 @@ def run(args: argparse.Namespace) -> None:
         raise OptionError(f"--output {output}: must be a directory; found a file")
     steps = _checkpoints(args)
     compares = bool(steps) and not args.checkpoint.isdigit()
-    refuse_existing(output / (_COMPARISON if compares else "results.json"), args.overwrite)
+    names = [_COMPARISON, *(f"{step}/results.json" for step in steps)]
+    for name in names if compares else ("results.json",):
+        refuse_existing(output / name, args.overwrite)
     require_data(args.data)
     data = task.load(args.data, getattr(args, "languages", None))
     names = [one.name for one in data]
@@ -165,8 +169,9 @@ def _load_checkpoint(args: argparse.Namespace, step: int) -> Encoder:
 
 def _metric(args: argparse.Namespace, task: Task, known: Mapping[str, float]) -> str:
     """The name of the metric that checkpoints are compared by."""
-    primary = (name for name in known if name.rpartition("/")[2] == task.primary)
-    metric = args.metric or next(primary, "")
+    wanted = args.metric or task.primary
+    # Without a name before it, of the first data set.
+    metric = next((name for name in known if wanted in (name, name.rpartition("/")[2])), wanted)
     if metric not in known:
         raise OptionError(f"--metric {metric}: is not measured; there is {', '.join(known)}")
     return metric
@@ -188,10 +193,12 @@ def _compare(
     best = max(sorted(scores), key=rank)
     content = {"metric": metric, "goal": "min" if lower else "max", "best": best}
     content["scores"] = {str(step): values[metric] for step, values in scores.items()}
+    _remove_results(output)
     write_json(output / _COMPARISON, content)
     lines = [f"| checkpoint | {metric} |", "| ---: | ---: |"]
     lines += [f"| {step} | {values[metric]:.4f} |" for step, values in scores.items()]
-    command = f"xling export --workdir {args.model} --checkpoint {best} --output DIR"
+    workdir = shlex.quote(args.model)
+    command = f"xling export --workdir {workdir} --checkpoint {best} --output DIR"
     return "\n".join([*lines, "", f"Best: {best}. To export it: {command}"])
 
 
@@ -223,6 +230,7 @@ def _measure(
     for one in data:
         logger.info("measuring %s", one.name)
         outcomes |= task.measure(encoder, one, output)
+    _remove_results(output)
     if getattr(args, "pictures", False):
         from xling_jax.report.pictures import draw_all
 
@@ -248,6 +256,15 @@ def _measure(
     print(results_lib.write_results(output, task.tables(data, outcomes), content))
     logger.info("results in %s", output)
     return content["metrics"]
+
+
+def _remove_results(output: Path) -> None:
+    """Removes the files of an earlier evaluation, which is overwritten."""
+    if not any((output / name).exists() for name in ("results.json", _COMPARISON)):
+        return
+    names = ("results.json", "results.md", _COMPARISON, *(f"*.{kind}.png" for kind in _PICTURES))
+    for path in [path for name in names for path in output.glob(name)]:
+        path.unlink()
 
 
 def _load_encoder(

@@ -36,12 +36,12 @@ from xling_jax.cli.arguments import (
 )
 from xling_jax.cli.mine_cut import Cut
 from xling_jax.cli.options import add_options, flag, options_from
-from xling_jax.files.embeddings import join_embeddings, read_embeddings
+from xling_jax.files.embeddings import join_embeddings, meaning_path, read_embeddings
 from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.lock import only_run
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress, track
-from xling_jax.files.whole import remove_temporary
+from xling_jax.files.whole import read_json, remove_temporary
 from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
@@ -146,8 +146,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
-    for name in (*SIDES, "source_embeddings", "target_embeddings"):
-        setattr(args, name, _matching(getattr(args, name), flag(name)))
+    for side in SIDES:
+        name = f"{side}_embeddings"
+        given, texts = getattr(args, name), _matching(getattr(args, side), flag(side))
+        vectors = _matching(given, flag(name))
+        setattr(args, side, texts)
+        setattr(args, name, vectors if vectors == given else _ordered(vectors, texts, flag(name)))
     given = [side for side in SIDES if getattr(args, side)]
     if len(given) == 1 or not (given or args.pairs):
         raise OptionError("--source and --target are required, or --pairs alone")
@@ -155,8 +159,6 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
         raise OptionError("--pairs -: stdin is already read for --source or --target")
     if args.n_best and args.pairs:
         raise OptionError("--n-best: not with --pairs, which scores given pairs only")
-    if args.n_best and os.path.abspath(args.n_best) == os.path.abspath(args.output):
-        raise OptionError(f"--n-best {args.n_best}: is also --output; choose another")
     options = options_from(args, Options)
     check_sides(args, ("pairs",), ("output", "n_best"))
     if options.index != "exact" or options.backend == "faiss":
@@ -203,6 +205,22 @@ def _matching(paths: Sequence[str], argument: str) -> list[str]:
     return found
 
 
+def _ordered(vectors: list[str], texts: Sequence[str], argument: str) -> list[str]:
+    """Files of vectors that patterns matched, in the order of the texts they are named after."""
+    if len(vectors) < 2:
+        return vectors
+    named = {os.path.splitext(os.path.basename(path))[0]: path for path in vectors}
+    names = map(os.path.basename, texts)
+    found = [named.get(name) or named.get(name.partition(".")[0]) for name in names]
+    if sorted(map(str, found)) != sorted(vectors):
+        raise OptionError(
+            f"{argument}: files that a pattern matches must be named after the texts, such as "
+            f"part.npy or part.de.npy for part.de; found {', '.join(sorted(named))}; "
+            "list them in the order of the texts"
+        )
+    return found
+
+
 @contextlib.contextmanager
 def _stages(args: argparse.Namespace, processes: Processes) -> Iterator[Path | None]:
     """The directory of vectors and neighbors, for this process alone; None for several processes.
@@ -218,10 +236,14 @@ def _stages(args: argparse.Namespace, processes: Processes) -> Iterator[Path | N
         return
     output = Path(args.output)
     directory = Path(args.workdir or output.with_name(f".{output.name}.mining"))
-    with only_run(directory):
-        if args.workdir is None:  # the lock is then the output's too
-            remove_temporary(output.parent, output.name)
-        yield directory
+    try:
+        with only_run(directory):
+            if args.workdir is None:  # the lock is then the output's too
+                remove_temporary(output.parent, output.name)
+            yield directory
+    finally:
+        with contextlib.suppress(OSError):  # there is something to continue from
+            directory.rmdir()
     if args.workdir is None:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -346,6 +368,7 @@ def _made_from(side: bitext.Side, encoder: Encoder | None) -> dict[str, Any]:
         [os.path.abspath(path), state.st_size, state.st_mtime_ns]
         for path, state in zip(side.vectors, states)
     ]
+    files += [read_json(Path(meaning_path(path))) for path in side.vectors]
     lines = fingerprint([side.file_lines, side.last_lines.tolist()])
     return content | {"files": files, "lines": lines}
 

@@ -24,6 +24,7 @@ def add_options(parser: argparse.ArgumentParser, target: type) -> None:
     """
     for field, kind, many in _options(target):
         argument = {"dest": field.name, "default": argparse.SUPPRESS, "help": _help(field)}
+        argument |= {n: v for n, v in field.metadata["argument"].items() if n != "type"}
         if kind is bool:
             argument["action"] = argparse.BooleanOptionalAction
         elif kind is Path:
@@ -32,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser, target: type) -> None:
             argument["type"] = functools.partial(_read, field, kind, many)
             if field.metadata["choices"] and not many:
                 argument["choices"] = field.metadata["choices"]
-        parser.add_argument(flag(field.name), **argument | field.metadata["argument"])
+        parser.add_argument(flag(field.name), **argument)
 
 
 def options_from(

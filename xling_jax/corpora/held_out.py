@@ -104,8 +104,9 @@ def held_out_difference(
         return None
     parts = [f"{', '.join(missing)} is held out now and was not"] if missing else []
     parts += [f"{', '.join(extra)} was held out and is not now"] if extra else []
-    kept = {*before.values()} or {*settings.exclude}
-    exclude = f' --config.data.exclude="{tuple(sorted(kept))}"' if kept else ""
+    kept = {*settings.exclude} if is_old else {*before.values()}
+    change = kept or settings.exclude
+    exclude = f' --config.data.exclude="{tuple(sorted(kept))}"' if change else ""
     when = "by version 0.2 or earlier " if is_old else ""
     return (
         f"its data were prepared {when}with other text held out of training: {'; '.join(parts)}; "

@@ -158,17 +158,22 @@ class DocumentAligner(AlignmentOptions):
     def fit(self, sides: Sequence[Documents], vectors: Sequence[np.ndarray]) -> list[Lawdr]:
         """Fits an estimator to the sentences of each side, for these and for later documents.
 
-        Sides with too little text, or whose language no rank hides, are not debiased, with a
-        warning.
+        With `debias="auto"`, sides with too little text, or whose language no rank hides, are not
+        debiased, with a warning.
 
         Args:
             sides: source and target.
             vectors: their sentence vectors, [n, dim] and [m, dim], at least one each; may be
                 memory-mapped.
+
+        Raises:
+            TooFewSentencesError: if a side has too few for the rank given as `debias`.
         """
         try:
             return self._fit(vectors, self._rank(sides, vectors))
         except (debias.TooFewSentencesError, debias.NoRankError) as error:
+            if self.debias != AUTO:
+                raise
             _logger.warning("no debiasing: %s", error)
             return self._fit(vectors, 0)
 

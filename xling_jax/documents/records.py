@@ -282,7 +282,7 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
 
     Args:
         path: maybe compressed, "-" for stdin. Lines are JSON with `text` or `sentences` if the file
-            name has `.jsonl` or the first line begins with "{"; otherwise plain text.
+            name has `.jsonl` or the first nonblank line begins with "{"; otherwise plain text.
         splitter: "sentencex" splits texts here, by the language in `lang`; others leave them whole
             for the encoder to split.
 
@@ -292,13 +292,13 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
     Raises:
         ValueError, OSError: if a line cannot be used (named), or the file cannot be read.
     """
-    records = ".jsonl" in Path(path).name
+    records = True if ".jsonl" in Path(path).name else None
     for number, line in enumerate(iterate_lines(path), 1):
         where = f"{shown(path)}:{number}"
-        records = records or (number == 1 and line.startswith("{"))
         if not line.strip():
             yield line
             continue
+        records = line.startswith("{") if records is None else records
         record, text = _parse_record(line, where) if records else ({}, line)
         if splitter != "sentencex" or not isinstance(text, str):
             yield text
@@ -314,7 +314,8 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
 
     Args:
         path: lines `source id<TAB>target id`, maybe compressed. Swapped columns are accepted, line
-            by line: WMT16 puts French pages first in one file and English pages in another.
+            by line: WMT16 puts French pages first in one file and English pages in another. Lines
+            that could be read either way are read as most of the others are.
         source: documents of one side.
         target: documents of the other.
 
@@ -322,14 +323,21 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
         ValueError, OSError: if a line is not a pair of known ids (named), or there is none.
     """
     rows = [{name: row for row, name in enumerate(side.ids)} for side in (source, target)]
-    pairs = set()
+    read, votes = [], 0
     for number, line in enumerate(iterate_lines(path), 1):
         cells = line.split("\t")
-        if len(cells) == 2 and cells[0] not in rows[0] and cells[0] in rows[1]:
-            cells.reverse()
         if len(cells) != 2:
             rule = f"must be source id<TAB>target id; found {line!r:.80}"
             raise ValueError(f"{path}:{number}: {rule}")
+        straight, swapped = (
+            first in rows[0] and second in rows[1] for first, second in (cells, cells[::-1])
+        )
+        votes += straight - swapped
+        read.append((number, cells, swapped, straight))
+    pairs = set()
+    for number, cells, swapped, straight in read:
+        if swapped and (votes < 0 or not straight):
+            cells.reverse()
         for name, side, row_of in zip(cells, (source, target), rows):
             if name not in row_of:
                 raise ValueError(f"{path}:{number}: {side.name} has no document {name!r:.80}")

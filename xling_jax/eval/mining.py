@@ -276,7 +276,9 @@ def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -
     named: dict[tuple[Path, str], dict[str, Path]] = {}
     for file in sorted(file for file in (*place.glob("*"), *place.glob("*/*")) if file.is_file()):
         name, _, kind = re.sub(rf"({COMPRESSED})$", "", file.name).rpartition(".")
-        named.setdefault((file.parent, name), {}).setdefault(kind, file)
+        other = named.setdefault((file.parent, name), {}).setdefault(kind, file)
+        if other != file:
+            raise ValueError(f"{file}: holds the same part as {other}; remove one of them")
     parts: dict[str, dict[str, tuple[str, Path, dict[str, Path]]]] = {}
     for (_, name), files in named.items():
         if "gold" not in files:
@@ -293,7 +295,9 @@ def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -
         codes = sorted(files, key=lambda code: (code != first, code))
         if languages is None or set(codes) <= set(languages):
             texts = {code: files[code] for code in codes}
-            parts.setdefault(pair, {})[split] = name, gold, texts
+            other = parts.setdefault(pair, {}).setdefault(split, (name, gold, texts))
+            if other[1] != gold:
+                raise ValueError(f"{gold}: holds the same part as {other[1]}; evaluate one of them")
     if not parts:
         wanted = "" if languages is None else f" of {', '.join(languages)}"
         raise ValueError(f"{place}: must hold BUCC files, such as fr-en.training.gold{wanted}")

@@ -18,7 +18,9 @@ _logger = logging.getLogger(__name__)
 
 _TSV = re.compile(rf"(?P<name>.+)\.tsv({COMPRESSED})?")
 # The layout of LASER's Tatoeba test set: tatoeba.deu-eng.deu beside tatoeba.deu-eng.eng.
-_TATOEBA = re.compile(r"(?P<pair>.+\.(?P<first>[a-z_]+)-(?P<second>[a-z_]+))\.(?P=first)")
+_TATOEBA = re.compile(
+    rf"(?P<pair>.+\.(?P<first>[a-z_]+)-(?P<second>[a-z_]+))\.(?P=first)(?P<packed>({COMPRESSED})?)"
+)
 _DISTRACTORS = re.compile(rf".+\.(?P<language>[A-Za-z_]+)\.txt({COMPRESSED})?")
 # A first column of row names, as in Parallel Universal Dependencies. It is read as Indonesian only
 # if that language is asked for, or if there are only two columns.
@@ -225,7 +227,7 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
         if _TSV.fullmatch(file.name):
             parts.append(_read_tsv(file, languages))
         elif tatoeba:
-            other = file.with_name(f"{tatoeba['pair']}.{tatoeba['second']}")
+            other = file.with_name(f"{tatoeba['pair']}.{tatoeba['second']}{tatoeba['packed']}")
             columns = {tatoeba["first"]: read_lines(file), tatoeba["second"]: read_lines(other)}
             counts = [len(column) for column in columns.values()]
             if counts[0] != counts[1]:

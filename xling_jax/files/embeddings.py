@@ -4,6 +4,7 @@ Of int8 and packed bits, `PATH.json` says beside the file what they mean. The wr
 at a time, so a file may be larger than memory. Nothing here knows about models or text.
 """
 
+import contextlib
 import math
 import os
 import shutil
@@ -70,11 +71,13 @@ def write_embeddings(
             "second one beside it; stdout has none"
         )
     if os.fspath(path) == "-":
-        with naming_errors(tempfile.gettempdir()), tempfile.TemporaryFile() as spool:
-            rows = _write_stream(spool, chunks, quantizer, format)
+        with tempfile.TemporaryFile() as spool:
+            with naming_errors(tempfile.gettempdir()):
+                rows = _write_stream(spool, chunks, quantizer, format)
             spool.seek(0)
-            shutil.copyfileobj(spool, sys.stdout.buffer, 1 << 20)
-            sys.stdout.buffer.flush()
+            with naming_errors("<stdout>"):
+                shutil.copyfileobj(spool, sys.stdout.buffer, 1 << 20)
+                sys.stdout.buffer.flush()
         return rows
     if os.path.isfile(path) and not overwrite:
         raise FileExistsError(f"{path}: already exists; pass overwrite=True to replace it")
@@ -82,6 +85,10 @@ def write_embeddings(
         rows = _write_stream(file, chunks, quantizer, format)
     if is_described:
         write_json(meaning_path(path), quantizer.to_json())
+    elif overwrite:
+        with contextlib.suppress(ValueError):  # those replaced were not described
+            read_quantizer(path)
+            os.unlink(meaning_path(path))
     return rows
 
 
@@ -251,7 +258,7 @@ def _laser_layout(
     path: str | os.PathLike[str], dim: int | None
 ) -> tuple[np.dtype, int, tuple[int, ...]]:
     if dim is None or dim < 1:
-        raise ValueError(f"{path}: no .npy header; pass dim to read it as a LASER file")
+        raise ValueError(f"{path}: no .npy header; give dim (--dim) to read it as a LASER file")
     rows, rest = divmod(os.path.getsize(path), dim * _DTYPE.itemsize)
     if rest:
         raise ValueError(
