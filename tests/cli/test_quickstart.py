@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -21,7 +22,7 @@ from xling_jax.corpora.quickstart_text import (
     FetchError,
     QuickstartText,
 )
-from xling_jax.encode.model_directory import save_model
+from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
 from xling_jax.models import registry
 from xling_jax.text.vocab import train_vocab
 
@@ -205,3 +206,11 @@ def test_the_packaged_config_and_wheels_are_found_from_any_directory(tmp_path, m
 def test_missing_wheels_are_wrong_use(command, capsys):
     assert command("--wheels", "absent.txt") == 2
     assert "--wheels absent.txt: no such file" in capsys.readouterr().err
+
+
+def test_the_overlap_with_the_training_text_is_that_of_the_encoder():
+    """It was counted in the text that this encoder was trained on."""
+    assert load_model(SHIPPED["mini"]).fingerprint.startswith("c6ab6baa43aa8b89")
+    assert quickstart._NUM_IN_ITS_TRAINING == 59
+    steps = Path(__file__).parents[2] / "docs" / "first-steps.md"
+    assert "Of the 1,000 messages, 59 also occur in it" in steps.read_text(encoding="utf-8")

@@ -50,7 +50,7 @@ ENCODER = "mini"
 THRESHOLD = 1.1
 # Of the messages of the packaged wheels, those with a text, in any language, that is also in the
 # encoder's training text (letters and digits, case-folded).
-_NUM_IN_ITS_TRAINING = 12
+_NUM_IN_ITS_TRAINING = 59
 _WHEELS = find_config("quickstart").with_name("quickstart_wheels.txt")
 _SENTENCES = find_config("quickstart").with_name("quickstart_sentences.tsv")
 
@@ -107,8 +107,8 @@ def run(args: argparse.Namespace) -> int:
     logger.info("2/5 the encoder in the package: %s", ENCODER)
     if not problem and Path(args.wheels) == _WHEELS:
         logger.info(
-            "it has seen software messages, but of other programs: at most %d of these %d have a "
-            "text, in some language, that is also in its training text",
+            "it has seen messages of other programs, and some of Gramps: at most %d of these %d "
+            "have a text, in some language, that is also in its training text",
             *(_NUM_IN_ITS_TRAINING, text.counts["retrieval.tsv"]),
         )
     shown = _show_encoder(workdir, text)
