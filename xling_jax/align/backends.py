@@ -4,11 +4,15 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any
 
+import numpy as np
+
 from xling_jax.devices import has_accelerator
 from xling_jax.registry import check_choice, import_extra
 
 # Called with the amount of work done and the total.
 Report = Callable[[int, int], None]
+# Scores and rows of the neighbors of each row, best first.
+Neighbors = tuple[np.ndarray, np.ndarray]
 
 
 def choose_backend(backend: str, known: Collection[str]) -> str:

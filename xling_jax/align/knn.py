@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xling_jax.align import knn_index, knn_numpy
-from xling_jax.align.backends import Report, choose_backend
+from xling_jax.align.backends import Neighbors, Report, choose_backend
 from xling_jax.align.knn_index import EXACT
 from xling_jax.align.knn_numpy import ScoreTile
 from xling_jax.align.rows import (
@@ -41,8 +41,6 @@ _SEARCHES = Registry(
 )
 BACKENDS = ("auto", *_SEARCHES)
 DTYPES = ("float32", "float16", "bfloat16")
-
-Neighbors = tuple[np.ndarray, np.ndarray]
 
 
 def top_k(

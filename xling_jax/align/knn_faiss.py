@@ -4,10 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.align.backends import Report, import_faiss
+from xling_jax.align.backends import Neighbors, Report, import_faiss
 from xling_jax.align.rows import AnyRows, finite_block
-
-Neighbors = tuple[np.ndarray, np.ndarray]
 
 
 def top_k_both_ways(x: AnyRows, y: AnyRows, k: int, **settings: Any) -> tuple[Neighbors, Neighbors]:

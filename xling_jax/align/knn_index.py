@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn_numpy
-from xling_jax.align.backends import Report, import_faiss
+from xling_jax.align.backends import Neighbors, Report, import_faiss
 from xling_jax.align.rows import AnyRows, finite_block, nearest_of
 
 EXACT = "exact"
@@ -37,8 +37,6 @@ _OVERSAMPLED, _MIN_CANDIDATES = 16, 64
 _MIN_ROWS = 1000
 
 _logger = logging.getLogger(__name__)
-
-Neighbors = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)

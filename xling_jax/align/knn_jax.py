@@ -32,11 +32,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from xling_jax.align.backends import Report
+from xling_jax.align.backends import Neighbors, Report
 from xling_jax.align.knn_jax_tiles import DTYPES, Blocks, Found, device_search, merge
 from xling_jax.align.rows import AnyRows, finite_block
-
-Neighbors = tuple[np.ndarray, np.ndarray]
 
 _AXIS = "keys"
 # Share of a device's free memory that is used, where it has memory of its own.

@@ -81,6 +81,34 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=command.run)
 
 
+def _set_up(quiet: bool) -> None:
+    """What is logged and how, and what libraries leave alone."""
+    level = logging.WARNING if quiet else logging.INFO
+    handlers = [progress.LogHandler(sys.stderr)]
+    logging.basicConfig(
+        level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers
+    )
+    progress.hide_bars(quiet)
+    for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    # It warns that it builds its font cache, at the first picture after an installation.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    # orbax logs tracebacks of errors that it also raises, and warns about checkpoints without
+    # metrics; asyncio logs those of reads and writes of which another has already failed.
+    for noisy in ("absl", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    # TensorFlow would announce oneDNN with each process; it only reads files here.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    # Checkpoints at URLs go through etils, which uses TensorFlow wherever that is installed unless
+    # told otherwise before its first path.
+    os.environ.setdefault("EPATH_USE_TF", "0")
+    # gcsfs would ask another service for the kind of bucket, for a minute where it may not.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    # A compiled program that is not cached, on a full disk say, only costs time at the next start.
+    warnings.filterwarnings("ignore", message=".*persistent compilation cache")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status: 0 done, 1 failed, 2 wrong use."""
     if sys.stdout is None:  # a file that is opened later would take its place
@@ -103,30 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = did_you_mean(word.partition("=")[0], flags)
         parser.error(f"{args.command}: unknown argument {word}{hint and f'; {hint}'}")
     args.config_overrides = overrides
-    level = logging.WARNING if args.quiet else logging.INFO
-    handlers = [progress.LogHandler(sys.stderr)]
-    logging.basicConfig(
-        level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers
-    )
-    progress.hide_bars(args.quiet)
-    for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    # It warns that it builds its font cache, at the first picture after an installation.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    # orbax logs tracebacks of errors that it also raises, and warns about checkpoints without
-    # metrics; asyncio logs those of reads and writes of which another has already failed.
-    for noisy in ("absl", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
-    # TensorFlow would announce oneDNN with each process; it only reads files here.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    # Checkpoints at URLs go through etils, which uses TensorFlow wherever that is installed unless
-    # told otherwise before its first path.
-    os.environ.setdefault("EPATH_USE_TF", "0")
-    # gcsfs would ask another service for the kind of bucket, for a minute where it may not.
-    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    # A compiled program that is not cached, on a full disk say, only costs time at the next start.
-    warnings.filterwarnings("ignore", message=".*persistent compilation cache")
+    _set_up(args.quiet)
     from xling_jax.cli.remote import local_arguments
 
     try:

@@ -66,8 +66,12 @@ def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
 
 def write_json(path: str | os.PathLike[str], value: object) -> None:
     """Writes JSON, sorted and indented, whole or not at all; errors as `whole_file`."""
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    write_whole(path, text)
+    write_whole(path, json_text(value))
+
+
+def json_text(value: object) -> str:
+    """JSON as `write_json` writes it."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> dict | None:

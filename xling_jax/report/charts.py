@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex, to_rgb
 
-from xling_jax.report.vectors import Projection
+from xling_jax.report.vectors import Plane
 
 _WIDTH, _HEIGHT = 360, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, _WIDTH - 12, 10, _HEIGHT - 26
@@ -122,7 +122,7 @@ def pair_list(
     return {"title": title, "columns": heads, "pairs": rows}
 
 
-def scatter(projection: Projection, number: int) -> dict[str, Any]:
+def scatter(projection: Plane, number: int) -> dict[str, Any]:
     """Texts in the plane by language or by class; the drawings of a page are numbered."""
     languages = list(dict.fromkeys(projection.languages))
     labels = sorted(set(projection.labels or ()))

@@ -35,7 +35,7 @@ _SEED = 0
 
 
 @dataclass(frozen=True)
-class Projection:
+class Plane:
     """n texts in the plane, "pca" and "tsne" -> [n, 2], and of each the language and any class."""
 
     name: str
@@ -93,7 +93,7 @@ class VectorSection:
     """What the vectors of one run show: texts in the plane, and errors by retrieval data set."""
 
     run: str
-    projections: list[Projection] = field(default_factory=list)
+    projections: list[Plane] = field(default_factory=list)
     errors: list[ErrorList] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
 
@@ -138,7 +138,7 @@ def vector_section(
     return section
 
 
-def project_retrieval(encode: Encode, data: RetrievalData) -> Projection | None:
+def project_retrieval(encode: Encode, data: RetrievalData) -> Plane | None:
     """Projects rows that all of the first languages have; None if too few, or of many files."""
     if len(data.parts) > 1:
         return None
@@ -150,10 +150,10 @@ def project_retrieval(encode: Encode, data: RetrievalData) -> Projection | None:
     rows = [full[len(full) * place // count] for place in range(count)]  # all over the file
     texts = [column[row] for column in columns.values() for row in rows]
     languages = [code for code in columns for _ in rows]
-    return Projection(data.name, _project(encode, texts), texts, languages)
+    return Plane(data.name, _project(encode, texts), texts, languages)
 
 
-def project_classification(encode: Encode, data: ClassificationData) -> Projection | None:
+def project_classification(encode: Encode, data: ClassificationData) -> Plane | None:
     """Projects test texts, equally many of each language; None if there are too few."""
     parts = dict(itertools.islice(data.splits[data.test_split].items(), MAX_LANGUAGES))
     texts, languages, labels = [], [], []
@@ -169,7 +169,7 @@ def project_classification(encode: Encode, data: ClassificationData) -> Projecti
     if len(counts) > MAX_LABELS:
         kept = dict(counts[: MAX_LABELS - 1])
         labels = [label if label in kept else OTHER_LABEL for label in labels]
-    return Projection(data.name, _project(encode, texts), texts, languages, labels)
+    return Plane(data.name, _project(encode, texts), texts, languages, labels)
 
 
 def _project(encode: Encode, texts: list[str]) -> dict[str, np.ndarray]:

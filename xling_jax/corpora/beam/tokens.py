@@ -26,6 +26,7 @@ from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.prepare import draw_rows, prepared_vocab, save_vocab, trained_vocab
 from xling_jax.corpora.shards import VALIDATION as VALIDATION_DIRECTORY
 from xling_jax.corpora.summaries import CorpusRows
+from xling_jax.files.whole import json_text
 from xling_jax.text.vocabularies import Vocabulary
 
 # What for, and the pair.
@@ -335,8 +336,7 @@ def _remove_unused(data: str, used: Sequence[str]) -> None:
 
 
 def _write_json(path: str, value: object) -> None:
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    store.write(path, text.encode())
+    store.write(path, json_text(value).encode())
 
 
 @functools.lru_cache(1)
