@@ -218,6 +218,20 @@ def test_a_space_in_front_must_be_what_the_tokenizer_does(tmp_path, kind):
         convert_huggingface(tmp_path / kind, tmp_path / "m")
 
 
+@pytest.mark.parametrize(("own", "tokenizers_own"), [(20, 9), (9, 20), (60, 9)])
+def test_the_limit_of_sentence_transformers_replaces_the_tokenizers(
+    saved, tmp_path, own, tokenizers_own
+):
+    file = "sentence_bert_config.json"
+    path = changed(saved, tmp_path / "st", file, "max_seq_length", own)
+    reference.edit_json(path / "tokenizer_config.json", model_max_length=tokenizers_own)
+    if own > reference.POSITIONS:  # where sentence-transformers fails
+        convert_huggingface(path, tmp_path / "m")
+    else:
+        check(path, tmp_path, "")
+    assert xling_jax.load(tmp_path / "m").max_length_tokens == min(own, reference.POSITIONS)
+
+
 def test_a_tokenizer_without_post_processor(saved, tmp_path):
     path = changed(saved, tmp_path / "st", "tokenizer.json", "post_processor", None)
     check(path, tmp_path, "")  # its class adds special tokens

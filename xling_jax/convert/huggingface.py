@@ -119,8 +119,9 @@ def convert_huggingface(
     encoder_args = _encoder_args(published, modules, layer, pool_specials, compute_dtype)
     positions = encoder_args["max_length_tokens"]
     if max_length_tokens is None:
-        limits = (positions, tokenizer_limit, modules.max_length_tokens)
-        max_length_tokens = min(limit for limit in limits if limit is not None)
+        # As sentence-transformers, whose limit replaces the tokenizer's.
+        limit = modules.max_length_tokens or tokenizer_limit or positions
+        max_length_tokens = min(limit, positions)
     elif not 3 <= max_length_tokens <= positions:
         raise ValueError(
             f"max_length_tokens={max_length_tokens} must be from 3 to {positions}, the positions "
