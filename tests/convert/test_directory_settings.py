@@ -104,9 +104,12 @@ TOKENIZER = {
     "backend": ("tokenizers", ""),
     "do_lower_case": (False, ""),
     "strip_accents": (False, ""),
+    "add_prefix_space": ("no", "add_prefix_space must be true or false; found 'no'"),
     "tokenize_chinese_chars": (False, ""),
     "truncation_side": ("left", ""),
     "padding_side": ("left", "padding_side must be 'right'"),
+    "add_bos_token": (False, ""),
+    "add_eos_token": (True, ""),
     "split_special_tokens": (True, "split_special_tokens must be False"),
     "auto_map": ({"AutoTokenizer": ["x.y", None]}, "auto_map must be {}"),
     "model_max_length": (9, ""),
@@ -114,6 +117,7 @@ TOKENIZER = {
     "cls_token": ("mo", "tokenizer_config.json says cls_token 'mo'"),
     "sep_token": ("mo", "tokenizer_config.json says sep_token 'mo'"),
     "mask_token": ("mo", ""),
+    "image_token": (True, "image_token must be a string; found True"),
     "unk_token": ("[UNK]", ""),
     "pad_token": ("[PAD]", ""),
     "bos_token": ("mo", ""),
@@ -193,8 +197,7 @@ def test_every_key_that_is_written_has_a_row(saved, tmp_path):
         (tmp_path / kind).mkdir()
         reference.save_tokenizer(kind, tmp_path / kind)
         found = json.loads((tmp_path / kind / "tokenizer_config.json").read_text())
-        # Whether a space is put in front is tested below, with the tokenizers that have it.
-        assert found.keys() - {"add_prefix_space"} <= TOKENIZER.keys()
+        assert found.keys() <= TOKENIZER.keys()
 
 
 def test_a_default_prompt_and_prompts_that_the_pooling_leaves_out(saved, tmp_path):

@@ -147,9 +147,13 @@ def test_sentence_transformers_are_converted_whole(tmp_path, kind, pooling, widt
         huggingface_reference.randomize(dense)
         parts, width = [*parts, dense], outputs
     parts.append(modules.Normalize())
-    model = sentence_transformers.SentenceTransformer(modules=parts, device="cpu")
-    model.save(str(tmp_path / "st"))
-    recorded = convert_huggingface(tmp_path / "st", tmp_path / "m")
+    saved = tmp_path / "st"
+    sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(str(saved))
+    # Published ones have these, which transformers no longer follows.
+    switches = {"add_bos_token": kind == "gemma3_text", "add_eos_token": False}
+    huggingface_reference.edit_json(saved / "tokenizer_config.json", **switches)
+    model = sentence_transformers.SentenceTransformer(str(saved), device="cpu")
+    recorded = convert_huggingface(saved, tmp_path / "m")
     assert recorded["pooling"].endswith("normalized")
     encoder = xling_jax.load(tmp_path / "m")
     assert encoder.dim == width and encoder.max_length_tokens == 21

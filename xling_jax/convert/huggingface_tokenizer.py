@@ -25,6 +25,8 @@ from xling_jax.text.huggingface_vocab import (
 )
 
 _SWITCHES = {"tokenize_chinese_chars", "strip_accents", "do_lower_case", "add_prefix_space"}
+# Switches in spite of their names; transformers does without them where there is a tokenizer.json.
+_IGNORED = {"add_bos_token", "add_eos_token"}
 # One of them is in every directory with a tokenizer.
 TOKENIZER_FILES = (TOKENIZER_FILE, VOCABULARY_FILE, "vocab.txt")
 _SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
@@ -132,12 +134,17 @@ def _read_settings(directory: Path) -> dict[str, Any]:
     for name in _SETTINGS_FILES:
         if (directory / name).is_file():
             for key, value in read_settings(directory / name).items():
-                if key.endswith("_token") and isinstance(value, Mapping):
+                if key in _IGNORED:
+                    continue
+                is_token = key.endswith("_token")
+                if is_token and isinstance(value, Mapping):
                     value = value.get("content")
-                kind = bool if key in _SWITCHES else str if key.endswith("_token") else object
+                kind = bool if key in _SWITCHES else str if is_token else object
                 if value is not None and not isinstance(value, kind):
-                    found = f"{value!r:.60}"
-                    raise ValueError(f"{directory / name}: {key} must be {kind}; found {found}")
+                    rule = "a string" if is_token else "true or false"
+                    raise ValueError(
+                        f"{directory / name}: {key} must be {rule}; found {value!r:.60}"
+                    )
                 settings[key] = value
     return settings
 
