@@ -221,6 +221,65 @@ def test_a_space_in_front_must_be_what_the_tokenizer_does(tmp_path, kind):
         convert_huggingface(tmp_path / kind, tmp_path / "m")
 
 
+@pytest.mark.parametrize(
+    ("kind", "step", "found"),
+    [
+        ("roberta", {"add_prefix_space": True}, True),
+        ("xlm-roberta", {"prepend_scheme": "never"}, False),
+        ("camembert", {"prepend_scheme": "first"}, "first"),
+    ],
+)
+def test_a_space_in_front_that_no_setting_decides(tmp_path, kind, step, found):
+    path, name = tmp_path / kind, "tokenizer_config.json"
+    reference.save_model(path, kind)
+    splits = json.loads((path / "tokenizer.json").read_text())["pre_tokenizer"]
+    splits.get("pretokenizers", [splits])[-1].update(step)
+    reference.edit_json(path / "tokenizer.json", pre_tokenizer=splits)
+    if found == "first":
+        with pytest.raises(ValueError, match="tokenizer.json, first; found True; remove"):
+            convert_huggingface(path, tmp_path / "m")
+    settings = json.loads((path / name).read_text())
+    default = settings.pop("add_prefix_space")
+    (path / name).write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=f".json, {found}; found nothing, {default} for") as error:
+        convert_huggingface(path, tmp_path / "m")
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    reference.edit_json(path / name, tokenizer_class="PreTrainedTokenizerFast")  # the way out
+    convert_huggingface(path, tmp_path / "m")
+    encoder = xling_jax.load(tmp_path / "m")
+    states = reference.token_states(path, TEXTS, limit=encoder.max_length_tokens)
+    np.testing.assert_allclose(encoder.encode(TEXTS), reference.mean(*states), atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [{}, {"do_lower_case": True}, {"strip_accents": False}])
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("tokenizer_config.json", None),
+        ("tokenizer_config.json", "DistilBertTokenizer"),
+        ("tokenizer_config.json", "PreTrainedTokenizerFast"),
+        ("config.json", "PreTrainedTokenizerFast"),
+    ],
+)
+def test_a_class_decides_whether_its_defaults_replace_tokenizer_json(
+    saved, tmp_path, file, named, given
+):
+    steps = json.loads((saved / "tokenizer.json").read_text())["normalizer"]
+    steps |= {"lowercase": False, "handle_chinese_chars": False}
+    path = changed(saved, tmp_path / "st", "tokenizer.json", "normalizer", steps)
+    settings = {"model_max_length": 20, "pad_token": "[PAD]", **given}
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    reference.edit_json(path / file, tokenizer_class=named)
+    check(path, tmp_path, "")
+
+
+def test_a_directory_without_settings_of_the_tokenizer(saved, tmp_path):
+    steps = json.loads((saved / "tokenizer.json").read_text())["normalizer"] | {"lowercase": False}
+    path = changed(saved, tmp_path / "st", "tokenizer.json", "normalizer", steps)
+    (path / "tokenizer_config.json").unlink()
+    check(path, tmp_path, "")
+
+
 @pytest.mark.parametrize(("own", "tokenizers_own"), [(20, 9), (9, 20), (60, 9)])
 def test_the_limit_of_sentence_transformers_replaces_the_tokenizers(
     saved, tmp_path, own, tokenizers_own

@@ -12,7 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xling_jax.convert.huggingface_config import Published, check_values, read_settings
+from xling_jax.convert.huggingface_config import (
+    CONFIG_FILE,
+    Published,
+    check_values,
+    read_settings,
+)
 from xling_jax.text.huggingface_vocab import (
     MERGES_FILE,
     TOKENIZER_FILE,
@@ -33,8 +38,22 @@ _SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 # Key of tokenizer_config.json -> the only supported value.
 _REQUIRED = {"padding_side": "right", "split_special_tokens": False, "auto_map": {}}
 _SIDES = ("right", "left")
-# Classes of transformers that add special tokens as tokenizer.json says, and else none.
-_PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer")
+# Classes of transformers that follow tokenizer.json alone, special tokens included.
+_PLAIN_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
+# Classes that follow tokenizer_config.json and their defaults, whatever tokenizer.json says.
+_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
+# Field of their normalizer -> key and default.
+_BERT_SWITCHES: dict[str, tuple[str, bool | None]] = {
+    "lowercase": ("do_lower_case", True),
+    "strip_accents": ("strip_accents", None),
+    "handle_chinese_chars": ("tokenize_chinese_chars", True),
+}
+# Whether a class puts a space in front of a text if tokenizer_config.json does not say.
+_ADD_SPACE = {"RobertaTokenizer": False, "XLMRobertaTokenizer": True, "CamembertTokenizer": True}
+# Class of a kind where no file names one.
+_CLASSES = {"bert": "BertTokenizer", "distilbert": "BertTokenizer", "mpnet": "MPNetTokenizer"}
+_CLASSES |= {"roberta": "RobertaTokenizer", "camembert": "CamembertTokenizer"}
+_CLASSES |= dict.fromkeys(("xlm-roberta", "gte"), "XLMRobertaTokenizer")
 
 # transformers writes 1e30 where a tokenizer has no limit.
 _NO_LIMIT = 10**6
@@ -77,6 +96,7 @@ def read_tokenizer(
         ImportError: without `tokenizers` where that is needed.
     """
     settings = _read_settings(directory)
+    settings["tokenizer_class"] = _tokenizer_class(directory, published, settings)
     required = dict(_REQUIRED)
     if published.pad_id is None:  # the side does not matter where positions are rotations
         del required["padding_side"]
@@ -149,6 +169,18 @@ def _read_settings(directory: Path) -> dict[str, Any]:
     return settings
 
 
+def _tokenizer_class(
+    directory: Path, published: Published, settings: Mapping[str, Any]
+) -> str | None:
+    """The class of transformers that reads the tokenizer, without "Fast" at its end."""
+    kind, path = published.model_type, directory / CONFIG_FILE
+    if kind == "modernbert":  # transformers distrusts the class that is named there
+        return "TokenizersBackend"
+    config = read_settings(path) if path.is_file() else {}  # an adapter has none
+    named = settings.get("tokenizer_class") or config.get("tokenizer_class") or _CLASSES.get(kind)
+    return named.removesuffix("Fast") if isinstance(named, str) else None
+
+
 def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any]) -> Any:
     path = directory / TOKENIZER_FILE
     if path.is_file():
@@ -168,21 +200,16 @@ def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any
 
 
 def _apply_settings(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> None:
-    """Changes what tokenizer.json says where tokenizer_config.json says otherwise."""
+    """Changes what tokenizer.json says where transformers follows tokenizer_config.json."""
     tokenizers = import_tokenizers()
     normalizer = tokenizer.normalizer
-    if isinstance(normalizer, tokenizers.normalizers.BertNormalizer):
-        normalizer.lowercase = settings.get("do_lower_case", normalizer.lowercase)
-        normalizer.strip_accents = settings.get("strip_accents", normalizer.strip_accents)
-        chinese = settings.get("tokenize_chinese_chars", normalizer.handle_chinese_chars)
-        normalizer.handle_chinese_chars = chinese
+    is_bert = isinstance(normalizer, tokenizers.normalizers.BertNormalizer)
+    if is_bert and settings["tokenizer_class"] in _BERT_CLASSES:
+        for name, (key, default) in _BERT_SWITCHES.items():
+            value = settings.get(key)
+            setattr(normalizer, name, default if value is None else value)
         tokenizer.normalizer = normalizer
-    given, found = settings.get("add_prefix_space"), _adds_space(tokenizer)
-    if None not in (given, found) and given != found:
-        raise ValueError(
-            f"{where}: add_prefix_space must be that of {TOKENIZER_FILE}, {found}; found {given}; "
-            "remove the one that is wrong"
-        )
+    _check_space(tokenizer, settings, where)
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     tokens = _named_tokens(settings, where)
     missing = [token for token in tokens if token.content not in known]
@@ -190,14 +217,35 @@ def _apply_settings(tokenizer: Any, settings: Mapping[str, Any], where: Path) ->
     tokenizer.add_tokens([t for t in missing if tokenizer.token_to_id(t.content) is not None])
 
 
-def _adds_space(tokenizer: Any) -> bool | None:
-    """Whether a space is put in front of a text, None if the tokenizer does not decide that."""
+def _check_space(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> None:
+    """Raises ValueError if the files disagree on a space in front of a text."""
+    kind, found = settings["tokenizer_class"], _adds_space(tokenizer)
+    given = settings.get("add_prefix_space", _ADD_SPACE.get(kind))
+    if found == "first" and kind not in _ADD_SPACE:
+        found = True
+    if None in (given, found) or given == found:
+        return
+    rule = f"{where}: add_prefix_space must be that of {TOKENIZER_FILE}, {found}; found "
+    if "add_prefix_space" in settings:
+        raise ValueError(f"{rule}{given}; remove the one that is wrong")
+    raise ValueError(
+        f"{rule}nothing, {given} for {kind}; add it, or tokenizer_class PreTrainedTokenizerFast to "
+        f"follow {TOKENIZER_FILE} alone"
+    )
+
+
+def _adds_space(tokenizer: Any) -> bool | str | None:
+    """Whether a space is put in front of a text, None if the tokenizer does not decide that.
+
+    "first" is only in front of the whole text, not of what follows a special token in it.
+    """
     found = json.loads(tokenizer.to_str())["pre_tokenizer"] or {}
     for step in found.get("pretokenizers", [found]):
         if step.get("type") == "ByteLevel":
             return step["add_prefix_space"]
         if step.get("type") == "Metaspace":
-            return step.get("prepend_scheme") != "never"
+            scheme = step.get("prepend_scheme")
+            return scheme if scheme == "first" else scheme != "never"
     return None
 
 
