@@ -43,7 +43,7 @@ class AlignmentOptions:
         AUTO,
         "components of each language to remove; 0 for none; auto: the fewest, of 0 and powers of "
         "two, after which a linear classifier cannot identify the language; none if a side has too "
-        "few sentences",
+        "few sentences, or if no number brings the accuracy of the classifier below 55 %",
         type=read_rank,
         metavar="N",
     )
@@ -64,7 +64,9 @@ class AlignmentOptions:
     url_matching: bool = option(
         False, "first accept the pairs whose URLs differ only in the name of the language (WMT16)"
     )
-    seed: int = option(0, "of the cross-validation")
+    seed: int = option(
+        0, "of the samples of sentences, the split, the SVM and the cross-validation"
+    )
     memory_mb: float = option(512, "memory for the search, besides vectors", positive=True)
     backend: str = option(
         "auto", "of the search; auto: JAX where it has an accelerator, else NumPy", knn.BACKENDS

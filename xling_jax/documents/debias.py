@@ -213,7 +213,7 @@ def choose_rank(
         raise ValueError(f"vectors of all languages must have the same dim; got {sorted(sizes)}")
     for language, vectors in vectors_by_language.items():
         if len(vectors) < _MIN_SENTENCES:
-            rule = f"must have at least {_MIN_SENTENCES} sentences for the rank rule"
+            rule = f"must have at least {_MIN_SENTENCES} sentences for --debias auto"
             raise TooFewSentencesError(f"{language} {rule}; got {len(vectors)}")
     arrays = vectors_by_language.values()
     rng = np.random.default_rng(seed)
