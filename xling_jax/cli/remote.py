@@ -94,7 +94,7 @@ def local_name(name: str) -> str:
         OSError: if copying fails.
     """
     if urls.is_url(name):
-        is_run = _called(urls.exists, f"{name.rstrip('/')}/metrics.jsonl")
+        is_run = _called(urls.exists, name, "metrics.jsonl")
         without = ("checkpoints", "data", "vocab") if is_run else ()  # only training needs them
         return str(_called(urls.fetch, name, _cache("inputs"), without))
     if "://" in name and name.partition(":")[0] in READERS:

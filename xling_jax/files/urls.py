@@ -101,10 +101,10 @@ def read(url: str) -> bytes | None:
             return None
 
 
-def exists(url: str) -> bool:
-    """Whether there is a file, directory or bucket at a URL."""
+def exists(url: str, name: str = "") -> bool:
+    """Whether there is a file, directory or bucket at a URL; with a name, such a file in it."""
     with _store(url) as (store, root):
-        return store.exists(root)
+        return store.exists(f"{root.rstrip('/')}/{name}" if name else root)
 
 
 def _list(url: str, top: str) -> dict[str, dict]:
