@@ -1,4 +1,5 @@
 import os
+import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -116,6 +117,9 @@ def test_pre_norm_without_a_last_norm_is_refused(tmp_path, models):
         export_sentence_transformers(tmp_path / "m", tmp_path / "out")
 
 
-def test_features_of_the_shipped_encoder_are_refused(tmp_path):
+def test_features_of_the_shipped_encoder_are_refused_before_a_package_is_missing(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ValueError, match="StaticEmbedding, which knows single tokens"):
         export_sentence_transformers(SHIPPED["mini"], tmp_path / "out")

@@ -93,9 +93,9 @@ def export_sentence_transformers(
     """
     where = os.fspath(model_directory)
     spec = load_model(model_directory)
-    content = tokenizer_json(spec.vocab, where)
     table = _static_table(spec, where)
     transformer = _transformer(spec, where) if table is None else None
+    content = tokenizer_json(spec.vocab, where)
     with export_directory(output, MODULES_FILE, overwrite) as fresh:
         if transformer is None:
             names = _write_static(spec, table, content, fresh)
@@ -441,6 +441,6 @@ vectors = model.encode(["A sentence.", "Another one."])
 | | |
 |---|---|
 | modules | {", ".join(names)} |
-| longest input | {spec.max_length_tokens} tokens, longer ones are cut |
+| longest input | {spec.max_length_tokens} tokens, longer ones are truncated |
 | exported from | fingerprint `{spec.fingerprint[:16]}` |
 """

@@ -132,7 +132,7 @@ def import_tokenizers() -> Any:
     Raises:
         ImportError: if it is not installed; says how to install it.
     """
-    return import_extra("tokenizers", "huggingface", "the tokenizer of a published encoder")
+    return import_extra("tokenizers", "huggingface", "this")
 
 
 def load_tokenizer(content: bytes, where: str) -> Any:
