@@ -1,4 +1,4 @@
-r"""The encoder in the package, `xling_jax.load("mini")`: static, with vectors of word pairs too.
+r"""The packaged encoder, `xling_jax.load("mini")`: static, with vectors of word pairs too.
 
 32,000 unigram pieces and the 255,000 most frequent pairs and triples of neighboring pieces, 256
 dimensions, summed with learned weights; cosine times 20 with an additive margin of 0.3 against the
@@ -7,7 +7,7 @@ sentences left out; a tenth of the pieces and a fifth of the combinations droppe
 cosine decay. Pieces begin with the vectors of `text.cooccurrence`, which know topics and
 translations before training; the others are small (0.01).
 
-The encoder in the package is the mean of two: one that continues this run for 800 updates at 1e-3
+The packaged encoder is the mean of two: one that continues this run for 800 updates at 1e-3
 on everyday text, counted twice, and a short run, of 1,500 updates with cosines times 12, which
 keeps more of what the initial vectors know of topics. Then it gets dimensions for topics and
 sentiment from two English lexicons (`launch/mini_words.py`), and principal axes bring it back to
@@ -19,8 +19,8 @@ Data         Parallel text in de, en, es, fr and it whose licenses allow to publ
              on it; the model card names the sources.
 Hardware     Two CPU cores, 27 minutes, and 10 for the two others.
 Arguments    `phase=train` (default); `everyday`, which continues the encoder of that run
-             (`train.model_init`), and `short`, the other runs; or `tune` to fine-tune the encoder
-             in the package on other pairs: 300 updates of 256 at 1e-3, a minute or two on a laptop.
+             (`train.model_init`), and `short`, the other runs; or `tune` to fine-tune the packaged
+             encoder on other pairs: 300 updates of 256 at 1e-3, a minute or two on a laptop.
              `languages=five` (default); or `seven`, with Dutch and Portuguese: 36,000 pieces and a
              quarter more updates, as many as before for the five.
 Sizes        :paper (default), :smoke.

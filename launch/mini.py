@@ -1,4 +1,4 @@
-"""Trains, shrinks, calibrates and measures the encoder in the package; see `launch/mini.sh`."""
+"""Trains, shrinks, calibrates and measures the packaged encoder; see `launch/mini.sh`."""
 
 import argparse
 import glob

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds the encoder in the package, from parallel text to a calibrated model directory:
+# Rebuilds the packaged encoder, from parallel text to a calibrated model directory:
 #
 #   launch/mini.sh --data DIR --workdir runs/mini
 #

@@ -35,7 +35,7 @@ def load(
 
     Args:
         name_or_path: a model directory, a workdir of `xling train` (its `encoder/` is taken), or
-            the name of a shipped encoder.
+            the name of a packaged encoder.
         dtype: in which the encoder computes: `float32`, `bfloat16` or `float16`. None for the one
             that the model directory records (`xling convert --compute-dtype`), otherwise float32 on
             a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32; those

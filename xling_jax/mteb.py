@@ -35,7 +35,7 @@ class MtebEncoder:
     length itself.
 
     Args:
-        model_name: a model directory, a workdir, the name of a shipped encoder, or an `Encoder`.
+        model_name: a model directory, a workdir, the name of a packaged encoder, or an `Encoder`.
         revision: of the model, in the names of MTEB's result files; the fingerprint when None.
         device: ignored, there for MTEB; the encoder uses all cores or local devices.
         batch_size: see `Encoder.encode`; smaller needs less memory.

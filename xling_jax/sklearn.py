@@ -36,7 +36,7 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     Clones share the model. One that was given as an `Encoder` cannot be pickled.
 
     Args:
-        model: a model directory, a workdir, the name of a shipped encoder, or an `Encoder`.
+        model: a model directory, a workdir, the name of a packaged encoder, or an `Encoder`.
         normalize: scale every vector to length 1.
         documents: each text is a document; its vector is the mean of its sentences' vectors.
         batch_size: see `Encoder.encode`.

@@ -137,7 +137,7 @@ def test_counts_are_reported(run, text_file, tmp_path, caplog):
     with caplog.at_level("INFO"):
         run("--input", text_file, "--output", tmp_path / "e.npy")
     assert (
-        "7 rows of 16, computed in float32; 7 sentences, 2 without text, 0 cut at 40 tokens"
+        "7 rows of 16, computed in float32; 7 sentences, 2 without text, 0 truncated to 40 tokens"
         in caplog.text
     )
 

@@ -81,7 +81,7 @@ def test_long_text_is_cut_and_counted(make_encoder, caplog):
         encoder.encode([long, "la"])
         encoder.encode([long, "la"])
     assert [record.getMessage() for record in caplog.records] == [
-        "1 of 2 sentences were cut at 40 tokens (further warnings suppressed)"
+        "1 of 2 sentences were truncated to 40 tokens (further warnings suppressed)"
     ]
 
 

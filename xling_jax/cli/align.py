@@ -62,7 +62,8 @@ While the command runs, sentence vectors are kept in an unnamed file beside the 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sides(
         parser,
-        "documents: JSON lines, maybe .gz .xz .zst .bz2, - for stdin; or a folder of text files",
+        "documents: JSON lines, optionally .gz .xz .zst .bz2, - for stdin; or a folder of text "
+        "files",
         "vectors of its nonblank sentences, in order, instead of a model (or LASER's .bin, with "
         "--dim); with --sentences those of the overlaps",
         required=True,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from xling_jax.encode.encoder import Encoder
 
-MODEL_HELP = "model directory, workdir, or name of a shipped encoder"
+MODEL_HELP = "model directory, workdir, or name of a packaged encoder"
 SIDES = ("source", "target")
 
 
@@ -45,8 +45,8 @@ def add_vector_options(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         metavar="DTYPE",
         choices=DTYPES,
-        help=f"in which the model computes: {', '.join(DTYPES)}; vectors are float32 (default: the "
-        "model's own, otherwise float32 on a CPU and the fastest on a GPU or TPU)",
+        help=f"data type of the computation: {', '.join(DTYPES)}; vectors are float32 (default: "
+        "the model's own, otherwise float32 on a CPU and the fastest on a GPU or TPU)",
     )
     parser.add_argument(
         "--truncate-dim",
@@ -276,7 +276,7 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
     """Loads the encoder of a command.
 
     Args:
-        path: model directory, workdir, or name of a shipped encoder.
+        path: model directory, workdir, or name of a packaged encoder.
         args: with those of `add_vector_options`.
 
     Raises:

@@ -11,7 +11,7 @@ import argparse
 import logging
 
 from xling_jax.align import mining
-from xling_jax.cli.arguments import MODEL_HELP, load_encoder
+from xling_jax.cli.arguments import load_encoder
 from xling_jax.cli.options import require_data, words
 from xling_jax.options import OptionError
 
@@ -24,7 +24,9 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help=MODEL_HELP)
+    parser.add_argument(
+        "--model", required=True, help="model directory or workdir; for mini, a copy of it"
+    )
     parser.add_argument(
         "--data",
         required=True,

@@ -118,7 +118,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         default=argparse.SUPPRESS,
-        help="longer texts are cut (default: the model's limit; 2048 for LASER, which has none)",
+        help="longer texts are truncated (default: the model's limit; 2048 for LASER, which has "
+        "none)",
     )
     for source, arguments in _ARGUMENTS.items():
         names = " or ".join(_TRANSFORMERS if source == "huggingface" else (source,))

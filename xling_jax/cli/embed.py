@@ -90,7 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for int8: text, on whose first 10,000 lines the range of each dimension is learned "
         "(--input), or an int8 .npy file written before, whose ranges are taken",
     )
-    add("--prompt-name", metavar="NAME", help="of the model's prompt before every line, as query")
+    add(
+        "--prompt-name",
+        metavar="NAME",
+        help="name of the model's prompt to put before every line, such as query",
+    )
     add("--prompt", metavar="TEXT", help="text before every line, instead of the model's default")
     add("--batch-size", type=int, help="sentences in a full batch; fewer need less memory")
     distributed.add_arguments(parser)
@@ -189,8 +193,8 @@ def _embed(args: argparse.Namespace, processes: Processes) -> None:
         rows = write_embeddings(args.output, encode(texts()), **file)
     seconds = time.perf_counter() - start
     logger.info(
-        "%s: %d rows of %d, computed in %s; %s%d sentences, %d without text, %d cut at %d tokens; "
-        "%.1f s, %.0f sentences/s, %.0f%% padding",
+        "%s: %d rows of %d, computed in %s; %s%d sentences, %d without text, %d truncated to "
+        "%d tokens; %.1f s, %.0f sentences/s, %.0f%% padding",
         *(args.output, rows, encoder.dim, encoder.dtype),
         "" if processes.count == 1 else "of them here ",
         *(stats.num_sentences, stats.num_empty),

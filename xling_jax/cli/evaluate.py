@@ -83,8 +83,8 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
         source.add_argument(
             "--embeddings",
             metavar="DIR",
-            help="ready vectors in place of a model: a file NAME.LANG.npy for each file or column "
-            "of text, row i for line i (or LASER's NAME.LANG.bin, with --dim)",
+            help="precomputed embeddings instead of a model: a file NAME.LANG.npy for each file or "
+            "column of text, row i for line i (or LASER's NAME.LANG.bin, with --dim)",
         )
         parser.add_argument("--dim", type=int, help="size of the vectors in .bin files")
     parser.add_argument(

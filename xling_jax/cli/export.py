@@ -54,7 +54,8 @@ keeps is exported, such as the best of those that xling evaluate --checkpoint co
 With --model and --to, an encoder is written for other libraries, with the same vectors; what a
 format cannot hold is refused. onnx: one file for onnxruntime, its tokenizer, and a script without
 JAX (pip install 'xling_jax[onnx]'). sentence-transformers: transformers and static encoders without
-features. laser: encoders converted from LASER (needs PyTorch).
+features. model2vec: static encoders without features. laser: encoders converted from LASER (needs
+PyTorch).
 
 With --model alone, an encoder of family static is written in another form: with 8 bits per number
 it takes a quarter of the space, with 4 an eighth. --feature-dim shortens the vectors of pairs and

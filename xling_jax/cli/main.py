@@ -30,14 +30,17 @@ COMMANDS = Registry(
     evaluate=("xling_jax.cli.evaluate", "measure an encoder"),
     mine=("xling_jax.cli.mine", "find translations in two texts, or score given pairs"),
     calibrate=("xling_jax.cli.calibrate", "measure what the scores of mined pairs mean"),
-    align=("xling_jax.cli.align", "pair documents that are translations"),
+    align=("xling_jax.cli.align", "pair translated documents, and align their sentences"),
     export=(
         "xling_jax.cli.export",
-        "a checkpoint, or a model in fewer bytes, as a model directory",
+        "write a checkpoint or smaller model, or export to ONNX and more",
     ),
-    report=("xling_jax.cli.report", "one HTML page from runs and results"),
+    report=("xling_jax.cli.report", "write one HTML page from runs and results"),
     convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
-    quickstart=("xling_jax.cli.quickstart", "see the encoder in the package at work, train one"),
+    quickstart=(
+        "xling_jax.cli.quickstart",
+        "see the packaged encoder at work, then train a small one",
+    ),
 )
 
 EPILOG = """\

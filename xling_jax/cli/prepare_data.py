@@ -211,7 +211,7 @@ def _taught(config: ConfigDict, distillation: Distillation) -> dict[str, Any]:
     if not distillation.teacher:
         raise ValueError(
             "objective.distillation.teacher is missing; name a model directory, or mini for the "
-            "encoder in the package"
+            "packaged encoder"
         )
     family, arguments, _ = encoder_arguments(config)
     encoder = build_encoder(family, vocab_size=config.vocab.size, **arguments)

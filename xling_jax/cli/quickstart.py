@@ -1,4 +1,4 @@
-"""Shows the encoder in the package at work on real text, then trains a small cT-LASER.
+"""Shows the packaged encoder at work on real text, then trains a small cT-LASER.
 
 The first part takes a minute: translations found in two shuffled texts, search across languages,
 classification with labels in one. The second trains from nothing, in minutes, and compares. All of
@@ -58,7 +58,7 @@ _SENTENCES = find_config("quickstart").with_name("quickstart_sentences.tsv")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", required=True, help="directory of the run")
     parser.add_argument(
-        "--no-training", action="store_true", help="show the encoder in the package, train none"
+        "--no-training", action="store_true", help="show the packaged encoder, train none"
     )
     parser.add_argument(
         "--config",
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         logger.warning("showing the encoder on a few sentences of the package instead")
         text = write_sentences(_SENTENCES, workdir / "text")
 
-    logger.info("2/5 the encoder in the package: %s", ENCODER)
+    logger.info("2/5 the packaged encoder: %s", ENCODER)
     if not problem and Path(args.wheels) == _WHEELS:
         logger.info(
             "it has seen messages of other programs, and some of Gramps: at most %d of these %d "
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show_encoder(workdir: Path, text: QuickstartText) -> _Measured:
-    """Prints what the encoder in the package does with the evaluation text."""
+    """Prints what the packaged encoder does with the evaluation text."""
     import xling_jax
     from xling_jax.eval.demonstration import (
         find_translations,

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _describe_shipped(runs: Sequence[Run]) -> None:
-    """Gives the encoders in the package their config; others have that of their workdir."""
+    """Gives the packaged encoders their config; others have that of their workdir."""
     from xling_jax.encode.model_directory import SHIPPED, read_config
 
     for run in runs:

@@ -34,7 +34,7 @@ class TranslationRules:
     )
     max_length_ratio: float = option(
         2.0,
-        "drop pairs whose longer side has more than so many times the words of the other, plus 5",
+        "drop pairs whose longer side has more than RATIO times the words of the other, plus 5",
         positive=True,
         metavar="RATIO",
     )

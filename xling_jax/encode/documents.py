@@ -22,8 +22,8 @@ Encode = Callable[[list[str]], np.ndarray]
 # every 64; or the whole text, cut where the encoder ends.
 MODES = ("sentences", "packed", "sequence", "windows")
 MODES_HELP = (
-    "what is encoded at once: a sentence; as many as the model takes; all of the document, cut "
-    "where the model ends; or windows of 128 words, every 64"
+    "what is encoded at once: a sentence; as many as the model takes; all of the document, "
+    "truncated where the model ends; or windows of 128 words, every 64"
 )
 POOLINGS = ("mean", "max")
 

@@ -332,7 +332,7 @@ class Encoder:
         if stats.num_truncated and not self._warned_of_truncation:
             self._warned_of_truncation = True
             logger.warning(
-                "%d of %d sentences were cut at %d tokens (further warnings suppressed)",
+                "%d of %d sentences were truncated to %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
         if precision == "int8" and not texts:

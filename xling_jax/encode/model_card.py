@@ -64,7 +64,7 @@ def model_card(
         f"| parameters | {num_params:,}, {size_mb:,.1f} MB |",
         f"| dimensions | {dim} |",
         f"| vocabulary | {vocab.size:,} pieces |",
-        f"| longest input | {config['max_length_tokens']} tokens, longer ones are cut |",
+        f"| longest input | {config['max_length_tokens']} tokens, longer ones are truncated |",
         f"| lower-cased input | {_LOWERCASE[vocab.lowercase]} |",
         f"| fingerprint | `{config['fingerprint'][:16]}` |",
         f"| made with | {', '.join(f'{k} {v}' for k, v in config['versions'].items())} |",

@@ -181,7 +181,7 @@ def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
     shipped = ", ".join(sorted(SHIPPED)) or "none"
     raise options.OptionError(
         f"{name}: {found}; use a model directory, a workdir of xling train, "
-        f"or the name of a shipped encoder ({shipped})"
+        f"or the name of a packaged encoder ({shipped})"
     )
 
 

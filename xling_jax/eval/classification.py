@@ -89,8 +89,8 @@ class Classification(Task):
     )
     documents: str = option(
         "sequence",
-        "how a text becomes a vector: as one sequence, cut at the model's longest; or the mean or "
-        "maximum over its sentences, or over windows of 128 words, one every 64",
+        "how a text becomes a vector: as one sequence, truncated to the model's longest; or the "
+        "mean or maximum over its sentences, or over windows of 128 words, one every 64",
         DOCUMENTS,
     )
     splitter: str = option(
@@ -100,7 +100,10 @@ class Classification(Task):
         ("rule", "laser"),
     )
     max_tokens: int | None = option(
-        None, "cut sequences at N tokens (default: the model's longest)", positive=True, metavar="N"
+        None,
+        "truncate sequences to N tokens (default: the model's longest)",
+        positive=True,
+        metavar="N",
     )
 
     baselines: bool = True

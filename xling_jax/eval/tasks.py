@@ -30,7 +30,7 @@ TASKS = Registry(
     ),
     xsim=(
         "xling_jax.eval.xsim:Xsim",
-        "is it found by margin, also among altered copies of itself?",
+        "is the translation found by margin, also among altered copies of it?",
     ),
     classification=(
         "xling_jax.eval.classification:Classification",

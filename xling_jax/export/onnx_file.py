@@ -264,7 +264,7 @@ def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, scrip
         "|---|---|",
         f"| input | `tokens` [batch, length] int32, padded on the right with {spec.vocab.pad_id} |",
         f"| output | `embeddings` [batch, {config['dim']}] float32 |",
-        f"| longest input | {spec.max_length_tokens} tokens; the tokenizer cuts longer ones |",
+        f"| longest input | {spec.max_length_tokens} tokens; the tokenizer truncates longer ones |",
         f"| weights | {weights} |",
         f"| size | {facts['size_mb']:.1f} MB |",
         f"| exported from | fingerprint `{spec.fingerprint[:16]}` |",
