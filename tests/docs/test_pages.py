@@ -8,6 +8,10 @@ from tests.docs.pages import PAGES, ROOT, blocks, needs_shipped, run_page
 from xling_jax.encode.model_directory import SHIPPED
 
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+_COMMAND = re.compile(r"^\s*xling (?:.*\\\n)*.*$", re.MULTILINE)
+# These record how a number was measured, each in directories of its own.
+_RECORDS = ("experiments.md", "performance.md")
+_HOW_TO = [PAGES[0], ROOT / "docs/first-steps.md", *sorted((ROOT / "docs/how-to").glob("*.md"))]
 WITH_CODE = [
     page
     for page in PAGES
@@ -37,3 +41,32 @@ def test_code_that_does_not_run_says_why(page):
             assert re.match(r"# not run: \w", block.code), f"{page.name}:{block.line}"
     comments = page.read_text(encoding="utf-8").count("<!-- not run")
     assert comments == sum(bool(block.reason) for block in blocks(page)), page.name
+
+
+def commands(page):
+    """The `xling` commands of a page, each on one line, also of blocks that are not run here."""
+    for block in blocks(page):
+        if block.language == "bash":
+            for match in _COMMAND.finditer(block.code):
+                yield re.sub(r"\s*\\\n\s*", " ", match[0]).strip().partition("  # ")[0]
+
+
+def test_a_workdir_belongs_to_one_run():
+    runs = {}
+    for page in PAGES:
+        for command in commands(page) if page.name not in _RECORDS else ():
+            if command.startswith("xling train") and "--dry-run" not in command:
+                found = re.search(r"--workdir (\S+)", command)
+                if found:
+                    first = runs.setdefault(found[1], command)
+                    assert command == first, page.name
+
+
+def test_a_page_replaces_the_outputs_of_earlier_ones():
+    written = {}
+    for page in _HOW_TO:
+        for command in commands(page):
+            found = re.search(r"--output (\S+)", command)
+            if found and found[1] != "-":
+                first = written.setdefault(found[1], command)
+                assert command is first or "--overwrite" in command, f"{page.name}: {command}"
