@@ -64,8 +64,8 @@ sentence become spaces. Repeated lines count once; blank and broken lines are no
 --pairs the output keeps the order of the file, and pairs with a blank or broken side score -inf.
 
 Killed at any moment, the same command continues: vectors and neighbors are kept beside the output
-until it is written, or for good in --workdir, where another cut or other filters of pairs then cost
-seconds.
+until it is written, or for good in --workdir, where another threshold or other filters of pairs
+then cost seconds.
 
 --precision needs a model that `xling calibrate` has measured. It estimates from the scores how many
 of the pairs are translations, and keeps the most pairs that are expected to be that precise.
@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workdir", metavar="DIR", help="keep vectors and neighbors here, for the next command"
     )
     add_options(parser, Options)
-    add_options(parser.add_argument_group("cut", "which pairs are kept; give one"), Cut)
+    add_options(parser.add_argument_group("threshold", "which pairs are kept; give one"), Cut)
     add_options(parser.add_argument_group("filters"), Filters)
     distributed.add_arguments(parser)
 
