@@ -37,6 +37,13 @@ def test_an_improvement_beats_the_best_by_more_than_the_minimum():
     assert ends([5.0, 4.5, 4.5], goal="min", patience=20, min_improvement=0.5) == 30
 
 
+def test_a_difference_of_rounding_is_no_improvement():
+    equal = [(8 / 101 + 9 / 101) / 2, (7 / 101 + 10 / 101) / 2, (7 / 101 + 10 / 101) / 2]
+    assert equal[1] > equal[0]
+    assert ends(equal, goal="max", patience=20) == 30
+    assert ends([0.7, 0.8, 0.8], goal="max", patience=20, min_improvement=0.1) == 30
+
+
 def test_a_value_that_is_not_finite_never_improves():
     assert ends([math.nan, 1.0, math.nan, math.inf, math.nan], goal="max", patience=30) == 50
     assert ends([math.nan, math.nan], goal="min", patience=20) == 20

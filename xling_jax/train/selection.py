@@ -38,7 +38,12 @@ def score(value: float, goal: str) -> float:
     """A value such that higher is better; one that is not finite is worse than all others."""
     if not math.isfinite(value):
         return -math.inf
-    return value if goal == "max" else -value
+    return _rounded(value if goal == "max" else -value)
+
+
+def _rounded(value: float) -> float:
+    """In 9 digits, as in `metrics.jsonl`: of equal means the last bits may differ."""
+    return float(f"{value:.8e}")
 
 
 @dataclasses.dataclass
@@ -77,7 +82,7 @@ class EarlyStopping:
             return
         value, best = float(metrics[self.metric]), self._state["best"]
         gain = score(value, self.goal) - (-math.inf if best is None else score(best, self.goal))
-        if gain > self.min_improvement:  # not so for nan, which -inf minus -inf is
+        if _rounded(gain) > self.min_improvement:  # not so for nan, which -inf minus -inf is
             self._state |= {"best": value, "step": step}
         self._state["ended"] = step if self._is_over(step) else 0
 
