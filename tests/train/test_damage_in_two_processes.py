@@ -17,7 +17,7 @@ def step_4_is_the_best_and_the_second_cannot_read_it(number, step):
     def fail(*_, **__):
         raise ValueError("cannot be read here")
 
-    Checkpoints.best_step = lambda self: 4 if 4 in self._manager.all_steps() else None
+    Checkpoints.best_step = lambda self: 4 if 4 in self._manager.all_steps() else TOTAL
     if number == 1:
         ocp.StandardCheckpointHandler.restore = fail
 

@@ -7,11 +7,13 @@ import pytest
 
 from tests.train.processes import tiny_config
 from tests.train.synthetic import write_corpus
+from xling_jax.train.integrity import seal, unseal
 from xling_jax.train.loop import train
 from xling_jax.train.metrics import read_metrics
 
 METRIC = "dev/score"
 SCORES = {4: 0.9, 6: 0.5, 8: 0.1, 12: 0.2, 16: 0.3}  # the highest is best
+OTHER = "dev/other"
 
 
 @pytest.fixture(scope="module")
@@ -20,16 +22,18 @@ def run(tmp_path_factory):
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
     cache = tmp_path_factory.mktemp("cache")
 
-    def run(workdir, stop_at=0, total_steps=8, evaluate=True, scores=SCORES):
+    def run(workdir, stop_at=0, total_steps=8, evaluate=True, scores=SCORES, other=None, **more):
         selecting = {"best_metric": METRIC, "best_goal": "max", "export": "best"}
         intervals = {"evaluate_every_steps": 4, "checkpoint_every_steps": 4, "writers": ()}
-        given = intervals | {"total_steps": total_steps} | (selecting if evaluate else {})
+        given = intervals | {"total_steps": total_steps} | (selecting if evaluate else {}) | more
         updates = []
+        more_measured = lambda step: {OTHER: other[step]} if other else {}
+        measure = lambda _, step: {METRIC: scores[step]} | more_measured(step)
         return train(
             tiny_config({f"train.{name}": value for name, value in given.items()}),
             str(workdir),
             corpus,
-            evaluators=[lambda _, step: {METRIC: scores[step]}] if evaluate else (),
+            evaluators=[measure] if evaluate else (),
             on_step=lambda step, *_: updates.append(step),
             should_stop=lambda: updates[-1] == stop_at,
         )
@@ -73,7 +77,7 @@ def test_a_stop_at_an_evaluation_does_not_change_which_step_is_best(
     expected = run(tmp_path / "whole", total_steps=16)
     assert expected.exported_step == 4 and len(kept(tmp_path / "whole")) == 3
     assert not run(tmp_path / "w", stop_at=4, total_steps=16).finished
-    if killed:  # after the first of the two files with the scores
+    if killed:  # after the evaluation, before it is added to the checkpoint
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr("xling_jax.train.checkpoint.seal", _interrupt)
             run(tmp_path / "w", total_steps=16)
@@ -81,10 +85,9 @@ def test_a_stop_at_an_evaluation_does_not_change_which_step_is_best(
     assert (result.exported_step, result.metrics) == (4, {METRIC: SCORES[4]})
     assert evaluations(tmp_path / "w") == evaluations(tmp_path / "whole")
     assert kept(tmp_path / "w") == kept(tmp_path / "whole")
-    for name in ("identity/metadata", "metrics/metrics"):
-        files = [tmp_path / d / "checkpoints" / "00000004" / name for d in ("w", "whole")]
-        records = [json.loads(file.read_text()) for file in files]
-        assert records[0] == records[1], name
+    files = [tmp_path / d / "checkpoints/00000004/identity/metadata" for d in ("w", "whole")]
+    records = [json.loads(file.read_text()) for file in files]
+    assert records[0] == records[1]
 
 
 def test_an_evaluation_made_up_for_is_not_made_again(run, tmp_path):
@@ -113,3 +116,53 @@ def test_a_run_that_is_shortened_to_where_it_was_stopped_evaluates_there(run, tm
     assert evaluations(tmp_path) == {4: SCORES[4]}
     assert run(tmp_path, total_steps=6).finished
     assert evaluations(tmp_path) == {4: SCORES[4], 6: SCORES[6]}
+
+
+NONE = {"best_metric": "", "best_goal": "", "export": "last"}
+ONE = {"keep_last": 1, "keep_best": 1}
+
+
+@pytest.mark.parametrize("before", [{"best_metric": OTHER, "best_goal": "min"}, NONE])
+@pytest.mark.parametrize("older", [False, True])
+def test_checkpoints_are_ranked_by_a_metric_that_is_chosen_later(before, older, run, tmp_path):
+    other = {4: 0.1, 8: 0.2, 12: 0.3, 16: 0.4}
+    run(tmp_path, total_steps=12, other=other, **before | {"keep_last": 3})
+    if older:  # version 0.3 recorded one metric apart, and all in the progress
+        for step in (4, 8, 12):
+            file = tmp_path / f"checkpoints/{step:08d}/identity/metadata"
+            record, _ = unseal(file.read_text())
+            record["metrics"] = {OTHER: other[step]} if before["best_metric"] else {}
+            file.write_text(json.dumps(seal(record)))
+    result = run(tmp_path, total_steps=12, other=other, **ONE)
+    assert (result.exported_step, result.metrics[METRIC]) == (4, SCORES[4])
+    result = run(tmp_path, total_steps=16, other=other, **ONE)
+    assert (result.exported_step, kept(tmp_path)) == (4, ["00000004", "00000016"])
+
+
+def test_checkpoints_that_cannot_be_ranked_are_kept_and_never_called_the_best(
+    run, tmp_path, caplog
+):
+    run(tmp_path, total_steps=8, **ONE)
+    by_other = {"best_metric": OTHER, "best_goal": "max"}
+    other = {12: 0.2, 16: 0.1}
+    with pytest.raises(ValueError, match=f"no checkpoint has {OTHER}, which train.export='best'"):
+        run(tmp_path, total_steps=8, other=other, **ONE | by_other)
+    assert run(tmp_path, other=other, **ONE | by_other | {"export": "last"}).exported_step == 8
+    result = run(tmp_path, total_steps=16, other=other, **ONE | by_other)
+    assert result.exported_step == 12
+    assert f"{OTHER}: not measured at the checkpoints 4, 8; they are kept" in caplog.text
+    assert kept(tmp_path) == [f"{step:08d}" for step in (4, 8, 12, 16)]
+
+
+def test_of_scores_that_rounding_alone_sets_apart_the_newest_is_the_best(run, tmp_path):
+    scores = {4: (7 / 101 + 10 / 101) / 2, 8: (8 / 101 + 9 / 101) / 2}
+    assert scores[4] > scores[8]
+    assert run(tmp_path, scores=scores).exported_step == 8
+
+
+def test_what_is_kept_for_good_stays_when_the_run_is_continued_with_other_steps(run, tmp_path):
+    every = ONE | NONE | {"checkpoint_every_steps": 100}
+    run(tmp_path, evaluate=False, total_steps=8, keep_every_steps=2, **every)
+    run(tmp_path, evaluate=False, total_steps=12, keep_every_steps=3, **every)
+    run(tmp_path, evaluate=False, total_steps=14, **every)
+    assert kept(tmp_path) == [f"{step:08d}" for step in (2, 4, 6, 8, 9, 12, 14)]

@@ -206,8 +206,12 @@ def test_checkpoints_of_earlier_versions_are_read_unverified(saved, shapes, tmp_
     for step in SCORES:
         path = directory / f"{step:08d}" / "identity" / "metadata"
         record, _ = unseal(path.read_text())
-        del record["arrays"], record["metrics"]
+        del record["arrays"], record["metrics"], record["kept"]
         path.write_text(json.dumps(record))
+        (directory / f"{step:08d}" / "metrics").mkdir()
+        (directory / f"{step:08d}" / "metrics/metrics").write_text(
+            json.dumps({METRIC: SCORES[step]})
+        )
     with caplog.at_level("INFO", "xling_jax"), open_checkpoints(directory) as checkpoints:
         state, step, progress = checkpoints.restore(shapes)
         assert checkpoints.best_step() == 2

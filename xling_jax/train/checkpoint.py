@@ -3,7 +3,6 @@
     00000100/state/                 arrays of the `TrainState`
     00000100/mined/                 the hard negatives in use, if they were mined (`train.mining`)
     00000100/identity/metadata      record: identity, progress, dev metrics, hashes of the arrays
-    00000100/metrics/metrics        the dev metric that ranks checkpoints, for orbax
     broken-00000200/                a checkpoint that was set aside
     deleted/00000050/               one that is no longer kept, until its files are deleted
 
@@ -11,14 +10,14 @@ The record is sealed with its own hash (`train.integrity`). Damage to files that
 either makes them unreadable or has no effect on what is read.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import json
 import logging
-import math
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -29,9 +28,8 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import (
     AnyPreservationPolicy,
-    BestN,
-    CustomSteps,
     LatestN,
+    PreservationPolicy,
 )
 
 from xling_jax.files.whole import write_whole
@@ -47,6 +45,7 @@ _DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too larg
 
 _DELETED = "deleted"
 _RECORD = "identity/metadata"
+_OLD_METRICS = "metrics/metrics"  # until version 0.3; orbax reads it, if it is there
 
 _HOUR_MS = 3600 * 1000
 # All processes meet equally often; the system takes a name only once.
@@ -64,7 +63,8 @@ class Checkpoints:
         keep_best: number of best checkpoints to keep.
         best_metric: name of the dev metric that ranks them; "" for none.
         best_goal: of that metric, `max` or `min`.
-        keep_steps: steps whose checkpoints are kept for good.
+        keep_steps: steps whose checkpoints are kept for good, also by runs that continue this one
+            with other steps.
 
     Raises:
         ValueError: if the record or metadata of every checkpoint is damaged.
@@ -85,19 +85,16 @@ class Checkpoints:
         self._identity = json.loads(json.dumps(identity))
         self._delete_files()
         self._set_aside_without_record()
-        policies, metric = [LatestN(keep_last), CustomSteps(sorted(keep_steps))], None
-        if best_metric and keep_best:
-            metric = lambda metrics: score(metrics.get(best_metric, math.nan), best_goal)
-            policies.append(
-                BestN(get_metric_fn=metric, n=keep_best, keep_checkpoints_without_metrics=False)
-            )
         self._best_metric, self._best_goal = best_metric, best_goal
-        self._ranks = metric is not None
+        self._keep_best, self._keep_steps = keep_best, {*keep_steps}
+        self._dev: dict[int, Mapping[str, float]] = {}
+        self._read_evaluations()
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=AnyPreservationPolicy(policies),
-                best_fn=metric,  # without it orbax writes no metrics
+                preservation_policy=AnyPreservationPolicy(
+                    [LatestN(keep_last), _Chosen(self._chosen)]
+                ),
                 cleanup_tmp_directories=True,
                 # Renamed first: a run killed while it deletes files leaves no damaged checkpoint.
                 todelete_subdir=None if self._is_remote else _DELETED,
@@ -133,10 +130,11 @@ class Checkpoints:
         """
         if self._manager.latest_step() == step:
             return
-        scores = self._scores(metrics)
+        metrics = _floats(metrics)
         record = self._identity | {
             "progress": progress,
-            "metrics": scores or {},
+            "metrics": metrics,
+            "kept": step in self._keep_steps,
             "arrays": array_hashes(state),
         }
         items = {"state": ocp.args.StandardSave(state)}
@@ -147,7 +145,8 @@ class Checkpoints:
         try:
             self._manager.wait_until_finished()
             self._delete_files()
-            self._manager.save(step, args=ocp.args.Composite(**items), metrics=scores)
+            self._dev[step] = metrics
+            self._manager.save(step, args=ocp.args.Composite(**items))
         except Exception as error:
             raise self._failed(error) from error
 
@@ -164,22 +163,14 @@ class Checkpoints:
         Raises:
             OSError: if a file cannot be written; the checkpoint is then as good as before.
         """
-        scores, path = self._scores(metrics), self._path(step)
+        self._dev[step] = _floats(metrics)
         if jax.process_index() == 0:
-            record, is_sealed = unseal((path / _RECORD).read_text())
+            file = self._path(step) / _RECORD
+            record, is_sealed = unseal(file.read_text())
             if is_sealed:  # those of earlier versions stay as they are
-                record |= {"metrics": scores or {}, "progress": record["progress"] | progress}
-                # The record is last: a run killed in between evaluates again.
-                if scores and self._ranks:
-                    self._write(path / "metrics" / "metrics", scores)
-                self._write(path / _RECORD, seal(record))
+                record |= {"metrics": self._dev[step], "progress": record["progress"] | progress}
+                self._write(file, seal(record))
         _meet("an evaluation is added")
-        self._manager.reload()
-
-    def _scores(self, metrics: Mapping[str, float]) -> dict[str, float] | None:
-        """The metric that ranks checkpoints, None if it was not measured."""
-        name = self._best_metric
-        return {name: float(metrics[name])} if name and name in metrics else None
 
     def _write(self, file: epath.Path, value: Any) -> None:
         """Writes JSON whole or not at all."""
@@ -188,7 +179,6 @@ class Checkpoints:
             if self._is_remote:  # object stores do nothing by halves
                 file.write_text(text)
             else:
-                file.parent.mkdir(exist_ok=True)
                 write_whole(file, text)
         except Exception as error:
             raise self._failed(error) from error
@@ -261,18 +251,14 @@ class Checkpoints:
             (self._directory / _DELETED).rmtree(missing_ok=True)
 
     def _set_aside_without_record(self) -> None:
-        """Sets aside checkpoints whose small files orbax would fail on, or be misled by."""
+        """Sets aside checkpoints whose small files cannot be read."""
         damaged = []
-        paths = sorted(path for path in self._directory.glob("[0-9]*") if _is_complete(path))
+        paths = self._complete()
         for path in paths if jax.process_index() == 0 else ():
             try:
-                record, hashes = _read_record(path)
-                _read_json(path / "_CHECKPOINT_METADATA")
-                ranked = _read_json(path / "metrics" / "metrics")
-                # Without metrics in the record, the run was killed in `add_evaluation`.
-                expected = hashes is not None and record["metrics"]
-                if expected and ranked and _differ(ranked, expected):
-                    raise ValueError("its metrics are not those of its record")
+                _read_record(path)
+                for file in ("_CHECKPOINT_METADATA", _OLD_METRICS):
+                    _read_json(path / file)
             except Exception as error:
                 self._warn(int(path.name), _reason(error), "setting it aside")
                 damaged.append(path)
@@ -281,6 +267,45 @@ class Checkpoints:
         for path in damaged:
             _rename_broken(path)
         _meet("damaged checkpoints are set aside")
+
+    def _read_evaluations(self) -> None:
+        """Reads the dev metrics of all checkpoints, and which of these are to be kept for good."""
+        for path in self._complete():
+            step = int(path.name)
+            try:
+                record, hashes = _read_record(path)
+            except Exception as error:  # of another process, which was to set it aside
+                self._warn(step, _reason(error), "ignoring it")
+                continue
+            metrics, progress = record.get("metrics", {}), record.get("progress", {})
+            if hashes is None:
+                metrics = _read_json(path / _OLD_METRICS) or {}
+            # Version 0.3 has only the metric that ranked in `metrics`.
+            dev = progress.get("dev", {}) if progress.get("evaluated") else {}
+            self._dev[step] = _floats(dev | metrics)
+            if record.get("kept"):
+                self._keep_steps.add(step)
+        name = self._best_metric
+        unranked = [step for step, dev in self._dev.items() if name and dev and name not in dev]
+        if unranked:
+            self._keep_steps.update(unranked)
+            line = "%s: not measured at the checkpoints %s; they are kept, but never the best"
+            logger.warning(line, name, ", ".join(map(str, sorted(unranked))))
+
+    def _complete(self) -> list[epath.Path]:
+        """The complete checkpoints, in order."""
+        return sorted(path for path in self._directory.glob("[0-9]*") if _is_complete(path))
+
+    def _chosen(self, steps: Collection[int]) -> set[int]:
+        """The steps to keep because they are among the best, or for good."""
+        best = self._ranked(steps)[-self._keep_best :] if self._keep_best else []
+        return {*best} | self._keep_steps
+
+    def _ranked(self, steps: Collection[int]) -> list[int]:
+        """Those with the dev metric that ranks them, the best last, of equals the newest."""
+        name, goal = self._best_metric, self._best_goal
+        ranked = [step for step in steps if name in self._dev.get(step, {})]
+        return sorted(ranked, key=lambda step: (score(self._dev[step][name], goal), step))
 
     def _set_aside(self, steps: list[int]) -> None:
         """Renames damaged checkpoints; called once an older one was restored."""
@@ -312,25 +337,22 @@ class Checkpoints:
 
     def best_step(self) -> int | None:
         """Step of the stored checkpoint with the best dev metric, the newest of equals."""
-        if not self._best_metric:
-            return None
-        metrics = {step: self._metrics(step) for step in self._manager.all_steps()}
-        name, goal = self._best_metric, self._best_goal
-        scored = [(score(m[name], goal), step) for step, m in metrics.items() if name in m]
-        return max(scored)[1] if scored else None
-
-    def _metrics(self, step: int) -> Mapping[str, float]:
-        """Those saved with a checkpoint; none if its record is damaged."""
-        try:
-            record, hashes = _read_record(self._path(step))
-        except Exception as error:
-            self._warn(step, _reason(error), "ignoring it")
-            return {}
-        return record["metrics"] if hashes is not None else self._manager.metrics(step) or {}
+        ranked = self._ranked(self._manager.all_steps())
+        return ranked[-1] if ranked else None
 
     def restore_best(self, shapes: TrainState, latest: int) -> tuple[int, Any] | None:
-        """Step and parameters of the best intact checkpoint; None if that is `latest`, or none."""
-        while (step := self.best_step()) not in (None, latest):
+        """Step and parameters of the best intact checkpoint; None if that is `latest`.
+
+        Raises:
+            ValueError: if the metric was measured at none.
+        """
+        while (step := self.best_step()) != latest:
+            if step is None:
+                raise ValueError(
+                    f"{self._directory}: no checkpoint has {self._best_metric}, which "
+                    "train.export='best' needs; set train.export='last', or compare them with "
+                    "xling evaluate --checkpoint all"
+                )
             restored = self._read(step, shapes)
             if restored is not None:
                 return step, restored[0].params
@@ -523,6 +545,17 @@ def _first_of_all_processes(text: str) -> str:
     return next(filter(None, texts), b"").decode(errors="replace")
 
 
-def _differ(one: Any, other: Any) -> bool:
-    """Whether two JSON values differ; NaN does not differ from itself."""
-    return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
+def _floats(values: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics as JSON has them."""
+    return {name: float(value) for name, value in values.items()}
+
+
+@dataclasses.dataclass
+class _Chosen(PreservationPolicy):
+    """Preserves the checkpoints whose steps a function chooses from those of all."""
+
+    choose: Callable[[Collection[int]], Collection[int]]
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        chosen = self.choose([checkpoint.step for checkpoint in checkpoints])
+        return [checkpoint.step in chosen for checkpoint in checkpoints]
