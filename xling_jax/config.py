@@ -16,6 +16,7 @@ and `languages`, `seed`, `compute_dtype`, `dropout_generator`.
 
 import ast
 import functools
+import math
 import operator
 import runpy
 import traceback
@@ -368,7 +369,7 @@ def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
     for name, find in (("optimizer", find_optimizer), ("schedule", find_schedule)):
         if "name" not in config[name]:
             raise ValueError(f"config.{name}.name is missing")
-        given = _in_steps(config[name], "name")
+        given = _in_steps(config[name], "name", name)
         for extra in ("clip_global_norm", "l2_penalty") if name == "optimizer" else ():
             given.pop(extra, None)
         options.check(find(config[name].name), given, name, partial=True)
@@ -381,20 +382,28 @@ def _fill(
 ) -> None:
     """Completes a section with the defaults of what takes it."""
     section = parent[name] if name in parent else _add(parent, name)
-    given = _in_steps(section, "family")
+    given = _in_steps(section, "family", where or name)
     options.check(target, given, where or name, **dict.fromkeys(supplied))
     for key, default in options.defaults(target, supplied).items():
         if key not in given:
             section[key] = default
 
 
-def _in_steps(section: ConfigDict, besides: str) -> dict[str, Any]:
-    """A section but for one key, as what takes it will see it: durations in whole steps."""
+def _in_steps(section: ConfigDict, besides: str, where: str) -> dict[str, Any]:
+    """A section but for one key, as what takes it will see it: durations in whole steps.
+
+    Raises:
+        ValueError: for a duration in another unit that is not a finite number.
+    """
     from xling_jax.train.durations import in_steps
 
     given = {}
     for key, value in section.items():
         name = in_steps(key)
-        given[name] = round(value) if name != key and isinstance(value, float) else value
+        if name != key:
+            if type(value) not in (int, float) or not math.isfinite(value):
+                raise ValueError(f"{where}.{key}={value!r} must be a finite number")
+            value = round(value)
+        given[name] = value
     given.pop(besides, None)
     return given
