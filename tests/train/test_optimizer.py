@@ -141,3 +141,13 @@ def test_the_l2_penalty_is_part_of_the_gradient():
         optimizer = make_optimizer(**settings, clip_global_norm=clip, l2_penalty=0.01)
         updates, _ = optimizer.update(gradient, optimizer.init(params), params)
         np.testing.assert_allclose(updates, -0.1 * (expected + 0.01 * params), atol=1e-8)
+
+
+def test_arguments_that_do_not_fit_each_other_are_named():
+    given = {"init_value": 0.0, "peak_value": 1e-3, "warmup_steps": 100, "decay_steps": 8}
+    with pytest.raises(
+        ValueError, match="schedule.name='warmup_cosine_decay_schedule' cannot"
+    ) as e:
+        make_schedule("warmup_cosine_decay_schedule", **given)
+    assert "warmup_steps=100, decay_steps=8: " in str(e.value)
+    assert "train.total_steps" in str(e.value)

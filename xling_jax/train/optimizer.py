@@ -80,11 +80,20 @@ def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
     """Makes a learning-rate schedule by name, with arguments of that function, durations in steps.
 
     Raises:
-        ValueError: for an unknown name or argument.
+        ValueError: for an unknown name or argument, or arguments that do not fit each other.
     """
     for key, value in arguments.items():
         options.check_number(value, f"schedule.{key}", at_least=0)
-    return options.build(find_schedule(name), arguments, "schedule")
+    try:
+        return options.build(find_schedule(name), arguments, "schedule")
+    except ValueError as error:
+        if str(error).startswith("schedule."):
+            raise
+        given = ", ".join(f"{key}={value}" for key, value in arguments.items())
+        raise ValueError(
+            f"schedule.name={name!r} cannot have {given}: {error} Change one of these; what is "
+            "not set may follow from train.total_steps"
+        ) from error
 
 
 def amsgrad(
