@@ -142,6 +142,24 @@ def test_data_of_a_run_with_checkpoints_are_not_replaced(place, capsys, override
         assert [(place / "w" / name).read_bytes() for name in names] == before
 
 
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("vocab.size=100", "vocab.size was 120, now 100"),
+        ("vocab.lowercase=False", "vocab.lowercase was True, now False"),
+        ("seed=1", "seed was 0, now 1"),
+    ],
+)
+def test_nor_is_their_vocabulary(place, capsys, override, named):
+    names = ("data/manifest.json", "vocab/vocab.json", "vocab/sentencepiece.model")
+    before = [(place / "w" / name).read_bytes() for name in names]
+    capsys.readouterr()
+    assert main(["prepare", *command(place, f"--config.{override}")[1:]]) == 1
+    (line,) = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("xling")]
+    assert f"its checkpoints were trained on other data: {named}; choose" in line
+    assert [(place / "w" / name).read_bytes() for name in names] == before
+
+
 def test_a_checkpoint_is_not_exported_with_another_vocabulary(place, tmp_path, capsys):
     shutil.copytree(place / "w", tmp_path / "w")
     other = arguments("prepare", f"tsv:{place / 'corpus.tsv'}", tmp_path / "other")

@@ -297,11 +297,27 @@ class _Preparation:
         changed += [f"the text of {spec} has changed" for spec in keys if keys[spec] not in made]
         if not changed and [*keys.values()] != made:
             changed.append("data.corpora has fewer, or another order")
+        if not changed:
+            changed = self._vocab_changes(before, now, [*keys.values()])
         if changed:
             raise ValueError(
                 f"{self.workdir}: its checkpoints were trained on other data: {changed[0]}; choose "
                 "another --workdir or restore it"
             )
+
+    def _vocab_changes(
+        self, before: Mapping[str, Any], now: Mapping[str, Any], text_keys: Sequence[str]
+    ) -> list[str]:
+        """Why the vocabulary would be another one, for `check_kept`."""
+        made = read_json(self._vocab_directory / "vocab.json") or {}
+        given = given_vocab(self.settings, self.local)
+        stage = identity.vocab_stage(identity.vocab_identity(self.settings, text_keys, given))
+        if made.get("stage", stage) == stage:
+            return []
+        named = [(f"vocab.{k}", before["vocab"][k], v) for k, v in now["vocab"].items()]
+        named.append(("seed", before["seed"], now["seed"]))
+        changed = [f"{name} was {old!r}, now {new!r}" for name, old, new in named if old != new]
+        return changed or ["the vocabulary would be another one"]
 
     def run(self) -> PreparedData:
         """Runs the stages that are missing and writes the manifest last."""
