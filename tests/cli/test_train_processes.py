@@ -59,6 +59,25 @@ def test_processes_with_different_configs_of_the_data_are_told_so(corpus, tmp_pa
     assert "prepared with another config; start all processes with the same arguments" in second
 
 
+def another_learning_rate_in_the_second(number):
+    from xling_jax.cli import train
+
+    heartbeats_of_5_seconds(number)
+    load_config, rate = train.load_config, f"--config.schedule.peak_value=0.0{number + 1}"
+    train.load_config = lambda path, overrides: load_config(path, [*overrides, rate])
+
+
+def test_processes_with_different_settings_are_all_told_so(corpus, tmp_path):
+    command = arguments("train", f"tsv:{corpus}", tmp_path / "w")
+    started = processes.start(tmp_path / "logs", 2, command, another_learning_rate_in_the_second)
+    for said in end(started, tmp_path / "logs"):
+        assert (
+            "config.schedule.peak_value is 0.01 in process 0, 0.02 in process 1; start all "
+            "processes with the same arguments" in said
+        )
+    assert not (tmp_path / "w" / "encoder").exists()
+
+
 def endless_cleaning(number):
     from xling_jax.corpora.pair_text import ChunkCleaner
 

@@ -166,3 +166,13 @@ def test_what_is_kept_for_good_stays_when_the_run_is_continued_with_other_steps(
     run(tmp_path, evaluate=False, total_steps=12, keep_every_steps=3, **every)
     run(tmp_path, evaluate=False, total_steps=14, **every)
     assert kept(tmp_path) == [f"{step:08d}" for step in (2, 4, 6, 8, 9, 12, 14)]
+
+
+def test_a_continued_run_records_what_it_began_with(run, tmp_path, caplog):
+    begun = lambda: json.loads((tmp_path / "config.json").read_text())["train"]["model_init"]
+    run(tmp_path, total_steps=2, evaluate=False, model_init="a")
+    run(tmp_path, total_steps=4, evaluate=False, model_init="a")
+    assert begun() == "a" and "has no effect" not in caplog.text
+    run(tmp_path, total_steps=6, evaluate=False, model_init="b")
+    assert begun() == "a"
+    assert "train.model_init='b' has no effect on a run with checkpoints; it" in caplog.text

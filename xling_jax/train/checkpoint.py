@@ -230,7 +230,7 @@ class Checkpoints:
                     record["progress"]["mined"] = _read_mined(self._path(step), record["mined"])
             except Exception as error:  # orbax raises many kinds for damaged files
                 problem = _reason(error)
-        problem = _first_of_all_processes(problem)
+        problem = first_of_all_processes(problem)
         if not problem and hashes is None:
             logger.info("checkpoint %d in %s has no hashes to verify", step, self._directory)
         elif not problem:
@@ -441,6 +441,18 @@ def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, voc
     return state.params
 
 
+def first_of_all_processes(text: str) -> str:
+    """The first text of all processes that is not empty."""
+    if jax.process_count() == 1:
+        return text
+    _meet("all have said what they found")
+    padded = np.zeros(300, np.uint8)
+    encoded = np.frombuffer(text.encode()[: padded.size], np.uint8)
+    padded[: encoded.size] = encoded
+    texts = [bytes(row).rstrip(b"\0") for row in multihost_utils.process_allgather(padded)]
+    return next(filter(None, texts), b"").decode(errors="replace")
+
+
 def _absolute(directory: str | os.PathLike) -> epath.Path:
     """The absolute path, which orbax requires, or the URL."""
     path = os.fspath(directory)
@@ -531,18 +543,6 @@ def _meet(name: str) -> None:
     if jax.process_count() > 1:
         key = f"xling, meeting {next(_meetings)}: {name}"
         ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=_HOUR_MS)
-
-
-def _first_of_all_processes(text: str) -> str:
-    """The first text of all processes that is not empty."""
-    if jax.process_count() == 1:
-        return text
-    _meet("checkpoint is read")
-    padded = np.zeros(300, np.uint8)
-    encoded = np.frombuffer(text.encode()[: padded.size], np.uint8)
-    padded[: encoded.size] = encoded
-    texts = [bytes(row).rstrip(b"\0") for row in multihost_utils.process_allgather(padded)]
-    return next(filter(None, texts), b"").decode(errors="replace")
 
 
 def _floats(values: Mapping[str, Any]) -> dict[str, float]:

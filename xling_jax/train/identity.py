@@ -71,7 +71,7 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
         now.pop("head", None)
     for name in ("vocab_fingerprint", "data_fingerprint"):
         settings[name], now[name] = saved[name], current[name]
-    found = _first_difference(*json.loads(json.dumps([settings, now])))
+    found = first_difference(*json.loads(json.dumps([settings, now])))
     if found and found.startswith("config.schedule."):
         found += " (its durations may follow from train.total_steps)"
     return found
@@ -122,17 +122,22 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return identity | {"optimizer": optimizer, "schedule": dict(config["schedule"])}
 
 
-def _first_difference(saved: Any, current: Any, path: str = "config") -> str | None:
-    """Describes the first difference between two nested structures."""
+def first_difference(
+    saved: Any,
+    current: Any,
+    there: str = "in the checkpoint",
+    here: str = "now",
+    path: str = "config",
+) -> str | None:
+    """Describes the first difference between two nested structures, None if they are equal."""
     if isinstance(saved, Mapping) and isinstance(current, Mapping):
         for key in sorted(set(saved) | set(current)):
             if key not in saved or key not in current:
-                where = "only in the checkpoint" if key in saved else "not in the checkpoint"
-                return f"{path}.{key} is {where}"
-            if found := _first_difference(saved[key], current[key], f"{path}.{key}"):
+                return f"{path}.{key} is {'only' if key in saved else 'not'} {there}"
+            if found := first_difference(saved[key], current[key], there, here, f"{path}.{key}"):
                 return found
     elif saved != current:
-        return f"{path} is {saved!r} in the checkpoint, {current!r} now"
+        return f"{path} is {saved!r} {there}, {current!r} {here}"
     return None
 
 

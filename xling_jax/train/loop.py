@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 import xling_jax
 from xling_jax import options
 from xling_jax.corpora.shards import VALIDATION, pair_name
-from xling_jax.files.whole import write_json
+from xling_jax.files.whole import read_json, write_json
 from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.registry import special_names
 from xling_jax.text.languages import parse_pair
@@ -38,9 +38,9 @@ from xling_jax.train.build import (
     check_validation_metrics,
 )
 from xling_jax.train.callbacks import Callback
-from xling_jax.train.checkpoint import Checkpoints
+from xling_jax.train.checkpoint import Checkpoints, first_of_all_processes
 from xling_jax.train.hard_negatives import RowNeighbors
-from xling_jax.train.identity import identity
+from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter, read_metrics
 from xling_jax.train.mining import Miner, from_arrays, to_arrays
@@ -130,12 +130,14 @@ def train(
         callbacks: of the program that trains.
 
     Raises:
-        ValueError: if settings do not fit each other or the checkpoint.
+        ValueError: if settings do not fit each other or the checkpoint, or are not the same in all
+            processes.
         FloatingPointError: if the loss or gradient is not finite.
         OSError: if a checkpoint cannot be written.
     """
     # 1. Devices, data, model.
     begun_s = time.monotonic()
+    _check_processes(config)
     mesh = make_mesh(**config.mesh)
     batches = open_batches(config, corpus)
     config = _with_bucket_lengths(config, batches)
@@ -187,8 +189,7 @@ def train(
             state, start, progress = checkpoints.restore(targets)
             logger.info("resuming from checkpoint %d", start)
         if jax.process_index() == 0:
-            saved = {"version": xling_jax.__version__, **config.to_dict()}
-            write_json(Path(workdir) / "config.json", saved)
+            _write_config(config, Path(workdir) / "config.json", resumed=start > 0)
         facts = (count_parameters(shapes.params), mesh.size, dtype)
         logger.info("%d parameters, %d devices, computing in %s", *facts)
         logger.info("batches: %s", plan_summary(batches))
@@ -255,6 +256,33 @@ def train(
     compilations = sum(function._cache_size() for function in steps)
     encoder = _to_host(params["encoder"])
     return Result(step, total, encoder, exported, dev, compilations, finished, reason)
+
+
+def _check_processes(config: ConfigDict) -> None:
+    """Raises ValueError, in all processes, if they have different settings or versions."""
+    own = json.loads(json.dumps(_versioned(config)))
+    here = f"in process {jax.process_index()}"
+    found = first_difference(_from_first_process(own), own, "in process 0", here)
+    if found := first_of_all_processes(found or ""):
+        raise ValueError(f"{found}; start all processes with the same arguments and version")
+
+
+def _write_config(config: ConfigDict, path: Path, resumed: bool) -> None:
+    """Writes `config.json`; what a resumed run began with stays in it."""
+    values = _versioned(config)
+    before = (read_json(path) or {}).get("train", {}) if resumed else {}
+    for name in ("model_init", "word_vectors"):
+        now = values["train"][name]
+        if before.get(name, now) != now:
+            line = "train.%s=%r has no effect on a run with checkpoints; it began with %r"
+            logger.warning(line, name, now, before[name])
+            values["train"][name] = before[name]
+    write_json(path, values)
+
+
+def _versioned(config: ConfigDict) -> dict[str, Any]:
+    """The content of `config.json`."""
+    return {"version": xling_jax.__version__, **config.to_dict()}
 
 
 def _goal(built: Build, which: str, goal_of: GoalOf) -> str:
