@@ -6,6 +6,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from tests.train.synthetic import VOCAB_SIZE, write_corpus
 from xling_jax.cli import align
@@ -23,7 +24,7 @@ from xling_jax.train.build import (
     check_config,
     init_params,
 )
-from xling_jax.train.dry_run import published_count
+from xling_jax.train.dry_run import _conventions, published_count
 from xling_jax.train.durations import Epoch, resolve_schedule, run_length
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_schedule
@@ -221,6 +222,13 @@ def test_the_parameters_of_the_papers_are_counted_beside_ours(
     assert published_count(config) == published
     ours = published - redundant + (50_048 - 50_000) * per_piece
     assert count_parameters(build(config).shapes.params) == ours
+
+
+def test_an_encoder_alone_has_no_cross_attention():
+    config = ConfigDict(load_config("t_laser").to_dict())
+    assert _conventions(config).startswith("unused cross-attention projections, vocabulary")
+    del config.decoder
+    assert _conventions(config) == "vocabulary 50,000 not padded to 50,048"
 
 
 def test_corpora_filters_and_text_of_the_paper_sizes_are_the_published_ones():

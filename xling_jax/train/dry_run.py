@@ -91,12 +91,10 @@ def published_count(config: ConfigDict) -> int:
 
 def _conventions(config: ConfigDict) -> str:
     """What `published_count` counts and our models do not have, and what they have more."""
-    families = {config[side].family for side in ("encoder", "decoder") if side in config}
-    redundant = {
-        "laser": "two biases per LSTM gate",
-        "tlaser": "unused cross-attention projections",
-    }
-    notes = [text for family, text in redundant.items() if family in families]
+    families = {side: config[side].family for side in ("encoder", "decoder") if side in config}
+    notes = ["two biases per LSTM gate"] if "laser" in families.values() else []
+    if families.get("decoder") == "tlaser":
+        notes.append("unused cross-attention projections")
     rows = padded_vocab_size(config.vocab.size, 128)
     return ", ".join([*notes, f"vocabulary {config.vocab.size:,} not padded to {rows:,}"])
 
