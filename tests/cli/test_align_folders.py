@@ -86,7 +86,7 @@ def test_documents_without_sentences_to_align_are_left_out(folders, caplog):
         assert align() == 0
         assert align("--max-document-cost", "10", output="all.tmx") == 0
     assert not any("Vulkan" in source for source, _ in units())
-    assert "1 document pairs left out, with a cost above 0.6" in caplog.text
+    assert "1 document pair left out, with a cost above 0.6" in caplog.text
     assert f"{len(DOCUMENTS) + 1} document pairs; " in caplog.text  # of the second run
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from xling_jax.files import progress as progress_lib
-from xling_jax.files.progress import Progress, track
+from xling_jax.files.progress import Progress, counted, track
 
 
 @pytest.fixture
@@ -147,3 +147,8 @@ def test_bars_can_be_hidden(monkeypatch):
     finally:
         progress_lib.hide_bars(False)
     assert not terminal.getvalue()
+
+
+def test_a_number_agrees_with_its_unit():
+    found = [counted(number, "row") for number in (0, 1, 2, 12345)]
+    assert found == ["0 rows", "1 row", "2 rows", "12,345 rows"]

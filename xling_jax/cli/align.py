@@ -25,6 +25,7 @@ from xling_jax.cli.options import add_options, words
 from xling_jax.corpora.filtering import TranslationRules
 from xling_jax.documents.records import Documents
 from xling_jax.files.lines import shown
+from xling_jax.files.progress import counted
 from xling_jax.files.whole import naming_errors
 from xling_jax.options import OptionError
 
@@ -121,9 +122,9 @@ def run(args: argparse.Namespace) -> None:
         pairs = pairer.pair(encoder, sources)
     write_pairs(args.output, pairs, *(Texts(side.ids) for side in both))
     logger.info(
-        "%s: %d pairs; unmatched: %d of %d source and %d of %d target documents",
-        *(args.output, len(pairs)),
-        *(count for side in both for count in (len(side) - len(pairs), len(side))),
+        "%s: %s; unmatched: %s of %s source and %s of %s target documents",
+        *(args.output, counted(len(pairs), "pair")),
+        *(f"{count:,}" for side in both for count in (len(side) - len(pairs), len(side))),
     )
 
 

@@ -28,7 +28,7 @@ from xling_jax.documents.records import (
 )
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.mapped import encode_documents_mapped
-from xling_jax.files.progress import Progress
+from xling_jax.files.progress import Progress, counted
 from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
@@ -114,8 +114,9 @@ def read_side(
     found = group_by_language(read_texts(path, name, language, options), name, keep_sentences)
     side = choose_language(found, name, language)
     logger.info(
-        "%s: %d documents in %s, %d sentences; %d without text, never matched",
-        *(name, len(side), side.language or "no language", sum(side.lengths), side.num_empty),
+        "%s: %s in %s, %s; %s without text, never matched",
+        *(name, counted(len(side), "document"), side.language or "no language"),
+        *(counted(sum(side.lengths), "sentence"), f"{side.num_empty:,}"),
     )
     return side
 
@@ -142,7 +143,7 @@ class DocumentPairer:
                 if not any(side.urls):
                     raise ValueError(f"{side.name}: --url-matching needs 'url' in documents")
             self._accepted = match_urls(*sides, use_domains=bool(options.domain))
-            logger.info("%d pairs by their URLs", len(self._accepted[0]))
+            logger.info("%s by their URLs", counted(len(self._accepted[0]), "pair"))
         self._fitted = FittedPair.load(args.load_debias) if args.load_debias else None
         if self._fitted:
             self._estimators("", self._fitted.dim)
@@ -170,7 +171,8 @@ class DocumentPairer:
 
             rows = zip(pairs.source.tolist(), pairs.target.tolist())
             share = count_correct(rows, self._gold) / len(self._gold)
-            logger.info("recall %.2f %% of %d gold pairs", 100 * share, len(self._gold))
+            gold = counted(len(self._gold), "gold pair")
+            logger.info("recall %.2f %% of %s", 100 * share, gold)
         return pairs
 
     def _estimators(self, model: str, dim: int) -> list[Lawdr]:

@@ -22,7 +22,7 @@ from xling_jax.corpora.prepare import PreparedData, prepare
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.shards import pair_name
 from xling_jax.encode.teacher import Teacher
-from xling_jax.files.progress import track
+from xling_jax.files.progress import counted, track
 from xling_jax.files.urls import is_url
 from xling_jax.options import OptionError
 from xling_jax.text.languages import parse_pair
@@ -95,7 +95,7 @@ def _prepare_on(runner: BeamRunner, config: ConfigDict, workdir: str) -> dict[st
         settings = prepare_settings(config)
         counts = beam_prepare(runner, workdir=workdir, local=local_name, **settings)
     rows = sum(pair["rows"] for pair in counts["pairs"].values())
-    logger.info("%d rows in %s, %.0f s", rows, workdir, time.monotonic() - started)
+    logger.info("%s in %s, %.0f s", counted(rows, "row"), workdir, time.monotonic() - started)
     return counts
 
 
@@ -157,8 +157,9 @@ def prepare_workdir(
         )
         rows = sum(pair["rows"] for pair in prepared.counts["pairs"].values())
         logger.info(
-            "%d rows of %d pairs in %s, %.0f s",
-            *(rows, len(prepared.pairs), prepared.directory, time.monotonic() - started),
+            "%s of %s in %s, %.0f s",
+            *(counted(rows, "row"), counted(len(prepared.pairs), "pair")),
+            *(prepared.directory, time.monotonic() - started),
         )
 
     if workdir.processes.index == 0:

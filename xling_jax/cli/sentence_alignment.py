@@ -23,7 +23,7 @@ from xling_jax.corpora.filtering import TranslationFilter, TranslationRules
 from xling_jax.documents.records import Documents, read_pairs_of_ids
 from xling_jax.encode.sentence_alignment import Encode, align_pairs
 from xling_jax.files.lines import iterate_lines, shown
-from xling_jax.files.progress import Progress
+from xling_jax.files.progress import Progress, counted
 from xling_jax.options import OptionError
 from xling_jax.text.splitting import split_sentences
 
@@ -224,8 +224,8 @@ def _pairs(
         if not ids:
             raise OptionError("--pairs ids: --source and --target have no document id in common")
         logger.info(
-            "%d of %d source and %d target documents have the same id on both sides",
-            *(len(ids), len(sides[0]), len(sides[1])),
+            "%s of %s source and %s target documents have the same id on both sides",
+            *(f"{len(each):,}" for each in (ids, *sides)),
         )
         _, encode = _encoders(args)
     else:
@@ -251,7 +251,8 @@ def _paired_ids(
     ]
     pairs = pairer.pair(encoder, sources)
     logger.info(
-        "%d pairs of %d source and %d target documents", len(pairs), *(len(side) for side in sides)
+        "%s of %s source and %s target documents",
+        *(counted(len(pairs), "pair"), *(f"{len(side):,}" for side in sides)),
     )
     rows = sorted(zip(pairs.source.tolist(), pairs.target.tolist()))
     return encode, [(sides[0].ids[i], sides[1].ids[j]) for i, j in rows]
@@ -276,9 +277,10 @@ def _align(
                 paired[side] += sum(len(g[side]) for g in groups if g.source and g.target)
             yield document
     if max_cost < math.inf:
-        dropped = len(pairs) - num_kept
-        logger.info("%d document pairs left out, with a cost above %g", dropped, max_cost)
+        dropped = counted(len(pairs) - num_kept, "document pair")
+        logger.info("%s left out, with a cost above %g", dropped, max_cost)
     logger.info(
-        "%d document pairs; %d of %d source and %d of %d target sentences have a translation",
-        *(num_kept, paired[0], totals[0], paired[1], totals[1]),
+        "%s; %s of %s source and %s of %s target sentences have a translation",
+        counted(num_kept, "document pair"),
+        *(f"{count:,}" for counts in zip(paired, totals) for count in counts),
     )

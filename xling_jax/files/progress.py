@@ -112,6 +112,11 @@ class Progress:
         _logger.info("%s", text)
 
 
+def counted(number: int, unit: str) -> str:
+    """`1 document`, `1,234 documents`."""
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
+
+
 def _make_bar(what: str, total: int | None, unit: str) -> Any:
     # Imported here: the library loads without it, and few need a bar.
     from tqdm import tqdm

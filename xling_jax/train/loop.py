@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 import xling_jax
 from xling_jax import options
 from xling_jax.corpora.shards import VALIDATION, pair_name
+from xling_jax.files.progress import counted
 from xling_jax.files.whole import read_json, write_json
 from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.registry import special_names
@@ -190,8 +191,8 @@ def train(
             logger.info("resuming from checkpoint %d", start)
         if jax.process_index() == 0:
             _write_config(config, Path(workdir) / "config.json", resumed=start > 0)
-        facts = (count_parameters(shapes.params), mesh.size, dtype)
-        logger.info("%d parameters, %d devices, computing in %s", *facts)
+        parameters = counted(count_parameters(shapes.params), "parameter")
+        logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
         logger.info("batches: %s", plan_summary(batches))
 
         # 3. The loop.
