@@ -139,8 +139,6 @@ _MAO_MODEL = {
     # With the published N(0, 1), a short run is spent shrinking the initial logits.
     "encoder.init_stddev": 0.05,
     "head.init_stddev": 0.05,
-    # The best of 2e-3, 4e-3 and 8e-3 for XTR after 64,000 pairs.
-    "schedule.peak_value": 4e-3,
 }
 _MAO_SMALL = _MAO_MODEL | {
     "data.bucket_lengths": (8, 12, 16, 24),
