@@ -167,7 +167,9 @@ def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, t
     store.write("text/corpus.tsv", (local.parent / "corpus.tsv").read_bytes())
     command = train("tsv:gs://bucket/text/corpus.tsv", "gs://bucket/runs/two")
     said = run_on_two_machines(store, command, tmp_path, programs)
-    assert ["pairs in" in text for text in said] == [True, False], "only the first prepares"
+    assert ["rows of 1 pair in" in text for text in said] == [True, False], (
+        "only the first prepares"
+    )
     found = download(store, "runs/two", tmp_path / "found")
     assert not [name for name in store.names("runs/two") if "/." in name or "data/text" in name]
     for a, b in zip(metrics_without_timing(found), metrics_without_timing(local), strict=True):

@@ -28,8 +28,8 @@ REFUSED = {
     **dict.fromkeys(("model2vec, WordPiece", "model2vec, unigram", "model2vec, int8"), DROPS),
     "MPNet": "encoder.relative_positions=True has no form",
     "XLM": "HuggingFaceVocab has no form as tokenizer.json",
-    "LASER": "LaserVocab has no form as tokenizer.json",
-    "LASER2": "LaserVocab has no form as tokenizer.json",
+    "LASER": "encoders of family laser have no form in sentence-transformers",
+    "LASER2": "encoders of family laser have no form in sentence-transformers",
 }
 # And model2vec.
 REFUSED_BY_MODEL2VEC = {
