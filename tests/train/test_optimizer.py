@@ -56,7 +56,7 @@ def test_the_published_optimizer_equals_fairseqs_adam_with_decoupled_decay():
 
 
 def test_amsgrad_takes_the_maximum_as_pytorch_does():
-    """Of the moments as they are; they are corrected for their start at zero afterwards."""
+    """Of the moments before their bias correction."""
     optimizer = make_optimizer("amsgrad", schedule=lambda step: 0.1)
     random = np.random.default_rng(1)
     params = {"w": jnp.zeros((3, 4))}

@@ -193,7 +193,7 @@ def _compare(
     best = max(sorted(scores), key=rank)
     content = {"metric": metric, "goal": "min" if lower else "max", "best": best}
     content["scores"] = {str(step): values[metric] for step, values in scores.items()}
-    _remove_results(output)
+    _remove_earlier(output, "results.json", "results.md")
     write_json(output / _COMPARISON, content)
     lines = [f"| checkpoint | {metric} |", "| ---: | ---: |"]
     lines += [f"| {step} | {values[metric]:.4f} |" for step, values in scores.items()]
@@ -230,7 +230,7 @@ def _measure(
     for one in data:
         logger.info("measuring %s", one.name)
         outcomes |= task.measure(encoder, one, output)
-    _remove_results(output)
+    _remove_earlier(output, _COMPARISON)
     if getattr(args, "pictures", False):
         from xling_jax.report.pictures import draw_all
 
@@ -258,13 +258,12 @@ def _measure(
     return content["metrics"]
 
 
-def _remove_results(output: Path) -> None:
-    """Removes the files of an earlier evaluation, which is overwritten."""
-    if not any((output / name).exists() for name in ("results.json", _COMPARISON)):
-        return
-    names = ("results.json", "results.md", _COMPARISON, *(f"*.{kind}.png" for kind in _PICTURES))
-    for path in [path for name in names for path in output.glob(name)]:
-        path.unlink()
+def _remove_earlier(output: Path, *names: str) -> None:
+    """Removes files of an earlier evaluation that is overwritten: those named, and its pictures."""
+    if any((output / name).exists() for name in ("results.json", _COMPARISON)):
+        names += tuple(f"*.{kind}.png" for kind in _PICTURES)
+        for path in [path for name in names for path in output.glob(name)]:
+            path.unlink()
 
 
 def _load_encoder(

@@ -242,8 +242,9 @@ def _stages(args: argparse.Namespace, processes: Processes) -> Iterator[Path | N
                 remove_temporary(output.parent, output.name)
             yield directory
     finally:
-        with contextlib.suppress(OSError):  # there is something to continue from
-            directory.rmdir()
+        if args.workdir is None:
+            with contextlib.suppress(OSError):  # there is something to continue from
+                directory.rmdir()
     if args.workdir is None:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -130,7 +130,8 @@ def principal_axes(
 
     Returns:
         [dim, d] float64, largest variance first; d as `num_axes` says. Columns are orthonormal, and
-        orthogonal to the components. Axes of zero variance are arbitrary, with components shorter.
+        orthogonal to the components. Axes of zero variance are arbitrary, and shorter where
+        components are removed.
     """
     gram = statistics.centered_gram
     if components is not None:

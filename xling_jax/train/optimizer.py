@@ -103,9 +103,9 @@ def amsgrad(
 
         v_max = max(v_max, v);  update = m / (1 - b1^t) / (sqrt(v_max / (1 - b2^t)) + eps)
 
-    Optax takes the maximum behind the correction for the start at zero. There the second moment of
-    the first update is its squared gradient, so that a few large gradients, or the only one of a
-    rare token, keep the steps of the whole run small.
+    Optax takes the maximum after the bias correction. There the second moment of the first update
+    is its squared gradient, so that a few large gradients, or the only one of a rare token, keep
+    the steps of the whole run small.
 
     Args:
         learning_rate: factor of the updates.
