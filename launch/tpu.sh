@@ -123,13 +123,19 @@ install() {
 print(f\"worker {jax.process_index()} of {jax.process_count()}, {jax.device_count()} devices\")"'
 }
 
+# The words of the command of a worker, quoted for its shell.
+words_of() {
+    for word in .venv/bin/xling "$@" --distributed; do quote "$word" && printf ' '; done
+}
+
 start() {
     local words
-    words=$(for word in .venv/bin/xling "$@" --distributed; do quote "$word" && printf ' '; done)
+    words=$(words_of "$@")
     # ssh returns because all files of the command are redirected.
     on_all "cd xling_jax
 if kill -0 \"\$(cat xling.pid 2> /dev/null)\" 2> /dev/null; then echo already running; exit 1; fi
 rm -f xling.pid xling.status
+printf '%s ' $words> xling.command
 nohup bash -c '\"\$@\" & echo \$! > xling.pid; wait \$!; echo \$? > xling.status' _ \\
     $words>> xling.log 2>&1 < /dev/null &
 until [ -s xling.pid ]; do sleep 0.1; done"
@@ -180,10 +186,12 @@ resume() {
 }
 
 babysit() {
-    local state status failures=0 started=0 shown=''
-    # shellcheck disable=SC2016 # the worker expands $(...)
-    local look='cd xling_jax 2> /dev/null || { echo bare; exit; }
-cat xling.status 2> /dev/null || { kill -0 "$(cat xling.pid)" && echo running; } 2> /dev/null || echo stopped'
+    local state status failures=0 started=0 shown='' words look
+    words=$(words_of "$@")
+    # A status that another command left says nothing of this one.
+    look="cd xling_jax 2> /dev/null || { echo bare; exit; }
+{ [ \"\$(cat xling.command)\" = \"\$(printf '%s ' $words)\" ] && cat xling.status ||
+{ kill -0 \"\$(cat xling.pid)\" && echo running; }; } 2> /dev/null || echo stopped"
     if [[ $dry_run ]]; then
         resume "$@"
         echo "# every ${EVERY_S:-60} s, until this prints 0:"

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -377,6 +378,24 @@ def test_what_a_worker_is_told_starts_once_and_stops(launcher, tmp_path):
     finally:
         assert worker(remote_command(launcher, "stop")).returncode == 0
     assert wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 20)
+
+
+def test_babysit_sees_the_status_of_its_own_command_only(launcher, tmp_path):
+    write_program(tmp_path / "xling_jax/.venv/bin/xling", "#!/bin/sh\nexit 0\n")
+    worker = lambda command: subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=10
+    ).stdout.strip()
+    worker(remote_command(launcher, "start", *TRAIN, "it's here"))
+    assert wait_for(lambda: (tmp_path / "xling_jax/xling.status").exists(), 20)
+
+    def look(*words: str) -> str:
+        shown = launcher.run(["tpu.sh", "--dry-run", "babysit", *words], TPU).stdout
+        looking = shlex.split(shown.split("prints 0:\n")[1].replace(" \\\n", " "))
+        (command,) = (word for word in looking if word.startswith("--command="))
+        return worker(command.removeprefix("--command="))
+
+    assert look(*TRAIN, "it's here") == "0"
+    assert look(*TRAIN, "it is here") == "stopped"
 
 
 WRONG = {
