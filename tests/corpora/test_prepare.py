@@ -105,6 +105,30 @@ def test_rows_are_counted_for_the_pairs_their_file_has(tmp_path):
     }
 
 
+def test_tokens_that_are_there_are_counted_under_the_names_of_now(tmp_path):
+    """The same files in another folder, and one of which no row of a pair is left."""
+    for folder in ("z", "a"):
+        (tmp_path / folder).mkdir()
+        for number, name in enumerate("ab"):
+            path = tmp_path / folder / f"{name}.tsv"
+            write_corpus(path, 40 + number, ("de", "en"), seed=number)
+    french = write_corpus(tmp_path / "french.tsv", 40, ("en", "fr"))
+    prepare(workdir=tmp_path / "v", **settings(write_corpus(tmp_path / "all.tsv", 300)))
+    given = {"model": str(tmp_path / "v/vocab/sentencepiece.model"), "size": 80}
+    of = lambda *specs: settings(*specs, french, pairs=("de-en", "en-fr"), vocab=given)
+    counts_of = lambda *specs: prepare(workdir=tmp_path / "w", **of(*specs)).counts["corpora"]
+    names = [f"tsv:{tmp_path}/a/a.tsv", f"tsv:{tmp_path}/a/b.tsv"]
+    before = counts_of(*names)
+    (tmp_path / "w/data/de-en/marker").touch()  # removed where the pair is made anew
+    moved = [f"tsv:{tmp_path}/z/a.tsv", names[1]]
+    after = counts_of(*moved)
+    assert [after[name] for name in moved] == [before[name] for name in names]
+    (tmp_path / "e.tsv").write_text("de\ten\tfr\n...\tthe street\tla rue\n")
+    found = counts_of(*moved, f"tsv:{tmp_path}/e.tsv")[f"tsv:{tmp_path}/e.tsv"]
+    assert {pair: count["rows"] for pair, count in found.items()} == {"de-en": 0, "en-fr": 1}
+    assert (tmp_path / "w/data/de-en/marker").exists()
+
+
 def test_broken_rows_are_logged_with_file_and_line_and_only_a_few(tmp_path, caplog):
     path = tmp_path / "corpus.tsv"
     good = "Das Haus\tthe house\n"

@@ -15,7 +15,7 @@ import numpy as np
 
 from xling_jax.corpora.pair_text import Member, PairText
 from xling_jax.corpora.shards import token_dtype, write_shard
-from xling_jax.corpora.summaries import CorpusRows, pair_summary
+from xling_jax.corpora.summaries import CorpusRows, pair_summary, renamed
 from xling_jax.files.whole import naming_errors, read_json, rename_directory, write_json
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -186,6 +186,12 @@ def read_summary(directory: Path, fingerprint: str) -> dict | None:
     """The counts of a finished pair; None if it is missing or made from something else."""
     content = read_json(directory / "pair.json")
     return content if content and content.get("fingerprint") == fingerprint else None
+
+
+def summary_of(directory: Path, plan: PairPlan) -> dict:
+    """The counts of a finished pair, by the names that the corpora have in the plan."""
+    names = [name for name, text in plan.corpora if text.num_rows.get(plan.pair)]
+    return renamed(read_json(directory / plan.pair / "pair.json"), names)
 
 
 def write_pair_tokens(

@@ -529,7 +529,7 @@ class _Preparation:
 
         `more` names what was made besides tokens, with its fingerprint or "".
         """
-        read = lambda where, plan: pair_tokens.read_summary(where / plan.pair, plan.fingerprint)
+        read = pair_tokens.summary_of
         held_out_at = self._data / VALIDATION
         counts = summaries.all_counts(
             self.settings,

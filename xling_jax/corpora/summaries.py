@@ -59,7 +59,20 @@ def pair_summary(
             f"data.pairs: nothing is left of {pair} after cleaning; relax the cleaning "
             "section, add a corpus that has the pair, or take it out of data.pairs"
         )
-    return {"rows": num_rows, "tokens": tokens, "corpora": counts}
+    names = [name for name, rows in corpora.items() if rows.num_rows]
+    return {"rows": num_rows, "tokens": tokens, "corpora": counts, "names": names}
+
+
+def renamed(summary: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """A summary of the same text, whose corpora the config may have named otherwise.
+
+    Args:
+        summary: of `pair_summary`.
+        names: of the corpora that have rows of the pair, in the order of the config.
+    """
+    counts, old = summary["corpora"], summary.get("names", names)
+    counts = {new: counts[name] for name, new in zip(old, names, strict=True) if name in counts}
+    return {**summary, "corpora": counts}
 
 
 def check_pairs(settings: PrepareSettings, texts: Iterable[Mapping[str, int]]) -> None:
@@ -112,9 +125,10 @@ def all_counts(
         validation: likewise, of pairs held out for the validation loss.
     """
     counts: dict[str, Any] = {"corpora": {}, "pairs": {}}
+    none = {"duplicate": 0, "too_many_tokens": 0, "rows": 0}
     for spec, text in texts.items():
         counts["corpora"][spec] = {
-            pair: {**cleaned, **summaries[pair]["corpora"].get(spec, {})}
+            pair: {**cleaned, **summaries[pair]["corpora"].get(spec, none)}
             for pair, cleaned in text.counts.items()
         }
     size = lambda summary: {"rows": summary["rows"], "tokens": summary["tokens"]}
