@@ -34,11 +34,12 @@ source "$launch/run.sh"
 commands=(prepare train embed evaluate mine calibrate align export report convert quickstart)
 is_command() { [[ " ${commands[*]} " == *" $1 "* ]]; }
 
+named='-[ACJpqwx]|--(account|comment|constraint|exclude|job-name|nodelist|partition|qos|reservation)'
 options=()
 while [[ ${1:-} == -* ]]; do
     options+=("$1")
-    # The next word is its value, unless it is an option or the command.
-    if [[ $1 != *=* && ${2:--} != -* ]] && ! is_command "$2"; then
+    # The next word is its value, unless it is an option or the command, which a name may equal.
+    if [[ $1 != *=* && ${2:--} != -* ]] && { [[ $1 =~ ^($named)$ ]] || ! is_command "$2"; }; then
         options+=("$2")
         shift
     fi

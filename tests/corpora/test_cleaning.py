@@ -65,6 +65,8 @@ def test_reason(first, second, rules, reason):
         ("sr", "Dobar dan, gospodine Petroviću", False),
         ("zh_Hant", "繁體中文", False),
         ("deu", "Доброе утро", True),
+        ("hi_Latn", "mera naam kya hai bhai", False),
+        ("hi_Latn", "Доброе утро", True),
         ("ar", "... 12 ...", False),
     ],
 )
@@ -131,6 +133,23 @@ def test_held_out_tmx_and_columns_that_are_languages(tmp_path):
     expected = {content_hash("selamat pagi"), content_hash("good morning")}
     assert file_hashes(str(tmx), ("en", "id")) == file_hashes(tsv, ("en", "id")) == expected
     assert file_hashes(tsv, ("de", "en")) == {content_hash("good morning")}
+
+
+def test_words_in_the_first_line_of_held_out_text_are_no_header(tmp_path):
+    path = tmp_path / "dev.tsv"
+    path.write_text("hallo\thello\nDer Satz\tthe sentence\n")
+    texts = ("hallo", "hello", "der satz", "the sentence")
+    assert file_hashes(path) == {content_hash(text) for text in texts}
+    path.write_text("German\ten\nHallo\thello\n")
+    assert file_hashes(path) == {content_hash(text) for text in ("hallo", "hello")}
+
+
+def test_held_out_directories_may_be_links(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/dev.tsv").write_text("en\tde\nyes\tja\n")
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets/linked").symlink_to(tmp_path / "real")
+    assert held_out_files([str(tmp_path / "sets")]) == [f"{tmp_path}/sets/linked/dev.tsv"]
 
 
 def test_sentences_of_held_out_documents_are_held_out(tmp_path):

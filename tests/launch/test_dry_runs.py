@@ -181,7 +181,14 @@ def test_a_task_waits_for_its_command_to_end_after_sigterm(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [["--nodes", "4"], ["-N", "4"], ["--exclusive"], ["--exclusive", "-p", "gpu", "--nodes=4"]],
+    [
+        ["--nodes", "4"],
+        ["-N", "4"],
+        ["--exclusive"],
+        ["--exclusive", "-p", "gpu", "--nodes=4"],
+        ["--job-name", "train", "--nodes", "4"],
+        ["-p", "train"],
+    ],
 )
 def test_values_of_options_of_sbatch_may_be_words_of_their_own(options, launcher):
     job = launcher.run(["slurm.sh", *options, *TRAIN, "w"])

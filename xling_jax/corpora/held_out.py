@@ -18,6 +18,7 @@ from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.files.hashes import content_hash, fingerprint
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import BrokenLine, read_line_blocks
+from xling_jax.text.languages import is_iso639, to_iso639_1
 from xling_jax.text.splitting import split_sentences
 
 # Fields of evaluation files that hold no text.
@@ -130,7 +131,7 @@ def held_out_files(paths: Iterable[str], setting: str = "data.exclude") -> list[
         found = [
             os.path.join(directory, name)
             for top in ([spec] if os.path.exists(spec) else glob.glob(spec, recursive=True))
-            for directory, _, names in (os.walk(top) if os.path.isdir(top) else [("", [], [top])])
+            for directory, _, names in _walk(top)
             for name in names
         ]
         if not found:
@@ -139,6 +140,10 @@ def held_out_files(paths: Iterable[str], setting: str = "data.exclude") -> list[
             )
         files.update(found)
     return sorted(files)
+
+
+def _walk(top: str) -> Iterable[tuple[str, list[str], list[str]]]:
+    return os.walk(top, followlinks=True) if os.path.isdir(top) else [("", [], [top])]
 
 
 def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True) -> set[int]:
@@ -195,10 +200,16 @@ def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:
             yield from _strings(value, not_text)
             continue
         cells = line.split("\t")
-        if number == 1 and len(cells) > 1 and all(map(_HEADER_CELL.fullmatch, cells)):
+        if number == 1 and len(cells) > 1 and _is_header(cells, not_text):
             skipped = {i for i, cell in enumerate(cells) if cell.lower() in not_text}
             continue
         yield from (cell for i, cell in enumerate(cells) if i not in skipped)
+
+
+def _is_header(cells: Sequence[str], not_text: Collection[str]) -> bool:
+    """Whether cells are names of columns: words of which one is a language, or holds no text."""
+    names = (cell.lower() in not_text or is_iso639(to_iso639_1(cell)) for cell in cells)
+    return all(map(_HEADER_CELL.fullmatch, cells)) and any(names)
 
 
 def _strings(value: object, not_text: Collection[str]) -> Iterator[str]:

@@ -226,13 +226,13 @@ class RowCounter:
     ) -> Iterator[list[Mapping[str, str]]]:
         """Groups the texts of usable rows; where a chunk ends depends on the rows alone."""
         chunk, num_chars = [], 0
-        for texts, file, line, problem in rows:
+        for texts, file, line, problem, broken_file in rows:
             if (count := self.files.get(file)) is None:
                 count = self.files[file] = {"rows": 0, "languages": {}, "problems": {}}
             count["rows"] += 1
             if problem:
                 count["problems"][problem] = count["problems"].get(problem, 0) + 1
-                self._log(file, line, problem)
+                self._log(broken_file or file, line, problem)
                 continue
             for language in texts:
                 count["languages"][language] = True

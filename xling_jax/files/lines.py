@@ -158,11 +158,13 @@ def _read_zstd_chunks(path: str) -> Iterator[bytes]:
     """
     import zstandard
 
+    # What `zstd --long=31` writes at most; memory is allocated as a file needs it.
+    window = 2**31
     frame = None
     with open(path, "rb") as stream:
         while data := stream.read(_ZSTD_STEP_BYTES):
             while data:
-                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                frame = frame or zstandard.ZstdDecompressor(max_window_size=window).decompressobj()
                 try:
                     text = frame.decompress(data)
                 except zstandard.ZstdError as error:

@@ -119,6 +119,8 @@ def script_check(language: str) -> ScriptCheck | None:
     ranges = {script: chars for script, (chars, codes) in _SCRIPTS.items() if code in codes.split()}
     if not ranges:
         return None
+    if "_Latn" in language:  # romanized
+        ranges["Latin"] = _SCRIPTS["Latin"][0]
     own = "".join(ranges.values())
     # [^\W\d_] is any letter; ranges added inside the brackets are excluded.
     foreign = r"[^\W\d_" + own + _SCRIPTS["Latin"][0] + "]"

@@ -48,9 +48,10 @@ def test_unequal_moses_files_are_an_error_with_both_counts(tmp_path, german, eng
 
 
 def test_broken_side_of_moses_row_is_named(tmp_path):
-    _write(tmp_path / "c.de", "ja\nnein\n")
+    german = _write(tmp_path / "c.de", "ja\nnein\n")
     english = _write(tmp_path / "c.en", b"yes\nn\xf6\n")
-    assert _read(f"moses:{tmp_path}/c")[1] == Row({}, english, 2, "broken_utf8")
+    # A row is counted, and limited by [:N], for the first file, wherever it is broken.
+    assert _read(f"moses:{tmp_path}/c")[1] == Row({}, german, 2, "broken_utf8", english)
 
 
 @pytest.mark.parametrize(("content", "state"), [("", "is empty"), ("\n \n", "no line holds text")])

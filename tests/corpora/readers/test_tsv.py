@@ -54,6 +54,13 @@ def test_only_line_feeds_end_a_line(tmp_path):
     assert _read(path) == [Row({"de": text, "en": "yes"}, path, 2)]
 
 
+def test_zstd_files_may_have_a_long_window(tmp_path):
+    long = zstandard.ZstdCompressionParameters.from_level(1, window_log=29, enable_ldm=True)
+    stream = zstandard.ZstdCompressor(compression_params=long).compressobj()
+    content = stream.compress(b"de\ten\nja\tyes\n") + stream.flush()
+    assert _read(_write(tmp_path / "a.tsv.zst", content))[0].texts == {"de": "ja", "en": "yes"}
+
+
 @pytest.mark.parametrize("suffix", _COMPRESS)
 def test_compressed_file_reads_as_the_plain_one(tmp_path, suffix):
     content = "de\ten\n" + "".join(f"Satz {i} ä\tsentence {i}\n" for i in range(50_000))

@@ -15,12 +15,14 @@ class Row(NamedTuple):
         file: the file (of the first language where each has its own), or the name of the dataset.
         line: line number from 1, header included; in a dataset the number of the example.
         problem: None, or one of `files.lines.PROBLEMS`; then `texts` is empty.
+        broken_file: the file that the problem is in, where that is not `file`.
     """
 
     texts: dict[str, str]
     file: str
     line: int
     problem: str | None = None
+    broken_file: str = ""
 
 
 class Lines(NamedTuple):

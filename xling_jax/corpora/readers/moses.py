@@ -130,7 +130,7 @@ def _join(streams: Sequence[Iterator], paths: Mapping[str, str], first_line: int
             else:
                 broken = broken or (language, line.problem)
         if broken:
-            yield Row({}, paths[broken[0]], line_number, broken[1])
+            yield Row({}, first_path, line_number, broken[1], paths[broken[0]])
             continue
         yield Row(texts, first_path, line_number)
 
