@@ -87,6 +87,19 @@ def test_the_plan_is_a_function_of_seed_and_number():
     assert not all(same(other[index], sequential[index]) for index in range(60))
 
 
+def test_an_epoch_draws_as_many_rows_as_there_are_whatever_a_batch_holds():
+    """Pairs of short and of long sentences, which have more and fewer rows in a batch."""
+    buckets = (Bucket(4, 16), Bucket(16, 4))
+    lengths = {"ab": np.full(1600, 4), "cd": np.full(800, 16)}
+    for exponent in (0.0, 1.0):
+        plan = BatchPlan(lengths, buckets, seed=5, sampling_exponent=exponent)
+        assert plan.batches_per_epoch == {"ab": 100, "cd": 200}
+        drawn = sum((plan[index].rows >= 0).sum() for index in range(round(plan.epoch)))
+        assert abs(drawn - 2400) < 200  # 300 batches draw 3,000 on average, with 1.0 3,600
+    one = make_plan(random_lengths(ab=61))
+    assert one.epoch == pytest.approx(one.batches_per_epoch["ab"])
+
+
 def test_batch_numbers_beyond_a_block_of_draws_continue_the_epochs(monkeypatch):
     monkeypatch.setattr(batching, "_DRAW_BLOCK", 16)
     plan = make_plan()

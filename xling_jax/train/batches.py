@@ -329,9 +329,8 @@ class TranslationBatches:
         return batch | {name: side.gather(rows) for name, side in vectors.items()}
 
     def epoch(self, accumulation_steps: int) -> Epoch:
-        """Length of a pass over all pairs, given the number of micro-batches per update."""
-        micro_batches = sum(self.plan.batches_per_epoch.values())
-        return Epoch(micro_batches / accumulation_steps, sum(self.plan.num_rows.values()))
+        """Length of an epoch, given the number of micro-batches per update."""
+        return Epoch(self.plan.epoch / accumulation_steps, sum(self.plan.num_rows.values()))
 
     def describe(self, start: int, stop: int) -> str:
         """Names the language pairs of micro-batches [start, stop)."""

@@ -246,6 +246,7 @@ class BatchPlan:
             self.num_skipped[pair] = len(bucket_of) - fitting
             self.num_rows[pair] = fitting
         weights = np.array(list(self.num_rows.values()), np.float64) ** sampling_exponent
+        self._shares = weights / weights.sum()
         self._thresholds = np.cumsum(weights)[:-1] / weights.sum()
         number = len(self.buckets)
         self._tables = [
@@ -289,6 +290,16 @@ class BatchPlan:
     def batches_per_epoch(self) -> dict[str, int]:
         """Micro-batches of one pass over each pair."""
         return {pair: len(table) for pair, table in zip(self.pairs, self._tables)}
+
+    @property
+    def epoch(self) -> float:
+        """Micro-batches that draw as many rows as the pairs have, on average.
+
+        Pairs of short sentences have more rows in a batch of the same number of tokens.
+        """
+        rows = np.array([*self.num_rows.values()], np.float64)
+        per_batch = rows / [len(table) for table in self._tables]
+        return float(rows.sum() / (self._shares @ per_batch))
 
     def __getitem__(self, index: int) -> MicroBatch:
         """Micro-batch `index`, any non-negative number."""
