@@ -75,6 +75,12 @@ def test_given_pairs_are_near_duplicates_if_both_texts_are():
     assert [problem(*pair) for pair in pairs] == [None, "near_duplicate", None, "too_short"]
 
 
+def test_a_given_pair_that_is_dropped_does_not_make_another_a_near_duplicate():
+    problem = Filters(drop_near_duplicates=True, numbers_agree=True).of_given_pairs()
+    pairs = ("2 weeks", "3 Wochen"), ("98 weeks", "98 Wochen"), ("weeks", "Wochen")
+    assert [problem(*pair) for pair in pairs] == ["numbers", None, "near_duplicate"]
+
+
 def test_languages_are_those_of_py3langid():
     pytest.importorskip("py3langid")
     filters = Filters(languages=("de", "zh_Hans"))

@@ -37,7 +37,9 @@ class Filters:
         metavar="SOURCE,TARGET",
     )
     drop_near_duplicates: bool = option(
-        False, "of texts that differ only in case, digits, spaces and punctuation, mine the first"
+        False,
+        "of texts that differ only in case, digits, spaces and punctuation, mine the first; of "
+        "such pairs in --pairs, keep the best",
     )
     max_length_ratio: float | None = option(
         None, "drop pairs in which one text has more than this times the words of the other"
@@ -75,7 +77,7 @@ class Filters:
         """Says of one given pair after another why it is dropped, or None.
 
         Both texts must pass what mined ones must; a pair is a near-duplicate if both of its texts
-        are those of an earlier pair, up to case, digits, spaces and punctuation.
+        are those of an earlier pair that passed, up to case, digits, spaces and punctuation.
 
         Raises:
             OptionError, ImportError: as `of_side`.
@@ -84,12 +86,13 @@ class Filters:
         sides, seen = (texts.of_side(0), texts.of_side(1)), set()
 
         def problem(source: str, target: str) -> str | None:
-            if self.drop_near_duplicates:
+            found = sides[0](source) or sides[1](target) or self.pair_problem(source, target)
+            if self.drop_near_duplicates and not found:
                 key = hash((letters_of(source), letters_of(target)))
                 if key in seen:
                     return "near_duplicate"
                 seen.add(key)
-            return sides[0](source) or sides[1](target) or self.pair_problem(source, target)
+            return found
 
         return problem
 
