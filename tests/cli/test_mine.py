@@ -121,6 +121,7 @@ def fails(capsys):
         {"retrieval": "fwd"},
         {"retrieval": "bwd", "k": 3},
         {"threshold": 1.1},
+        {"margin": "distance", "k": 1},
     ],
 )
 def test_pairs_are_those_of_laser(files, encoded, settings):
@@ -406,6 +407,20 @@ def test_given_pairs_with_a_blank_or_broken_side_score_minus_infinity(files, enc
     found = read(files / "out.tsv")
     assert [pair[0] for pair in found[1:]] == [-np.inf] * 3
     assert [pair[1:] for pair in found[1:]] == [("", "deu fog"), ("en ice", " "), ("", "")]
+
+
+def test_a_cosine_floor_drops_given_pairs_but_not_blank_ones(files, encoded, caplog):
+    (files / "given.tsv").write_text("en sun\tdeu fog\n\tdeu fog\nen rain\tdeu rain\n")
+    options = ("--pairs", files / "given.tsv", "--min-cosine", 0.9, "--overwrite")
+    with caplog.at_level(logging.INFO):
+        assert mine(files, *options) == 0
+    assert "kept 2 of 3 pairs; dropped: 1 cosine" in caplog.text
+    expected = [("", "deu fog"), ("en rain", "deu rain")]
+    assert [pair[1:] for pair in read(files / "out.tsv")] == expected
+    assert mine(files, *options, "--max-length-ratio", 2) == 0
+    assert [pair[1:] for pair in read(files / "out.tsv")] == expected
+    assert mine(files, *options, "--top", 3) == 0
+    assert [pair[1:] for pair in read(files / "out.tsv")] == expected[1:]
 
 
 def test_existing_outputs_are_refused_unless_overwritten(files, encoded, fails):

@@ -208,11 +208,12 @@ def score_columns(
     *,
     margin: str = "ratio",
     min_cosine: float | None = None,
-) -> tuple[np.ndarray, int]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Scores given pairs of texts against the neighborhoods of both sides, see `score_pairs`.
 
     Returns:
-        [p] float32, minus infinity for pairs with a blank or broken side; and the number of these.
+        [p] float32, minus infinity for pairs with a blank or broken side; and which these are,
+        [p] bool.
     """
     places = [side.places(texts) for side, texts in zip(sides, pairs)]
     usable = (places[0] >= 0) & (places[1] >= 0)
@@ -221,7 +222,7 @@ def score_columns(
         chosen = places[0][usable], places[1][usable]
         settings = {"margin": margin, "min_cosine": min_cosine}
         scores[usable] = score_pairs(*rows, chosen, candidates, **settings)
-    return scores, int(np.count_nonzero(~usable))
+    return scores, ~usable
 
 
 @dataclasses.dataclass(frozen=True)

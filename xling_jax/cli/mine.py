@@ -294,10 +294,10 @@ def _mine(
     times.append(time.perf_counter())
     if processes.index > 0:
         return  # process 0 has found the same, and writes it
-    found, sides = _choose(args, options, cut, both, rows, pairs, candidates, calibration)
+    found, sides, unusable = _choose(args, options, cut, both, rows, pairs, candidates, calibration)
     unit = "cosine" if options.margin == "absolute" else "margin"
     texts = (side.texts for side in sides)
-    found = cut.apply(found, filters, calibration, *texts, given=pairs is not None, unit=unit)
+    found = cut.apply(found, filters, calibration, *texts, unusable=unusable, unit=unit)
     cosines = None
     if "cosine" in options.columns:
         cosines = _cosines(found, both, rows, pairs, candidates)
@@ -319,25 +319,28 @@ def _choose(
     pairs: bitext.Columns | None,
     candidates: mining.Candidates,
     calibration: Calibration | None,
-) -> tuple[mining.MinedPairs, list[bitext.Texts]]:
-    """The pairs mined, or the given ones with their scores; and the texts that their rows are."""
+) -> tuple[mining.MinedPairs, list[bitext.Texts], np.ndarray | None]:
+    """The pairs mined, or the given ones with their scores, and which of these have none.
+
+    In between, the texts that their rows are.
+    """
     rule = {"margin": options.margin, "min_cosine": options.min_cosine}
     if pairs is None:
         sides = [bitext.Texts(side.texts, side.where) for side in both]
         if args.n_best:
             ranked = mining.rank_candidates(candidates, **rule)
             bitext.write_pairs(args.n_best, ranked, *sides)
-        # A cut below LASER's threshold of 0 needs what is below it.
-        threshold = None if cut.threshold is None else min(cut.threshold, 0.0)
+        # Precision is calibrated above LASER's threshold of 0; no other cut has it.
+        threshold = -np.inf if cut.precision is None else None
         rule |= {"retrieval": options.retrieval, "threshold": threshold}
-        return mining.choose_pairs(candidates, **rule), sides
-    scores, num_unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
-    if num_unusable:
-        logger.info("%s: %d pairs with a blank or broken side", args.pairs, num_unusable)
+        return mining.choose_pairs(candidates, **rule), sides, None
+    scores, unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
+    if unusable.any():
+        logger.info("%s: %d pairs with a blank or broken side", args.pairs, unusable.sum())
     lines = np.arange(len(scores))
     runners_up = candidates.runners_up(options.margin) if calibration else None
     sides = [bitext.Texts(column, lambda row: (args.pairs, row + 1)) for column in pairs]
-    return mining.MinedPairs(lines, lines, scores, runners_up), sides
+    return mining.MinedPairs(lines, lines, scores, runners_up), sides, unusable
 
 
 def _cosines(

@@ -93,7 +93,7 @@ class Cut:
         source: Sequence[Line],
         target: Sequence[Line],
         *,
-        given: bool,
+        unusable: np.ndarray | None,
         unit: str,
     ) -> MinedPairs:
         """Keeps pairs, in their order, and logs what is kept and why.
@@ -107,7 +107,8 @@ class Cut:
             calibration: what the scores mean; None if that is unknown.
             source: texts of their rows.
             target: likewise.
-            given: whether the pairs were given, so that their texts are not filtered yet.
+            unusable: [pairs] bool, which of given pairs have a blank or broken side; their texts
+                are filtered here. None if the pairs were mined.
             unit: of the scores, "margin" or "cosine".
         """
         order = np.argsort(-pairs.scores, kind="stable")
@@ -119,6 +120,7 @@ class Cut:
         if is_alike or self.precision is not None:
             precisions = calibration.precisions(ranked)
         _log_scores(ranked, precisions, unit)
+        given = unusable is not None
         problem_of = filters.of_given_pairs() if given else filters.pair_problem
         count = len(ranked)
         if self.threshold is not None:
@@ -128,20 +130,20 @@ class Cut:
         passing, dropped = _passing(ranked.take(slice(count)), self.top, problem_of, source, target)
         if self.top is not None:
             count = len(passing)
+        if given and (num_below := np.count_nonzero(np.isneginf(pairs.scores) & ~unusable)):
+            dropped["cosine"] = num_below
         cuts = self.given()
-        kept = np.flatnonzero(passing)
+        # Without a cut, given pairs that have no score stay.
+        kept = unusable.copy() if given and not cuts else np.zeros(len(pairs), bool)
+        kept[order[np.flatnonzero(passing)]] = True
         if cuts or precisions is not None or dropped:
-            self._log(ranked, count, len(kept), len(pairs), precisions, dropped, unit)
+            self._log(ranked, count, int(kept.sum()), len(pairs), precisions, dropped, unit)
         if count < _FEW * len(ranked) and self.top is None:
             logger.warning(
                 "%s keeps next to nothing, %s of %s pairs; ask for less, or use --top N",
                 *(cuts[0], f"{count:,}", f"{len(ranked):,}"),
             )
-        if not (cuts or dropped):
-            return pairs
-        if not cuts:  # given pairs without a score stay, those that do not pass go
-            return pairs.take(np.setdiff1d(np.arange(len(pairs)), order[np.flatnonzero(~passing)]))
-        return pairs.take(np.sort(order[kept]))
+        return pairs.take(kept)
 
     def _log(
         self,
