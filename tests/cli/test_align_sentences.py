@@ -65,6 +65,16 @@ def test_positions_are_lines_of_the_file_blank_ones_included(files):
     assert lines[0] == "[2]:[0]" and lines[2] == "[6]:[2, 3]" and lines[-1] == "[12]:[5]"
 
 
+def test_positions_in_json_count_blank_sentences(files):
+    for code, text in (("en", ["", *ENGLISH]), ("de", [*GERMAN[:2], " ", *GERMAN[2:]])):
+        record = {"id": "one", "lang": code, "sentences": text}
+        (files / f"{code}.jsonl").write_text(json.dumps(record))
+    words = ("--pairs", "ids", "--format", "groups")
+    assert align(*words, source="en.jsonl", target="de.jsonl") == 0
+    groups = ["[1]:[0]", "[2]:[1]", "[3]:[3, 4]", "[4]:[]", "[5]:[5]", "[6]:[6]"]
+    assert without_costs((files / "out").read_text()) == [f"one\tone\t{g}" for g in groups]
+
+
 def write_overlaps(path, lines, size):
     """As `overlap.py` of vecalign: distinct texts of adjacent lines."""
     texts = {

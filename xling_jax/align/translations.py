@@ -37,8 +37,8 @@ class AlignedDocuments(NamedTuple):
         ids: of the documents; None for two files that are one document each.
         source, target: their sentences.
         groups: from `align_sentences` or `SentenceAligner.align`.
-        lines: of each side, the line of each sentence in its file, from 0; None if sentences are
-            lines, without blank ones between.
+        lines: of each side, the line of each sentence in its file or its position among all
+            sentences of the document, blank ones included, from 0; None if nothing is blank.
     """
 
     ids: tuple[str, str] | None

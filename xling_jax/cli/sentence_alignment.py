@@ -217,6 +217,7 @@ def _pairs(
 ) -> tuple[list[Encode], list[Pair]]:
     """What gives vectors of texts for each side, and the documents to align inside."""
     texts = [dict(zip(side.ids, side.split())) for side in sides]
+    positions = [dict(zip(side.ids, side.split_positions())) for side in sides]
     if not args.pairs:
         encode, ids = _paired_ids(args, options, sides)
     elif args.pairs == _EQUAL_IDS:
@@ -231,7 +232,9 @@ def _pairs(
     else:
         ids = read_pairs_of_ids(args.pairs, *texts)
         _, encode = _encoders(args)
-    return encode, [Pair(both, texts[0][both[0]], texts[1][both[1]]) for both in ids]
+    return encode, [
+        Pair((a, b), texts[0][a], texts[1][b], (positions[0][a], positions[1][b])) for a, b in ids
+    ]
 
 
 def _paired_ids(

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from xling_jax.documents.records import Document
+from xling_jax.documents.records import Document, number_sentences
 from xling_jax.files.lines import COMPRESSED, iterate_lines
 from xling_jax.text import languages as languages_lib
-from xling_jax.text.splitting import split_sentences
 
 
 def folder_language(path: str | Path) -> str | None:
@@ -50,5 +49,5 @@ def read_folder(path: str | Path, language: str, *, splitter: str = "rule") -> I
         raise ValueError(f"{path}: must hold text files, one document each; found none")
     for number, (name, file) in enumerate(files.items(), 1):
         text = "\n".join(iterate_lines(file))
-        sentences = split_sentences(text, splitter=splitter, language=code)
-        yield Document(number, name, language, sentences, None, None)
+        numbered = number_sentences(text, splitter, code)
+        yield Document(number, name, language, *numbered, None, None)

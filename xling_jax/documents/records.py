@@ -17,7 +17,7 @@ from xling_jax.files.hashes import hash_texts
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import iterate_lines, metric_name, shown
 from xling_jax.text import languages as languages_lib
-from xling_jax.text.splitting import document_sentences, split_sentences
+from xling_jax.text.splitting import split_sentences
 
 Gold = frozenset[tuple[int, int]]
 
@@ -33,6 +33,7 @@ class Document(NamedTuple):
         id: unique within its language.
         language: as written in the file.
         sentences: the nonblank ones; none for an empty document.
+        positions: of each among all, see `number_sentences`.
         domain: value of the field that restricts candidates; None if no field was requested.
         url: None if it has none.
     """
@@ -41,6 +42,7 @@ class Document(NamedTuple):
     id: str
     language: str
     sentences: list[str]
+    positions: list[int]
     domain: str | None
     url: str | None
 
@@ -49,7 +51,8 @@ class Document(NamedTuple):
 class Documents:
     """The n documents of one language in the file `name`; fields as of `Document`, one list each.
 
-    `lengths` are numbers of sentences; `sentences` are those of all, empty if they were not kept.
+    `lengths` are numbers of sentences; `sentences` are those of all, empty if they were not kept,
+    as then are `positions`.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Documents:
     urls: list[str | None] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -81,6 +85,10 @@ class Documents:
     def split(self) -> Iterator[list[str]]:
         """The sentences of each document."""
         return (self.sentences[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
+
+    def split_positions(self) -> Iterator[list[int]]:
+        """The positions of the sentences of each document."""
+        return (self.positions[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
 
 
 @dataclass(frozen=True)
@@ -217,6 +225,7 @@ def group_by_language(
         side.lengths.append(len(document.sentences))
         if keep_sentences:
             side.sentences += document.sentences
+            side.positions += document.positions
     return by_language
 
 
@@ -266,15 +275,33 @@ def read_documents(
         record, text = _parse_record(line, where)
         language, url = _name_field(record, "lang", where), record.get("url")
         code = languages_lib.to_iso639_1(language)
-        split = document_sentences(text, splitter=splitter, language=code)
         yield Document(
             number,
             _name_field(record, "id", where),
             language,
-            [sentence for sentence in split if sentence.strip()],
+            *number_sentences(text, splitter, code),
             None if domain is None else _name_field(record, domain, where),
             url if isinstance(url, str) and url.strip() else None,
         )
+
+
+def number_sentences(
+    text: str | Sequence[str], splitter: str, language: str
+) -> tuple[list[str], list[int]]:
+    """The nonblank sentences of a document, and the position of each among all, from 0.
+
+    Blank sentences count; with the splitter "lines" positions are those of lines, blank or not.
+    """
+    if not isinstance(text, str):
+        numbered = enumerate(text)
+    elif splitter == "lines":
+        # A form feed ends a sentence, but not a line.
+        lines = enumerate(text.split("\n"))
+        numbered = ((n, s) for n, line in lines for s in split_sentences(line, splitter="lines"))
+    else:
+        numbered = enumerate(split_sentences(text, splitter=splitter, language=language))
+    filled = [(n, sentence) for n, sentence in numbered if sentence.strip()]
+    return [sentence for _, sentence in filled], [n for n, _ in filled]
 
 
 def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | list[str]]:
