@@ -128,6 +128,14 @@ def test_the_band_finds_the_same_as_all_cells(monkeypatch):
     assert right >= 0.98 * (700 - 19)
 
 
+def test_long_vectors_of_half_precision_align_as_in_full():
+    aligner, text = SentenceAligner(), document(20)
+    vectors = overlap_vectors(bag(), [text, text[:5] + text[6:]], aligner.num_overlaps)
+    expected = groups(aligner.align(*vectors))
+    assert expected[5:7] == [((5,), ()), ((6,), (5,))]
+    assert groups(aligner.align(*((200 * v).astype(np.float16) for v in vectors))) == expected
+
+
 def ranges(pair):
     return tuple(range(side[0], side[-1] + 1) if side else range(0) for side in pair)
 

@@ -185,8 +185,8 @@ def _kinds(max_sentences: int) -> list[tuple[int, int]]:
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors.astype(np.float32) / np.maximum(norms, _TINY).astype(np.float32)
+    vectors = np.asarray(vectors, np.float32)  # squares of float16 overflow from 256 on
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), _TINY)
 
 
 def _merged(vectors: np.ndarray) -> np.ndarray:
