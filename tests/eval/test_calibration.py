@@ -167,6 +167,11 @@ write_calibration({str(calibrated)!r}, dataclasses.replace(calibration, k=9))
             1,
             "pairs found are right; calibration needs 100 of each kind",
         ),
+        (
+            ["--overwrite", "--data", "few.tsv", "--languages", "de,nl"],
+            2,
+            "--languages: no text in 'nl' in few.tsv; found de, en",
+        ),
     ],
 )
 def test_wrong_calibrations_are_refused(
