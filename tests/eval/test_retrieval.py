@@ -226,7 +226,7 @@ def test_a_copy_of_the_right_text_counts_only_when_texts_are_matched():
 def test_distractor_texts_equal_to_a_candidate_are_left_out(tmp_path):
     data = data_of(en=["en 0", "en 90"], de=["de 1", "de 91"])
     path = tmp_path / "more.de.txt"
-    path.write_text("de 1\nde 45\nde 45\n")
+    path.write_text("de 1 \nde 45\nde 45\n")
     matrix = measure(encode_numbers, data, distractors=(path,), match="text")
     assert matrix.cells["en", "de"]["num_candidates"] == 3
     assert matrix.mean("p_at_1") == 1

@@ -63,6 +63,13 @@ def test_tatoeba_layout_of_laser(tmp_path):
         retrieval_data.load_retrieval_data(tmp_path)
 
 
+def test_lines_of_tatoebas_layout_are_stripped(tmp_path):
+    write(tmp_path / "tatoeba.deu-eng.deu", "a \n \nb\n")
+    write(tmp_path / "tatoeba.deu-eng.eng", "c\nd\n\te\n")
+    (part,) = retrieval_data.load_retrieval_data(tmp_path).parts
+    assert part.texts == {"deu": ["a", "", "b"], "eng": ["c", "d", "e"]}
+
+
 @pytest.mark.parametrize("name", ["corpus", "corpus.de-en"])
 def test_any_training_corpus_serves(tmp_path, name):
     write(tmp_path / f"{name}.de", "a\n\nb\n")
@@ -137,7 +144,7 @@ def test_a_language_that_no_file_has_is_named_with_the_files_and_what_they_have(
 
 def test_distractor_files_are_named_by_language(tmp_path):
     first = write(tmp_path / "news.deu.txt.gz", "a\n\nb\n")
-    second = write(tmp_path / "web.de.txt", "c\n")
+    second = write(tmp_path / "web.de.txt", " c \n \n")
     assert retrieval_data.load_distractors([first, second], ["en", "de"]) == {"de": ["a", "b", "c"]}
     with pytest.raises(ValueError, match=r"named NAME\.LANG\.txt"):
         retrieval_data.load_distractors([tmp_path / "news.txt"], ["en"])

@@ -104,7 +104,7 @@ def test_the_fingerprint_tells_vectors_apart(vectors):
 
 def test_distractors_are_rows_of_their_file_blank_lines_included(data, vectors, tmp_path):
     more = tmp_path / "news.de.txt"
-    more.write_text("eins\n\nzwei\n")
+    more.write_text("eins\n \nzwei \n")
     eins, zwei = -ENGLISH[0], ENGLISH[0]
     np.save(vectors / "news.de.npy", np.stack([eins, np.full(DIM, 9, np.float32), zwei]))
     assert evaluate(data, vectors, tmp_path / "out", "--distractors", str(more)) == 0

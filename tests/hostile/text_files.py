@@ -337,11 +337,13 @@ def _check_retrieval(directory: Path, result: tuple) -> str:
                     return wrong
         else:
             for code, column in part.texts.items():
-                wrong = unequal(column, plain_lines(path.with_suffix(f".{code}")))
+                lines = plain_lines(path.with_suffix(f".{code}"))
+                wrong = unequal(column, [(line or "").strip() for line in lines])
                 if wrong:
                     return wrong
     for path in directory.glob("news.*"):
-        wrong = unequal(next(iter(distractors.values())), [t for t in plain_lines(path) if t])
+        lines = [(line or "").strip() for line in plain_lines(path)]
+        wrong = unequal(next(iter(distractors.values())), [line for line in lines if line])
         if wrong:
             return wrong
     return ""

@@ -181,7 +181,7 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
             raise ValueError(f"{path}: must be named NAME.LANG.txt[.gz]; rename it")
         (code,) = _choose_columns(languages, [match["language"]]) or [match["language"]]
         languages_lib.check_known(code, languages, str(path))
-        texts.setdefault(code, []).extend(filter(None, read_lines(path)))
+        texts.setdefault(code, []).extend(filter(None, _read_texts(path)))
     return texts
 
 
@@ -201,7 +201,7 @@ def vector_files(
     Raises:
         ValueError, OSError: if two files have the same name, or one cannot be read.
     """
-    columns = [(_stem(path), read_lines(path)) for path in distractors]
+    columns = [(_stem(path), _read_texts(path)) for path in distractors]
     for part in (part for each in data for part in each.parts):
         stem = _stem(part.name)
         tatoeba = _TATOEBA.fullmatch(stem)
@@ -219,6 +219,11 @@ def _stem(path: str | Path) -> str:
     return re.sub(rf"(\.tsv|\.txt)?({COMPRESSED})?$", "", Path(path).name)
 
 
+def _read_texts(path: str | Path) -> list[str]:
+    """The lines of a file without surrounding white space, as the cells of a TSV are read."""
+    return [line.strip() for line in read_lines(path)]
+
+
 def _read_directory(place: Path, languages: Sequence[str] | None) -> list[ParallelText]:
     """All bilingual or n-way files of a directory, by name."""
     parts = []
@@ -228,7 +233,7 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
             parts.append(_read_tsv(file, languages))
         elif tatoeba:
             other = file.with_name(f"{tatoeba['pair']}.{tatoeba['second']}{tatoeba['packed']}")
-            columns = {tatoeba["first"]: read_lines(file), tatoeba["second"]: read_lines(other)}
+            columns = {tatoeba["first"]: _read_texts(file), tatoeba["second"]: _read_texts(other)}
             counts = [len(column) for column in columns.values()]
             if counts[0] != counts[1]:
                 raise ValueError(f"{file}: must have as many lines as {other}; found {counts}")
