@@ -393,6 +393,36 @@ def test_measurements_of_one_data_set_stand_together_and_once():
     assert [row.source for row in rows] == ["mlp, leave-one-out", "zero-shot"]
 
 
+def test_results_on_dev_and_on_test_are_told_apart():
+    dev, test = classification_results(), classification_results()
+    for split, results in (("dev", dev), ("test", test)):
+        results["matrices"]["news"]["test_split"] = split
+    page = page_of(Run("one", None, results=[dev, test]))
+    rows = [row[0] for row in cells(page) if row]
+    assert "one zero-shot, on dev" in rows and "one zero-shot, on test" in rows
+    assert "one: news, zero-shot, on dev" in page and "one: news, zero-shot, on test" in page
+
+
+def test_results_of_checkpoints_and_of_fewer_dimensions_are_told_apart(tmp_path):
+    models = [
+        {"path": "runs/a", "fingerprint": "f"},
+        {"path": "runs/a", "fingerprint": "f-bfloat16-64d"},
+        {"path": "runs/a", "fingerprint": "f-prompt-1234567d"},
+        {"path": "runs/a/checkpoints/00001000", "fingerprint": "f1"},
+        {"path": "runs/a/checkpoints/00002000", "fingerprint": "f2-64d"},
+    ]
+    for number, model in enumerate(models):
+        (tmp_path / str(number)).mkdir()
+        results = retrieval_results(p_at_1=number / 10) | {"model": model}
+        (tmp_path / str(number) / "results.json").write_text(json.dumps(results))
+    (run,) = report_data.load_runs([], [tmp_path])
+    (table,) = tables.comparison([run])
+    names = [row.name for row in table["groups"][0][1]]
+    steps = ["a, step 1,000", "a, step 2,000, 64 dimensions"]
+    assert names == ["a", "a, 64 dimensions", "a", *steps]
+    assert all(f"{name}: toy, by cosine" in page_of(run) for name in names)
+
+
 def test_scores_while_training_stand_in_until_there_are_results(workdir):
     run = report_data.load_runs([workdir], [])[0]
     assert ["first while training, step 20", "50.0", ""] in cells(page_of(run))

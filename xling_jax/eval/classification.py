@@ -267,11 +267,12 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
 
     @classmethod
     def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
-        """Classifier, protocol, how documents are pooled, number of languages."""
+        """Classifier, protocol, how documents are pooled, number of languages, split."""
         documents, languages = settings.get("documents"), matrix.get("test_languages")
         words = [matrix.get("classifier"), matrix.get("protocol")]
         words += [documents if documents != "sequence" else None]
         words += [f"{len(languages)} languages" if languages else None]
+        words += [f"on {matrix['test_split']}" if matrix.get("test_split") else None]
         return ", ".join(filter(None, words))
 
     def _measure_one(

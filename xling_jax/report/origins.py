@@ -23,7 +23,7 @@ def origins(runs: Sequence[Run], task: str) -> list[Origin]:
     found = []
     for run in runs:
         measured = [results for results in run.results if results["task"] == task]
-        found += [result_origin(run.name, results) for results in measured]
+        found += [result_origin(run.measured_name(results), results) for results in measured]
         found += [] if measured or not run.curves else [training_origin(run)]
     return list(dict.fromkeys(found))
 

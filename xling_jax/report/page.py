@@ -136,7 +136,8 @@ def _matrices(runs: Sequence[Run], name: str) -> list[dict[str, Any]]:
                 if layers:
                     # The settings name all protocols and classifiers, a matrix its own.
                     how = _how((results.get("settings") or {}) | matrix)
-                    found.append((data, how, run.name, layers, result_origin(run.name, results)))
+                    measured = run.measured_name(results)
+                    found.append((data, how, measured, layers, result_origin(measured, results)))
     # Runs on the same data side by side; all in the same colors.
     found.sort(key=lambda item: item[:2])
     mapped = [layers for *_, layers, _ in found if not _is_listed(layers)]
@@ -188,6 +189,7 @@ def _is_share(value: Any) -> bool:
 def _how(settings: Mapping[str, Any]) -> str:
     words = [f"by {settings['similarity']}"] if "similarity" in settings else []
     words += [str(settings[key]) for key in ("classifier", "protocol") if settings.get(key)]
+    words += [f"on {settings['test_split']}"] if settings.get("test_split") else []
     return ", ".join(words)
 
 

@@ -1,8 +1,9 @@
 """What a report is made from: runs and results as they lie on disk, read and never changed."""
 
 import itertools
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from xling_jax.files.json_text import parse_json
 
 RESULTS_FILE = "results.json"
 METRICS_FILE = "metrics.jsonl"
+
+# What `Encoder.truncated` appends to a fingerprint; digests of prompts may look alike.
+_TRUNCATED = re.compile(r"(?<!-prompt)-(\d+)d(?=-|$)")
 
 # Metric name to its steps, ascending, and its values.
 Curves = dict[str, tuple[list[int], list[float]]]
@@ -44,6 +48,16 @@ class Run:
     def num_steps(self) -> int:
         """The last step logged."""
         return max((steps[-1] for steps, _ in self.curves.values()), default=0)
+
+    def measured_name(self, results: Mapping[str, Any]) -> str:
+        """The name, and the checkpoint or number of dimensions that results are of, if not all."""
+        model = results["model"]
+        words, path = [self.name], Path(str(model.get("path", "")))
+        if _is_checkpoint(path):
+            words.append(f"step {int(path.name):,}")
+        if cut := _TRUNCATED.search(str(model.get("fingerprint", ""))):
+            words.append(f"{cut[1]} dimensions")
+        return ", ".join(words)
 
 
 def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path]) -> list[Run]:
@@ -81,6 +95,8 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
             seen.add(file.resolve())
             results = read_results(file)
             model = str(results["model"].get("path", "model"))
+            if _is_checkpoint(Path(model)):
+                model = str(Path(model).parents[1])
             where = Path(model).resolve()
             owners = (run for run in runs if where.is_relative_to(run.path.resolve()))
             shipped = bool(results["model"].get("shipped"))
@@ -152,6 +168,10 @@ def _read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; {} if there is none."""
     content = parse_json(path.read_bytes(), str(path)) if path.is_file() else {}
     return content if isinstance(content, dict) else {}
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return path.parent.name == "checkpoints" and path.name.isdecimal()
 
 
 def _short_name(path: Path) -> str:

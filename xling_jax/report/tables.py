@@ -97,8 +97,9 @@ def other_results(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 continue
             metrics = results["metrics"].items()
             rows = [(name, f"{v:.4g}") for name, v in metrics if isinstance(v, (int, float))]
-            origin = result_origin(run.name, results)
-            found.append({"head": f"{run.name}: {results['task']}", "rows": rows, "origin": origin})
+            name = run.measured_name(results)
+            origin = result_origin(name, results)
+            found.append({"head": f"{name}: {results['task']}", "rows": rows, "origin": origin})
     return found
 
 
@@ -123,7 +124,7 @@ def _with_best(rows: Sequence[Row], errors: set[str]) -> list[Row]:
 def _measured(run: Run, task: str) -> list[Row]:
     """A run's scores on each data set of a task; where there are none, those logged in training."""
     rows = [
-        Row(run.name, *summary)
+        Row(run.measured_name(results), *summary)
         for results in run.results
         if results["task"] == task
         for summary in TASKS[task].summary(results)
@@ -152,7 +153,7 @@ def _baseline_rows(runs: Sequence[Run], task: str) -> list[Row]:
         for run in runs
         for results in run.results
         if results["task"] == task
-        for baseline in baselines(run.name, results)
+        for baseline in baselines(run.measured_name(results), results)
     ]
     return [row for place, row in enumerate(rows) if row not in rows[:place]]
 
