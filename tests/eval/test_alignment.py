@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from xling_jax.documents.lawdr import Lawdr
 from xling_jax.eval import alignment
 from xling_jax.eval.alignment import (
     CELLS,
+    Alignment,
     PairCounts,
     count_correct,
     score_sentence_alignment,
@@ -355,7 +357,12 @@ def test_a_language_that_no_rank_hides_is_measured_without_debiasing(write, capl
         return (vectors + signs * direction).astype(np.float32)
 
     result = measure(encode_far_apart, data)
-    assert result.ranks == {"en": 0, "de": 0}
+    assert result.ranks == {"en": 0, "de": 0} and list(result.counts) == list(CELLS)
+    (table,) = Alignment().tables([data], {data.name: result})
+    assert "debiased" not in table and "Language components removed: none." in table
+    recall = result.micro_recall("debiased-weighted-margin")
+    assert re.search(rf"biased, weighted\W+[\d.]+\W+{100 * recall:.1f} ", table)
+    assert "| biased-weighted-margin |" in table
     sides = list(data.documents.values())
     DocumentAligner().fit(sides, [encode_far_apart(side.sentences) for side in sides])
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

@@ -160,7 +160,8 @@ class Alignment(AlignmentOptions, Task):
                 codes,
                 codes,
                 title=f"{one.name}: recall of document alignment, %",
-                subtitle=f"{primary}, of all pairs {percent(result.micro_recall(primary))}",
+                subtitle=f"{result.shown(primary)}, of all pairs "
+                f"{percent(result.micro_recall(primary))}",
             )
 
     def _baselines(self, encoder: Any) -> dict[str, Encode]:
@@ -204,6 +205,10 @@ class AlignmentResult:
     def primary(self) -> str:
         """The last of the cells measured that is no baseline: complete LAWDR, if measured."""
         return [cell for cell in self.counts if cell in CELLS][-1]
+
+    def shown(self, cell: str) -> str:
+        """A cell as people should read it: where no components were removed, it is a biased one."""
+        return cell if any(self.ranks.values()) else cell.replace("debiased", "biased")
 
     def micro_recall(self, cell: str) -> float:
         """Share of all gold pairs that were found."""
@@ -417,11 +422,11 @@ def _table(name: str, result: AlignmentResult) -> str:
     primary = result.primary
     if len(result.counts[primary]) > 1:
         means["macro recall"] = result.macro_recall
-    rows = []
-    for vectors in dict.fromkeys(cell.rpartition("-")[0] for cell in result.counts):
+    rows, measured = [], {result.shown(cell): cell for cell in result.counts}
+    for vectors in dict.fromkeys(cell.rpartition("-")[0] for cell in measured):
         cells = [f"{vectors}-{score}" for score in SIMILARITIES]
         shown = [
-            percent(mean(cell)) if cell in result.counts else ""
+            percent(mean(measured[cell])) if cell in measured else ""
             for mean in means.values()
             for cell in cells
         ]
@@ -432,7 +437,9 @@ def _table(name: str, result: AlignmentResult) -> str:
         for pair, found in result.counts[primary].items()
     ]
     sections = [f"## {name}: document alignment, %", markdown_table(header, rows)]
-    sections.append(markdown_table([primary, "recall", "gold pairs"], by_pair))
+    sections.append(markdown_table([result.shown(primary), "recall", "gold pairs"], by_pair))
+    if result.shown(primary) != primary:
+        sections.append("Language components removed: none.")
     for title, counts in (
         ("Language components removed", result.ranks),
         ("Empty documents, never matched", result.num_empty),
