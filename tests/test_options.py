@@ -58,6 +58,18 @@ def test_a_registry_imports_what_is_asked_for():
         table["missing"]
 
 
+def test_errors_of_wrong_use_name_the_argument():
+    with (
+        pytest.raises(options.OptionError, match=r"^--size: too small$"),
+        options.wrong_use("--size"),
+    ):
+        raise ValueError("too small")
+    with pytest.raises(options.OptionError, match=r"^too small$"), options.wrong_use():
+        raise ValueError("too small")
+    with pytest.raises(OSError), options.wrong_use():
+        raise OSError("unreadable")
+
+
 def test_choices_may_be_anything():
     check_choice("phase", 2, (1, 2))
     with pytest.raises(ValueError, match="phase=3 must be one of 1, 2"):

@@ -4,10 +4,11 @@ A default stands once, in the signature of what takes it. Configs, `--help` and 
 read it from there.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from xling_jax.registry import check_choice, did_you_mean
@@ -17,6 +18,17 @@ REQUIRED = inspect.Parameter.empty
 
 class OptionError(ValueError):
     """An option, or a file that it names, cannot be used; commands exit with status 2."""
+
+
+@contextlib.contextmanager
+def wrong_use(
+    argument: str = "", errors: type[Exception] | tuple[type[Exception], ...] = ValueError
+) -> Iterator[None]:
+    """Turns errors within into an `OptionError` that begins with the name of an argument."""
+    try:
+        yield
+    except errors as error:
+        raise OptionError(f"{argument}: {error}" if argument else str(error)) from error
 
 
 def option(
@@ -54,10 +66,8 @@ def check_values(options: Any, label: Callable[[str], str] = str) -> None:
         value, name = getattr(options, field.name), label(field.name)
         for item in value if isinstance(value, tuple) else (value,):
             if item is not None and (choices := field.metadata.get("choices")):
-                try:
+                with wrong_use():
                     check_choice(name, item, choices)
-                except ValueError as error:
-                    raise OptionError(str(error)) from error
             if item is not None and field.metadata.get("positive") and not item > 0:
                 raise OptionError(f"{name}={item} must be positive")
 

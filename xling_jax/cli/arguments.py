@@ -14,7 +14,7 @@ from xling_jax import options
 from xling_jax.cli.options import flag, require_file
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.models.dtypes import DTYPES
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, wrong_use
 
 if TYPE_CHECKING:
     import numpy as np
@@ -197,12 +197,10 @@ def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = Tr
     Raises:
         OptionError: for a missing file, an unknown key or a value of the wrong type.
     """
-    try:
+    with wrong_use(errors=config_lib.ConfigError):
         config = config_lib.load_config(
             path, overrides, training=training, begin_with=_take_encoder
         )
-    except config_lib.ConfigError as error:
-        raise OptionError(str(error)) from error
     if training and config.train.model_init and not config.vocab.model:
         _take_vocab(config)
     return config
@@ -215,11 +213,9 @@ def _take_encoder(config: ConfigDict, model: str) -> None:
     from xling_jax.models.registry import ENCODERS, SUPPLIED
     from xling_jax.train.batches import DataSettings
 
-    try:
+    with wrong_use("--config.train.model_init", (OSError, ValueError)):
         recorded = read_config(find_model_directory(local_name(model)))
         known = options.defaults(ENCODERS[recorded["family"]], SUPPLIED)
-    except (OSError, ValueError) as error:
-        raise OptionError(f"--config.train.model_init: {error}") from error
     given, training = recorded["encoder"], recorded.get("training")
     given = given | (training.get("encoder", {}) if isinstance(training, dict) else {})
     given = {name: value for name, value in given.items() if name in known}

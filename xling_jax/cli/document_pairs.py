@@ -29,7 +29,7 @@ from xling_jax.documents.records import (
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.mapped import encode_documents_mapped
 from xling_jax.files.progress import Progress, counted
-from xling_jax.options import OptionError, option
+from xling_jax.options import OptionError, option, wrong_use
 
 if TYPE_CHECKING:
     from xling_jax.align.mining import MinedPairs
@@ -178,10 +178,8 @@ class DocumentPairer:
     def _estimators(self, model: str, dim: int) -> list[Lawdr]:
         """Those of --load-debias."""
         languages, mode = [side.language for side in self._sides], self._options.document_mode
-        try:
+        with wrong_use(f"--load-debias {self._args.load_debias}"):
             return self._fitted.estimators_for(languages, model, dim, mode)
-        except ValueError as error:
-            raise OptionError(f"--load-debias {self._args.load_debias}: {error}") from error
 
     def _fit_and_save(self, vectors: Sequence[np.ndarray], model: str) -> list[Lawdr]:
         if not all(map(len, vectors)):

@@ -32,7 +32,7 @@ from xling_jax.files.lines import iterate_lines
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import track
 from xling_jax.files.quantization import PRECISIONS, Quantizer, learn_ranges
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, wrong_use
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
 if TYPE_CHECKING:
@@ -150,10 +150,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
 def _embed(args: argparse.Namespace, processes: Processes) -> None:
     encoder = load_encoder(args.model, args)
     if args.prompt is not None or args.prompt_name is not None:
-        try:
+        with wrong_use(f"--prompt-name {args.prompt_name}"):
             encoder = encoder.with_prompt(args.prompt, args.prompt_name)
-        except ValueError as error:
-            raise OptionError(f"--prompt-name {args.prompt_name}: {error}") from error
     quantizer = _quantizer(args, encoder)
     window = encoder.window_sentences
     if args.documents:

@@ -25,7 +25,7 @@ from xling_jax.export.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import iterate_lines
 from xling_jax.models.static_form import STORAGES, StaticForm
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, wrong_use
 
 if TYPE_CHECKING:
     from xling_jax.encode.model_directory import ModelSpec
@@ -296,10 +296,8 @@ def _joined(
         vectors = np.lib.format.open_memmap(path, mode="r")
     except ValueError as error:
         raise OptionError(f"--token-vectors {path}: must be an intact .npy file") from error
-    try:
+    with wrong_use(f"--token-vectors {path}"):
         return form.joined(params, vectors)
-    except ValueError as error:
-        raise OptionError(f"--token-vectors {path}: {error}") from error
 
 
 def choose_checkpoints(workdir: str, chosen: str) -> list[int]:

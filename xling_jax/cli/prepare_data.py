@@ -24,7 +24,7 @@ from xling_jax.corpora.shards import pair_name
 from xling_jax.encode.teacher import Teacher
 from xling_jax.files.progress import counted, track
 from xling_jax.files.urls import is_url
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, wrong_use
 from xling_jax.text.languages import parse_pair
 
 if TYPE_CHECKING:
@@ -116,10 +116,8 @@ def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
     for library in ("apache_beam", "botocore"):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)
-    try:
+    with wrong_use():
         return BeamRunner(args.runner, tuple(shlex.split(args.beam_options)))
-    except ValueError as error:
-        raise OptionError(str(error)) from error
 
 
 def prepare_workdir(
@@ -170,10 +168,8 @@ def prepare_workdir(
 
 def checked_settings(config: ConfigDict) -> PrepareSettings:
     """What a config prepares, without touching data; raises OptionError if it is wrong."""
-    try:
+    with wrong_use():
         return PrepareSettings(**prepare_settings(config))
-    except ValueError as error:
-        raise OptionError(str(error)) from error
 
 
 def prepare_settings(config: ConfigDict) -> dict[str, Any]:

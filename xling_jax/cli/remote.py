@@ -23,7 +23,7 @@ from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lock import only_run
 from xling_jax.files.processes import Processes
 from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, wrong_use
 
 logger = logging.getLogger(__name__)
 
@@ -104,10 +104,8 @@ def local_name(name: str) -> str:
 
 def _called(function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a function whose ValueError or FileNotFoundError is due to a wrong argument."""
-    try:
+    with wrong_use(errors=(ValueError, FileNotFoundError)):
         return function(*arguments)
-    except (ValueError, FileNotFoundError) as error:
-        raise OptionError(str(error)) from error
 
 
 def _cache(kind: str) -> Path:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import logging
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, wrong_use
 from xling_jax.train.settings import COOCCURRENCE
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from xling_jax.train.dry_run import describe
 
-        with _wrong_use():
+        with wrong_use():
             check(config)
             _check_metrics(config)
             _check_negatives(config)
@@ -108,7 +107,7 @@ def train_from_config(
     """
     from xling_jax.train.build import check_devices
 
-    with _wrong_use():
+    with wrong_use():
         check(config)
         check_devices(config)
     run = Workdir(workdir, processes)
@@ -208,15 +207,6 @@ def check(config: ConfigDict) -> None:
     check_config(config)
 
 
-@contextlib.contextmanager
-def _wrong_use() -> Iterator[None]:
-    """Turns a ValueError within into an OptionError."""
-    try:
-        yield
-    except ValueError as error:
-        raise OptionError(str(error)) from error
-
-
 def _evaluation_metrics(config: ConfigDict) -> dict[str, str]:
     """The settings that name a metric of the `evaluation` section, and which."""
     from xling_jax.train.validation import is_validation
@@ -232,7 +222,7 @@ def _check_goals(config: ConfigDict) -> None:
     for setting, metric in _evaluation_metrics(config).items():
         which = setting.removesuffix("_metric")
         given = config.train[f"{which.removeprefix('train.')}_goal"]
-        with _wrong_use():
+        with wrong_use():
             find_goal(which, metric, given, goal_of(config.evaluation, metric))
 
 
@@ -254,10 +244,8 @@ def _check_beginning(config: ConfigDict) -> None:
     if config.train.model_init:
         from xling_jax.encode.model_directory import find_model_directory
 
-        try:
+        with wrong_use("--config.train.model_init"):
             find_model_directory(config.train.model_init)
-        except ValueError as error:
-            raise OptionError(f"--config.train.model_init: {error}") from error
     if taught := prepare_data.prepare_settings(config)["teacher"]:
         _check_teacher(taught, config.objective.distillation.form)
     _check_negatives(config)
@@ -274,10 +262,8 @@ def _check_teacher(taught: Mapping[str, Any], form: str) -> None:
     from xling_jax.encode.teacher import teacher_dim
 
     where = "--config.objective.distillation"
-    try:
+    with wrong_use(f"{where}.teacher"):
         dim = teacher_dim(local_name(taught["model"]), local_name(taught["texts"]))
-    except ValueError as error:
-        raise OptionError(f"{where}.teacher: {error}") from error
     if dim < taught["width"] and form != "similarity":
         raise OptionError(
             f"{where}.teacher: {taught['model']} has {dim} dimensions, the encoder "

@@ -36,7 +36,7 @@ from xling_jax.eval.classifiers import (
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.eval.unique import encode_unique
-from xling_jax.options import OptionError, option
+from xling_jax.options import OptionError, option, wrong_use
 from xling_jax.registry import check_choice
 
 if TYPE_CHECKING:
@@ -157,10 +157,8 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     ) -> dict[str, ClassificationMatrix]:
         """Every protocol with every classifier; each text is embedded once."""
         if self.max_tokens is not None:
-            try:
+            with wrong_use("max_tokens"):
                 encoder = encoder.with_max_length(self.max_tokens)
-            except ValueError as error:
-                raise OptionError(f"max_tokens: {error}") from error
         mode, _, pooling = self.documents.partition("-")
         encode = document_encoder(
             encoder.encode, mode, pooling=pooling or "mean", splitter=self.splitter
