@@ -21,7 +21,7 @@ import operator
 import runpy
 import traceback
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ def load_config(
 
     # Given twice, a tuple would be joined to the one before.
     overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())
-    finish = _complete_training if training else lambda config: None
+    finish = complete if training else lambda config: None
     path, devices = _split_devices(path)
     if devices and not training:
         raise ConfigError(f"--config {path}: devices={devices} is for configs that train")
@@ -296,24 +296,18 @@ def _check_key(config: ConfigDict, option: str) -> None:
         section, where = section[name], f"{where}.{name}"
 
 
-def _complete_training(config: ConfigDict) -> None:
-    from xling_jax.eval.tasks import TASKS
-
-    complete(config, TASKS)
-
-
-def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
+def complete(config: ConfigDict) -> None:
     """Fills in the defaults of everything that a training config uses, and refuses the rest.
 
     Args:
         config: changed in place.
-        tasks: that `evaluation` may name.
 
     Raises:
         ValueError: for a section or key that nothing takes, or one that is missing.
     """
     from xling_jax.corpora.cleaning import CleaningRules
     from xling_jax.corpora.settings import VocabSettings
+    from xling_jax.eval.tasks import TASKS
     from xling_jax.models.dual import TokenDistributionHead
     from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
     from xling_jax.train.batches import DataSettings
@@ -336,7 +330,7 @@ def complete(config: ConfigDict, tasks: Iterable[str] = ()) -> None:
     for name, target in (sections | {"train": TrainSettings, "mesh": make_mesh}).items():
         _fill(config, name, target, ("devices",))
     for task, paths in (config.get("evaluation") or _add(config, "evaluation")).items():
-        check_choice("evaluation", task, tasks)
+        check_choice("evaluation", task, TASKS)
         given = (paths,) if isinstance(paths, str) else paths
         if not isinstance(given, (tuple, list)) or not all(p and isinstance(p, str) for p in given):
             raise ValueError(f"evaluation.{task}={paths!r} must be a path or several, () for none")

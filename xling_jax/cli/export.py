@@ -20,7 +20,6 @@ from xling_jax import config as config_lib
 from xling_jax import options
 from xling_jax.cli.arguments import MODEL_HELP, add_output, refuse_existing
 from xling_jax.cli.options import require_file
-from xling_jax.eval.tasks import TASKS
 from xling_jax.export.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import iterate_lines
@@ -346,7 +345,7 @@ def export_checkpoint(
     for name in REMOVED:
         if name in config.encoder:
             del config.encoder[name]
-    config_lib.complete(config, TASKS)
+    config_lib.complete(config)
     text = {"lowercase": config.vocab.lowercase, "moses": config.vocab.moses}
     vocab = prepared_vocab(path, **text)
     mesh = make_mesh(devices=jax.devices()[:1])  # whatever the run was trained on
