@@ -215,7 +215,7 @@ def updates(form: Form) -> tuple[str, bool]:
 
 def load(config: str, size: str) -> Any:
     """A config without accumulation, and with cheap dropout."""
-    from xling_jax.cli.arguments import load_config
+    from xling_jax.runs.config import load_config
 
     if config == UPDATES["static"]:  # which has one size that is real
         size = "paper"

@@ -37,7 +37,7 @@ def make_sentences(rows: int, vocab_size: int) -> dict[str, np.ndarray]:
 
 def setting(generator: str = "hash"):
     """The library's config."""
-    from xling_jax.cli.arguments import load_config
+    from xling_jax.runs.config import load_config
 
     config = load_config("lightweight:pair=en-fr")
     config.dropout_generator = generator

@@ -39,7 +39,7 @@ def make_sentences(rows: int, length: int, vocab_size: int) -> dict[str, np.ndar
 
 def laser_setting(variant: str):
     """The library's config of the full update."""
-    from xling_jax.cli.arguments import load_config
+    from xling_jax.runs.config import load_config
 
     config = load_config("laser:layers=1,size=small")
     config.decoder.input_feeding = variant == "feeding"

@@ -65,7 +65,7 @@ def make_batch(rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]
 
 def make_config(size: str, options: set[str]):
     """The library's config of that size, with the contestant's objective."""
-    from xling_jax.cli.arguments import load_config
+    from xling_jax.runs.config import load_config
 
     (name,) = options & FAMILIES.keys()
     config = load_config(f"{FAMILIES[name]},size={size}")

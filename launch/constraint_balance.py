@@ -28,7 +28,6 @@ translation, which must exceed 1 for the translation to be found; and P@1.
 import argparse
 import dataclasses
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,9 @@ from ml_collections import ConfigDict
 from sklearn.metrics.pairwise import euclidean_distances
 
 import xling_jax
-from xling_jax.corpora.prepare import prepared_vocab
 from xling_jax.eval.retrieval_data import load_retrieval_data
 from xling_jax.losses.distance import distance_constraint, paired_distances, pairwise_distances
+from xling_jax.runs.workdir import open_run
 from xling_jax.train.batches import read_batches
 from xling_jax.train.build import VocabFacts, build
 from xling_jax.train.checkpoint import kept_steps, read_params
@@ -57,15 +56,10 @@ COLUMNS += ("translation", "positive", "negative", "distance", "angle")
 
 def opened(workdir: Path) -> tuple[ConfigDict, Corpus]:
     """The config of a run, with a translation and a distance term, and its data."""
-    settings = json.loads((workdir / "config.json").read_text())
-    settings.pop("version")
-    config = ConfigDict(settings)
-    with config.unlocked():
-        config.objective.translation.weight = 0.5
-        if "distance" not in config.objective:
-            config.objective.distance = PUBLISHED
-    text = {name: config.vocab.get(name, False) for name in ("lowercase", "moses")}
-    vocab = prepared_vocab(str(workdir), **text)
+    config, vocab = open_run(workdir)
+    config.objective.translation.weight = 0.5
+    if "distance" not in config.objective:
+        config.objective.distance = PUBLISHED
     return config, Corpus(str(workdir / "data"), "", VocabFacts.of(vocab))
 
 

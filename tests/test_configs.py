@@ -10,11 +10,11 @@ from ml_collections import ConfigDict
 
 from tests.train.synthetic import VOCAB_SIZE, write_corpus
 from xling_jax.cli import align
-from xling_jax.cli.arguments import load_config as load_any_config
 from xling_jax.config import ConfigError, find_config, load_config, parse_argument
 from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.documents import lawdr
 from xling_jax.encode.documents import MODES
+from xling_jax.runs.config import load_config as load_run_config
 from xling_jax.text import splitting
 from xling_jax.train import loop
 from xling_jax.train.build import (
@@ -87,7 +87,7 @@ def files(request):
 
 
 def load_alignment(argument, overrides=()):
-    return load_any_config(argument, overrides, training=False)
+    return load_config(argument, overrides, training=False)
 
 
 def test_all_configs_are_tried(request):
@@ -115,7 +115,7 @@ def test_a_config_holds_what_it_uses_and_builds(argument, terms, shape):
 
 def test_finetune_takes_the_encoder_of_a_model():
     arguments = ["--config.train.model_init=mini", "--config.encoder.token_dropout=0.3"]
-    config = load_any_config("finetune:pairs=de-en+en-fr", arguments)
+    config = load_run_config("finetune:pairs=de-en+en-fr", arguments)
     assert (config.encoder.family, config.encoder.width) == ("static", 256)
     assert config.encoder.token_dropout == 0.3 and config.vocab.size == 32_000
     assert config.languages == ("de", "en", "fr")

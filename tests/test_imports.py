@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "xling_jax"
 ROOMS = {"align", "convert", "corpora", "documents", "encode", "eval", "files", "losses", "models"}
-ROOMS |= {"export", "report", "text", "train"}
+ROOMS |= {"export", "report", "runs", "text", "train"}
 # What every room may use; of these each may use those before it.
 FOUNDATION = ("registry", "options", "devices", "files", "text", "products")
 # Another room and the rooms below it that it may use.
@@ -28,6 +28,7 @@ ALLOWED = {
     "train": {"align", "corpora", "losses", "models"},
     "eval": {"align", "corpora", "documents", "encode"},
     "report": {"eval"},
+    "runs": {"config", "corpora", "encode", "eval", "models", "train"},
     "cli": {*ROOMS, "config"} - {"losses"},
     "config": {"corpora", "eval", "models", "train"},
     "sklearn": {"encode"},

@@ -8,7 +8,9 @@ import contextlib
 import dataclasses
 import inspect
 import math
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from xling_jax.registry import check_choice, did_you_mean
@@ -29,6 +31,13 @@ def wrong_use(
         yield
     except errors as error:
         raise OptionError(f"{argument}: {error}" if argument else str(error)) from error
+
+
+def require_file(path: str | os.PathLike, argument: str) -> Path:
+    """Returns an input path that exists, or raises `OptionError` naming the argument."""
+    if not Path(path).exists():
+        raise OptionError(f"{argument} {path}: no such file or directory")
+    return Path(path)
 
 
 def option(

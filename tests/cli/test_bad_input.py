@@ -14,8 +14,8 @@ import pytest
 import xling_jax
 from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
 from xling_jax.cli.main import COMMANDS, main
-from xling_jax.cli.train import check
 from xling_jax.config import load_config
+from xling_jax.runs.checks import check_settings
 
 GOOD = "Das ist ein Haus\tthis is a house"
 
@@ -200,7 +200,7 @@ IMPOSSIBLE = [
 def test_values_that_cannot_be_are_refused_in_one_line_that_names_them(config, key, values):
     for value in values:
         with pytest.raises(ValueError, match=rf"{key.split('.')[-1]}") as caught:
-            check(load_config(f"{config}:smoke", [f"--config.{key}={value}"]))
+            check_settings(load_config(f"{config}:smoke", [f"--config.{key}={value}"]))
         assert "\n" not in str(caught.value)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.corpora_for_cli import arguments
-from xling_jax.cli.arguments import load_config
 from xling_jax.cli.main import main
-from xling_jax.cli.prepare_data import prepare_workdir
-from xling_jax.cli.remote import Workdir
+from xling_jax.runs.config import load_config
+from xling_jax.runs.prepare import prepare_workdir
+from xling_jax.runs.workdir import Workdir
 
 
 @pytest.fixture

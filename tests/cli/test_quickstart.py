@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from xling_jax.cli import main, quickstart, train
+from xling_jax.cli import main, quickstart
 from xling_jax.corpora.quickstart_text import (
     LANGUAGES,
     PRODUCTS,
@@ -24,6 +24,7 @@ from xling_jax.corpora.quickstart_text import (
 )
 from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
 from xling_jax.models import registry
+from xling_jax.runs import train
 from xling_jax.text.vocab import train_vocab
 
 ENCODER = {"width": 16, "layers": 1, "heads": 2, "ffn_width": 16}

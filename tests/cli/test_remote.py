@@ -8,8 +8,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from tests.files.test_urls import URL, there, write
-from xling_jax.cli.remote import local_arguments, local_config
+from xling_jax.cli.remote import local_arguments
 from xling_jax.options import OptionError
+from xling_jax.runs.copies import local_config
 
 
 @pytest.fixture(autouse=True)

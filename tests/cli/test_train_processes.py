@@ -42,12 +42,12 @@ def test_a_broken_corpus_is_one_line_of_the_first_process(corpus, tmp_path):
 
 
 def another_vocabulary_in_the_second(number):
-    from xling_jax.cli import prepare_data
+    from xling_jax.runs import prepare
 
     heartbeats_of_5_seconds(number)
-    settings = prepare_data.prepare_settings
+    settings = prepare.prepare_settings
     vocab = {"size": 90} if number == 1 else {}
-    prepare_data.prepare_settings = lambda config: (
+    prepare.prepare_settings = lambda config: (
         settings(config) | {"vocab": settings(config)["vocab"] | vocab}
     )
 

@@ -11,9 +11,6 @@ from flax.traverse_util import flatten_dict
 import xling_jax
 from tests.cli.corpora_for_cli import write_tsv, xling
 from tests.train.processes import metrics_without_timing
-from xling_jax.cli.arguments import load_config
-from xling_jax.cli.export import encoder_arguments, vocab_arguments
-from xling_jax.cli.train import train_from_config
 from xling_jax.convert.huggingface import convert_huggingface
 from xling_jax.convert.laser_checkpoint import convert_laser
 from xling_jax.encode.model_directory import load_model
@@ -21,6 +18,9 @@ from xling_jax.export.registry import EXPORTERS
 from xling_jax.models.bert import BertEncoder
 from xling_jax.models.layers import Dropout
 from xling_jax.options import OptionError
+from xling_jax.runs.config import load_config
+from xling_jax.runs.encoder import encoder_arguments, vocab_arguments
+from xling_jax.runs.train import train_from_config
 from xling_jax.train.build import VocabFacts, build, check_config
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.step import make_steps

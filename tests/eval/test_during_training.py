@@ -8,7 +8,6 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments, write_tsv
 from xling_jax.cli import main
-from xling_jax.cli.prepare_data import held_out_of_training
 from xling_jax.config import ConfigError, load_config
 from xling_jax.eval.during_training import (
     check_evaluation,
@@ -17,6 +16,7 @@ from xling_jax.eval.during_training import (
 )
 from xling_jax.eval.tasks import TASKS
 from xling_jax.options import OptionError
+from xling_jax.runs.prepare import held_out_of_training
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
 

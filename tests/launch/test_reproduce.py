@@ -52,7 +52,7 @@ def overrides(command):
 
 @pytest.mark.parametrize("scale", ["small", "claims", "paper"])
 def test_every_table_says_what_it_would_run(data, tmp_path, scale):
-    from xling_jax.cli.arguments import load_config
+    from xling_jax.runs.config import load_config
 
     assert len(tables()) == 14
     for table in tables(scale):

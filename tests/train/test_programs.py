@@ -8,9 +8,9 @@ import jax
 import pytest
 
 from tests.train.synthetic import smoke_config, write_corpus
-from xling_jax.cli.remote import Workdir
-from xling_jax.cli.train import continued
 from xling_jax.config import load_config
+from xling_jax.runs.train import continued
+from xling_jax.runs.workdir import Workdir
 from xling_jax.train.loop import open_batches, train
 from xling_jax.train.programs import Program, needed_programs
 

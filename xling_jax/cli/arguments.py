@@ -1,20 +1,18 @@
 """Arguments that several commands take, and the checks that come before any work."""
 
 import argparse
-import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
-from xling_jax import options
-from xling_jax.cli.options import flag, require_file
+from xling_jax.cli.options import flag
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.models.dtypes import DTYPES
-from xling_jax.options import OptionError, wrong_use
+from xling_jax.options import OptionError, require_file, wrong_use
 
 if TYPE_CHECKING:
     import numpy as np
@@ -183,78 +181,34 @@ def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:
         raise OptionError(f"{path}: exists; choose another --output or add --overwrite")
 
 
-def load_config(path: str, overrides: Sequence[str] = (), *, training: bool = True) -> ConfigDict:
-    """A config with command-line overrides, see `xling_jax.config.load_config`.
-
-    A run that begins with a model (`train.model_init`) takes its vocabulary, unless it names one,
-    and a config without an `encoder` section takes its encoder too.
-
-    Args:
-        path: of the file, or name of a packaged config.
-        overrides: `--config.a.b=value`.
-        training: whether to complete it as a training config; others are taken as they are.
+def choose_checkpoints(workdir: str, chosen: str) -> list[int]:
+    """The steps of `--checkpoint STEP,STEP` or `all`, ascending.
 
     Raises:
-        OptionError: for a missing file, an unknown key or a value of the wrong type.
+        OptionError: if a run has no such checkpoint.
     """
-    with wrong_use(errors=config_lib.ConfigError):
-        config = config_lib.load_config(
-            path, overrides, training=training, begin_with=_take_encoder
-        )
-    if training and config.train.model_init and not config.vocab.model:
-        _take_vocab(config)
-    return config
+    from xling_jax.train.checkpoint import kept_steps
 
-
-def _take_encoder(config: ConfigDict, model: str) -> None:
-    """Puts the encoder of a model into a config: its sizes, dropout and longest input."""
-    from xling_jax.cli.remote import local_name
-    from xling_jax.encode.model_directory import find_model_directory, read_config
-    from xling_jax.models.registry import ENCODERS, SUPPLIED
-    from xling_jax.train.batches import DataSettings
-
-    with wrong_use("--config.train.model_init", (OSError, ValueError)):
-        recorded = read_config(find_model_directory(local_name(model)))
-        known = options.defaults(ENCODERS[recorded["family"]], SUPPLIED)
-    given, training = recorded["encoder"], recorded.get("training")
-    given = given | (training.get("encoder", {}) if isinstance(training, dict) else {})
-    given = {name: value for name, value in given.items() if name in known}
-    config.encoder = {"family": recorded["family"], **_without_lists(given)}
-    for name in ("train", "data", "vocab"):
-        config[name] = config.get(name, {})
-    limit = recorded["max_length_tokens"]
-    config.train.max_length_tokens = config.train.get("max_length_tokens") or limit
-    longest = config.data.get("longest_bucket", options.defaults(DataSettings)["longest_bucket"])
-    config.data.longest_bucket = min(longest, limit)
-    if size := recorded["encoder"].get("vocab_size"):
-        config.vocab.size = size  # of a dry run
-
-
-def _without_lists(value: Any) -> Any:
-    """JSON's lists as tuples, which configs have."""
-    if isinstance(value, dict):
-        return {name: _without_lists(item) for name, item in value.items()}
-    return tuple(map(_without_lists, value)) if isinstance(value, list) else value
-
-
-def _take_vocab(config: ConfigDict) -> None:
-    """Names the vocabulary of `train.model_init`, if that is a directory here that has one."""
-    from xling_jax.encode.model_directory import find_model_directory, read_config
-
-    with contextlib.suppress(OSError, ValueError):  # said where the model is loaded
-        directory = find_model_directory(config.train.model_init)
-        preprocessing = read_config(directory)["preprocessing"]
-        given = preprocessing.get("tokenizer", "sentencepiece") == "sentencepiece"
-        config.vocab.model = str(directory / "sentencepiece.model" if given else directory)
-        config.vocab.lowercase = bool(preprocessing.get("lowercase"))
-        config.vocab.moses = bool(preprocessing.get("moses"))
+    directory = Path(workdir) / "checkpoints"
+    kept = kept_steps(directory) if directory.is_dir() else []
+    if not kept:
+        raise OptionError(f"--checkpoint {chosen}: {workdir} is no workdir with checkpoints")
+    if chosen == "all":
+        return kept
+    words = chosen.split(",")
+    steps = {int(word) for word in words if word.isdigit()}
+    if len(steps) < len(words) or not steps <= {*kept}:
+        known = ", ".join(map(str, kept))
+        raise OptionError(f"--checkpoint {chosen}: {directory} has {known}; name some of them")
+    return sorted(steps)
 
 
 def optional_config(args: argparse.Namespace) -> ConfigDict | None:
     """The config of a command that takes option values from one; None if none is given."""
     overrides = getattr(args, "config_overrides", ())
     if path := getattr(args, "config", None):
-        return load_config(path, overrides, training=False)
+        with wrong_use(errors=config_lib.ConfigError):
+            return config_lib.load_config(path, overrides, training=False)
     if overrides:
         raise OptionError(f"{overrides[0]}: requires --config FILE")
     return None

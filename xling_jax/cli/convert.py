@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xling_jax.cli.arguments import add_output, refuse_existing
-from xling_jax.cli.options import flag, require_file, words
+from xling_jax.cli.options import flag, words
 from xling_jax.models.dtypes import DTYPES
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, require_file
 from xling_jax.text.languages import is_code, to_iso639_1
 
 logger = logging.getLogger(__name__)

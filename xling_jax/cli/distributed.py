@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
-import ctypes
 import logging
 import os
-import signal
-import sys
 import threading
 from collections.abc import Iterator
 
-from xling_jax.cli.leaving import leave, linger
 from xling_jax.cli.options import flag
+from xling_jax.files.leaving import leave, linger
 from xling_jax.files.processes import Processes
 from xling_jax.options import OptionError
 
@@ -28,8 +25,6 @@ JOIN_WITHIN_S = 300
 _LEAVE_WITHIN_S = 10
 # The end of the first process ends the others; they may be about to report the same error.
 _LINGER_S = 5
-# At least the size of `struct sigaction`, 152 on Linux.
-_SIGACTION_BYTES = 1024
 _WEEK_MS = 7 * 24 * 3600 * 1000
 
 
@@ -113,26 +108,6 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
             raise OSError(f"another process ended; see its log ({reason})") from error
         raise
     jax.distributed.shutdown()
-
-
-@contextlib.contextmanager
-def dying_of_sigterm() -> Iterator[None]:
-    """SIGTERM ends this process during a block, as it would a single one.
-
-    JAX takes the signal for a notice of preemption, which only the training loop looks for.
-    """
-    jax = sys.modules.get("jax")
-    if jax is None or not jax.distributed.is_initialized():
-        yield
-        return
-    # The handler is not one of Python's, so only the system can restore it.
-    libc, handler = ctypes.CDLL(None), ctypes.create_string_buffer(_SIGACTION_BYTES)
-    libc.sigaction(signal.SIGTERM, None, handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        libc.sigaction(signal.SIGTERM, handler, None)
 
 
 def check_shared_paths(**paths: str | None) -> None:

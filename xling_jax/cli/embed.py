@@ -22,17 +22,18 @@ from xling_jax.cli.arguments import (
     load_encoder,
     refuse_existing,
 )
-from xling_jax.cli.options import flag, require_file
+from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.process_shares import share_of, write_embeddings_together
 from xling_jax.encode.texts import EncodeStats
 from xling_jax.files.embeddings import FORMATS, meaning_path, read_quantizer, write_embeddings
+from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import track
 from xling_jax.files.quantization import PRECISIONS, Quantizer, learn_ranges
-from xling_jax.options import OptionError, wrong_use
+from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    with distributed.joined(args) as processes, distributed.dying_of_sigterm():
+    with distributed.joined(args) as processes, dying_of_sigterm():
         _check_arguments(args)
         if processes.count > 1:
             distributed.check_shared_paths(input=args.input, output=args.output)

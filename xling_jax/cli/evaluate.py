@@ -20,6 +20,7 @@ from xling_jax.cli.arguments import (
     add_output,
     add_vector_options,
     check_vector_options,
+    choose_checkpoints,
     load_encoder,
     optional_config,
     refuse_existing,
@@ -29,12 +30,11 @@ from xling_jax.cli.options import (
     add_subcommands,
     options_from,
     require_data,
-    require_file,
     words,
 )
 from xling_jax.eval.tasks import TASKS, Task
 from xling_jax.files.whole import write_json
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, require_file
 from xling_jax.text.languages import to_iso639_1
 
 if TYPE_CHECKING:
@@ -153,13 +153,11 @@ def _checkpoints(args: argparse.Namespace) -> list[int]:
         return []
     if not args.model:
         raise OptionError("--checkpoint needs --model WORKDIR")
-    from xling_jax.cli.export import choose_checkpoints
-
     return choose_checkpoints(args.model, args.checkpoint)
 
 
 def _load_checkpoint(args: argparse.Namespace, step: int) -> Encoder:
-    from xling_jax.cli.export import export_checkpoint
+    from xling_jax.runs.export import export_checkpoint
 
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch, "encoder")

@@ -8,27 +8,20 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from xling_jax import config as config_lib
-from xling_jax import options
-from xling_jax.cli.arguments import MODEL_HELP, add_output, refuse_existing
-from xling_jax.cli.options import require_file
+from xling_jax.cli.arguments import MODEL_HELP, add_output, choose_checkpoints, refuse_existing
 from xling_jax.export.registry import EXPORTERS, QUANTIZATIONS
-from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import iterate_lines
 from xling_jax.models.static_form import STORAGES, StaticForm
-from xling_jax.options import OptionError, wrong_use
+from xling_jax.options import OptionError, require_file, wrong_use
+from xling_jax.runs.export import export_checkpoint
 
 if TYPE_CHECKING:
     from xling_jax.encode.model_directory import ModelSpec
-    from xling_jax.text.vocabularies import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -297,138 +290,3 @@ def _joined(
         raise OptionError(f"--token-vectors {path}: must be an intact .npy file") from error
     with wrong_use(f"--token-vectors {path}"):
         return form.joined(params, vectors)
-
-
-def choose_checkpoints(workdir: str, chosen: str) -> list[int]:
-    """The steps of `--checkpoint STEP,STEP` or `all`, ascending.
-
-    Raises:
-        OptionError: if a run has no such checkpoint.
-    """
-    from xling_jax.train.checkpoint import kept_steps
-
-    directory = Path(workdir) / "checkpoints"
-    kept = kept_steps(directory) if directory.is_dir() else []
-    if not kept:
-        raise OptionError(f"--checkpoint {chosen}: {workdir} is no workdir with checkpoints")
-    if chosen == "all":
-        return kept
-    words = chosen.split(",")
-    steps = {int(word) for word in words if word.isdigit()}
-    if len(steps) < len(words) or not steps <= {*kept}:
-        known = ", ".join(map(str, kept))
-        raise OptionError(f"--checkpoint {chosen}: {directory} has {known}; name some of them")
-    return sorted(steps)
-
-
-def export_checkpoint(
-    workdir: str, step: int, directory: str | Path, *, overwrite: bool = False
-) -> None:
-    """Writes the encoder of a checkpoint as a model directory.
-
-    Raises:
-        ValueError: if the workdir or the checkpoint is damaged.
-        OSError: if the workdir lacks a file, or writing fails.
-    """
-    import jax
-
-    from xling_jax.corpora.prepare import prepared_vocab
-    from xling_jax.train.build import VocabFacts, build
-    from xling_jax.train.checkpoint import read_params
-    from xling_jax.train.identity import REMOVED
-    from xling_jax.train.mesh import make_mesh
-    from xling_jax.train.state import sharded_shapes
-
-    path = Path(workdir)
-    saved = parse_json((path / "config.json").read_bytes(), str(path / "config.json"))
-    config = ConfigDict({name: value for name, value in saved.items() if name != "version"})
-    for name in REMOVED:
-        if name in config.encoder:
-            del config.encoder[name]
-    config_lib.complete(config)
-    text = {"lowercase": config.vocab.lowercase, "moses": config.vocab.moses}
-    vocab = prepared_vocab(path, **text)
-    mesh = make_mesh(devices=jax.devices()[:1])  # whatever the run was trained on
-    targets = sharded_shapes(mesh, build(config, VocabFacts.of(vocab)).shapes)
-    params = read_params(path / "checkpoints", step, targets, vocab.fingerprint)
-    export_encoder(
-        config,
-        vocab,
-        jax.device_get(params["encoder"]),
-        directory,
-        training={"exported_step": step},
-        results={},
-        overwrite=overwrite,
-    )
-
-
-def export_encoder(
-    config: ConfigDict,
-    vocab: Vocabulary,
-    params: Any,
-    directory: str | os.PathLike,
-    *,
-    training: Mapping[str, Any],
-    results: Mapping[str, float],
-    overwrite: bool = False,
-) -> None:
-    """Writes a trained encoder as a model directory.
-
-    Args:
-        config: of its run.
-        vocab: of its run.
-        params: of the encoder, host arrays.
-        directory: where to write.
-        training: facts about the run, for the record.
-        results: dev metrics.
-        overwrite: replace an existing model directory.
-    """
-    from xling_jax.encode.model_directory import save_model
-
-    family, arguments, limit = encoder_arguments(config)
-    rates = {name: rate for name, rate in config.encoder.items() if name.endswith("dropout")}
-    save_model(
-        directory,
-        family=family,
-        encoder_args={**vocab_arguments(family, vocab), **arguments},
-        params=params,
-        vocab=vocab,
-        languages=config.languages,
-        max_length_tokens=limit,
-        training={
-            **training,
-            "pairs": list(config.data.pairs),
-            "objective": config.objective.to_dict(),
-            "encoder": rates,
-        },
-        results=results,
-        overwrite=overwrite,
-    )
-
-
-def vocab_arguments(family: str, vocab: Vocabulary) -> dict[str, int]:
-    """Constructor arguments that the vocabulary gives: its size, and padding if not as usual."""
-    from xling_jax.models.registry import ENCODERS
-
-    usual = options.defaults(ENCODERS[family])["pad_id"]
-    padding = {} if vocab.pad_id == usual else {"pad_id": vocab.pad_id}
-    return {"vocab_size": vocab.size, **padding}
-
-
-def encoder_arguments(config: ConfigDict) -> tuple[str, dict[str, Any], int]:
-    """Family, constructor arguments that determine a vector, and the longest input."""
-    from xling_jax.models.registry import ENCODERS
-
-    arguments = config.encoder.to_dict()
-    family = arguments.pop("family")
-    training_only = ENCODERS[family].training_only
-    # A table of positions has an end; 2,000 is that of the published T-LASER.
-    limit = arguments.get("max_length_tokens", 2000) if arguments.get("layers") else 2000
-    given = config.train.max_length_tokens
-    if given > limit and arguments.get("max_length_tokens") and arguments["layers"]:
-        raise OptionError(
-            f"--config.train.max_length_tokens={given} must be at most {limit}, the positions of "
-            "the encoder"
-        )
-    arguments = {k: v for k, v in arguments.items() if k not in training_only}
-    return family, arguments, given or limit

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import xling_jax
-from xling_jax.cli.leaving import leave
 from xling_jax.cli.options import LazyParser, add_subcommands, flag
 from xling_jax.files import progress
+from xling_jax.files.leaving import leave
 from xling_jax.options import OptionError
 from xling_jax.registry import Registry, did_you_mean
 

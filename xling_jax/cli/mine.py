@@ -38,6 +38,7 @@ from xling_jax.cli.mine_cut import Cut
 from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.files.embeddings import join_embeddings, meaning_path, read_embeddings
 from xling_jax.files.hashes import fingerprint, hash_texts
+from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lock import only_run
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress, track
@@ -131,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    with distributed.joined(args) as processes, distributed.dying_of_sigterm():
+    with distributed.joined(args) as processes, dying_of_sigterm():
         options = _check_arguments(args, processes)
         cut, filters = options_from(args, Cut), options_from(args, Filters)
         cut.check(options.retrieval, args.model)

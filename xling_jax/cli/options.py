@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from xling_jax.options import OptionError, check_values
+from xling_jax.options import OptionError, check_values, require_file
 from xling_jax.registry import Registry
 
 
@@ -66,13 +65,6 @@ def options_from(
     options = target(**values)
     check_values(options, flag)
     return options
-
-
-def require_file(path: str | os.PathLike, argument: str) -> Path:
-    """Returns an input path that exists, or raises `OptionError` naming the argument."""
-    if not Path(path).exists():
-        raise OptionError(f"{argument} {path}: no such file or directory")
-    return Path(path)
 
 
 def require_data(paths: Iterable[str]) -> None:

@@ -19,8 +19,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.cli.arguments import load_config
-from xling_jax.cli.options import require_file
 from xling_jax.config import find_config
 from xling_jax.corpora.quickstart_text import (
     LANGUAGES,
@@ -31,6 +29,8 @@ from xling_jax.corpora.quickstart_text import (
     write_sentences,
     write_text,
 )
+from xling_jax.options import require_file
+from xling_jax.runs.config import load_config
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def _train(config: ConfigDict, workdir: Path) -> int:
         "40 s the first time",
         *(", ".join(config.languages), config.train.total_steps),
     )
-    from xling_jax.cli.train import train_from_config
+    from xling_jax.runs.train import train_from_config
 
     with _warnings_only("xling_jax.corpora"):  # counts.json has the rows that were dropped
         return train_from_config(config, str(workdir))

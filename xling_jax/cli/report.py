@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xling_jax.cli.arguments import add_output, load_encoder, refuse_existing
-from xling_jax.cli.options import require_data, require_file, words
-from xling_jax.options import OptionError
+from xling_jax.cli.options import require_data, words
+from xling_jax.options import OptionError, require_file
 
 if TYPE_CHECKING:
     from xling_jax.report.page import VectorSection

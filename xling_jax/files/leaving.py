@@ -1,6 +1,7 @@
-"""How a command leaves: at once with all it has written, or after a signal once it is ready."""
+"""How a process leaves: at once with all it has written, or after a signal once it is ready."""
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -11,7 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
+
+# At least the size of `struct sigaction`, 152 on Linux.
+_SIGACTION_BYTES = 1024
 
 _linger_s = 0.0
 
@@ -60,7 +64,7 @@ def noting_signals(*, pass_on: bool) -> Iterator[Callable[[], int]]:
                 leave(128 + signal.SIGINT)
             received.append(number[0])
             if number[0] == signal.SIGINT:
-                logger.info("interrupted: saving after this step; Ctrl-C again leaves at once")
+                _logger.info("interrupted: saving after this step; Ctrl-C again leaves at once")
                 if pass_on:
                     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -77,3 +81,23 @@ def noting_signals(*, pass_on: bool) -> Iterator[Callable[[], int]]:
         writer.close()
         thread.join()
         reader.close()
+
+
+@contextlib.contextmanager
+def dying_of_sigterm() -> Iterator[None]:
+    """SIGTERM ends this process during a block, as it would a single one.
+
+    JAX takes the signal for a notice of preemption, which only the training loop looks for.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None or not jax.distributed.is_initialized():
+        yield
+        return
+    # The handler is not one of Python's, so only the system can restore it.
+    libc, handler = ctypes.CDLL(None), ctypes.create_string_buffer(_SIGACTION_BYTES)
+    libc.sigaction(signal.SIGTERM, None, handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        libc.sigaction(signal.SIGTERM, handler, None)

@@ -1,0 +1,1 @@
+"""A run from its config and workdir: prepared, trained, continued and exported."""

@@ -1,0 +1,58 @@
+"""Copies on this machine of what a config or a command names at URLs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from xling_jax.corpora.readers import READERS
+from xling_jax.corpora.specs import moved_corpus
+from xling_jax.files import urls
+from xling_jax.files.cache import cache_directory
+from xling_jax.options import OptionError, wrong_use
+
+
+def local_config(config: ConfigDict, *sections: str) -> ConfigDict:
+    """A config with `local_names` of some sections."""
+    values = config.to_dict()
+    local = ConfigDict(values | {name: local_names(values.get(name, {})) for name in sections})
+    return local.lock()
+
+
+def local_names(value: Any) -> Any:
+    """A value with `local_name` of all strings in it."""
+    if isinstance(value, Mapping):
+        return {key: local_names(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(local_names, value))
+    return local_name(value) if isinstance(value, str) else value
+
+
+def local_name(name: str) -> str:
+    """Copies what is at a URL to this machine, and returns the name of the copy.
+
+    The name is the URL of a file, a directory or files by a pattern, or a corpus `KIND:URL`. Any
+    other is returned as it is.
+
+    Raises:
+        OptionError: if there is nothing at the URL, or its protocol is not supported.
+        OSError: if copying fails.
+    """
+    if urls.is_url(name):
+        with wrong_use(errors=(ValueError, FileNotFoundError)):
+            is_run = urls.exists(name, "metrics.jsonl")
+            without = ("checkpoints", "data", "vocab") if is_run else ()  # only training needs them
+            return str(urls.fetch(name, cache_for("inputs"), without))
+    if "://" in name and name.partition(":")[0] in READERS:
+        return moved_corpus(name, local_name)
+    return name
+
+
+def cache_for(kind: str) -> Path:
+    """A directory for copies."""
+    directory = cache_directory()
+    if directory is None:
+        raise OptionError("URLs are copied to a cache directory: set XDG_CACHE_HOME or HOME")
+    (directory / kind).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory / kind

@@ -1,0 +1,201 @@
+"""The directory of a run, here or in an object store, and what is read from it."""
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from xling_jax import config as config_lib
+from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared, prepared_vocab
+from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.files import urls
+from xling_jax.files.hashes import fingerprint
+from xling_jax.files.json_text import parse_json
+from xling_jax.files.lock import only_run
+from xling_jax.files.processes import Processes
+from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
+from xling_jax.options import OptionError, wrong_use
+from xling_jax.runs.copies import cache_for
+from xling_jax.text.vocabularies import Vocabulary
+
+_logger = logging.getLogger(__name__)
+
+
+def open_run(workdir: str | os.PathLike[str]) -> tuple[ConfigDict, Vocabulary]:
+    """The config of a run, of this or an earlier version, and its vocabulary.
+
+    Raises:
+        ValueError: if the workdir is damaged.
+        OSError: if it lacks a file.
+    """
+    from xling_jax.train.identity import REMOVED
+
+    path = Path(workdir) / "config.json"
+    saved = parse_json(path.read_bytes(), str(path))
+    config = ConfigDict({name: value for name, value in saved.items() if name != "version"})
+    for name in REMOVED:
+        if name in config.encoder:
+            del config.encoder[name]
+    config_lib.complete(config)
+    return config, run_vocab(workdir, config)
+
+
+def run_vocab(workdir: str | os.PathLike[str], config: ConfigDict) -> Vocabulary:
+    """The vocabulary of a run; raises as `prepared_vocab`."""
+    return prepared_vocab(workdir, lowercase=config.vocab.lowercase, moses=config.vocab.moses)
+
+
+class Workdir:
+    """A run's directory; one at `gs://BUCKET/PATH` has a copy on this machine.
+
+    Each process works in its copy, and orbax writes checkpoints to the store. Only process 0 copies
+    back: prepared data once they are complete; metrics before each checkpoint that they belong to,
+    so that a run continued on a fresh machine has all of them; the encoder at the end.
+
+    Args:
+        path: a directory, or `gs://BUCKET/PATH`.
+        processes: who works here; None for this process alone.
+
+    Attributes:
+        name: as given.
+        processes: who works here.
+        path: the directory on this machine.
+        checkpoints: directory of the checkpoints, for orbax.
+        is_remote: whether it is in an object store.
+
+    Raises:
+        OptionError: if there is no such bucket, or it is a URL of something else.
+        OSError: if the store cannot be read.
+    """
+
+    _PUBLISHED = ("config.json", "metrics.jsonl", "writers.json", "tensorboard", "results")
+    _MANIFEST = "data/manifest.json"
+    _KEPT_HERE = ("text", "input_hashes.json", ".lock")
+
+    def __init__(self, path: str, processes: Processes | None = None):
+        self.name, self.processes = path, processes or Processes()
+        self.is_remote, self._url = urls.is_url(path), path.rstrip("/")
+        self.path, self.checkpoints = Path(path), str(Path(path).absolute() / "checkpoints")
+        if not self.is_remote:
+            return
+        if not path.startswith("gs://"):
+            raise OptionError(f"--workdir {path}: must be a directory or gs://BUCKET/PATH")
+        # orbax asks for the bucket as well, but only after the data are prepared.
+        with wrong_use():
+            is_there = urls.exists("/".join(path.split("/")[:3]))
+        if not is_there:
+            raise OptionError(f"--workdir {path}: no such bucket, or no permission to see it")
+        self.checkpoints = f"{self._url}/checkpoints"
+        self.path = cache_for("workdirs") / fingerprint(self._url)
+        self.path.mkdir(exist_ok=True)
+        _logger.info("%s: copy in %s", self._url, self.path)
+        for name in self._PUBLISHED if self.processes.index == 0 else self._PUBLISHED[:1]:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+            if (content := urls.read(f"{self._url}/{name}")) is not None:
+                write_whole(self.path / name, content)
+            else:
+                (self.path / name).unlink(missing_ok=True)
+                urls.get(f"{self._url}/{name}", self.path / name)
+        self._published_s = time.time()
+
+    def manifest(self) -> dict[str, Any] | None:
+        """The `manifest.json` of the prepared data, None if there are none."""
+        return self._manifest() if self.is_remote else read_json(self.path / self._MANIFEST)
+
+    def has_checkpoints(self) -> bool:
+        """Whether there is a checkpoint, complete or being written."""
+        if not self.is_remote and not Path(self.checkpoints).is_dir():
+            return False  # known without the seconds that importing orbax takes
+        from xling_jax.train.checkpoint import has_checkpoints
+
+        return has_checkpoints(self.checkpoints)
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps other runs out of the directory on this machine during a block.
+
+        Of several processes the first does, for all of them.
+
+        Raises:
+            OSError: naming the run that is in there.
+        """
+        if self.processes.index > 0:
+            yield
+            return
+        with only_run(self.path):
+            yield
+
+    def ensure_prepared(
+        self, settings: PrepareSettings, prepare: Callable[[], object], anew: bool = False
+    ) -> None:
+        """Makes the prepared data if necessary; called by process 0.
+
+        A machine that takes over a run may not have the corpora. Unless `anew`, data at a URL are
+        taken without a look at them, and data in a directory if a file of theirs is missing.
+        Raises as `prepare`, and OSError if copying fails.
+        """
+        there = self._manifest()
+        if there and is_made_with(there, settings) and not anew:
+            return
+        # What an earlier start prepared here is worth more: it may be of these settings.
+        if there and not (self.path / "data").exists():
+            self._fetch_data()
+        try:
+            prepare()
+        except FileNotFoundError as error:
+            here = None if anew or self.is_remote else self.manifest()
+            if not (here and is_made_with(here, settings)):
+                raise
+            _logger.warning("%s; training on %s, prepared earlier", error, self.path / "data")
+        if self.is_remote and read_json(self.path / self._MANIFEST) != there:
+            urls.remove(f"{self._url}/{self._MANIFEST}")
+            for name in ("vocab", "data"):
+                self._replace(name)
+
+    def prepared(self, settings: PrepareSettings) -> PreparedData:
+        """The prepared data, once process 0 has ensured that they are there.
+
+        Raises:
+            ValueError, OSError: if there are none of these settings, or copying fails.
+        """
+        if self.is_remote:
+            self._fetch_data()
+        return load_prepared(self.path, settings)
+
+    def publish(self) -> None:
+        """Copies back what is new of config, metrics, event files and results."""
+        if not self.is_remote or self.processes.index > 0:
+            return
+        since, self._published_s = self._published_s, time.time()
+        for name in self._PUBLISHED:
+            for path in (self.path / name, *(self.path / name).rglob("*")):
+                if path.is_file() and path.stat().st_mtime > since - 2:  # clocks are coarse
+                    urls.put(path, f"{self._url}/{path.relative_to(self.path).as_posix()}")
+
+    def publish_encoder(self) -> None:
+        """Copies back the encoder; called by process 0."""
+        if self.is_remote:
+            self._replace("encoder")
+
+    def _replace(self, name: str) -> None:
+        urls.remove(f"{self._url}/{name}")
+        urls.put(self.path / name, f"{self._url}/{name}", self._KEPT_HERE)
+
+    def _manifest(self) -> dict[str, Any] | None:
+        content = urls.read(f"{self._url}/{self._MANIFEST}") if self.is_remote else None
+        return json.loads(content) if content else None
+
+    def _fetch_data(self) -> None:
+        """Makes the data here those of the store."""
+        with lock_directory(self.path):  # other processes on this machine may share the copy
+            if read_json(self.path / self._MANIFEST) != self._manifest():
+                for name in ("vocab", "data"):
+                    with whole_directory(self.path / name) as copy:
+                        urls.get(f"{self._url}/{name}", copy)
