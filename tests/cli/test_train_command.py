@@ -34,6 +34,11 @@ def finished(corpus, tmp_path_factory) -> Path:
 
 
 def start(corpus: str, workdir: Path, *overrides: str) -> subprocess.Popen:
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    del environment["JAX_COMPILATION_CACHE_DIR"]  # programs are kept in the workdir
     return subprocess.Popen(
         [
             sys.executable,
@@ -41,11 +46,7 @@ def start(corpus: str, workdir: Path, *overrides: str) -> subprocess.Popen:
             "xling_jax.cli.main",
             *arguments("train", corpus, workdir, *overrides),
         ],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        },
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

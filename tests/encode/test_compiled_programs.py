@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import xling_jax
-from xling_jax.files.cache import keep_compiled_programs
+from xling_jax.files.cache import cache_is_chosen, keep_compiled_programs
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_the_directory_follows_xdg(home, tmp_path, monkeypatch):
 @pytest.mark.parametrize("chosen", ["/elsewhere", ""])
 def test_the_choice_of_the_user_stands(chosen, home, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", chosen)
-    assert directory() is None  # JAX reads the variable itself.
+    assert cache_is_chosen() and directory() is None  # JAX reads the variable itself.
     assert not home.exists()
 
 

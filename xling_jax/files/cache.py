@@ -5,6 +5,11 @@ import os
 from pathlib import Path
 
 
+def cache_is_chosen() -> bool:
+    """Whether JAX_COMPILATION_CACHE_DIR says where JAX keeps compiled programs; empty, nowhere."""
+    return "JAX_COMPILATION_CACHE_DIR" in os.environ
+
+
 def keep_compiled_programs() -> None:
     """Makes JAX keep compiled programs in the user's cache directory, for the next start.
 
@@ -13,7 +18,7 @@ def keep_compiled_programs() -> None:
     """
     import jax
 
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:
+    if cache_is_chosen() or jax.config.jax_compilation_cache_dir:
         return
     directory = cache_directory()
     with contextlib.suppress(OSError):

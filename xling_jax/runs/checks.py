@@ -8,6 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.eval.during_training import check_metrics, goal_of, read_evaluation
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.runs.copies import local_name
@@ -17,7 +18,6 @@ from xling_jax.train.settings import COOCCURRENCE
 
 def check_settings(config: ConfigDict) -> None:
     """Raises ValueError for a setting that is wrong whatever the data and devices."""
-    from xling_jax.corpora.settings import PrepareSettings
     from xling_jax.train.build import check_config
 
     settings = prepare_settings(config)

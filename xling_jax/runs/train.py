@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from xling_jax.eval.during_training import (
     make_evaluators,
     read_evaluation,
 )
+from xling_jax.files.cache import cache_is_chosen
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.leaving import dying_of_sigterm, noting_signals
@@ -109,7 +109,7 @@ def _train(
     from xling_jax.train.build import VocabFacts
     from xling_jax.train.loop import Corpus, train
 
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+    if not cache_is_chosen():
         cache = run.path.absolute() / "xla_cache"
         jax.config.update("jax_compilation_cache_dir", str(cache))
     vocab = run_vocab(run.path, config)
