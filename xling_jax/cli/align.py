@@ -29,7 +29,7 @@ from xling_jax.files.progress import counted
 from xling_jax.files.whole import naming_errors
 from xling_jax.options import OptionError
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
   xling align --model M --source fr.jsonl.gz --target en.jsonl.gz --output pairs.tsv
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
             )
         pairs = pairer.pair(encoder, sources)
     write_pairs(args.output, pairs, *(Texts(side.ids) for side in both))
-    logger.info(
+    _logger.info(
         "%s: %s; unmatched: %s of %s source and %s of %s target documents",
         *(args.output, counted(len(pairs), "pair")),
         *(f"{count:,}" for side in both for count in (len(side) - len(pairs), len(side))),

@@ -15,7 +15,7 @@ from xling_jax.cli.arguments import load_encoder
 from xling_jax.cli.options import require_data, words
 from xling_jax.options import OptionError
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
   xling calibrate --model M --data europarl.dev.tsv.gz news.dev.tsv.gz
@@ -72,4 +72,4 @@ def run(args: argparse.Namespace) -> None:
     calibration = calibrate(encoder.encode, sets, args.k)
     write_calibration(directory, calibration)
     print(scores_section(calibration))
-    logger.info("%s: calibrated", directory)
+    _logger.info("%s: calibrated", directory)

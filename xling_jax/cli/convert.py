@@ -17,7 +17,7 @@ from xling_jax.models.dtypes import DTYPES
 from xling_jax.options import OptionError, require_file
 from xling_jax.text.languages import is_code, to_iso639_1
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
   xling convert --from huggingface DIR/LaBSE --output models/labse
@@ -158,7 +158,7 @@ def run(args: argparse.Namespace) -> None:
     given |= {"languages": args.languages, "overwrite": args.overwrite}
     recorded = convert(args.checkpoint, args.output, **given)
     facts = (f"{name.replace('_', ' ')}: {recorded[name]}" for name in described)
-    logger.info("%s: written; %s", args.output, ", ".join(facts))
+    _logger.info("%s: written; %s", args.output, ", ".join(facts))
 
 
 _OF_STATIC = ("storage", "pooling", "unknown_tokens")

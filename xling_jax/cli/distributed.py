@@ -15,7 +15,7 @@ from xling_jax.files.leaving import leave, linger
 from xling_jax.files.processes import Processes
 from xling_jax.options import OptionError
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # A process that sends no heartbeat for this long is taken for dead, and the others end.
 HEARTBEAT_TIMEOUT_S = 60
@@ -64,7 +64,7 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
     import jax
 
     # If one does not come, JAX ends the process and reports only the state of its protocol.
-    logger.info("waiting up to %d s for all processes to start", JOIN_WITHIN_S)
+    _logger.info("waiting up to %d s for all processes to start", JOIN_WITHIN_S)
     try:
         jax.distributed.initialize(
             initialization_timeout=JOIN_WITHIN_S,
@@ -80,7 +80,7 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
         reason = str(error).splitlines()[0]
         raise OSError(f"timed out joining the other processes: {reason}") from error
     try:
-        logger.info(
+        _logger.info(
             "process %d of %d, %d of %d devices",
             *(jax.process_index(), jax.process_count()),
             *(jax.local_device_count(), jax.device_count()),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from xling_jax.align.mining import MinedPairs
     from xling_jax.encode.encoder import Encoder
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # What --load-debias brings with it.
 _FITTED = ("debias", "center", "weighting", "density_on", "seed")
@@ -113,7 +113,7 @@ def read_side(
     """Reads the documents of a side, without their text unless it is to be kept."""
     found = group_by_language(read_texts(path, name, language, options), name, keep_sentences)
     side = choose_language(found, name, language)
-    logger.info(
+    _logger.info(
         "%s: %s in %s, %s; %s without text, never matched",
         *(name, counted(len(side), "document"), side.language or "no language"),
         *(counted(sum(side.lengths), "sentence"), f"{side.num_empty:,}"),
@@ -143,7 +143,7 @@ class DocumentPairer:
                 if not any(side.urls):
                     raise ValueError(f"{side.name}: --url-matching needs 'url' in documents")
             self._accepted = match_urls(*sides, use_domains=bool(options.domain))
-            logger.info("%s by their URLs", counted(len(self._accepted[0]), "pair"))
+            _logger.info("%s by their URLs", counted(len(self._accepted[0]), "pair"))
         self._fitted = FittedPair.load(args.load_debias) if args.load_debias else None
         if self._fitted:
             self._estimators("", self._fitted.dim)
@@ -172,7 +172,7 @@ class DocumentPairer:
             rows = zip(pairs.source.tolist(), pairs.target.tolist())
             share = count_correct(rows, self._gold) / len(self._gold)
             gold = counted(len(self._gold), "gold pair")
-            logger.info("recall %.2f %% of %s", 100 * share, gold)
+            _logger.info("recall %.2f %% of %s", 100 * share, gold)
         return pairs
 
     def _estimators(self, model: str, dim: int) -> list[Lawdr]:
@@ -188,7 +188,7 @@ class DocumentPairer:
         languages = tuple(side.language for side in self._sides)
         fitted = FittedPair(languages, tuple(estimators), model, self._options.document_mode)
         fitted.save(self._args.save_debias)
-        logger.info("%s: written", self._args.save_debias)
+        _logger.info("%s: written", self._args.save_debias)
         return estimators
 
 

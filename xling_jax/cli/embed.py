@@ -39,7 +39,7 @@ from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # Lines of a sample from which the ranges of int8 are learned.
 _SAMPLE_LINES = 10_000
@@ -191,7 +191,7 @@ def _embed(args: argparse.Namespace, processes: Processes) -> None:
     else:
         rows = write_embeddings(args.output, encode(texts()), **file)
     seconds = time.perf_counter() - start
-    logger.info(
+    _logger.info(
         "%s: %d rows of %d, computed in %s; %s%d sentences, %d without text, %d truncated to "
         "%d tokens; %.1f s, %.0f sentences/s, %.0f%% padding",
         *(args.output, rows, encoder.dim, encoder.dtype),

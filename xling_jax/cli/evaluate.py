@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
     from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _COMPARISON = "checkpoints.json"
 # What the names of pictures end with, see `report.pictures`.
@@ -206,7 +206,7 @@ def _warn_of_languages(encoder: Encoder | StoredEmbeddings, data: Sequence[Any],
     codes = dict.fromkeys(code for one in data for code in getattr(one, "languages", ()))
     if known and (others := [code for code in codes if to_iso639_1(code) not in known]):
         listed = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if others[8:] else "")
-        logger.warning("%s was not trained on %s", path, listed)
+        _logger.warning("%s was not trained on %s", path, listed)
 
 
 def _measure(
@@ -226,13 +226,13 @@ def _measure(
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     for one in data:
-        logger.info("measuring %s", one.name)
+        _logger.info("measuring %s", one.name)
         outcomes |= task.measure(encoder, one, output)
     _remove_earlier(output, _COMPARISON)
     if getattr(args, "pictures", False):
         from xling_jax.report.pictures import draw_all
 
-        logger.info("drawing pictures")
+        _logger.info("drawing pictures")
         draw_all(task.pictures(encoder, data, outcomes), output)
     model = {"path": path, "fingerprint": encoder.fingerprint}
     if args.model:
@@ -252,7 +252,7 @@ def _measure(
         "matrices": {name: outcome.to_dict() for name, outcome in outcomes.items()},
     }
     print(results_lib.write_results(output, task.tables(data, outcomes), content))
-    logger.info("results in %s", output)
+    _logger.info("results in %s", output)
     return content["metrics"]
 
 

