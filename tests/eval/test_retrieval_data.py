@@ -6,6 +6,7 @@ import pytest
 
 from xling_jax.cli.options import require_data
 from xling_jax.eval import retrieval_data
+from xling_jax.eval.retrieval import Retrieval
 from xling_jax.files.lines import metric_name
 from xling_jax.options import OptionError
 
@@ -135,10 +136,10 @@ def test_what_is_not_there_is_named(tmp_path):
 
 def test_a_language_that_no_file_has_is_named_with_the_files_and_what_they_have(tmp_path):
     paths = [str(write(tmp_path / f"{code}.tsv", f"en\t{code}\nx\ty\n")) for code in ("de", "fr")]
-    sets = retrieval_data.load_all_languages(paths, ["en", "fr", "de"])
+    sets = Retrieval().load(paths, ["en", "fr", "de"])
     assert [one.languages for one in sets] == [("en", "de"), ("en", "fr")]
     with pytest.raises(OptionError) as error:
-        retrieval_data.load_all_languages(paths[:1], ["it"])
+        Retrieval().load(paths[:1], ["it"])
     assert str(error.value) == f"--languages: no text in 'it' in {paths[0]}; found en, de"
 
 

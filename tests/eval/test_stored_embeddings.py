@@ -87,7 +87,7 @@ def test_headerless_files_and_languages_by_alias_are_read(data, vectors, tmp_pat
 
 def test_row_i_is_line_i_whatever_the_order_asked(data, vectors):
     sets = [retrieval_data.load_retrieval_data(data)]
-    stored = StoredEmbeddings(vectors, retrieval_data.vector_files(sets))
+    stored = StoredEmbeddings(vectors, Retrieval().vector_files(sets))
     texts = ["Satz 3", "sentence 7", "Satz 0"]
     np.testing.assert_array_equal(stored.encode(texts), [GERMAN[3], ENGLISH[7], GERMAN[0]])
     matrix = Retrieval().measure(stored, sets[0])["toy_dev"]
@@ -130,7 +130,7 @@ def test_tatoeba_files_have_vectors_under_their_own_names(tmp_path):
     for code in ("deu", "eng"):
         (tmp_path / f"tatoeba.deu-eng.{code}").write_text(f"{code} 1\n{code} 2\n")
     sets = [retrieval_data.load_retrieval_data(tmp_path)]
-    assert set(retrieval_data.vector_files(sets)) == {
+    assert set(Retrieval().vector_files(sets)) == {
         "tatoeba.deu-eng.deu",
         "tatoeba.deu-eng.eng",
     }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,21 +17,10 @@ from xling_jax.eval import xsr
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables
 from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, rank
 from xling_jax.eval.results import Heatmap, Projection, percent
-from xling_jax.eval.retrieval_data import (
-    RetrievalData,
-    load_all_languages,
-    load_distractors,
-    shared_languages,
-    vector_files,
-)
-from xling_jax.eval.tasks import Task
+from xling_jax.eval.retrieval_data import ParallelTask, RetrievalData, load_distractors
 from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.eval.xsim import nearest_by_margin
-from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 
@@ -43,7 +32,7 @@ _MAX_HEATMAP_LANGUAGES = 30
 
 
 @dataclass(frozen=True)
-class Retrieval(Task):
+class Retrieval(ParallelTask):
     """P@k between all languages in both directions, the error rate reported for Tatoeba, xSIM."""
 
     similarity: str = option("cosine", "what ranks the candidates", SIMILARITIES)
@@ -57,9 +46,6 @@ class Retrieval(Task):
         True,
         "also search each language of an n-way file in itself, as Yu et al. (2018) do: the "
         "diagonal of the matrix, and the means over all of it",
-    )
-    distractors: tuple[Path, ...] = option(
-        (), "lines of text that are further candidates", metavar="NAME.LANG.txt[.gz]"
     )
     xsr: tuple[int, ...] | None = option(
         None,
@@ -75,10 +61,6 @@ class Retrieval(Task):
     )
 
     title = "Retrieval"
-    data_help = (
-        "n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's; "
-        "any number of them"
-    )
     examples = """examples:
   xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
   xling evaluate retrieval --model M --data tatoeba/ --languages en,de,fr --output O
@@ -93,7 +75,6 @@ class Retrieval(Task):
     }
     primary = "p_at_1"
     lower_is_better = frozenset({"error", "xsim"})
-    axes = ("from", "to")
     cheap = {"diagonal": False}
 
     def __post_init__(self):
@@ -109,14 +90,6 @@ class Retrieval(Task):
     @property
     def _draws_rows(self) -> bool:
         return bool(self.xsr or self.xsr_samples)
-
-    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
-        """See `load_all_languages`."""
-        return load_all_languages(paths, languages)
-
-    def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
-        """See `retrieval_data.vector_files`."""
-        return vector_files(data, self.distractors)
 
     def measure(
         self, encoder: Any, data: RetrievalData, directory: Path | None = None
@@ -158,9 +131,7 @@ class Retrieval(Task):
             "xsr": self.xsr or (str(self.xsr_samples) if self.xsr_samples else None),
             "margin_neighbors": MARGIN_NEIGHBORS,
             "csls_neighbors": CSLS_NEIGHBORS,
-            "distractors": [
-                {"path": str(path), "sha256": hash_file(path)} for path in self.distractors
-            ],
+            "distractors": self._hashed_distractors,
         }
 
     def tables(
@@ -210,12 +181,6 @@ class Retrieval(Task):
                 title=f"{one.name}: translations in the plane",
                 examples={row: pivot[row] for row in rows},
             )
-
-    def while_training(
-        self, path: str, languages: Sequence[str]
-    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
-        """Measured in those of the languages that the data has."""
-        return super().while_training(path, shared_languages(path, languages))
 
     @classmethod
     def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:

@@ -1,18 +1,24 @@
 """Parallel text to measure retrieval on, read whole; a broken line is an error."""
 
+from __future__ import annotations
+
 import itertools
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora import specs as corpora
-from xling_jax.files.hashes import hash_texts
+from xling_jax.eval.tasks import Task
+from xling_jax.files.hashes import hash_file, hash_texts
 from xling_jax.files.lines import COMPRESSED, metric_name, read_lines
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, option
 from xling_jax.text import languages as languages_lib
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 
@@ -72,6 +78,82 @@ class RetrievalData:
         }
 
 
+@dataclass(frozen=True)
+class ParallelTask(Task, abstract=True):
+    """A task on parallel text."""
+
+    distractors: tuple[Path, ...] = option(
+        (), "lines of text that are further candidates", metavar="NAME.LANG.txt[.gz]"
+    )
+
+    data_help = (
+        "n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's; "
+        "any number of them"
+    )
+    axes = ("from", "to")
+
+    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
+        """Reads data sets that have, taken together, all of the languages; see `Task.load`."""
+        read = [_read_parts(path, languages) for path in paths]
+        parts = [part for one in read for part in one]
+        for code in languages or ():
+            if not any(code in part.texts for part in parts):
+                where = f"no text in {code!r} in {', '.join(map(str, paths))}"
+                raise OptionError(f"--languages: {where}; found {_found(parts)}")
+        return [_as_data(path, one, languages) for path, one in zip(paths, read)]
+
+    def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
+        """Names the file of ready vectors for each column of text; see `Task.vector_files`.
+
+        `pud.dev.tsv.gz` has `pud.dev.en` and so on; a file in Tatoeba's layout,
+        `tatoeba.deu-eng.deu`, its own name; distractors `news.en.txt.gz`, `news.en`. Blank lines
+        are rows.
+
+        Raises:
+            ValueError, OSError: if two files have the same name, or one cannot be read.
+        """
+        columns = [(_stem(path), _read_texts(path)) for path in self.distractors]
+        for part in (part for each in data for part in each.parts):
+            stem = _stem(part.name)
+            tatoeba = _TATOEBA.fullmatch(stem)
+            stem = tatoeba["pair"] if tatoeba else stem
+            columns += [(f"{stem}.{code}", texts) for code, texts in part.texts.items()]
+        found: dict[str, Sequence[str]] = {}
+        for name, texts in columns:
+            if found.setdefault(name, texts) is not texts:
+                both = f"the vectors of two files would both be called {name}"
+                raise ValueError(f"{both}; rename one")
+        return found
+
+    def while_training(
+        self, path: str, languages: Sequence[str]
+    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
+        """Measured in those of the languages that the data has; see `Task.while_training`."""
+        parts = _read_parts(path, languages)
+        usable = [part for part in parts if len(part.texts) >= 2]
+        shared = [code for code in languages if any(code in part.texts for part in usable)]
+        if not shared:
+            raise OptionError(
+                f"{path}: must have text in at least two of {', '.join(languages)}; found "
+                f"{_found(parts)}; set --config.languages, or leave the file out"
+            )
+        if missing := [code for code in languages if code not in shared]:
+            lacking, measured = ", ".join(missing), ", ".join(shared)
+            _logger.info("%s: no text in %s; measured in %s", path, lacking, measured)
+        return super().while_training(path, shared)
+
+    @classmethod
+    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+        """Similarity, further candidates."""
+        words = [settings.get("similarity"), "distractors" if settings.get("distractors") else None]
+        return ", ".join(filter(None, words))
+
+    @property
+    def _hashed_distractors(self) -> list[dict[str, str]]:
+        """The distractors by their content, for `settings`."""
+        return [{"path": str(path), "sha256": hash_file(path)} for path in self.distractors]
+
+
 def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None) -> RetrievalData:
     """Reads parallel text; of a directory the files with at least two of the languages.
 
@@ -87,45 +169,6 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
             there are fewer than two languages.
     """
     return _as_data(path, _read_parts(path, languages), languages)
-
-
-def load_all_languages(
-    paths: Sequence[str], languages: Sequence[str] | None
-) -> list[RetrievalData]:
-    """Reads data sets that have, taken together, all of the languages.
-
-    Raises:
-        OptionError: if none of them has one of the languages.
-        ValueError, OSError: as `load_retrieval_data`.
-    """
-    read = [_read_parts(path, languages) for path in paths]
-    parts = [part for one in read for part in one]
-    for code in languages or ():
-        if not any(code in part.texts for part in parts):
-            where = f"no text in {code!r} in {', '.join(map(str, paths))}"
-            raise OptionError(f"--languages: {where}; found {_found(parts)}")
-    return [_as_data(path, one, languages) for path, one in zip(paths, read)]
-
-
-def shared_languages(path: str, languages: Sequence[str]) -> list[str]:
-    """The languages of a config that a data set has, in their order; logs those that it lacks.
-
-    Raises:
-        OptionError: if there are fewer than two.
-        ValueError, OSError: as `load_retrieval_data`.
-    """
-    parts = _read_parts(path, languages)
-    usable = [part for part in parts if len(part.texts) >= 2]
-    shared = [code for code in languages if any(code in part.texts for part in usable)]
-    if not shared:
-        raise OptionError(
-            f"{path}: must have text in at least two of {', '.join(languages)}; found "
-            f"{_found(parts)}; set --config.languages, or leave the file out"
-        )
-    if missing := [code for code in languages if code not in shared]:
-        lacking, measured = ", ".join(missing), ", ".join(shared)
-        _logger.info("%s: no text in %s; measured in %s", path, lacking, measured)
-    return shared
 
 
 def _read_parts(path: str | Path, languages: Sequence[str] | None) -> list[ParallelText]:
@@ -183,35 +226,6 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
         languages_lib.check_known(code, languages, str(path))
         texts.setdefault(code, []).extend(filter(None, _read_texts(path)))
     return texts
-
-
-def vector_files(
-    data: Sequence[RetrievalData], distractors: Sequence[str | Path] = ()
-) -> dict[str, Sequence[str]]:
-    """Names the file of ready vectors for each column of text.
-
-    Args:
-        data: parallel text: `pud.dev.tsv.gz` has `pud.dev.en` and so on, a file in Tatoeba's
-            layout, `tatoeba.deu-eng.deu`, its own name.
-        distractors: the files given to `load_distractors`: `news.en.txt.gz` has `news.en`.
-
-    Returns:
-        The name, without suffix -> the texts by row; blank lines are rows.
-
-    Raises:
-        ValueError, OSError: if two files have the same name, or one cannot be read.
-    """
-    columns = [(_stem(path), _read_texts(path)) for path in distractors]
-    for part in (part for each in data for part in each.parts):
-        stem = _stem(part.name)
-        tatoeba = _TATOEBA.fullmatch(stem)
-        stem = tatoeba["pair"] if tatoeba else stem
-        columns += [(f"{stem}.{code}", texts) for code, texts in part.texts.items()]
-    found: dict[str, Sequence[str]] = {}
-    for name, texts in columns:
-        if found.setdefault(name, texts) is not texts:
-            raise ValueError(f"the vectors of two files would both be called {name}; rename one")
-    return found
 
 
 def _stem(path: str | Path) -> str:

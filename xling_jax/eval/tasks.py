@@ -88,10 +88,11 @@ class Task:
     axes: tuple[str, str] | None = None
     cheap: Mapping[str, Any] = MappingProxyType({})
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         needed = ("title", "data_help", "examples", "columns", "primary")
-        if missing := [name for name in needed if not hasattr(cls, name)]:
+        missing = [name for name in needed if not hasattr(cls, name)]
+        if missing and not abstract:
             raise TypeError(f"{cls.__name__}: a task has the class attributes {', '.join(missing)}")
 
     def __post_init__(self):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,22 +23,11 @@ from xling_jax.eval import perturbations
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
 from xling_jax.eval.perturbations import Perturbation
 from xling_jax.eval.results import Heatmap, markdown_table, percent
-from xling_jax.eval.retrieval_data import (
-    RetrievalData,
-    load_all_languages,
-    load_distractors,
-    shared_languages,
-    vector_files,
-)
-from xling_jax.eval.tasks import Task
+from xling_jax.eval.retrieval_data import ParallelTask, RetrievalData, load_distractors
 from xling_jax.eval.unique import encode_unique
-from xling_jax.files.hashes import hash_file
 from xling_jax.files.whole import write_whole
 from xling_jax.options import OptionError, option
 from xling_jax.text import languages as languages_lib
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 
@@ -51,7 +40,7 @@ _PLUS_PLUS = ("xsim_plus_plus", *_FOUND_INSTEAD)
 
 
 @dataclass(frozen=True)
-class Xsim(Task):
+class Xsim(ParallelTask):
     """xSIM, the error rate of a search by margin, and xSIM++, that among altered translations.
 
     Every direction between all languages. The altered copies are kept in the output directory.
@@ -71,15 +60,8 @@ class Xsim(Task):
         (*perturbations.LANGUAGES, _NONE),
         metavar="CODE,CODE",
     )
-    distractors: tuple[Path, ...] = option(
-        (), "lines of text that are further candidates", metavar="NAME.LANG.txt[.gz]"
-    )
 
     title = "xSIM"
-    data_help = (
-        "n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's; "
-        "any number of them"
-    )
     examples = """examples:
   xling evaluate xsim --model mini --data dev.tsv.gz --output results/xsim
   xling evaluate xsim --model M --data dev.tsv.gz --perturb en,de --margin distance --output O
@@ -87,18 +69,13 @@ class Xsim(Task):
     columns = {"xsim": "xSIM", "xsim_plus_plus": "xSIM++"}
     primary = "xsim"
     lower_is_better = frozenset({"xsim", *_PLUS_PLUS})
-    axes = ("from", "to")
     cheap = {"perturb": (_NONE,)}
 
-    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
-        """See `load_all_languages`."""
-        return load_all_languages(paths, languages)
-
     def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
-        """See `retrieval_data.vector_files`."""
+        """See `ParallelTask.vector_files`."""
         if any(self._perturbed_as(code) for one in data for code in one.languages):
             raise OptionError("xSIM++ embeds altered text and needs a model; add --perturb none")
-        return vector_files(data, self.distractors)
+        return super().vector_files(data)
 
     def measure(
         self, encoder: Any, data: RetrievalData, directory: Path | None = None
@@ -150,9 +127,7 @@ class Xsim(Task):
         """The options; distractors by their content."""
         return super().settings(encoder, outcomes) | {
             "similarity": f"{self.margin} margin",
-            "distractors": [
-                {"path": str(path), "sha256": hash_file(path)} for path in self.distractors
-            ],
+            "distractors": self._hashed_distractors,
         }
 
     def tables(
@@ -190,19 +165,6 @@ class Xsim(Task):
                     title=f"{one.name}: xSIM, %",
                     subtitle=f"{self.margin} margin, k={self.k}; mean {mean}",
                 )
-
-    def while_training(
-        self, path: str, languages: Sequence[str]
-    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
-        """Measured in those of the languages that the data has."""
-        return super().while_training(path, shared_languages(path, languages))
-
-    @classmethod
-    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
-        """The margin, further candidates."""
-        words = [settings.get("similarity")]
-        words += ["distractors"] if settings.get("distractors") else []
-        return ", ".join(filter(None, words))
 
     def _perturbed_as(self, code: str) -> str | None:
         """The language, as the rules call it, whose texts of this code are altered."""
