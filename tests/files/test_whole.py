@@ -7,8 +7,10 @@ import resource
 import stat
 import threading
 
+import numpy as np
 import pytest
 
+from xling_jax.files.tensors import write_tensors
 from xling_jax.files.whole import (
     lock_directory,
     naming_errors,
@@ -51,11 +53,13 @@ def test_permissions_are_those_of_the_umask(tmp_path, umask, mode):
     before = os.umask(umask)
     try:
         write_json(tmp_path / "a.json", {})
+        write_tensors(tmp_path / "t.safetensors", {"a": np.zeros(2)})
         with whole_directory(tmp_path / "d"):
             pass
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
+    for name in ("a.json", "t.safetensors"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
     assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == mode | (mode >> 2 & 0o111)
 
 

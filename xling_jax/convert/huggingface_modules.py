@@ -16,11 +16,12 @@ from xling_jax.convert.huggingface_config import (
 )
 from xling_jax.models.published_form import LAYER_NORM
 
+MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 
 # The first versions name the file of a transformer for its kind.
 _KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-_POOLINGS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
+POOLINGS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
 _AFTER_POOLING = ("Dense", "LayerNorm", "Dropout")
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
@@ -77,7 +78,7 @@ _KEYS: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 
 # Class name of PyTorch -> key of `models.bert.ACTIVATIONS`.
-_TORCH_ACTIVATIONS = {
+TORCH_ACTIVATIONS = {
     "GELU": "gelu",
     "Identity": "identity",
     "ReLU": "relu",
@@ -150,7 +151,7 @@ def list_modules(directory: Path) -> list[Module] | None:
         ValueError: if it is broken, or a module is not of sentence-transformers itself or takes
             arguments of its own.
     """
-    path = directory / "modules.json"
+    path = directory / MODULES_FILE
     if not path.is_file():
         return None
     rows = read_json(path)
@@ -184,7 +185,7 @@ def read_modules(directory: Path, modules: list[Module]) -> Modules:
     is_known = all(module.kind in _AFTER_POOLING for module in middle)
     if kinds[:2] != ["Transformer", "Pooling"] or not is_known:
         raise ValueError(
-            f"{directory / 'modules.json'}: modules must be Transformer, Pooling, then Dense, "
+            f"{directory / MODULES_FILE}: modules must be Transformer, Pooling, then Dense, "
             f"LayerNorm, Dropout and one Normalize where there are any; found "
             f"{', '.join(kinds):.200}; with --pooling the transformer alone is converted"
         )
@@ -279,9 +280,9 @@ def _pooling(module: Module, prompts: Mapping[str, str]) -> str:
             if key.startswith("pooling_mode_") and chosen
         ]
     modes = modes if isinstance(modes, list) and modes else [modes or "mean"]
-    if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in _POOLINGS:
+    if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in POOLINGS:
         raise ValueError(
-            f"{path}: the pooling must be one of {', '.join(_POOLINGS)}; found "
+            f"{path}: the pooling must be one of {', '.join(POOLINGS)}; found "
             f"{', '.join(map(str, modes)):.80}; with --pooling the transformer alone is converted"
         )
     if any(prompts.values()) and not settings.get("include_prompt", True):
@@ -289,7 +290,7 @@ def _pooling(module: Module, prompts: Mapping[str, str]) -> str:
             f"{path}: include_prompt must be true where there are prompts; found "
             f"{', '.join(prompts):.60}"
         )
-    return _POOLINGS[modes[0]]
+    return POOLINGS[modes[0]]
 
 
 def _projection(module: Module) -> Projection | None:
@@ -301,11 +302,11 @@ def _projection(module: Module) -> Projection | None:
         width = read_size(path, settings, "dimension")
         return Projection(module.directory, "norm", width, width, LAYER_NORM, True)
     name = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
-    activation = _TORCH_ACTIVATIONS.get(name.rsplit(".", 1)[-1])
+    activation = TORCH_ACTIVATIONS.get(name.rsplit(".", 1)[-1])
     if activation is None or not name.startswith("torch.nn."):
         raise ValueError(
             f"{path}: activation_function must be one of PyTorch's "
-            f"{', '.join(_TORCH_ACTIVATIONS)}; found {name!r:.60}"
+            f"{', '.join(TORCH_ACTIVATIONS)}; found {name!r:.60}"
         )
     return Projection(
         directory=module.directory,

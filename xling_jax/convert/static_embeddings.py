@@ -17,6 +17,7 @@ import numpy as np
 
 from xling_jax.convert.huggingface_config import CONFIG_FILE, check_values, read_settings, read_size
 from xling_jax.convert.huggingface_modules import (
+    MODULES_FILE,
     SETTINGS_FILE,
     Module,
     Use,
@@ -143,7 +144,7 @@ def convert_static_embedding(
     normalize = kinds[-1:] == ["Normalize"]
     if kinds != ["StaticEmbedding", *["Normalize"] * normalize]:
         raise ValueError(
-            f"{source / 'modules.json'}: modules must be StaticEmbedding, then Normalize where "
+            f"{source / MODULES_FILE}: modules must be StaticEmbedding, then Normalize where "
             f"there is one; found {', '.join(kinds) or 'none'}"
         )
     for module in modules[1:]:

@@ -23,13 +23,11 @@ import math
 import os
 import pathlib
 import platform
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import safetensors
-import safetensors.numpy
 
 import xling_jax
 from xling_jax import options
@@ -37,6 +35,7 @@ from xling_jax.encode.model_card import model_card, with_scores_section
 from xling_jax.files.hashes import fingerprint as json_fingerprint
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
+from xling_jax.files.tensors import write_tensors
 from xling_jax.files.whole import naming_errors, whole_directory, write_whole
 from xling_jax.models.forms import FORMS, Form
 from xling_jax.models.static_form import StaticForm
@@ -263,16 +262,10 @@ def save_model(
     sizes = {"num_params": num_params, "size_mb": size_mb}
     card = model_card(config, **sizes, vocab=vocab, results=results)
     with whole_directory(directory) as fresh, naming_errors(directory):
-        contiguous = {name: np.ascontiguousarray(value) for name, value in flat.items()}
-        try:
-            safetensors.numpy.save_file(contiguous, fresh / PARAMS_FILE)
-        except safetensors.SafetensorError as error:
-            raise OSError(f"{directory}: the model could not be written: {error}") from error
+        write_tensors(fresh / PARAMS_FILE, flat)
         write_vocab(vocab, fresh)
         hashes = {path.name: hash_file(path) for path in sorted(fresh.iterdir())}
         (fresh / CONFIG_FILE).write_text(_config_text(config, hashes), encoding="utf-8")
-        # safetensors creates files that only their owner can read.
-        shutil.copymode(fresh / CONFIG_FILE, fresh / PARAMS_FILE)
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return config["fingerprint"]
 

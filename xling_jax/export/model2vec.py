@@ -16,11 +16,14 @@ import os
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
+from xling_jax.convert.huggingface_config import CONFIG_FILE
+from xling_jax.convert.huggingface_modules import MODULES_FILE
+from xling_jax.convert.huggingface_tensors import WEIGHTS_FILE
 from xling_jax.encode.model_directory import ModelSpec, find_model_directory, load_model
-from xling_jax.export.output import export_directory
+from xling_jax.export.output import export_directory, write_json, write_modules
 from xling_jax.export.tokenizer_json import tokenizer_json
+from xling_jax.files.tensors import write_tensors
 from xling_jax.text.huggingface_vocab import (
     TOKENIZER_FILE,
     HuggingFaceVocab,
@@ -29,7 +32,6 @@ from xling_jax.text.huggingface_vocab import (
 )
 from xling_jax.text.vocab import Vocab
 
-_MODULES_FILE = "modules.json"
 # A control character, which `text.vocab.normalize_text` leaves in no text.
 _UNKNOWN = "\x02"
 
@@ -84,21 +86,11 @@ def export_model2vec(
         "embedding_dtype": rows.dtype.name,
     }
     kinds = ["StaticEmbedding", *["Normalize"] * normalize]
-    modules = [
-        {
-            "idx": number,
-            "name": str(number),
-            "path": f"{number}_{kind}" if number else ".",
-            "type": f"sentence_transformers.models.{kind}",
-        }
-        for number, kind in enumerate(kinds)
-    ]
-    with export_directory(output, _MODULES_FILE, overwrite) as fresh:
-        safetensors.numpy.save_file(tensors, fresh / "model.safetensors")
+    with export_directory(output, MODULES_FILE, overwrite) as fresh:
+        write_tensors(fresh / WEIGHTS_FILE, tensors)
         tokenizer.save(str(fresh / TOKENIZER_FILE), pretty=False)
-        for name, found in (("config.json", config), (_MODULES_FILE, modules)):
-            (fresh / name).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        (fresh / "model.safetensors").chmod((fresh / "config.json").stat().st_mode)
+        write_json(fresh / CONFIG_FILE, config)
+        write_modules(fresh, kinds)
     return {"tokens": len(rows), "dim": config["hidden_dim"], "dtype": config["embedding_dtype"]}
 
 

@@ -10,28 +10,31 @@ refused.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors.numpy
 
-from xling_jax.convert.huggingface_config import LAYOUTS
+from xling_jax.convert.huggingface_config import CONFIG_FILE, LAYOUTS
+from xling_jax.convert.huggingface_modules import (
+    MODULES_FILE,
+    POOLINGS,
+    SETTINGS_FILE,
+    TORCH_ACTIVATIONS,
+)
+from xling_jax.convert.huggingface_tensors import WEIGHTS_FILE
 from xling_jax.encode.model_card import card_header, encoder_name
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
-from xling_jax.export.output import export_directory
+from xling_jax.export.output import export_directory, write_json, write_modules
 from xling_jax.export.tokenizer_json import tokenizer_json, with_specials
+from xling_jax.files.tensors import write_tensors
 from xling_jax.models.published_form import LAYER_NORM
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab, load_tokenizer
 from xling_jax.text.vocabularies import Vocabulary
 
-MODULES_FILE = "modules.json"
-WEIGHTS_FILE = "model.safetensors"
-
-_POOLINGS = {"first": "cls", "mean": "mean", "max": "max", "last": "lasttoken"}
+_POOLINGS = {ours: theirs for theirs, ours in POOLINGS.items()}
 _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_tanh": "gelu_pytorch_tanh",
@@ -42,12 +45,8 @@ _ACTIVATIONS = {
     "tanh": "tanh",
 }
 _TORCH_ACTIVATIONS = {
-    "gelu": "activation.GELU",
-    "identity": "linear.Identity",
-    "relu": "activation.ReLU",
-    "sigmoid": "activation.Sigmoid",
-    "swish": "activation.SiLU",
-    "tanh": "activation.Tanh",
+    ours: f"{'linear' if theirs == 'Identity' else 'activation'}.{theirs}"
+    for theirs, ours in TORCH_ACTIVATIONS.items()
 }
 # Our name -> name in layer {} of XLMRobertaXLModel.
 _XLM_ROBERTA_XL = LAYOUTS["bert"].layer | {
@@ -101,19 +100,9 @@ def export_sentence_transformers(
             names = _write_static(spec, table, content, fresh)
         else:
             names = _write_transformer(spec, transformer, content, fresh)
-        rows = [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-            for i, (name, path) in enumerate(_paths(names))
-        ]
-        _write_json(fresh / MODULES_FILE, rows)
-        _write_json(fresh / "config_sentence_transformers.json", _settings(spec))
+        write_json(fresh / SETTINGS_FILE, _settings(spec))
         (fresh / CARD_FILE).write_text(_card(spec, names), encoding="utf-8")
     return {"modules": names}
-
-
-def _paths(names: list[str]) -> list[tuple[str, str]]:
-    """The folder of each module; the first is in the root."""
-    return [(name, f"{i}_{name}" if i else "") for i, name in enumerate(names)]
 
 
 def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
@@ -329,8 +318,7 @@ def _write_static(spec: ModelSpec, table: np.ndarray, content: str, fresh: Path)
     (fresh / TOKENIZER_FILE).write_text(limited, encoding="utf-8")
     normalize = spec.static_form is not None and spec.static_form.normalize
     names = ["StaticEmbedding", *["Normalize"] * normalize]
-    for _, path in _paths(names)[1:]:
-        (fresh / path).mkdir()
+    write_modules(fresh, names)
     return names
 
 
@@ -338,7 +326,7 @@ def _write_transformer(
     spec: ModelSpec, transformer: _Transformer, content: str, fresh: Path
 ) -> list[str]:
     """Writes the modules; returns their names."""
-    _write_json(fresh / "config.json", transformer.config)
+    write_json(fresh / CONFIG_FILE, transformer.config)
     _write_tensors(fresh / WEIGHTS_FILE, transformer.tensors)
     vocab, (first, last) = spec.vocab, spec.special_ids
     content = with_specials(content, vocab, first, last, spec.max_length_tokens)
@@ -356,28 +344,26 @@ def _write_transformer(
         # Of our own vocabularies, special tokens written out in a text are text.
         "split_special_tokens": not isinstance(vocab, HuggingFaceVocab),
     }
-    _write_json(fresh / "tokenizer_config.json", tokenizer)
+    write_json(fresh / "tokenizer_config.json", tokenizer)
     limit = {"max_seq_length": spec.max_length_tokens, "do_lower_case": False}
-    _write_json(fresh / "sentence_bert_config.json", limit)
+    write_json(fresh / "sentence_bert_config.json", limit)
     names = ["Transformer", "Pooling"]
     kind = lambda layer: "LayerNorm" if layer[0] == LAYER_NORM else "Dense"
     names += [kind(layer) if layer else "Normalize" for layer in transformer.rest]
-    folders = [fresh / path for _, path in _paths(names)]
-    for folder in folders:
-        folder.mkdir(exist_ok=True)
+    folders = write_modules(fresh, names)
     mode = _POOLINGS[transformer.pooling]
     chosen = {
         f"pooling_mode_{name}": name.startswith(mode)
         for name in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")
     }
     width = spec.module.width
-    _write_json(folders[1] / "config.json", {"word_embedding_dimension": width, **chosen})
+    write_json(folders[1] / CONFIG_FILE, {"word_embedding_dimension": width, **chosen})
     for folder, layer in zip(folders[2:], transformer.rest):
         if layer is None:
             continue
         activation, params = layer
         if activation == LAYER_NORM:
-            _write_json(folder / "config.json", {"dimension": len(params["scale"])})
+            write_json(folder / CONFIG_FILE, {"dimension": len(params["scale"])})
             _write_tensors(folder / WEIGHTS_FILE, _norm("norm", params))
             continue
         inputs, outputs = params["kernel"].shape
@@ -387,7 +373,7 @@ def _write_transformer(
             "bias": "bias" in params,
             "activation_function": f"torch.nn.modules.{_TORCH_ACTIVATIONS[activation]}",
         }
-        _write_json(folder / "config.json", settings)
+        write_json(folder / CONFIG_FILE, settings)
         tensors = _dense("linear", params["kernel"], params.get("bias"))
         _write_tensors(folder / WEIGHTS_FILE, tensors)
     return names
@@ -410,13 +396,8 @@ def _settings(spec: ModelSpec) -> dict[str, Any]:
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    plain = {name: np.ascontiguousarray(value, np.float32) for name, value in tensors.items()}
-    # Not `save_file`, whose files only their owner can read.
-    path.write_bytes(safetensors.numpy.save(plain, metadata={"format": "pt"}))
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    plain = {name: np.asarray(value, np.float32) for name, value in tensors.items()}
+    write_tensors(path, plain, {"format": "pt"})
 
 
 def _card(spec: ModelSpec, names: list[str]) -> str:
