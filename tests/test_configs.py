@@ -401,6 +401,7 @@ def test_a_mistyped_argument_is_told_as_the_config_told_it():
     "text, message",
     [
         ("def get_config(arg=''):\n    return {}['a']\n", "line 2: KeyError: a"),
+        ("open('nonsuch')\n", r"line 1: FileNotFoundError: \[Errno 2\] No such file or directory"),
         ("import nonsuch\n", "line 1: ModuleNotFoundError: No module named 'nonsuch'"),
         ("def get_config(:\n", "line 1: "),
         ("def get_config(arg=''):\n    return 3\n", "must return a ConfigDict; found int"),

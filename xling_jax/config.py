@@ -30,6 +30,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from xling_jax import options
+from xling_jax.files.errors import one_line
 from xling_jax.registry import check_choice, did_you_mean
 
 _PLAIN = {"seed": 0, "compute_dtype": "auto", "dropout_generator": "threefry"}
@@ -150,7 +151,7 @@ def load_config(
     except ConfigError:
         raise
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"--config {path}: {_one_line(error)}") from error
+        raise ConfigError(f"--config {path}: {one_line(error)}") from error
 
 
 def _split_devices(path: str) -> tuple[str, int]:
@@ -184,19 +185,14 @@ def _run_config_file(path: str) -> ConfigDict:
     except SyntaxError as error:
         raise ConfigError(f"--config {path}: line {error.lineno}: {error.msg}") from error
     except ValueError as error:  # of `parse_argument`: the user's words, not the file's
-        raise ConfigError(f"--config {path}: {_one_line(error)}") from error
+        raise ConfigError(f"--config {path}: {one_line(error)}") from error
     except Exception as error:
         lines = [
             f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)
         ]
         where = f"line {lines[-1]}: " if lines else ""
-        text = f"{where}{type(error).__name__}: {_one_line(error)}"
+        text = f"{where}{type(error).__name__}: {one_line(error)}"
         raise ConfigError(f"--config {path}: {text}") from error
-
-
-def _one_line(error: Exception) -> str:
-    # str() of a KeyError is the repr of its message.
-    return " ".join(str(error.args[0] if error.args else error).split())
 
 
 def _apply(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:

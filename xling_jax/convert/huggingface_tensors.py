@@ -10,6 +10,7 @@ import safetensors
 
 from xling_jax.convert.huggingface_config import read_settings
 from xling_jax.convert.torch_file import load_torch, to_numpy
+from xling_jax.files.errors import one_line
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -125,8 +126,7 @@ class Tensors:
         try:
             file = safetensors.safe_open(path, framework="numpy")
         except safetensors.SafetensorError as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{path}: is cut or damaged: {reason:.200}") from error
+            raise ValueError(f"{path}: is cut or damaged: {one_line(error, 200)}") from error
         for name in file.keys():  # noqa: SIM118, safe_open is no mapping
             self._readers[_modern(name)] = functools.partial(_read, path, file, name)
 

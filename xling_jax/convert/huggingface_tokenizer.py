@@ -18,6 +18,7 @@ from xling_jax.convert.huggingface_config import (
     check_values,
     read_settings,
 )
+from xling_jax.files.errors import one_line
 from xling_jax.text.huggingface_vocab import (
     MERGES_FILE,
     TOKENIZER_FILE,
@@ -296,8 +297,9 @@ def _byte_level(directory: Path, settings: Mapping[str, Any]) -> Any:
         model = tokenizers.models.BPE.from_file(*map(str, paths))
         check_ids(tokenizers.Tokenizer(model))
     except Exception as error:  # the library raises bare ones
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{directory}: {paths[0].name}, {paths[1].name}: {reason:.200}") from error
+        raise ValueError(
+            f"{directory}: {paths[0].name}, {paths[1].name}: {one_line(error, 200)}"
+        ) from error
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
         add_prefix_space=settings.get("add_prefix_space", False)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from xling_jax.files.errors import one_line
+
 _ZIP_MAGIC = b"PK\x03\x04"
 
 
@@ -49,7 +51,7 @@ def load_torch(path: str | os.PathLike[str], hint: str = "", tensors_only: bool 
             check_tensors(state)
         return state
     except Exception as error:  # both readers of PyTorch, for zip files and older ones, raise many
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         if "Unsupported global" in reason:
             found = reason[reason.index("Unsupported global") :].split(" was not")[0]
             reason = f"holds Python objects, which are not loaded ({found:.200})"

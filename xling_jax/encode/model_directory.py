@@ -32,6 +32,7 @@ import safetensors
 import xling_jax
 from xling_jax import options
 from xling_jax.encode.model_card import model_card, with_scores_section
+from xling_jax.files.errors import one_line
 from xling_jax.files.hashes import fingerprint as json_fingerprint
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
@@ -317,8 +318,9 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     try:
         expected = _expected(config["family"], config["encoder"])
     except Exception as error:  # what a wrong size does deep inside a module
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{config_path}: describes no known encoder: {reason:.300}") from error
+        raise ValueError(
+            f"{config_path}: describes no known encoder: {one_line(error, 300)}"
+        ) from error
     _check_prompts_and_width(config, str(config_path))
     for key in ("specials", "dim"):
         if config[key] != (built := getattr(expected, key)):
@@ -555,8 +557,7 @@ def _open_params(path: pathlib.Path) -> Iterator[Any]:
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> ValueError:
-    reason = " ".join(str(error).split())
-    return ValueError(f"{path}: truncated or damaged ({reason:.200}); export it again")
+    return ValueError(f"{path}: truncated or damaged ({one_line(error, 200)}); export it again")
 
 
 def _fingerprint(

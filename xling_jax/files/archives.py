@@ -3,6 +3,8 @@
 import os
 import zipfile
 
+from xling_jax.files.errors import one_line
+
 # A member that claims to be larger is a bomb: catalogs, tables and news are below 10 MB.
 _MAX_MEMBER_BYTES = 64 << 20
 
@@ -35,6 +37,5 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
         if size <= _MAX_MEMBER_BYTES:
             return archive.read(name)
     except Exception as error:  # as above, and NotImplementedError, RuntimeError, zlib.error
-        reason = " ".join(str(error.args[0] if error.args else error).split())
-        raise ValueError(f"{where}: {reason:.200}; fetch it again") from error
+        raise ValueError(f"{where}: {one_line(error, 200)}; fetch it again") from error
     raise ValueError(f"{where}: {size:,} bytes; must be at most {_MAX_MEMBER_BYTES:,}")

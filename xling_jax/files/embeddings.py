@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from xling_jax.files.errors import one_line
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.quantization import QuantizedRows, Quantizer
 from xling_jax.files.whole import naming_errors, whole_file, write_json
@@ -232,9 +233,8 @@ def _npy_layout(path: str | os.PathLike[str]) -> tuple[np.dtype, int, tuple[int,
             if any(type(size) is not int or size < 0 for size in shape):
                 raise ValueError(f"shape {shape}")
         except Exception as error:  # NumPy parses it as Python, which fails in many ways
-            reason = " ".join(str(error).split())
             raise ValueError(
-                f"{path}: damaged .npy header ({reason:.200}); write it again"
+                f"{path}: damaged .npy header ({one_line(error, 200)}); write it again"
             ) from error
         offset = file.tell()
     is_known = dtype.kind == "f" or dtype in (np.int8, np.uint8)

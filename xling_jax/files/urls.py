@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from xling_jax.files.errors import one_line
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import lock_directory, whole_directory
 
@@ -154,5 +155,4 @@ def _store(url: str) -> Iterator[tuple[Any, str]]:
     try:
         yield store, root
     except Exception as error:
-        text = " ".join(str(error).split())[:300]
-        raise OSError(f"{url}: {type(error).__name__}: {text}") from error
+        raise OSError(f"{url}: {type(error).__name__}: {one_line(error, 300)}") from error

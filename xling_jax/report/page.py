@@ -8,6 +8,7 @@ from typing import Any
 import jinja2
 
 from xling_jax.eval.tasks import TASKS
+from xling_jax.files.errors import one_line
 from xling_jax.report import tables
 from xling_jax.report.charts import Layer, color_scale, heatmap, line_chart, pair_list, scatter
 from xling_jax.report.origins import result_origin, training_origin
@@ -47,10 +48,9 @@ def make_page(
             try:
                 _make_page([run], (), title, note, command)
             except Exception:
-                reason = " ".join(str(error).split())
                 raise ValueError(
                     f"{run.path or run.name}: its config or results hold values of the wrong type "
-                    f"({reason:.200}); evaluate again"
+                    f"({one_line(error, 200)}); evaluate again"
                 ) from error
         raise
 

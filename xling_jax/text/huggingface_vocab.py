@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xling_jax.files.errors import one_line
 from xling_jax.registry import check_choice, import_extra
 from xling_jax.text.vocabularies import Vocabulary, decode_file, in_order, read_dictionary
 from xling_jax.text.xlm_tokenizer import XlmTokenizer
@@ -150,9 +151,8 @@ def load_tokenizer(content: bytes, where: str) -> Any:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # plain `Exception`, and the panics of Rust, which are none
-        reason = " ".join(str(error).split())
         raise ValueError(
-            f"{where}: not a tokenizer of the tokenizers library: {reason:.200}"
+            f"{where}: not a tokenizer of the tokenizers library: {one_line(error, 200)}"
         ) from error
 
 

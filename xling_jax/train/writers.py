@@ -15,6 +15,7 @@ from typing import Any
 
 from flax.traverse_util import flatten_dict
 
+from xling_jax.files.errors import one_line
 from xling_jax.files.whole import naming_errors, read_json, write_json
 from xling_jax.registry import Registry, import_extra
 
@@ -159,8 +160,7 @@ def _one_line(name: str, kind: type[Exception], way_out: str) -> Iterator[None]:
     try:
         yield
     except kind as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"train.writers: {name}: {reason:.300}; {way_out}") from error
+        raise ValueError(f"train.writers: {name}: {one_line(error, 300)}; {way_out}") from error
 
 
 def _read_id(workdir: Path, name: str) -> str | None:

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import msgpack
 
+from xling_jax.files.errors import one_line
 from xling_jax.files.urls import is_url
 from xling_jax.files.whole import write_whole
 
@@ -175,7 +176,6 @@ def _naming(path: str) -> Iterator[None]:
     except (OSError, ValueError) as error:
         if getattr(error, "filename", None) or not is_url(path) or path in str(error):
             raise
-        raise OSError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+        raise OSError(f"{path}: {one_line(error, 300)}") from error
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise OSError(f"{path}: {type(error).__name__}: {reason}") from error
+        raise OSError(f"{path}: {type(error).__name__}: {one_line(error, 300)}") from error
