@@ -114,7 +114,7 @@ def load_config(
 
     Args:
         path: a Python file with `get_config(arg)`, or the name of a packaged config, `NAME:ARG`.
-            `devices=N` in ARG adapts a training config to N devices, see `train.devices`.
+            `devices=N` in ARG adapts a training config to N devices, see `train.spread`.
         overrides: `--config.a.b=value`; of several for one key the last counts.
         training: whether to fill in the defaults of a training config; configs of other commands
             are taken as they are.
@@ -125,7 +125,7 @@ def load_config(
         ConfigError: for a missing file, an error in it, a wrong argument, an unknown key or a value
             of the wrong type.
     """
-    from xling_jax.train.devices import spread_over_devices
+    from xling_jax.train.spread import spread_over_devices
 
     # Given twice, a tuple would be joined to the one before.
     overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())

@@ -11,15 +11,16 @@ import logging
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from xling_jax.train.batching import make_buckets
+from xling_jax import options
+from xling_jax.train.batches import DataSettings
+from xling_jax.train.terms import TERMS
 
 _logger = logging.getLogger(__name__)
 
-_CONTRASTS = ("distance", "alignment", "similarity_distribution")
 _USUAL_LENGTH = 32  # tokens of a usual sentence, to compare numbers of pairs
 
 
@@ -52,33 +53,29 @@ def spread_over_devices(config: ConfigDict, devices: int) -> None:
     data, fsdp = config.data, config.mesh.fsdp
     if devices % fsdp:
         raise ValueError(f"devices={devices} must be a multiple of mesh.fsdp={fsdp}")
-    before = _update(data)
+    published = options.build(DataSettings, data, "data")
     if data.batch_size:
         data.batch_multiple = devices
         data.batch_size = -(-data.batch_size // devices) * devices
     else:
         data.batch_multiple = math.lcm(data.batch_multiple, devices)
         # Whole micro-batches are joined, so that their tokens in an update stay the same.
-        needed = -(-data.batch_multiple * _longest(data) // data.max_tokens)
+        needed = -(-data.batch_multiple * published.limit // data.max_tokens)
         steps = data.accumulation_steps
         joined = next((n for n in range(needed, steps + 1) if steps % n == 0), needed)
         data.max_tokens *= joined
         data.accumulation_steps = max(1, steps // joined)
     config.mesh.data = devices // fsdp
-    for line in _changes(before, _update(data), devices, [*config.objective]):
+    before, after = _update(published), _update(options.build(DataSettings, data, "data"))
+    for line in _changes(before, after, devices, [*config.objective]):
         _logger.info("devices=%d: %s", devices, line)
 
 
-def _longest(data: Any) -> int:
-    return data.bucket_lengths[-1] if data.bucket_lengths else data.longest_bucket
-
-
-def _update(data: Any) -> Update:
-    lengths = range(3, _longest(data) + 1)
-    buckets = make_buckets(lengths, data.max_tokens, data.batch_multiple, data.batch_size)
+def _update(data: DataSettings) -> Update:
+    buckets = data.buckets(range(3, data.limit + 1))
     usual = next((b for b in buckets if b.length == _USUAL_LENGTH), buckets[-1])
-    filled = statistics.fmean(b.length * b.batch_size for b in buckets) / (data.max_tokens or 1)
-    filled = filled if data.max_tokens else 1.0
+    used = statistics.fmean(b.length * b.batch_size for b in buckets)
+    filled = used / data.max_tokens if data.max_tokens else 1.0
     return Update(data.accumulation_steps, data.max_tokens, usual.batch_size, filled)
 
 
@@ -100,7 +97,7 @@ def _changes(before: Update, after: Update, devices: int, terms: Sequence[str]) 
         lines.append(
             f"{now:,} pairs per update, not {then:,} (sentences of {_USUAL_LENGTH} tokens)"
         )
-    contrasts = [term for term in terms if term in _CONTRASTS]
+    contrasts = [term for term in terms if term in TERMS and TERMS[term].contrasts]
     if after.pairs != before.pairs and contrasts:
         lines.append(
             f"negatives of {', '.join(contrasts)} come from the {after.pairs:,} sentences of a "

@@ -45,6 +45,8 @@ def test_a_fixed_number_of_pairs_is_rounded_up(caplog, devices, pairs):
     data, _, lines = spread(f"lightweight:devices={devices}", caplog)
     assert (data.batch_size, data.batch_multiple) == (pairs, devices)
     assert (f"devices={devices}: {pairs} pairs per update" in lines[0]) == (pairs > 128)
+    # The objective has a similarity distribution as well, without negatives.
+    assert ("negatives of alignment come from" in lines[-1]) == (pairs > 128)
 
 
 @pytest.mark.parametrize(
