@@ -27,7 +27,7 @@ ALLOWED = {
     "export": {"convert", "encode", "models"},
     "train": {"align", "corpora", "losses", "models"},
     "eval": {"align", "corpora", "documents", "encode"},
-    "report": {"eval"},
+    "report": {"encode", "eval"},
     "runs": {"config", "corpora", "encode", "eval", "models", "train"},
     "cli": {*ROOMS, "config"} - {"losses"},
     "config": {"corpora", "eval", "models", "train"},

@@ -21,7 +21,8 @@ from xling_jax.cli.document_pairs import DocumentPairer, Options, encoded_vector
 from xling_jax.cli.options import flag, options_from
 from xling_jax.corpora.filtering import TranslationFilter, TranslationRules
 from xling_jax.documents.records import Documents, read_pairs_of_ids
-from xling_jax.encode.sentence_alignment import Encode, align_pairs
+from xling_jax.encode.sentence_alignment import align_pairs
+from xling_jax.encode.unique import Encode
 from xling_jax.files.lines import iterate_lines, shown
 from xling_jax.files.progress import Progress, counted
 from xling_jax.options import OptionError

@@ -7,16 +7,15 @@ as one sequence. LAWDR weights sentences instead of pooling them, see `documents
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 import numpy as np
 
+from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.registry import check_choice
 from xling_jax.text.splitting import document_sentences
 from xling_jax.text.vocabularies import Vocabulary
-
-Encode = Callable[[list[str]], np.ndarray]
 
 # What is encoded at once: a sentence; as many consecutive ones as the encoder takes; 128 words,
 # every 64; or the whole text, cut where the encoder ends.
@@ -102,14 +101,9 @@ def document_encoder(
 
     def encode_block(documents: Sequence[str]) -> np.ndarray:
         inputs = list(document_inputs(documents, mode, splitter=splitter))
-        texts = dict.fromkeys(chain.from_iterable(inputs))
-        row_of = {text: row for row, text in enumerate(texts)}
-        vectors = np.asarray(encode(list(texts)), np.float32)
-        if len(vectors) != len(texts):
-            counts = f"{len(vectors)} rows for {len(texts)} texts"
-            raise ValueError(f"encode must return one row per text; got {counts}")
-        rows = [row_of[text] for text in chain.from_iterable(inputs)]
-        return pool_vectors(vectors[rows], [*map(len, inputs)], pooling)
+        vectors, ids = encode_unique(encode, inputs)
+        rows = vectors[ids([*chain.from_iterable(inputs)])].astype(np.float32)
+        return pool_vectors(rows, [*map(len, inputs)], pooling)
 
     def encode_documents(documents: Sequence[str]) -> np.ndarray:
         if not len(documents):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xling_jax.align.sentences import Group, SentenceAligner, overlap_vectors
+from xling_jax.encode.unique import Encode
 from xling_jax.text.splitting import check_collection, check_texts, split_sentences
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
 
-Encode = Callable[[list[str]], np.ndarray]
 Document = str | Sequence[str]
 
 # Sentences of either side whose overlaps are encoded at once: enough to fill batches.

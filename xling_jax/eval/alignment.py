@@ -29,9 +29,9 @@ from xling_jax.documents.records import (
 )
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.mapped import encode_mapped
+from xling_jax.encode.unique import Encode
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
-from xling_jax.eval.unique import Encode
 from xling_jax.options import OptionError, option
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,8 @@ import numpy as np
 from xling_jax.align import mining
 from xling_jax.align.margin import MARGINS
 from xling_jax.align.precision import Calibration, ScoreCurve, Threshold
-from xling_jax.encode.documents import Encode
+from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.retrieval_data import RetrievalData
-from xling_jax.eval.unique import encode_unique
 
 _logger = logging.getLogger(__name__)
 

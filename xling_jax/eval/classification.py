@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from xling_jax.encode.documents import document_encoder
+from xling_jax.encode.unique import encode_unique
 from xling_jax.eval.classification_data import (
     ClassificationData,
     LabeledText,
@@ -35,7 +36,6 @@ from xling_jax.eval.classifiers import (
 )
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
-from xling_jax.eval.unique import encode_unique
 from xling_jax.options import OptionError, option, wrong_use
 from xling_jax.registry import check_choice
 

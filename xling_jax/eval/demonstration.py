@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align.mining import MinedPairs, mine
+from xling_jax.encode.unique import Encode
 from xling_jax.eval.calibration import shuffled_texts
 from xling_jax.eval.neighbors import Neighbor, nearest_sentences
-from xling_jax.eval.unique import Encode
 
 # Of each side, texts whose translation is on the other side.
 _SHARE = 2 / 3

@@ -19,10 +19,10 @@ import numpy as np
 from xling_jax.align import mining
 from xling_jax.align.knn import BACKENDS
 from xling_jax.align.margin import MARGINS
+from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.score_tables import ScoreTable, decoy_pairs
 from xling_jax.eval.tasks import Task
-from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, read_lines
 from xling_jax.options import option

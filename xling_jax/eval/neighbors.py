@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from xling_jax.align import knn
-from xling_jax.eval.unique import Encode, encode_unique
+from xling_jax.encode.unique import Encode, encode_unique
 
 
 class Neighbor(NamedTuple):

@@ -13,12 +13,12 @@ import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.mining import MARGIN_NEIGHBORS
+from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval import xsr
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables
 from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, rank
 from xling_jax.eval.results import Heatmap, Projection, percent
 from xling_jax.eval.retrieval_data import ParallelTask, RetrievalData, load_distractors
-from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.eval.xsim import nearest_by_margin
 from xling_jax.options import OptionError, option
 

@@ -19,12 +19,12 @@ import numpy as np
 from xling_jax.align import knn
 from xling_jax.align import margin as margins
 from xling_jax.align.mining import MARGIN_NEIGHBORS
+from xling_jax.encode.unique import encode_unique
 from xling_jax.eval import perturbations
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
 from xling_jax.eval.perturbations import Perturbation
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.retrieval_data import ParallelTask, RetrievalData, load_distractors
-from xling_jax.eval.unique import encode_unique
 from xling_jax.files.whole import write_whole
 from xling_jax.options import OptionError, option
 from xling_jax.text import languages as languages_lib

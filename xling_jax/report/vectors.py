@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.preprocessing import normalize
 
+from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.classification_data import (
     ClassificationData,
     list_languages,
     load_classification_data,
 )
 from xling_jax.eval.retrieval_data import RetrievalData, load_retrieval_data
-from xling_jax.eval.unique import Encode, encode_unique
 from xling_jax.report.origins import Origin, embedding_origin
 from xling_jax.report.pictures import PROJECTIONS, project
 

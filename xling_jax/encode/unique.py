@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from xling_jax.align import knn
-from xling_jax.align.rows import row_blocks
-from xling_jax.encode.documents import Encode
+from xling_jax.align.rows import as_embeddings, row_blocks
+
+Encode = Callable[[list[str]], np.ndarray]
 
 
 def encode_unique(
@@ -23,7 +23,7 @@ def encode_unique(
             finite.
     """
     row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
-    vectors = knn.as_embeddings(encode(list(row_of)), "the result of encode")
+    vectors = as_embeddings(encode(list(row_of)), "the result of encode")
     if len(vectors) != len(row_of):
         counts = f"{len(vectors)} rows for {len(row_of)} texts"
         raise ValueError(f"encode must return one row per text; got {counts}")
