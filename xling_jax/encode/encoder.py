@@ -88,7 +88,8 @@ class Encoder:
         self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
         self._prompt = self.prompts.get(default_prompt, "")
         self._config = config
-        self._affixes = [_special_ids(vocab, names) for names in specials]
+        ids = (model_directory.special_ids(vocab, names) for names in specials)
+        self._affixes = [np.array(each, np.int32) for each in ids]
         self._room = max_length_tokens - sum(map(len, self._affixes))
         if self._room < 1:
             raise ValueError(
@@ -724,10 +725,3 @@ def _unit_sides(*sides: Any) -> list[np.ndarray]:
     unit = [normalize(np.atleast_2d(side), name) for side, name in zip(sides, names, strict=True)]
     check_same_dim(*unit, names)
     return unit
-
-
-def _special_ids(vocab: Vocabulary, names: Sequence[str]) -> np.ndarray:
-    ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
-    if missing := [name for name in names if ids.get(name) is None]:
-        raise ValueError(f"specials={missing} must be 'bos' or 'eos', and in the vocabulary")
-    return np.array([ids[name] for name in names], np.int32)

@@ -119,8 +119,7 @@ class ModelSpec:
     @property
     def special_ids(self) -> tuple[list[int], list[int]]:
         """Ids of the special tokens before and after a text."""
-        ids = {"bos": self.vocab.bos_id, "eos": self.vocab.eos_id}
-        before, after = ([ids[name] for name in names] for names in self.config["specials"])
+        before, after = (special_ids(self.vocab, names) for names in self.config["specials"])
         return before, after
 
     @functools.cached_property
@@ -145,6 +144,14 @@ class ModelSpec:
     def static_form(self) -> StaticForm | None:
         """The form of an encoder without layers, which needs no JAX; None for others."""
         return _static_form(self.config["family"], self.config["encoder"])
+
+
+def special_ids(vocab: Vocabulary, names: Sequence[str]) -> list[int]:
+    """Ids of the special tokens called `bos` or `eos`; ValueError where the vocabulary has none."""
+    ids = {"bos": vocab.bos_id, "eos": vocab.eos_id}
+    if missing := [name for name in names if ids.get(name) is None]:
+        raise ValueError(f"specials={missing} must be 'bos' or 'eos', and in the vocabulary")
+    return [ids[name] for name in names]
 
 
 class _Expected(NamedTuple):

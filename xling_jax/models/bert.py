@@ -15,12 +15,12 @@ from jax.typing import DTypeLike
 
 from xling_jax import products
 from xling_jax.models.bert_form import FARTHEST, POSITION_BUCKETS, BertForm, position_buckets
+from xling_jax.models.forms import padded_vocab_size
 from xling_jax.models.layers import (
     Dense,
     Dropout,
     check_length,
     layer_norm,
-    padded_vocab_size,
     pool,
     positions,
 )

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from xling_jax.models.forms import DUAL_EPSILON, DualForm
+from xling_jax.models.forms import DUAL_EPSILON, DualForm, padded_vocab_size
 from xling_jax.models.layers import (
     Dense,
     Dropout,
@@ -20,7 +20,6 @@ from xling_jax.models.layers import (
     check_length,
     layer_norm,
     look_up,
-    padded_vocab_size,
     weighted_bag,
 )
 

@@ -42,6 +42,11 @@ DUAL_EPSILON = 1e-12  # in float32
 Shapes = dict[str, tuple[int, ...]]
 
 
+def padded_vocab_size(vocab_size: int, multiple: int) -> int:
+    """Rows of an embedding table: the vocabulary size rounded up to a multiple."""
+    return -(-vocab_size // multiple) * multiple
+
+
 @dataclasses.dataclass(frozen=True)
 class Form:
     """What every form has; the attributes of each are those of its module.
@@ -120,7 +125,7 @@ class TokenForm(Form):
 
     @property
     def _rows(self) -> int:
-        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+        return padded_vocab_size(self.vocab_size, self.vocab_multiple)
 
     def _pooling_shapes(self) -> Shapes:
         if self.pooling != "self_attention":

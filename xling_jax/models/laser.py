@@ -10,14 +10,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from xling_jax.models.forms import LaserForm
+from xling_jax.models.forms import LaserForm, padded_vocab_size
 from xling_jax.models.layers import (
     Dense,
     Dropout,
     SentenceDecoder,
     TokenEncoder,
     pad_row_zero,
-    padded_vocab_size,
 )
 from xling_jax.models.lstm import (
     LstmLayer,

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax import products
-from xling_jax.models.forms import TokenForm
+from xling_jax.models.forms import TokenForm, padded_vocab_size
 from xling_jax.models.packed import POOLINGS
 from xling_jax.registry import check_choice
 
@@ -71,11 +71,6 @@ class Dense(nn.Dense):
     """Linen's Dense with `products.project` as its product; [..., in] -> [..., features]."""
 
     dot_general: Any = _dot_general
-
-
-def padded_vocab_size(vocab_size: int, multiple: int) -> int:
-    """Rows of an embedding table: the vocabulary size rounded up to a multiple."""
-    return -(-vocab_size // multiple) * multiple
 
 
 def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from xling_jax.models.forms import padded_vocab_size
 from xling_jax.registry import check_choice
 
 # Feature -> distances of its tokens from the first.
@@ -91,7 +92,7 @@ class StaticForm:
     @property
     def token_rows(self) -> int:
         """Rows of the token table."""
-        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+        return padded_vocab_size(self.vocab_size, self.vocab_multiple)
 
     @property
     def feature_dims(self) -> int:

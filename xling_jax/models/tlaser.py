@@ -12,7 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.models.forms import TLASER_EPSILON, TLaserForm, sinusoidal_positions
+from xling_jax.models.forms import (
+    TLASER_EPSILON,
+    TLaserForm,
+    padded_vocab_size,
+    sinusoidal_positions,
+)
 from xling_jax.models.layers import (
     Dense,
     Dropout,
@@ -21,7 +26,6 @@ from xling_jax.models.layers import (
     TransformerLayer,
     layer_norm,
     pad_row_zero,
-    padded_vocab_size,
 )
 from xling_jax.registry import check_choice
 
