@@ -18,11 +18,11 @@ from pathlib import Path
 
 from xling_jax.align.bitext import Texts, write_pairs
 from xling_jax.align.sentences import SentenceAligner
+from xling_jax.align.translation_filter import TranslationRules
 from xling_jax.cli import document_pairs, sentence_alignment
 from xling_jax.cli.arguments import add_output, add_sides, check_sides, load_encoder
 from xling_jax.cli.document_pairs import DocumentPairer, Options, encoded_vectors, ready_vectors
 from xling_jax.cli.options import add_options, words
-from xling_jax.corpora.filtering import TranslationRules
 from xling_jax.documents.records import Documents
 from xling_jax.files.lines import shown
 from xling_jax.files.progress import counted

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from xling_jax.align.bitext import open_output
 from xling_jax.align.overlap_files import OverlapVectors
 from xling_jax.align.sentences import SentenceAligner
+from xling_jax.align.translation_filter import TranslationFilter, TranslationRules
 from xling_jax.align.translations import FORMATS, TEXT_FORMATS, AlignedDocuments, write_groups
 from xling_jax.cli import document_pairs
 from xling_jax.cli.arguments import SIDES, check_sides, load_encoder
 from xling_jax.cli.document_pairs import DocumentPairer, Options, encoded_vectors
 from xling_jax.cli.options import flag, options_from
-from xling_jax.corpora.filtering import TranslationFilter, TranslationRules
 from xling_jax.documents.records import Documents, read_pairs_of_ids
 from xling_jax.encode.sentence_alignment import align_pairs
 from xling_jax.encode.unique import Encode
