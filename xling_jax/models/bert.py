@@ -235,9 +235,15 @@ class BertEncoder(nn.Module):
         layer = nn.remat(BertLayer, static_argnums=(4,)) if self.remat else BertLayer
         for number in range(self.layers):
             states = layer(
-                *(self.width, self.heads, self.ffn_width, self.activation),
-                *(self.layer_norm_epsilon, self.dropout, self.attention_dropout),
-                *(self.attention_output_dropout, self.dropout_generator),
+                width=self.width,
+                heads=self.heads,
+                ffn_width=self.ffn_width,
+                activation=self.activation,
+                layer_norm_epsilon=self.layer_norm_epsilon,
+                dropout=self.dropout,
+                attention_dropout=self.attention_dropout,
+                attention_output_dropout=self.attention_output_dropout,
+                dropout_generator=self.dropout_generator,
                 first_only=self.pooling == "first" and number == self.layers - 1,
                 dtype=self.dtype,
                 name=f"blocks_{number}",

@@ -94,7 +94,11 @@ class DualEncoder(TokenEncoder):
         layer = nn.remat(TransformerLayer, static_argnums=(3,)) if self.remat else TransformerLayer
         self.blocks = [
             layer(
-                *(self.width, self.heads, self.ffn_width, self.dropout, self.attention_dropout),
+                width=self.width,
+                heads=self.heads,
+                ffn_width=self.ffn_width,
+                dropout=self.dropout,
+                attention_dropout=self.attention_dropout,
                 activation="swish",
                 norm=self.norm,
                 epsilon=DUAL_EPSILON,

@@ -57,7 +57,11 @@ class StaticEncoder(nn.Module):
     def form(self) -> StaticForm:
         """What determines the vectors, without JAX."""
         return StaticForm(
-            *(self.vocab_size, self.width, self.features, self.feature_rows, self.pad_id),
+            vocab_size=self.vocab_size,
+            width=self.width,
+            features=self.features,
+            feature_rows=self.feature_rows,
+            pad_id=self.pad_id,
             vocab_multiple=self.vocab_multiple,
             normalize=self.normalize,
             feature_width=self.feature_width,

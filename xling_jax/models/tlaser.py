@@ -108,8 +108,12 @@ class TLaserEncoder(TokenEncoder):
         layer = nn.remat(TransformerLayer, static_argnums=(3,)) if self.remat else TransformerLayer
         self.blocks = [
             layer(
-                *(self.width, self.heads, self.ffn_width),
-                *(self.dropout, self.attention_dropout, self.activation_dropout),
+                width=self.width,
+                heads=self.heads,
+                ffn_width=self.ffn_width,
+                dropout=self.dropout,
+                attention_dropout=self.attention_dropout,
+                activation_dropout=self.activation_dropout,
                 epsilon=TLASER_EPSILON,
                 first_only=self.pooling == "first" and number == self.layers - 1,
                 generator=self.dropout_generator,
@@ -188,7 +192,10 @@ class TLaserDecoder(SentenceDecoder):
         mask = causal[None] & (previous != self.pad_id)[:, None, :]
         for number in range(self.layers):
             layer = TransformerLayer(
-                *(self.width, self.heads, self.ffn_width, self.dropout),
+                width=self.width,
+                heads=self.heads,
+                ffn_width=self.ffn_width,
+                dropout=self.dropout,
                 epsilon=TLASER_EPSILON,
                 generator=self.dropout_generator,
                 kernel_init=init,

@@ -201,7 +201,11 @@ def train(
             due = True
         first = jax.process_index() == 0
         writer = MetricsWriter(
-            *(workdir, start, first, due, settings.writers),
+            workdir,
+            resume_step=start,
+            enabled=first,
+            evaluation_due=due,
+            writers=settings.writers,
             config=config.to_dict(),
         )
         run = _Run(
