@@ -1,1 +1,4 @@
-"""The `xling` command; the only code that reads arguments and environment."""
+"""The `xling` command: arguments to calls.
+
+Only `eval.mldoc` reads arguments of its own, and `devices` and `files.cache` the environment.
+"""
