@@ -78,6 +78,24 @@ def test_vectors_are_those_of_a_static_embedding(tmp_path, kind, normalize):
     assert encoder.dim == 12
 
 
+def test_a_shorter_limit_cuts_on_the_side_of_the_tokenizer(tmp_path):
+    from sentence_transformers.sentence_transformer import modules
+
+    tokenizer = reference.train_tokenizer("unigram")
+    tokenizer.enable_truncation(11, direction="left")
+    parts = [modules.StaticEmbedding(tokenizer, embedding_dim=20)]
+    model = sentence_transformers.SentenceTransformer(modules=parts, device="cpu")
+    model.save(str(tmp_path / "st"))
+    convert_static_embedding(tmp_path / "st", tmp_path / "m", max_length_tokens=5)
+    convert_static_embedding(tmp_path / "st", tmp_path / "whole")
+    model[0].tokenizer.enable_truncation(5, direction="left")
+    expected = model.encode(TEXTS)
+    found = xling_jax.load(tmp_path / "m").encode(TEXTS)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    found = xling_jax.load(tmp_path / "whole").with_max_length(5).encode(TEXTS)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_sentence_transformers_reads_a_directory_of_model2vec_in_its_own_way(tmp_path):
     path = reference.save_model2vec(tmp_path / "m2v", "unigram", weights=True, max_length=9)
     convert_static_embedding(path, tmp_path / "m")

@@ -95,12 +95,10 @@ def with_specials(
     tokenizer.post_processor = import_tokenizers().processors.TemplateProcessing(
         single=[*map(name, first), "$A", *map(name, last)], special_tokens=around
     )
-    side = vocab.truncation_side
     if isinstance(vocab, HuggingFaceVocab) and vocab.text.truncates and tokenizer.truncation:
         # The vocabulary cuts first.
-        side = tokenizer.truncation["direction"].lower()
         max_length_tokens = min(max_length_tokens, tokenizer.truncation["max_length"])
-    tokenizer.enable_truncation(max_length_tokens, direction=side)
+    tokenizer.enable_truncation(max_length_tokens, direction=vocab.truncation_side)
     # Padding of its own has no name in a published tokenizer.
     tokenizer.enable_padding(pad_id=vocab.pad_id, pad_token=name(vocab.pad_id) or "<padding>")
     return tokenizer.to_str(pretty=False)

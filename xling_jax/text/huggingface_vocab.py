@@ -40,7 +40,8 @@ class HuggingFaceText:
         language: XLM only: code whose Moses rules are used, whatever the language of a text.
         lowercase: XLM only: lower-case text and remove accents.
         truncation_side: where texts are cut that are too long, `right` or `left`.
-        truncates: whether the limit in `tokenizer.json` applies, before padding is removed.
+        truncates: whether the limit in `tokenizer.json` applies, before padding is removed; a
+            shorter one then cuts on the same side.
         max_characters: a text is cut after so many before it is split; None for no limit.
     """
 
@@ -81,11 +82,15 @@ class HuggingFaceVocab(Vocabulary):
         self.files = dict(sorted(files.items()))
         self.text, self.lowercase = text, text.lowercase or None
         self.bos_id, self.eos_id, self.pad_id = text.bos_id, text.eos_id, text.pad_id
+        self.truncation_side = text.truncation_side
+        check_choice("truncation_side", text.truncation_side, ("right", "left"))
         if TOKENIZER_FILE in files:
             tokenizer = load_tokenizer(files[TOKENIZER_FILE], TOKENIZER_FILE)
             tokenizer.no_padding()
             if not text.truncates:
                 tokenizer.no_truncation()
+            elif tokenizer.truncation:
+                self.truncation_side = tokenizer.truncation["direction"].lower()
             self._tokenize = lambda texts: [row.ids for row in _encode_fast(tokenizer, texts)]
             self._ids, masks = tokenizer.get_vocab(with_added_tokens=True), _MASKS
         else:
@@ -104,8 +109,6 @@ class HuggingFaceVocab(Vocabulary):
                     f"{name} must be an id of the vocabulary, below {limit}; found {number}"
                 )
         self.size = max(size, text.pad_id + 1)
-        self.truncation_side = text.truncation_side
-        check_choice("truncation_side", text.truncation_side, ("right", "left"))
 
     @property
     def settings(self) -> dict[str, Any]:
