@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from tests.export.conftest import ENCODERS, TEXTS
 from xling_jax.cli.main import main
 from xling_jax.encode.encoder import l2_normalize
 from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
 from xling_jax.text.vocab import Vocab
 
 onnx = pytest.importorskip("onnx")
@@ -74,14 +76,26 @@ def test_the_script_of_the_card_runs_without_jax(tmp_path, models, name):
     assert {"numpy", "onnxruntime", "tokenizers"} <= loaded
 
 
-def test_the_script_reads_vocabularies_of_other_kinds_without_jax(tmp_path, models):
+def xlm_vocab(pad_id):
+    """Letters and last letters of words; texts keep their end."""
+    pieces = [*"abcdefghijklmnopqrstuvwxyz"]
+    pieces += [f"{piece}</w>" for piece in pieces]
+    pieces[pad_id:pad_id] = ["<pad>"]
+    ids = {piece: number for number, piece in enumerate([*pieces, "<unk>"])}
+    text = HuggingFaceText(None, None, pad_id, truncation_side="left")
+    return HuggingFaceVocab({"vocab.json": json.dumps(ids).encode(), "merges.txt": b""}, text)
+
+
+@pytest.mark.parametrize("kind", ["moses", "xlm"])
+def test_the_script_reads_vocabularies_of_other_kinds_without_jax(tmp_path, models, kind):
     spec = load_model(models("static"))
+    xlm, moses = xlm_vocab(spec.vocab.pad_id), Vocab(spec.vocab.model_bytes, moses=True)
     save_model(
         tmp_path / "m",
         family="static",
         encoder_args=spec.config["encoder"],
         params=spec.params,
-        vocab=Vocab(spec.vocab.model_bytes, moses=True),
+        vocab={"moses": moses, "xlm": xlm}[kind],
         languages=(),
         max_length_tokens=40,
         training={},

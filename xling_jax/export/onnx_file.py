@@ -60,7 +60,7 @@ from xling_jax.text.vocabularies import read_vocab
 vocab = read_vocab(Path("."), {preprocessing})
 session = onnxruntime.InferenceSession("model.onnx")
 sentences = ["Where is the station?", "Wo ist der Bahnhof?"]
-rows = [[{before}*ids[:{room}]{after}] for ids in vocab.encode({sentences})]
+rows = [[{before}*ids[{kept}]{after}] for ids in vocab.encode({sentences})]
 longest = max(map(len, rows))
 tokens = np.array([row + [{pad}] * (longest - len(row)) for row in rows], np.int32)
 vectors = session.run(None, {{"tokens": tokens}})[0]{cut}
@@ -220,10 +220,11 @@ def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
         content = tokenizer_json(vocab)
     except ValueError:  # it has no such form
         write_vocab(vocab, fresh)
+        room = spec.max_length_tokens - len(first) - len(last)
         return _WITH_XLING_JAX.format(
             preprocessing=record(vocab),
             before="".join(f"{number}, " for number in first),
-            room=spec.max_length_tokens - len(first) - len(last),
+            kept=f"-{room}:" if vocab.truncation_side == "left" else f":{room}",
             after="".join(f", {number}" for number in last),
             pad=vocab.pad_id,
             sentences=_sentences(prompt),  # the vocabulary adds its prefix
