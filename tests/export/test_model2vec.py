@@ -7,6 +7,7 @@ import xling_jax
 from xling_jax.convert.static_embeddings import convert_model2vec
 from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
 from xling_jax.models.static_form import StaticForm
+from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
 from xling_jax.text.vocab import train_vocab
 
 model2vec = pytest.importorskip("model2vec")
@@ -89,7 +90,7 @@ def test_long_texts_are_cut_at_the_same_token(vocab, tmp_path):
 
 
 def test_what_model2vec_does_not_have_is_refused(vocab, tmp_path):
-    def refused(name, message, **settings):
+    def refused(name, message, vocab=vocab, **settings):
         save(tmp_path / name, vocab, **settings)
         with pytest.raises(ValueError, match=message):
             export_model2vec(tmp_path / name, tmp_path / "out")
@@ -99,6 +100,11 @@ def test_what_model2vec_does_not_have_is_refused(vocab, tmp_path):
     prompts = {"prompts": {"query": "query: "}, "default_prompt": "query"}
     refused("prompt", "puts 'query' in front of a text, and model2vec has no prompts", **prompts)
     refused("cut", "keeps truncate_dim=8 dimensions of", normalize=True, truncate_dim=8)
+    tokenizer = reference.train_tokenizer("byte-level")
+    tokenizer.enable_truncation(9, direction="left")
+    files = {"tokenizer.json": tokenizer.to_str().encode()}
+    text = HuggingFaceText(None, None, tokenizer.get_vocab_size(), truncates=True)
+    refused("left", "keeps the end of long texts, and model2vec", HuggingFaceVocab(files, text))
     assert "mini" in SHIPPED and not (tmp_path / "out").exists()
     save(tmp_path / "m", vocab, truncate_dim=8)
     export_model2vec(tmp_path / "m", tmp_path / "out")

@@ -119,6 +119,11 @@ def _check(spec: ModelSpec, where: str) -> None:
             "model2vec would scale the shorter ones; use --to sentence-transformers, or "
             "xling export --truncate-dim first"
         )
+    if spec.vocab.truncation_side == "left":
+        raise ValueError(
+            f"{where}: keeps the end of long texts, and model2vec the beginning; use "
+            "--to sentence-transformers or --to onnx"
+        )
 
 
 def _with_tokenizer(spec: ModelSpec, where: str) -> tuple[str, np.ndarray, np.ndarray]:
