@@ -11,7 +11,9 @@ from xling_jax.export.registry import EXPORTERS
 for package in ("onnx", "onnxruntime", "jax2onnx", "sentence_transformers", "model2vec", "torch"):
     pytest.importorskip(package)
 
+from tests.convert import huggingface_reference  # noqa: E402
 from tests.convert.every_family import FAMILIES, TEXTS, difference  # noqa: E402
+from xling_jax.convert.static_embeddings import convert_model2vec  # noqa: E402
 
 NO_LAYERS = "is of family (bert|rotary); model2vec has no layers; use --to onnx or"
 ROTARY = "encoders of family rotary have no form in sentence-transformers; use --to onnx, which"
@@ -82,3 +84,23 @@ def test_vectors_are_ours_or_the_form_is_refused(converted, tmp_path, form):
         return
     EXPORTERS[form](directory, tmp_path / "out")
     assert difference(vectors_of(form, tmp_path / "out", TEXTS), expected) < 1e-4
+
+
+def test_unknown_tokens_count_for_a_shorter_limit_of_model2vec(tmp_path):
+    import model2vec
+
+    path = huggingface_reference.save_model2vec(tmp_path / "m2v", "words")
+    ours, short = tmp_path / "ours", tmp_path / "short"
+    convert_model2vec(path, ours, max_length_tokens=5)
+    expected = model2vec.StaticModel.from_pretrained(path).encode(TEXTS, max_length=5)
+    assert difference(xling_jax.load(ours).encode(TEXTS), expected) < 1e-4
+    for form in ("onnx", "model2vec"):
+        EXPORTERS[form](ours, tmp_path / form)
+        assert difference(vectors_of(form, tmp_path / form, TEXTS), expected) < 1e-4
+    # Shortened later, it counts known tokens, which no tokenizer does.
+    xling_jax.load(ours).with_max_length(2).save(short)
+    expected = xling_jax.load(short).encode(TEXTS)
+    EXPORTERS["onnx"](short, tmp_path / "again")
+    assert difference(vectors_of("onnx", tmp_path / "again", TEXTS), expected) < 1e-4
+    with pytest.raises(ValueError, match="cuts texts at 2 tokens after unknown ones are dropped"):
+        EXPORTERS["model2vec"](short, tmp_path / "refused")

@@ -60,8 +60,8 @@ def convert_model2vec(
             `StaticEmbedding` of sentence-transformers, which model2vec reads as well.
         directory: where to write.
         languages: codes of the training languages, for information.
-        max_length_tokens: longer texts are cut, unknown tokens not counted; None is the model's
-            own limit.
+        max_length_tokens: longer texts are cut, as with `max_length` of `StaticModel.encode`; None
+            is the model's own limit.
         overwrite: replace a model directory that is there.
 
     Returns:
@@ -84,6 +84,7 @@ def convert_model2vec(
     limit = config.get("max_length", _MODEL2VEC_LENGTH)
     if limit is not None:
         limit = read_size(path, config, "max_length", _MODEL2VEC_LENGTH)
+    limit = _shorter(limit, max_length_tokens)
     check_values(path, config, {"head_config": None})
     where = tables / TOKENIZER_FILE
     tokenizer = _read_tokenizer(where)
@@ -107,7 +108,6 @@ def convert_model2vec(
         normalize=normalize,
         use=Use(),
         limit=limit,
-        max_length_tokens=max_length_tokens,
         languages=languages,
         overwrite=overwrite,
     )
@@ -152,6 +152,7 @@ def convert_static_embedding(
     tables = modules[0].directory
     tokenizer = _read_tokenizer(tables / TOKENIZER_FILE)
     limit = tokenizer.truncation and tokenizer.truncation["max_length"]
+    limit = _shorter(limit, max_length_tokens)
     recorded = {"converted_from": "sentence-transformers", "source": source.resolve().name}
     return _save(
         tables,
@@ -161,7 +162,6 @@ def convert_static_embedding(
         normalize=normalize,
         use=read_use(source),
         limit=limit,
-        max_length_tokens=max_length_tokens,
         languages=languages,
         overwrite=overwrite,
     )
@@ -173,6 +173,16 @@ def is_static(source: str | os.PathLike[str]) -> bool:
     return [module.kind for module in modules[:1]] == ["StaticEmbedding"]
 
 
+def _shorter(limit: int | None, max_length_tokens: int | None) -> int | None:
+    """A model's limit, or the one that is asked for instead."""
+    if max_length_tokens is not None and max_length_tokens > (limit or NO_LIMIT):
+        raise ValueError(
+            f"max_length_tokens={max_length_tokens} must be at most {limit or NO_LIMIT}, the "
+            "model's limit"
+        )
+    return max_length_tokens or limit
+
+
 def _save(
     tables: Path,
     directory: str | os.PathLike[str],
@@ -182,15 +192,9 @@ def _save(
     normalize: bool,
     use: Use,
     limit: int | None,
-    max_length_tokens: int | None,
     **settings: Any,
 ) -> dict[str, Any]:
     rows, weights = _read_tables(tables, vocab)
-    if max_length_tokens is not None and max_length_tokens > (limit or NO_LIMIT):
-        raise ValueError(
-            f"max_length_tokens={max_length_tokens} must be at most {limit or NO_LIMIT}, the "
-            "model's limit"
-        )
     names = ("rows", "factor") if rows.dtype == np.int8 else ("embedding", "token_weight")
     storage = {"storage": "int8"} if rows.dtype == np.int8 else {}
     recorded |= {
@@ -212,7 +216,7 @@ def _save(
         },
         params=dict(zip(names, (rows, weights))),
         vocab=vocab,
-        max_length_tokens=max_length_tokens or limit or NO_LIMIT,
+        max_length_tokens=limit or NO_LIMIT,
         training=recorded,
         prompts=use.prompts,
         default_prompt=use.default_prompt,

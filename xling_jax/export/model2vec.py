@@ -20,16 +20,12 @@ import numpy as np
 from xling_jax.convert.huggingface_config import CONFIG_FILE
 from xling_jax.convert.huggingface_modules import MODULES_FILE
 from xling_jax.convert.huggingface_tensors import WEIGHTS_FILE
+from xling_jax.convert.static_embeddings import NO_LIMIT
 from xling_jax.encode.model_directory import ModelSpec, find_model_directory, load_model
 from xling_jax.export.output import export_directory, write_json, write_modules
-from xling_jax.export.tokenizer_json import tokenizer_json
+from xling_jax.export.tokenizer_json import cut_at, tokenizer_json
 from xling_jax.files.tensors import write_tensors
-from xling_jax.text.huggingface_vocab import (
-    TOKENIZER_FILE,
-    HuggingFaceVocab,
-    load_tokenizer,
-    unknown_id,
-)
+from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, load_tokenizer, unknown_id
 from xling_jax.text.vocab import Vocab
 
 # A control character, which `text.vocab.normalize_text` leaves in no text.
@@ -63,11 +59,9 @@ def export_model2vec(
     _check(spec, where)
     content, rows, weights = _with_tokenizer(spec, where)
     tokenizer = load_tokenizer(content.encode(), TOKENIZER_FILE)
-    limit = spec.max_length_tokens
-    if isinstance(spec.vocab, HuggingFaceVocab):
-        # Without truncation it came from an encoder that cuts no text.
-        limit = min(limit, tokenizer.truncation["max_length"]) if tokenizer.truncation else None
-    if limit is None:
+    limit = cut_at(spec.vocab, tokenizer, spec.max_length_tokens, where)
+    if limit >= NO_LIMIT:
+        limit = None
         tokenizer.no_truncation()
     else:
         tokenizer.enable_truncation(limit)

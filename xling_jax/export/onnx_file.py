@@ -218,6 +218,7 @@ def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
     limit = vocab.text.max_characters if isinstance(vocab, HuggingFaceVocab) else None
     try:
         content = tokenizer_json(vocab)
+        content = with_specials(content, vocab, first, last, spec.max_length_tokens)
     except ValueError:  # it has no such form
         write_vocab(vocab, fresh)
         room = spec.max_length_tokens - len(first) - len(last)
@@ -230,7 +231,6 @@ def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
             sentences=_sentences(prompt),  # the vocabulary adds its prefix
             cut=cut,
         )
-    content = with_specials(content, vocab, first, last, spec.max_length_tokens)
     (fresh / TOKENIZER_FILE).write_text(content, encoding="utf-8")
     return _WITH_TOKENIZER_JSON.format(sentences=_sentences(prefix + prompt, limit), cut=cut)
 

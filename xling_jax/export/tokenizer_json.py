@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from xling_jax.convert.static_embeddings import NO_LIMIT
 from xling_jax.text.huggingface_vocab import (
     TOKENIZER_FILE,
     HuggingFaceVocab,
@@ -87,6 +88,9 @@ def with_specials(
         first: ids of the special tokens before a text.
         last: those after it.
         max_length_tokens: longest input, special tokens included; longer ones are cut.
+
+    Raises:
+        ValueError: as `cut_at`.
     """
     tokenizer = load_tokenizer(content.encode(), TOKENIZER_FILE)
     name = tokenizer.id_to_token
@@ -95,13 +99,37 @@ def with_specials(
     tokenizer.post_processor = import_tokenizers().processors.TemplateProcessing(
         single=[*map(name, first), "$A", *map(name, last)], special_tokens=around
     )
-    if isinstance(vocab, HuggingFaceVocab) and vocab.text.truncates and tokenizer.truncation:
-        # The vocabulary cuts first.
-        max_length_tokens = min(max_length_tokens, tokenizer.truncation["max_length"])
-    tokenizer.enable_truncation(max_length_tokens, direction=vocab.truncation_side)
+    limit = cut_at(vocab, tokenizer, max_length_tokens)
+    tokenizer.enable_truncation(limit, direction=vocab.truncation_side)
     # Padding of its own has no name in a published tokenizer.
     tokenizer.enable_padding(pad_id=vocab.pad_id, pad_token=name(vocab.pad_id) or "<padding>")
     return tokenizer.to_str(pretty=False)
+
+
+def cut_at(
+    vocab: Vocabulary, tokenizer: Any, max_length_tokens: int, where: str = "vocabulary"
+) -> int:
+    """Returns where a tokenizer has to cut, once, for a vocabulary that may cut before its encoder.
+
+    Args:
+        vocab: of the encoder.
+        tokenizer: read from its `tokenizer_json`.
+        max_length_tokens: longest input of the encoder.
+        where: what errors call it.
+
+    Raises:
+        ValueError: if the vocabulary drops tokens and the encoder cuts after that.
+    """
+    if not isinstance(vocab, HuggingFaceVocab) or not vocab.text.truncates:
+        return max_length_tokens
+    own = tokenizer.truncation["max_length"] if tokenizer.truncation else NO_LIMIT
+    if max_length_tokens < own and tokenizer.id_to_token(vocab.pad_id) is not None:
+        raise ValueError(
+            f"{where}: cuts texts at {max_length_tokens} tokens after unknown ones are dropped, "
+            f"and a tokenizer cuts first; use --to onnx, or convert the original again with "
+            f"--max-length-tokens {max_length_tokens}"
+        )
+    return min(max_length_tokens, own)
 
 
 def _read_model(vocab: Vocab) -> Any:
