@@ -8,7 +8,7 @@ import pytest
 
 from xling_jax.files import whole
 from xling_jax.files.embeddings import read_embeddings, write_embeddings
-from xling_jax.files.quantization import Quantizer
+from xling_jax.files.quantization import Quantizer, learn_ranges
 
 
 @pytest.fixture
@@ -80,6 +80,39 @@ def test_the_description_of_quantized_vectors_goes_with_them(tmp_path, embedding
     (tmp_path / "e.npy.json").write_text("{}")  # something else
     write_embeddings(path, [embeddings], dim=5, overwrite=True)
     assert (tmp_path / "e.npy.json").read_text() == "{}"
+
+
+def test_new_vectors_are_never_read_with_the_old_ranges(tmp_path, embeddings, monkeypatch):
+    def failing(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write(values):
+        quantizer = Quantizer("int8", 5, learn_ranges([values]))
+        write_embeddings(path, [values], dim=5, quantizer=quantizer, overwrite=True)
+
+    path = tmp_path / "e.npy"
+    write(embeddings)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", failing)
+        with pytest.raises(OSError, match="No space left"):
+            write(9 + embeddings)
+    assert np.abs(read_embeddings(path)[:] - embeddings).max() < 0.1
+    with monkeypatch.context() as patch:
+        patch.setattr("xling_jax.files.embeddings.write_json", failing)
+        with pytest.raises(OSError, match="No space left"):
+            write(9 + embeddings)
+    with pytest.raises(ValueError, match=r"e\.npy\.json with their precision is missing"):
+        read_embeddings(path)
+
+
+def test_a_directory_in_place_of_the_description_is_found_before_the_work(tmp_path):
+    def chunks():
+        pytest.fail("work was done")
+        yield
+
+    (tmp_path / "e.npy.json").mkdir()
+    with pytest.raises(ValueError, match=r"e\.npy\.json: is a directory; choose another path"):
+        write_embeddings(tmp_path / "e.npy", chunks(), dim=5, quantizer=Quantizer("binary", 5))
 
 
 def test_stdout_gets_the_whole_file(tmp_path, embeddings, monkeypatch):

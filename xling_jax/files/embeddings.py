@@ -54,8 +54,8 @@ def write_embeddings(
         The number of rows written.
 
     Raises:
-        ValueError: if the format is unknown, a chunk is not [any, dim], or `path` is not a
-            regular file.
+        ValueError: if the format is unknown, a chunk is not [any, dim], `path` is not a regular
+            file, or `PATH.json` is to be written and is a directory.
         FileExistsError: if `path` exists and `overwrite` is False.
         OSError: naming `path`, if writing fails.
     """
@@ -71,6 +71,8 @@ def write_embeddings(
             f"vectors in precision {quantizer.precision} need a file, with what they mean in a "
             "second one beside it; stdout has none"
         )
+    if is_described and os.path.isdir(meaning_path(path)):
+        raise ValueError(f"{meaning_path(path)}: is a directory; choose another path")
     if os.fspath(path) == "-":
         with tempfile.TemporaryFile() as spool:
             with naming_errors(tempfile.gettempdir()):
@@ -84,12 +86,15 @@ def write_embeddings(
         raise FileExistsError(f"{path}: already exists; pass overwrite=True to replace it")
     with whole_file(path) as file:
         rows = _write_stream(file, chunks, quantizer, format)
+        if is_described or overwrite:
+            file.flush()
+            os.fsync(file.fileno())  # a full disk leaves the old vectors and what they mean
+            # Never beside the new vectors, which would be read with the old ranges.
+            with contextlib.suppress(ValueError):  # those replaced were not described
+                read_quantizer(path)
+                os.unlink(meaning_path(path))
     if is_described:
         write_json(meaning_path(path), quantizer.to_json())
-    elif overwrite:
-        with contextlib.suppress(ValueError):  # those replaced were not described
-            read_quantizer(path)
-            os.unlink(meaning_path(path))
     return rows
 
 
