@@ -127,6 +127,24 @@ def test_precisions_and_prompts_that_cannot_be_are_refused(
     assert [*tmp_path.iterdir()] == [text_file]
 
 
+def test_a_directory_beside_the_output_is_found_before_the_model_is_loaded(
+    run, text_file, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(xling_jax, "load", lambda *_: pytest.fail("loaded"))
+    (tmp_path / "e.npy.json").mkdir()
+    arguments = ("--input", text_file, "--output", tmp_path / "e.npy", "--overwrite")
+    with pytest.raises(OptionError, match=r"--output .*e\.npy\.json is a directory; choose"):
+        run(*arguments, "--precision", "binary")
+
+
+def test_a_broken_line_is_named_once_while_ranges_are_learned(run, tmp_path):
+    (tmp_path / "text.de").write_bytes(b"la mo\n\0ti\n")
+    arguments = ("--input", tmp_path / "text.de", "--output", tmp_path / "e.npy")
+    with pytest.raises(ValueError, match=r"^[^:]*text\.de:2: ") as error:
+        run(*arguments, "--precision", "int8")
+    assert str(error.value).count("text.de") == 1
+
+
 def test_a_prompt_goes_before_every_line(run, encoder, text_file, tmp_path):
     run("--input", text_file, "--output", tmp_path / "e.npy", "--prompt", "vi bor ")
     wanted = encoder.encode([f"vi bor {line}" for line in LINES])

@@ -134,7 +134,10 @@ def _check_arguments(args: argparse.Namespace) -> None:
                 f"--precision {args.precision}: is written with a second file beside it; choose "
                 "a local --output, or float16"
             )
-        refuse_existing(meaning_path(args.output), args.overwrite)
+        beside = meaning_path(args.output)
+        if os.path.isdir(beside):
+            raise OptionError(f"--output {args.output}: {beside} is a directory; choose another")
+        refuse_existing(beside, args.overwrite)
     if args.precision != "float32" and args.format != "npy":
         raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
     if args.prompt is not None and args.prompt_name is not None:
@@ -216,7 +219,7 @@ def _quantizer(args: argparse.Namespace, encoder: Encoder) -> Quantizer:
                 f"{quantizer.precision} of {quantizer.dim}"
             )
         return quantizer
-    sample = itertools.islice(iterate_lines(path), _SAMPLE_LINES)
+    sample = list(itertools.islice(iterate_lines(path), _SAMPLE_LINES))
     try:
         ranges = learn_ranges(encoder.encode_stream(sample, normalize=args.normalize))
     except ValueError as error:
