@@ -188,3 +188,20 @@ def test_data_are_used_where_held_out_text_is_not(place, tmp_path, caplog):
     with caplog.at_level("WARNING"):
         assert main([*words, *more]) == 0
     assert "excluded.tsv: no such file" in caplog.text and "prepared earlier" in caplog.text
+
+
+def test_data_of_files_that_a_pattern_no_longer_matches_are_kept(tmp_path, caplog):
+    header, *lines = write_tsv(tmp_path / "all.tsv").read_text().splitlines()
+    for name, part in (("a", lines[::2]), ("b", lines[1::2])):
+        (tmp_path / f"corpus.{name}.tsv").write_text("\n".join([header, *part]) + "\n")
+    words = ["train", "--config", "static:smoke", "--workdir", str(tmp_path / "w")]
+    words += ["--config.languages=('de','en')", "--config.data.pairs=('de-en',)"]
+    words += [f"--config.data.corpora=('tsv:{tmp_path}/corpus.*.tsv',)"]
+    words += ["--config.vocab.size=60", "--config.train.total_steps=1"]
+    assert main(["prepare", *words[1:]]) == 0
+    before = (tmp_path / "w/data/manifest.json").read_bytes()
+    (tmp_path / "corpus.b.tsv").unlink()
+    with caplog.at_level("WARNING"):
+        assert main(words) == 0
+    assert "corpus.b.tsv: no such file; training on" in caplog.text
+    assert (tmp_path / "w/data/manifest.json").read_bytes() == before

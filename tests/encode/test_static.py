@@ -212,6 +212,27 @@ def test_export_keeps_some_dimensions_of_features(vocab, sentences, tmp_path, ca
     assert "has tokens alone" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["axes", "vectors"])
+def test_export_of_a_truncated_encoder_is_about_the_dimensions_it_uses(
+    option, vocab, sentences, tmp_path
+):
+    form = StaticForm(vocab.size, 16, pad_id=vocab.pad_id)
+    arguments = {"width": 16, "pad_id": vocab.pad_id}
+    save(tmp_path / "a", vocab, "static", arguments, random_params(form, vocab, sentences))
+    truncated = xling_jax.load(tmp_path / "a").truncated(6)
+    truncated.save(tmp_path / "b")
+    (tmp_path / "text").write_text("\n".join(sentences))
+    np.save(tmp_path / "vectors.npy", np.eye(vocab.size, 2, dtype=np.float32))
+    more = {"axes": ["--principal-axes", "text"], "vectors": ["--token-vectors", "vectors.npy"]}
+    words = ["export", "--model", str(tmp_path / "b"), "--output", str(tmp_path / "c")]
+    assert main([*words, more[option][0], str(tmp_path / more[option][1])]) == 0
+    found, expected = xling_jax.load(tmp_path / "c").encode(sentences), truncated.encode(sentences)
+    if option == "vectors":
+        assert found.shape[1] == 8
+        found = found[:, :6]
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, rtol=1e-4, atol=1e-5)
+
+
 def test_export_averages_runs(vocab, sentences, tmp_path, capsys):
     form = StaticForm(vocab.size, 16, ("pairs",), 64, vocab.pad_id)
     arguments = {"width": 16, "features": ["pairs"], "feature_rows": 64, "pad_id": vocab.pad_id}

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
         write_calibration,
     )
     from xling_jax.eval.calibration import calibrate
-    from xling_jax.eval.retrieval_data import load_all_languages
+    from xling_jax.eval.retrieval import Retrieval
 
     if args.k < 2:
         raise OptionError(f"--k {args.k}: must be at least 2, the best candidate and another")
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
     encoder = load_encoder(directory)
     if encoder.calibration and not args.overwrite:
         raise OptionError(f"{directory}: is calibrated already; add --overwrite to replace that")
-    sets = load_all_languages(args.data, args.languages)
+    sets = Retrieval().load(args.data, args.languages)
     calibration = calibrate(encoder.encode, sets, args.k)
     write_calibration(directory, calibration)
     print(scores_section(calibration))

@@ -72,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--average",
+        action="extend",
         nargs="+",
         metavar="MODEL",
         help="static encoders: average the vectors with those of other runs on the same text "
@@ -179,6 +180,10 @@ def export_static(args: argparse.Namespace) -> None:
     if args.average:
         params = _averaged(args, spec, form)
         training = training | {"averaged_runs": 1 + len(args.average)}
+    if spec.truncate_dim:  # what comes next is about the dimensions that are used
+        form, params = form.rotated(
+            params, np.eye(form.width, dtype=np.float32)[:, : spec.truncate_dim]
+        )
     if args.token_vectors:
         form, params = _joined(args.token_vectors, form, params)
     if args.principal_axes:
@@ -221,7 +226,6 @@ def export_static(args: argparse.Namespace) -> None:
         training=training,
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
-        truncate_dim=spec.truncate_dim if (spec.truncate_dim or width) < width else None,
         overwrite=args.overwrite,
     )
     _logger.info("%s: %s, stored in %s", args.output, args.model, form.storage)
@@ -258,6 +262,10 @@ def _averaged(args: argparse.Namespace, spec: ModelSpec, form: StaticForm) -> di
     """
     from xling_jax.encode.model_directory import find_model_directory, load_model
 
+    if form.normalize:
+        raise OptionError(
+            f"--average: {args.model} normalizes its vectors, which tables do not tell the mean of"
+        )
     others = [load_model(find_model_directory(path)) for path in args.average]
     for path, other in zip(args.average, others):
         if (

@@ -71,6 +71,7 @@ def export_encoder(
     from xling_jax.encode.model_directory import save_model
 
     family, arguments, limit = encoder_arguments(config)
+    begun = {"model_init": str(config.train.model_init)} if config.train.model_init else {}
     rates = {name: rate for name, rate in config.encoder.items() if name.endswith("dropout")}
     save_model(
         directory,
@@ -82,6 +83,7 @@ def export_encoder(
         max_length_tokens=limit,
         training={
             **training,
+            **begun,
             "pairs": list(config.data.pairs),
             "objective": config.objective.to_dict(),
             "encoder": rates,

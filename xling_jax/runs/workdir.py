@@ -147,11 +147,16 @@ class Workdir:
         # What an earlier start prepared here is worth more: it may be of these settings.
         if there and not (self.path / "data").exists():
             self._fetch_data()
+        here = None if anew or self.is_remote else self.manifest()
+        here = here if here and is_made_with(here, settings) else None
         try:
+            # A pattern that matches fewer files than it did gives no error, but other data.
+            for path in here["inputs"] if here else ():
+                if not urls.is_url(path) and not os.path.exists(path):
+                    raise FileNotFoundError(f"{path}: no such file")
             prepare()
         except FileNotFoundError as error:
-            here = None if anew or self.is_remote else self.manifest()
-            if not (here and is_made_with(here, settings)):
+            if not here:
                 raise
             _logger.warning("%s; training on %s, prepared earlier", error, self.path / "data")
         if self.is_remote and read_json(self.path / self._MANIFEST) != there:
