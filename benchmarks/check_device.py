@@ -239,11 +239,11 @@ class Update:
         from xling_jax.train.build import build
         from xling_jax.train.flops import FlopsByShape
         from xling_jax.train.mesh import make_mesh, state_sharding, to_global
-        from xling_jax.train.step import make_steps
 
         config, self.form = load(name, size), form
-        built, mesh = build(config), make_mesh()
-        steps = make_steps(built.objective, built.optimizer, mesh, built.shapes, config.seed)
+        mesh = make_mesh()
+        built = build(config, num_devices=mesh.size)
+        steps = built.steps(mesh, config.seed)
         rows = form.tokens // LENGTH
         needed = built.objective.abstract_batch(Bucket(LENGTH, rows), both=False)
         tokens = make_batch(rows, LENGTH, config.vocab.size)

@@ -84,11 +84,11 @@ def jax_worker(
     from xling_jax.train.build import build
     from xling_jax.train.flops import FlopsByShape
     from xling_jax.train.mesh import make_mesh, state_sharding, to_global
-    from xling_jax.train.step import make_steps
 
-    built, mesh = build(config), make_mesh()
+    mesh = make_mesh()
+    built = build(config, num_devices=mesh.size)
     shapes = built.shapes
-    steps = make_steps(built.objective, built.optimizer, mesh, shapes, config.seed)
+    steps = built.steps(mesh, config.seed)
     # Placed as an update returns it; otherwise the second update would be recompiled.
     state, index = jax.jit(built.init, out_shardings=state_sharding(mesh, shapes))(), 0
     batch = to_global(mesh, batch)

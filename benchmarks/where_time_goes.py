@@ -38,7 +38,6 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
     from xling_jax.train import flops
     from xling_jax.train.build import build
     from xling_jax.train.mesh import make_mesh, state_sharding, to_global
-    from xling_jax.train.step import make_steps
 
     family, size = name.split("/")
     if family == "bilstm":
@@ -66,8 +65,9 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
         config = train_step.make_config(size, {family})
         rows, length, _ = train_step.SHAPES[size]
         batch = train_step.make_batch(rows, length, config.vocab.size)
-    built, mesh = build(config), make_mesh()
-    steps = make_steps(built.objective, built.optimizer, mesh, built.shapes, config.seed)
+    mesh = make_mesh()
+    built = build(config, num_devices=mesh.size)
+    steps = built.steps(mesh, config.seed)
     state = jax.jit(built.init, out_shardings=state_sharding(mesh, built.shapes))()
     arrays = to_global(mesh, batch)
     program = steps.train.lower(state, arrays, np.int32(0)).compile()

@@ -29,7 +29,6 @@ from xling_jax.train.durations import Epoch, resolve_schedule, run_length
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_schedule
 from xling_jax.train.state import count_parameters
-from xling_jax.train.step import make_steps
 from xling_jax.train.warm_start import put_encoder, put_word_vectors
 
 ALL = ("paper", "base", "small", "smoke")
@@ -187,7 +186,7 @@ def test_a_smoke_config_takes_a_step(argument, tmp_path):
     corpus = write_corpus(tmp_path, rows=60, languages=sorted(config.languages))
     batches = loop.open_batches(config, corpus)
     built = build(config, VocabFacts(VOCAB_SIZE), epoch=EPOCH)
-    steps = make_steps(built.objective, built.optimizer, make_mesh(), built.shapes, config.seed)
+    steps = built.steps(make_mesh(), config.seed)
     state, sums = steps.train(jax.jit(built.init)(), batches[0], np.int32(0))
     assert state.step == 1
     assert np.isfinite(sums["gradient_norm"]) and sums["gradient_norm"] > 0

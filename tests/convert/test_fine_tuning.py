@@ -23,7 +23,6 @@ from xling_jax.runs.encoder import encoder_arguments, vocab_arguments
 from xling_jax.runs.train import train_from_config
 from xling_jax.train.build import VocabFacts, build, check_config
 from xling_jax.train.mesh import make_mesh
-from xling_jax.train.step import make_steps
 from xling_jax.train.warm_start import put_encoder
 
 torch = pytest.importorskip("torch")
@@ -108,7 +107,7 @@ def test_a_step_is_that_of_torch(published, tmp_path, kind):
         config.optimizer = {"name": "sgd", "clip_global_norm": 0.0, "l2_penalty": 0.0}
         config.schedule = {"name": "constant_schedule", "value": RATE}
     built = build(config, VocabFacts.of(model.vocab))
-    steps = make_steps(built.objective, built.optimizer, make_mesh(1, 1), built.shapes, 0)
+    steps = built.steps(make_mesh(1, 1), 0)
     state = jax.jit(built.init)()
     params, taken = put_encoder(state.params, model.params, model.vocab.size)
     assert taken == len(jax.tree.leaves(params["encoder"]))

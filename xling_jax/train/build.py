@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from xling_jax import options
@@ -24,6 +25,7 @@ from xling_jax.train.optimizer import frozen, make_optimizer, make_schedule
 from xling_jax.train.selection import find_goal
 from xling_jax.train.settings import TrainSettings
 from xling_jax.train.state import TrainState, abstract_state
+from xling_jax.train.step import Steps, make_steps
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import Setting, all_reads
 from xling_jax.train.validation import is_validation, known_goal, metric_names
@@ -92,6 +94,11 @@ class Build:
     optimizer: optax.GradientTransformation
     init: Callable[[], TrainState]
     shapes: TrainState
+
+    def steps(self, mesh: Mesh, seed: int) -> Steps:
+        """The functions of an update on a mesh."""
+        objective, read_twice = self.objective, self.objective.read_twice
+        return make_steps(objective, self.optimizer, mesh, self.shapes, seed, read_twice)
 
 
 # A placeholder until the data are prepared.

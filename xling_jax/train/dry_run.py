@@ -22,7 +22,6 @@ from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
 from xling_jax.train.programs import Program, abstract_arguments
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
-from xling_jax.train.step import make_steps
 
 _GIB = 2**30
 
@@ -188,10 +187,7 @@ def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket,
     That is `Steps.train`, or `Steps.more` if an update has several micro-batches.
     """
     shapes = built.shapes
-    steps = make_steps(
-        *(built.objective, built.optimizer, mesh, shapes, config.seed),
-        read_twice=built.objective.read_twice,
-    )
+    steps = built.steps(mesh, config.seed)
     targets = sharded_shapes(mesh, shapes)
     program = Program("train" if built.data.accumulation_steps == 1 else "more", bucket, both)
     arguments = abstract_arguments(steps, built.objective, targets, program)

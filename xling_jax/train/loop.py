@@ -48,7 +48,6 @@ from xling_jax.train.mining import Miner, from_arrays, to_arrays
 from xling_jax.train.programs import Programs, needed_programs
 from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
-from xling_jax.train.step import make_steps
 from xling_jax.train.terms.term import TEACHERS
 from xling_jax.train.validation import SEED, Validation, is_validation, known_goal
 
@@ -170,10 +169,7 @@ def train(
         best_goal=goals["best"],
         keep_steps=settings.kept_steps,
     )
-    steps = make_steps(
-        *(built.objective, built.optimizer, mesh, shapes, config.seed),
-        read_twice=built.objective.read_twice,
-    )
+    steps = built.steps(mesh, config.seed)
     needed = needed_programs(
         batches,
         built.data.accumulation_steps,
