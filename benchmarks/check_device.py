@@ -284,18 +284,9 @@ def torch_update(size: str, tokens: int, updates: int) -> tuple[str, ...]:
     import torch_tlaser
 
     config = load(UPDATES["T-LASER"], size)
-    where, encoder = ("cuda" if torch.cuda.is_available() else "cpu"), config.encoder
+    where = "cuda" if torch.cuda.is_available() else "cpu"
     half = where == "cuda" and torch.cuda.is_bf16_supported()
-    model = torch_tlaser.TLaser(
-        vocab_size=config.vocab.size,
-        num_languages=len(config.languages),
-        width=encoder.width,
-        layers=encoder.layers,
-        heads=encoder.heads,
-        ffn_width=encoder.ffn_width,
-        dropout=encoder.dropout,
-    ).to(where)
-    trainer = torch_tlaser.Trainer(model, 0.0)
+    trainer = torch_tlaser.Trainer(torch_tlaser.of_config(config).to(where), 0.0)
     batch = make_batch(tokens // LENGTH, LENGTH, config.vocab.size)
     names = ("source_tokens", "target_tokens", "target_language")
     arrays = [torch.from_numpy(batch[name]).long().to(where) for name in names]

@@ -72,14 +72,8 @@ def main() -> None:
         for text in (f"--{name.replace('_', '-')}", str(getattr(args, name)))
     ]
     names = ("torch", *LIBRARIES)
-    workers = {name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names}
-    numbers = interleaved.take_turns(workers, args.rounds)
-    for worker in workers.values():
-        worker.close()
-    share = {
-        name: f"{interleaved.matmul_share(numbers[name], workers[name].facts['flops']):.0%}"
-        for name in LIBRARIES
-    }
+    arguments = {name: [*options, "--worker", name] for name in names}
+    numbers, facts = interleaved.take_turns(__file__, arguments, args.rounds)
     tokens = args.rows * args.length * args.batches
     table = []
     for name in names:
@@ -91,7 +85,7 @@ def main() -> None:
                 f"{interleaved.median(numbers[name], 'cpu_seconds') / args.batches * 1e3:.0f}",
                 f"{tokens / seconds:,.0f}",
                 f"{interleaved.ratio(numbers['torch'], numbers[name]):.2f}",
-                share.get(name, ""),
+                interleaved.matmul_share(numbers[name], facts[name]),
                 f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}",
             )
         )

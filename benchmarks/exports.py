@@ -12,7 +12,6 @@ translation, a mean over all pairs of columns and both directions, on the first 
 import argparse
 import gzip
 import itertools
-import os
 import sys
 import tempfile
 import time
@@ -136,17 +135,13 @@ def main() -> None:
             places = {form: Path(top) / form.replace(" ", "_") for form in FORMS}
             forms = [form for form in FORMS if write_form(form, model, places[form])]
             common = ["--text", args.text, "--model", model, "--sentences", str(args.sentences)]
-            workers = {
-                form: interleaved.Worker(
-                    os.path.abspath(__file__), [*common, "--worker", form, model, str(places[form])]
-                )
-                for form in forms
+            arguments = {
+                form: [*common, "--worker", form, model, str(places[form])] for form in forms
             }
-            numbers = interleaved.take_turns(workers, args.rounds)
+            numbers, facts = interleaved.take_turns(__file__, arguments, args.rounds)
             for form in forms:
-                workers[form].close()
                 rate = interleaved.median(numbers[form], "sentences_per_second")
-                size, hits = size_mb(model, places[form]), workers[form].facts["p_at_1"]
+                size, hits = size_mb(model, places[form]), facts[form]["p_at_1"]
                 rows.append((model, form, f"{size:.1f}", f"{rate:,.0f}", f"{hits:.2f}"))
     print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
     header = ("encoder", "form", "size MB", "sentences/s", "P@1 %")

@@ -157,17 +157,13 @@ def compare(args: argparse.Namespace) -> None:
         for text in (f"--{name}", str(getattr(args, name)))
     ]
     names = ("torch", *LIBRARIES)
-    workers = {name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names}
-    numbers = interleaved.take_turns(workers, args.rounds)
-    for worker in workers.values():
-        worker.close()
+    arguments = {name: [*options, "--worker", name] for name in names}
+    numbers, facts = interleaved.take_turns(__file__, arguments, args.rounds)
     sentences = args.lines if args.text else args.rows
     table = []
     for name in names:
-        seconds, share = interleaved.median(numbers[name]), ""
-        if "flops" in workers[name].facts:
-            share = interleaved.matmul_share(numbers[name], workers[name].facts["flops"])
-            share = f"{share:.0%}"
+        seconds = interleaved.median(numbers[name])
+        share = interleaved.matmul_share(numbers[name], facts[name])
         ratio = f"{interleaved.ratio(numbers['torch'], numbers[name]):.2f}"
         peak = f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}"
         rate = f"{sentences / seconds:,.0f}"

@@ -94,10 +94,8 @@ def measure(args: argparse.Namespace) -> None:
     """Runs the workers in turns and prints a Markdown table."""
     options = ["--shards", args.shards, "--batches", str(args.batches), "--worker"]
     names = ("update", *READERS)
-    workers = {name: interleaved.Worker(__file__, [*options, name]) for name in names}
-    numbers = interleaved.take_turns(workers, args.rounds)
-    for worker in workers.values():
-        worker.close()
+    arguments = {name: [*options, name] for name in names}
+    numbers, _ = interleaved.take_turns(__file__, arguments, args.rounds)
     for name in names:
         for entry in numbers[name]:
             entry["tokens_per_second"] = entry["tokens"] / entry["seconds"]

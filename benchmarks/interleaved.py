@@ -5,6 +5,7 @@ worker computes at a time. Turns alternate, so that a slow minute of the machine
 and a ratio is the median of the ratios within a round.
 """
 
+import contextlib
 import datetime
 import json
 import os
@@ -15,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -58,10 +59,12 @@ def serve(
         print(json.dumps(numbers), flush=True)
 
 
-def matmul_share(numbers: Sequence[dict[str, float]], flops: float) -> float:
-    """Share of the yardstick's rate reached by a turn with `flops` FLOPs of matrix products."""
+def matmul_share(numbers: Sequence[dict[str, float]], facts: Mapping[str, Any]) -> str:
+    """Share of the yardstick's rate reached by a turn with the `flops` of its facts; "" without."""
+    if "flops" not in facts:
+        return ""
     best = 2 * YARDSTICK_SIZE**3 / median(numbers, "yardstick_seconds")
-    return flops / median(numbers) / best
+    return f"{facts['flops'] / median(numbers) / best:.0%}"
 
 
 class Worker:
@@ -100,15 +103,28 @@ class Worker:
         self._process.wait()
 
 
-def take_turns(workers: dict[str, Worker], rounds: int) -> dict[str, list[dict[str, float]]]:
-    """Runs every worker once per round, in alternating order; [rounds] numbers for each."""
-    numbers: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
-    for number in range(rounds):
-        order = list(workers) if number % 2 == 0 else list(reversed(workers))
-        for name in order:
-            numbers[name].append(workers[name].turn())
-        print(f"round {number + 1} of {rounds}", file=sys.stderr)
-    return numbers
+def take_turns(
+    script: str, arguments: Mapping[str, Sequence[str]], rounds: int
+) -> tuple[dict[str, list[dict[str, float]]], dict[str, dict[str, Any]]]:
+    """Starts a worker per contestant, runs each once per round, in alternating order, and ends all.
+
+    Args:
+        script: the benchmark's own file.
+        arguments: of each worker.
+        rounds: number of turns of each.
+
+    Returns:
+        [rounds] numbers of each, and the facts of each.
+    """
+    numbers: dict[str, list[dict[str, float]]] = {name: [] for name in arguments}
+    with contextlib.ExitStack() as stack:
+        start = lambda name: contextlib.closing(Worker(script, arguments[name]))
+        workers = {name: stack.enter_context(start(name)) for name in arguments}
+        for number in range(rounds):
+            for name in list(workers) if number % 2 == 0 else reversed(workers):
+                numbers[name].append(workers[name].turn())
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+    return numbers, {name: worker.facts for name, worker in workers.items()}
 
 
 def median(numbers: Sequence[dict[str, float]], key: str = "seconds") -> float:

@@ -101,9 +101,9 @@ def planned_megabytes(rows: int, chunks: int) -> float:
 
 def contestants(task: str) -> dict[str, list[str]]:
     """Name -> arguments of its worker; the first is the baseline."""
-    rows = ["--rows", str(ROWS[task])]
+    common = ["--task", task, "--rows", str(ROWS[task])]
     libraries = ("torch", *(LIBRARIES if task == "encode" else ("jax",)))
-    named = {library: ["--worker", library, *rows] for library in libraries}
+    named = {library: [*common, "--worker", library] for library in libraries}
     if task == "train":
         named["jax, threefry dropout"] = [*named["jax"], "--generator", "threefry"]
     return named
@@ -128,21 +128,15 @@ def main() -> None:
         table = [(f"{n:,}", k, f"{planned_megabytes(n, k):,.0f}") for n, k in MEMORY]
         print(interleaved.markdown_table(("pairs", "chunks", "MB"), table))
         return
-    named = contestants(args.task)
-    workers = {
-        name: interleaved.Worker(__file__, ["--task", args.task, *named[name]]) for name in named
-    }
-    numbers = interleaved.take_turns(workers, args.rounds)
+    arguments = contestants(args.task)
+    numbers, facts = interleaved.take_turns(__file__, arguments, args.rounds)
     table = []
     for name, found in numbers.items():
-        seconds, share = interleaved.median(found), ""
-        if "flops" in workers[name].facts:
-            share = f"{interleaved.matmul_share(found, workers[name].facts['flops']):.0%}"
+        seconds, share = interleaved.median(found), interleaved.matmul_share(found, facts[name])
         ratio = f"{interleaved.ratio(numbers['torch'], found):.2f}"
         peak = f"{interleaved.median(found, 'peak_mb'):,.0f}"
         rate = f"{ROWS[args.task] / seconds:,.0f}"
         table.append((name, f"{seconds * 1e3:,.0f}", rate, ratio, share, peak))
-        workers[name].close()
     print(f"Lightweight, {args.task}. {interleaved.circumstances()}, {args.rounds} rounds\n")
     unit = "sentences/s" if args.task == "encode" else "pairs/s"
     header = ("", "ms", unit, "speedup over torch", "matmul share", "peak MB")

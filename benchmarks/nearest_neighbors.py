@@ -105,19 +105,14 @@ def main() -> None:
         for name in ("queries", "keys", "dim", "k", "memory_mb")
         for text in (f"--{name.replace('_', '-')}", str(getattr(args, name)))
     ]
-    workers = {
-        name: interleaved.Worker(__file__, [*options, "--worker", name])
-        for name in args.contestants
-    }
-    numbers = interleaved.take_turns(workers, args.rounds)
-    for worker in workers.values():
-        worker.close()
+    arguments = {name: [*options, "--worker", name] for name in args.contestants}
+    numbers, facts = interleaved.take_turns(__file__, arguments, args.rounds)
     products = 2 * args.queries * args.keys * args.dim
     first = args.contestants[0]
     table = []
     for name in args.contestants:
         seconds = interleaved.median(numbers[name])
-        beyond = interleaved.median(numbers[name], "peak_mb") - workers[name].facts["ready_mb"]
+        beyond = interleaved.median(numbers[name], "peak_mb") - facts[name]["ready_mb"]
         same = numbers[name][0]["checksum"] == numbers[first][0]["checksum"]
         table.append(
             (

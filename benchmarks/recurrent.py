@@ -172,18 +172,10 @@ def main() -> None:
     for variant in args.variants or VARIANTS[args.task]:
         libraries = ("torch", *(LIBRARIES if args.task == "encode" else ("jax",)))
         names = [f"{library}/{variant}" for library in libraries]
-        workers = {
-            name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names
-        }
-        numbers = interleaved.take_turns(workers, args.rounds)
-        for worker in workers.values():
-            worker.close()
+        workers = {name: [*options, "--worker", name] for name in names}
+        numbers, facts = interleaved.take_turns(__file__, workers, args.rounds)
         theirs = numbers[names[0]]
         for name in names:
-            share = ""
-            if "flops" in workers[name].facts:
-                share = interleaved.matmul_share(numbers[name], workers[name].facts["flops"])
-                share = f"{share:.0%}"
             rows.append(
                 (
                     name,
@@ -191,7 +183,7 @@ def main() -> None:
                     f"{interleaved.median(numbers[name], 'cpu_seconds') * 1e3:.0f}",
                     f"{interleaved.ratio(theirs, numbers[name]):.2f}",
                     f"{interleaved.ratio(theirs, numbers[name], 'cpu_seconds'):.2f}",
-                    share,
+                    interleaved.matmul_share(numbers[name], facts[name]),
                     f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}",
                 )
             )

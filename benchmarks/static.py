@@ -116,22 +116,21 @@ def main() -> None:
     names = [f"{form}/{pages}/{n}" for n in LENGTHS for form in FORMS for pages in PAGES]
     if args.task == "encode":
         names = [f"encode/{pages}/0" for pages in PAGES]
-    workers = {name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names}
-    numbers = interleaved.take_turns(workers, args.rounds)
+    arguments = {name: [*options, "--worker", name] for name in names}
+    numbers, facts = interleaved.take_turns(__file__, arguments, args.rounds)
     rows = []
     for name in names:
         seconds = interleaved.median(numbers[name])
-        items = workers[name].facts.get("sentences", 5 * PAIRS)
+        items = facts[name].get("sentences", 5 * PAIRS)
         first = next(n for n in names if n.split("/")[2] == name.split("/")[2])
         ratio = interleaved.ratio(numbers[first], numbers[name])
         peak = interleaved.median(numbers[name], "peak_mb")
         rows.append((name, f"{items / seconds:,.0f}", f"{ratio:.2f}", f"{peak:,.0f}"))
-        workers[name].close()
     unit = "pairs/s" if args.task == "train" else "sentences/s"
     print(f"{args.task}. {interleaved.circumstances()}, {args.rounds} rounds")
     if args.task == "encode":
-        facts = workers[names[0]].facts
-        print(f"{facts['tokens'] / facts['sentences']:.1f} tokens per sentence")
+        per_sentence = facts[names[0]]["tokens"] / facts[names[0]]["sentences"]
+        print(f"{per_sentence:.1f} tokens per sentence")
     print()
     header = ("form / pages / tokens", unit, "speedup over the first", "peak MB")
     print(interleaved.markdown_table(header, rows))

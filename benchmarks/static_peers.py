@@ -131,13 +131,8 @@ def main() -> None:
                 printed = subprocess.run(command, capture_output=True, check=True).stdout
                 seconds = time.perf_counter() - began
                 starts[name].append({"start": seconds, "start_mb": json.loads(printed.split()[-1])})
-        workers = {
-            name: interleaved.Worker(__file__, [*common, "--worker", name, "serve"])
-            for name in CONTESTANTS
-        }
-        numbers = interleaved.take_turns(workers, args.rounds)
-        for worker in workers.values():
-            worker.close()
+        arguments = {name: [*common, "--worker", name, "serve"] for name in CONTESTANTS}
+        numbers, _ = interleaved.take_turns(__file__, arguments, args.rounds)
     rows = []
     for name in CONTESTANTS:
         median = lambda key, of=numbers[name]: interleaved.median(of, key)

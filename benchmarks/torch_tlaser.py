@@ -127,6 +127,13 @@ class TLaser(nn.Module):
         return loss, (labels != self.pad_id).sum()
 
 
+def of_config(config) -> TLaser:
+    """The model of a config of the library, with random weights."""
+    names = ("width", "layers", "heads", "ffn_width", "dropout")
+    sizes = {name: config.encoder[name] for name in names}
+    return TLaser(vocab_size=config.vocab.size, num_languages=len(config.languages), **sizes)
+
+
 def distance_constraint(source, target, margin=0.5, num_negatives=20):
     """cT-LASER's distance term summed over sentences (L2, norm of mean, permutations)."""
     rows = len(source)

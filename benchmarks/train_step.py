@@ -118,16 +118,7 @@ def torch_worker(config, batch: dict[str, np.ndarray], updates: int) -> None:
     import torch_tlaser
 
     torch.manual_seed(0)
-    encoder = config.encoder
-    model = torch_tlaser.TLaser(
-        vocab_size=config.vocab.size,
-        num_languages=len(config.languages),
-        width=encoder.width,
-        layers=encoder.layers,
-        heads=encoder.heads,
-        ffn_width=encoder.ffn_width,
-        dropout=encoder.dropout,
-    )
+    model = torch_tlaser.of_config(config)
     trainer = torch_tlaser.Trainer(model, config.objective.get("distance", {}).get("weight", 0.0))
     names = ("source_tokens", "target_tokens", "target_language")
     arrays = [torch.from_numpy(batch[name]).long() for name in names]
@@ -170,20 +161,14 @@ def main() -> None:
 
     names = args.contestants or CONTESTANTS[args.size]
     options = ["--size", args.size, "--tokens", str(args.tokens)]
-    workers = {name: interleaved.Worker(__file__, [*options, "--worker", name]) for name in names}
-    numbers = interleaved.take_turns(workers, args.rounds)
-    for worker in workers.values():
-        worker.close()
+    arguments = {name: [*options, "--worker", name] for name in names}
+    numbers, facts = interleaved.take_turns(__file__, arguments, args.rounds)
 
     rows, length, updates = SHAPES[args.size]
     tokens = updates * 2 * (args.tokens or rows * length)
     table = []
     for name in names:
         seconds = interleaved.median(numbers[name])
-        share = ""
-        if "flops" in workers[name].facts:
-            share = interleaved.matmul_share(numbers[name], workers[name].facts["flops"])
-            share = f"{share:.0%}"
         table.append(
             (
                 name,
@@ -191,7 +176,7 @@ def main() -> None:
                 f"{interleaved.median(numbers[name], 'cpu_seconds') / updates * 1e3:.0f}",
                 f"{tokens / seconds:,.0f}",
                 f"{interleaved.ratio(numbers[names[0]], numbers[name]):.2f}",
-                share,
+                interleaved.matmul_share(numbers[name], facts[name]),
                 f"{interleaved.median(numbers[name], 'peak_mb'):,.0f}",
             )
         )
@@ -207,10 +192,10 @@ def main() -> None:
         "peak MB",
     )
     print(interleaved.markdown_table(header, table))
-    print_flop_ratios(names, workers, numbers)
+    print_flop_ratios(names, numbers, facts)
 
 
-def print_flop_ratios(names, workers, numbers) -> None:
+def print_flop_ratios(names, numbers, facts) -> None:
     """Prints the ratios of time and FLOPs of cT-LASER to T-LASER."""
     for name in names:
         other = name.replace("/ct_laser", "/t_laser")
@@ -221,9 +206,8 @@ def print_flop_ratios(names, workers, numbers) -> None:
             for key in ("seconds", "cpu_seconds")
         )
         line = f"\n{name} over {other}: time {wall:.2f}, CPU time {cpu:.2f}"
-        if "flops" in workers[name].facts:
-            flops = workers[name].facts["flops"] / workers[other].facts["flops"]
-            line += f", FLOPs {flops:.2f}"
+        if "flops" in facts[name]:
+            line += f", FLOPs {facts[name]['flops'] / facts[other]['flops']:.2f}"
         print(line)
 
 
