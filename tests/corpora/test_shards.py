@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from xling_jax.corpora.shards import PairTokens, pack_rows, pair_name, token_dtype, write_shard
+from tests.train.synthetic import pack_rows
+from xling_jax.corpora.shards import PairTokens, pair_name, token_dtype, write_shard
 
 PAD = 1
 
@@ -17,7 +18,7 @@ def rows():
 def pair(tmp_path, rows):
     """The rows over three shards, one of them empty."""
     for shard, (start, stop) in enumerate([(0, 10), (10, 10), (10, 23)]):
-        columns = {k: pack_rows(v[start:stop], np.dtype(np.uint16)) for k, v in rows.items()}
+        columns = {k: pack_rows(v[start:stop]) for k, v in rows.items()}
         write_shard(tmp_path / "de-en" / f"{shard:05d}", columns)
     return PairTokens(tmp_path / "de-en")
 
@@ -38,7 +39,7 @@ def test_lengths_are_those_of_the_rows(pair, rows):
 
 
 def test_a_shard_of_empty_rows_can_be_read(tmp_path):
-    empty = pack_rows([np.zeros(0, np.int64)] * 3, np.dtype(np.uint16))
+    empty = pack_rows([np.zeros(0, np.int64)] * 3)
     write_shard(tmp_path / "de-en" / "00000", {"de": empty, "en": empty})
     tokens = PairTokens(tmp_path / "de-en")
     assert (tokens.gather("de", np.arange(3), 4, PAD) == PAD).all()
@@ -46,8 +47,8 @@ def test_a_shard_of_empty_rows_can_be_read(tmp_path):
 
 def test_unequal_row_counts_are_refused_before_anything_is_written(tmp_path, rows):
     columns = {
-        "de": pack_rows(rows["de"], np.dtype(np.uint16)),
-        "en": pack_rows(rows["en"][:-1], np.dtype(np.uint16)),
+        "de": pack_rows(rows["de"]),
+        "en": pack_rows(rows["en"][:-1]),
     }
     with pytest.raises(ValueError, match="'de': 23, 'en': 22"):
         write_shard(tmp_path / "de-en" / "00000", columns)
@@ -55,7 +56,7 @@ def test_unequal_row_counts_are_refused_before_anything_is_written(tmp_path, row
 
 
 def test_a_failed_write_leaves_neither_shard_nor_remains(tmp_path, rows, monkeypatch):
-    columns = {k: pack_rows(v, np.dtype(np.uint16)) for k, v in rows.items()}
+    columns = {k: pack_rows(v) for k, v in rows.items()}
     save, saved = np.save, []
 
     def full_disk(path, array):
@@ -71,7 +72,7 @@ def test_a_failed_write_leaves_neither_shard_nor_remains(tmp_path, rows, monkeyp
 
 
 def test_a_shard_that_is_there_is_replaced(pair, tmp_path):
-    tokens = pack_rows([np.array([7, 8])], np.dtype(np.uint16))
+    tokens = pack_rows([np.array([7, 8])])
     write_shard(tmp_path / "de-en" / "00000", {"de": tokens, "en": tokens})
     again = PairTokens(tmp_path / "de-en")
     assert len(again) == 14

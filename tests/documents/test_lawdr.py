@@ -110,7 +110,7 @@ def test_mapped_equals_in_memory_and_blocks_change_little(tmp_path, monkeypatch,
     expected = Lawdr(rank=3).fit(vectors).transform(vectors, offsets)
     found = Lawdr(rank=3).fit(mapped).transform(mapped, offsets)
     np.testing.assert_array_equal(found, expected)
-    monkeypatch.setattr(rows.row_blocks, "__defaults__", ("vectors", 7))
+    monkeypatch.setattr(rows, "BLOCK_ROWS", 7)
     blocks = Lawdr(rank=3).fit(mapped).transform(mapped, offsets)
     np.testing.assert_allclose(blocks, expected, atol=1e-4)
 

@@ -47,7 +47,7 @@ def loop(vectors, offsets, weights):
 @pytest.mark.parametrize("block", [1, 3, 8, 1000])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_documents_equal_a_loop_for_every_block(monkeypatch, block, weighted):
-    monkeypatch.setattr(rows.row_blocks, "__defaults__", ("vectors", block))
+    monkeypatch.setattr(rows, "BLOCK_ROWS", block)
     rng = np.random.default_rng(1)
     vectors = rng.standard_normal((40, 5)).astype(np.float32)
     # Empty documents at the start, at the end, two in a row; one of a sentence, one of many.

@@ -21,13 +21,12 @@ def chunks_of(array, size):
 
 
 @pytest.mark.parametrize("format", ["npy", "laser"])
-@pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("rows", [0, 1, 7])
-def test_what_is_written_in_chunks_is_read(tmp_path, embeddings, format, mmap, rows):
+def test_what_is_written_in_chunks_is_read(tmp_path, embeddings, format, rows):
     path = tmp_path / "e"
     written = write_embeddings(path, chunks_of(embeddings[:rows], 3), dim=5, format=format)
     assert written == rows
-    found = read_embeddings(path, dim=5, mmap=mmap)
+    found = read_embeddings(path, dim=5)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, embeddings[:rows])
 

@@ -498,9 +498,8 @@ def _bucc(kind: int) -> Files:
 def _read_bucc(directory: Path) -> tuple:
     path = str(find(directory, "pairs.txt"))
     columns = read_pairs(path)
-    sides = read_sides(
-        [[str(find(directory, "de-en.test.de"))], []], pairs=columns, pairs_path=path
-    )
+    files = [str(find(directory, "de-en.test.de"))], []
+    sides = read_sides(files, ((), ()), columns, path, filters=None)
     return load_mining_data(directory), columns, sides
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax.config import load_config
-from xling_jax.corpora.shards import pack_rows, pair_name, write_shard
+from xling_jax.corpora.shards import pair_name, write_shard
 from xling_jax.train.build import VocabFacts
 from xling_jax.train.loop import Corpus
 
@@ -26,7 +26,7 @@ def write_corpus(
         columns = {}
         for number in pair:
             tokens = [4 + (sentence + 17 * number) % 56 for sentence in words]
-            columns[languages[number]] = pack_rows(tokens, np.dtype(np.uint16))
+            columns[languages[number]] = pack_rows(tokens)
         name = pair_name(*(languages[number] for number in pair))
         half = {k: _rows(v, 0, rows // 2) for k, v in columns.items()}
         rest = {k: _rows(v, rows // 2, rows) for k, v in columns.items()}
@@ -34,6 +34,12 @@ def write_corpus(
         write_shard(directory / name / "00001", rest)
     facts = VocabFacts(VOCAB_SIZE, "vocab", {"bos": 0, "pad": 1, "eos": 2, "mask": 3})
     return Corpus(str(directory), "data", facts)
+
+
+def pack_rows(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Joins rows of ids into the two arrays of a column of `write_shard`."""
+    tokens = np.array([*itertools.chain(*rows)], np.uint16)
+    return tokens, np.cumsum([0, *map(len, rows)])
 
 
 def _rows(column, start, stop):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.train import processes
-from tests.train.synthetic import LANGUAGES, VOCAB_SIZE
+from tests.train.synthetic import LANGUAGES, VOCAB_SIZE, pack_rows
 from xling_jax.config import load_config
-from xling_jax.corpora.shards import PairTokens, pack_rows, write_shard
+from xling_jax.corpora.shards import PairTokens, write_shard
 from xling_jax.train import loop
 from xling_jax.train.batches import read_batches
 from xling_jax.train.build import VocabFacts, build
@@ -73,7 +73,7 @@ def write_bags(directory: Path) -> loop.Corpus:
         sources[copy], targets[copy] = (sources[first], longer) if row % 2 else (longer, target)
     parts = [slice(0, 70), slice(70, ROWS)]
     for number, part in enumerate(parts):
-        columns = {c: pack_rows(t[part], np.uint16) for c, t in (("aa", sources), ("bb", targets))}
+        columns = {c: pack_rows(t[part]) for c, t in (("aa", sources), ("bb", targets))}
         write_shard(directory / "aa-bb" / f"{number:05d}", columns)
     return loop.Corpus(str(directory), "data", FACTS)
 

@@ -148,10 +148,10 @@ class Side:
 
 def read_sides(
     paths: Sequence[Sequence[str]],
-    vectors: Sequence[Sequence[str]] = ((), ()),
-    pairs: Columns | None = None,
-    pairs_path: str | None = None,
-    filters: Filters | None = None,
+    vectors: Sequence[Sequence[str]],
+    pairs: Columns | None,
+    pairs_path: str | None,
+    filters: Filters | None,
 ) -> list[Side]:
     """Reads source and target, and adds the texts of given pairs.
 

@@ -83,7 +83,7 @@ _VIRTUAL = (QuantizedRows, JoinedRows)
 AnyRows = np.ndarray | UnitRows | QuantizedRows | JoinedRows
 
 
-def as_embeddings(array: AnyRows, name: str = "embeddings", dim: int | None = None) -> AnyRows:
+def as_embeddings(array: AnyRows, name: str, dim: int | None = None) -> AnyRows:
     """Checks shape and type of embeddings [n, dim] without reading or copying values.
 
     Args:
@@ -158,17 +158,15 @@ def finite_block(
     return block
 
 
-def row_blocks(
-    array: np.ndarray, name: str = "vectors", size: int = BLOCK_ROWS
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yields slices of rows and their blocks [size, dim]: float64 if the array is, else float32.
+def row_blocks(array: np.ndarray, name: str = "vectors") -> Iterator[tuple[slice, np.ndarray]]:
+    """Yields slices of rows and their blocks [rows, dim]: float64 if the array is, else float32.
 
     Raises:
         ValueError: if a value is not finite; names its row.
     """
     dtype = np.float64 if array.dtype == np.float64 else np.float32
-    for start in range(0, len(array), size):
-        rows = slice(start, min(start + size, len(array)))
+    for start in range(0, len(array), BLOCK_ROWS):
+        rows = slice(start, min(start + BLOCK_ROWS, len(array)))
         yield rows, finite_block(array, rows, name, dtype)
 
 

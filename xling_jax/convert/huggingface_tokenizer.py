@@ -79,10 +79,10 @@ def read_tokenizer(
     directory: Path,
     published: Published,
     *,
-    prefix: str = "",
-    language: str = "en",
-    first_token: str | None = None,
-    lowercase: bool = False,
+    prefix: str,
+    language: str,
+    first_token: str | None,
+    lowercase: bool,
 ) -> tuple[HuggingFaceVocab, int | None]:
     """Reads the tokenizer of a transformer.
 

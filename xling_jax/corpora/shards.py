@@ -11,7 +11,7 @@ Row i of one language translates row i of the other. Pairs held out for the vali
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -29,14 +29,6 @@ def pair_name(first: str, second: str) -> str:
 def token_dtype(vocab_size: int) -> np.dtype:
     """Smallest dtype that holds every id of a vocabulary."""
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
-
-
-def pack_rows(rows: Sequence[np.ndarray], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Joins rows of ids into one flat array and its [len(rows) + 1] int64 offsets."""
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    flat = np.concatenate(rows) if len(rows) else np.zeros(0)
-    return flat.astype(dtype), offsets
 
 
 def write_shard(

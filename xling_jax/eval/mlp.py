@@ -304,14 +304,14 @@ def pearson(predicted: np.ndarray, scores: np.ndarray) -> float:
     return float(x @ y / length) if length > 0 else 0.0
 
 
-def score_distribution(scores: np.ndarray, num_classes: int = 5) -> np.ndarray:
+def score_distribution(scores: np.ndarray) -> np.ndarray:
     """Spreads scores [n] over the two whole numbers around, equation 16 of Tai et al. (2015).
 
-    Returns [n, num_classes] float32 for the classes from 1; the mean class of a row is its score.
+    Returns [n, 5] float32 for the classes from 1; the mean class of a row is its score.
     As published, the share of class 0 is lost: a row of the STS benchmark may sum to less than 1.
     """
     scores = np.asarray(scores, np.float64)[:, None]
-    classes = np.arange(1, num_classes + 1)
+    classes = np.arange(1, 6)
     return np.maximum(0.0, 1.0 - np.abs(scores - classes)).astype(np.float32)
 
 

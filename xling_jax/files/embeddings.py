@@ -120,7 +120,7 @@ def read_quantizer(path: str | os.PathLike[str]) -> Quantizer:
 
 
 def read_embeddings(
-    path: str | os.PathLike[str], dim: int | None = None, mmap: bool = True
+    path: str | os.PathLike[str], dim: int | None = None
 ) -> np.ndarray | QuantizedRows:
     """Reads embeddings; the first bytes of the file show which format it has.
 
@@ -128,12 +128,10 @@ def read_embeddings(
         path: an `.npy` file holding floats [n, dim], or int8 or packed bits with their `PATH.json`,
             or a LASER file (float32, no header).
         dim: embedding size; checked for `.npy`, required for LASER files.
-        mmap: map float32 and quantized files instead of reading them; other floats are converted in
-            memory.
 
     Returns:
-        float32 [n, dim], read-only when mapped; int8 and packed bits as `QuantizedRows`, which are
-        decoded as they are selected.
+        float32 [n, dim], mapped read-only or, from other floats, converted in memory; int8 and
+        packed bits as `QuantizedRows`, which are decoded as they are selected.
 
     Raises:
         ValueError: if the size of the file does not agree with its header or with `dim`, or
@@ -148,10 +146,8 @@ def read_embeddings(
         raise ValueError(f"{path}: embeddings must have {dim} dimensions; found {found_dim}")
     if not math.prod(shape):  # an empty file cannot be mapped
         embeddings = np.zeros(shape, dtype)
-    elif mmap:
-        embeddings = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
     else:
-        embeddings = np.fromfile(path, dtype=dtype, offset=offset).reshape(shape)
+        embeddings = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
     if quantizer:
         return QuantizedRows(embeddings, quantizer, name=os.fspath(path))
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite

@@ -29,7 +29,7 @@ _ROWS_AT_A_TIME = 100_000
 
 
 def cooccurrence_vectors(
-    rows: Iterable[tuple[Rows, Rows]], vocab_size: int, width: int, seed: int = 0
+    rows: Iterable[tuple[Rows, Rows]], vocab_size: int, width: int
 ) -> np.ndarray:
     """Factors the positive pointwise mutual information of tokens and tokens of the pivot language.
 
@@ -41,7 +41,6 @@ def cooccurrence_vectors(
         rows: the same rows in another language and in the pivot language.
         vocab_size: ids are below it.
         width: of the vectors.
-        seed: of the random projection of the SVD.
 
     Returns:
         [vocab_size, width] float32, 0 for tokens that occur with no others.
@@ -65,7 +64,7 @@ def cooccurrence_vectors(
             f"train.word_vectors=cooccurrence: {found.sum()} tokens occur with others in the text, "
             f"fewer than encoder.width={width}; use a smaller width or more text"
         )
-    left, singular, _ = randomized_svd(information, width, n_iter=2, random_state=seed)
+    left, singular, _ = randomized_svd(information, width, n_iter=2, random_state=0)
     vectors = left * np.sqrt(singular)
     probability = counts / counts.sum()
     length = _LENGTH * _FREQUENCY / (_FREQUENCY + probability)

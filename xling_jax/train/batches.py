@@ -416,12 +416,12 @@ def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
         yield {name: array for name, array in zip(types, arrays) if array.size}
 
 
-def plan_summary(batches: TranslationBatches, sample: int = 200) -> Mapping[str, object]:
+def plan_summary(batches: TranslationBatches) -> Mapping[str, object]:
     """The plan in numbers for the log: shapes, batches per epoch, dropped rows, efficiency."""
     plan = batches.plan
     return {
         "bucket_lengths": [bucket.length for bucket in plan.buckets],
         "batches_per_epoch": plan.batches_per_epoch,
         "too_long_for_buckets": plan.num_skipped,
-        "padding_efficiency": round(batches.padding_efficiency(0, sample), 4),
+        "padding_efficiency": round(batches.padding_efficiency(0, 200), 4),
     }

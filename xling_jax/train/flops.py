@@ -80,8 +80,9 @@ def _count(jaxpr: jax_core.Jaxpr) -> int:
     return total
 
 
-def _matmul_rate(dtype: str, size: int = 1536) -> float:
+def _matmul_rate(dtype: str) -> float:
     """FLOP/s of a matrix product on the default device, best of three."""
+    size = 1536
     matrix = jnp.ones((size, size), dtype) / size
     product = jax.jit(jnp.matmul)
     product(matrix, matrix).block_until_ready()
