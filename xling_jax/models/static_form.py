@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.models.forms import padded_vocab_size
+from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
 # Feature -> distances of its tokens from the first.
@@ -75,8 +76,7 @@ class StaticForm:
             check_choice("encoder.features", name, FEATURES)
         check_choice("encoder.storage", self.storage, STORAGES)
         for name in ("vocab_size", "width", "feature_rows", "vocab_multiple"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"encoder.{name}={getattr(self, name)} must be at least 1")
+            check_number(getattr(self, name), f"encoder.{name}", 1)
         if not 0 <= self.feature_width <= self.width:
             raise ValueError(
                 f"encoder.feature_width={self.feature_width} must be from 0 to {self.width}, the "

@@ -133,13 +133,10 @@ class DataSettings:
 
     def __post_init__(self):
         check_choice("data.reader", self.reader, READERS)
-        for name in ("accumulation_steps", "batch_multiple"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"data.{name}={getattr(self, name)} must be at least 1")
+        check_number(self.batch_multiple, "data.batch_multiple", 1)
         check_number(self.accumulation_steps, "data.accumulation_steps", 1, below=1e5)
         check_number(self.sampling_exponent, "data.sampling_exponent", 0, below=10)
-        if self.longest_bucket < 3:
-            raise ValueError(f"data.longest_bucket={self.longest_bucket} must be at least 3")
+        check_number(self.longest_bucket, "data.longest_bucket", 3)
         check_validation(self.validation_pairs, self.validation_corpora)
         self._check_negatives()
         self.directions()

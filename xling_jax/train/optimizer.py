@@ -26,7 +26,7 @@ def warmup_inverse_sqrt_schedule(
         init_value: learning rate of the first update.
         min_value: lower bound after warm-up.
     """
-    _check_warmup(warmup_steps)
+    options.check_number(warmup_steps, "schedule.warmup_steps", 1)
 
     def schedule(step):
         step = jnp.asarray(step, jnp.float32)
@@ -50,7 +50,7 @@ def warmup_drop_schedule(
         drop_steps: updates before the rate drops; 0 for never.
         drop_factor: final rate relative to the peak.
     """
-    _check_warmup(warmup_steps)
+    options.check_number(warmup_steps, "schedule.warmup_steps", 1)
 
     def schedule(step):
         step = jnp.asarray(step, jnp.float32)
@@ -58,11 +58,6 @@ def warmup_drop_schedule(
         return jnp.where((step >= drop_steps) & (drop_steps > 0), drop_factor * value, value)
 
     return schedule
-
-
-def _check_warmup(steps: int) -> None:
-    if steps < 1:
-        raise ValueError(f"schedule.warmup_steps={steps} must be at least 1")
 
 
 _DECAY_RATES = ("b1", "b2", "b3", "decay", "momentum")

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 from xling_jax.train.selection import GOALS
 from xling_jax.train.writers import check_writers
@@ -74,15 +75,13 @@ class TrainSettings:
         intervals = ("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps")
         check_writers(self.writers)
         for name in (*intervals, "keep_last"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"train.{name}={getattr(self, name)} must be at least 1")
+            check_number(getattr(self, name), f"train.{name}", 1)
         if self.max_length_tokens and self.max_length_tokens < 3:
             raise ValueError(
                 f"train.max_length_tokens={self.max_length_tokens} must be at least 3, or 0 for "
                 "the limit of the encoder"
             )
-        if self.keep_best < 0:
-            raise ValueError(f"train.keep_best={self.keep_best} must be at least 0")
+        check_number(self.keep_best, "train.keep_best", 0)
         check_choice("train.export", self.export, ("last", "best"))
         if self.export == "best" and not self.best_metric:
             raise ValueError("train.export='best' needs train.best_metric, e.g. 'dev/p_at_1'")
