@@ -59,7 +59,9 @@ def test_neighbors_in_spans_are_those_of_one_search(tmp_path, k):
     assert found.backward.shape == expected.backward.shape
 
 
-@pytest.mark.parametrize("step", ["find_candidates", "whole_file", "write_json", "_sync", "_merge"])
+@pytest.mark.parametrize(
+    "step", ["find_candidates", "whole_file", "write_json", "_sync", "keep_best"]
+)
 def test_a_search_killed_at_any_step_ends_with_the_same_bits(tmp_path, monkeypatch, step, caplog):
     source, target = sides()
     whole_directory = tmp_path / "whole"

@@ -96,7 +96,7 @@ def _search(
         def collect() -> None:
             rows, parts = running.popleft()
             for part in parts:
-                _keep_best(forward, rows, *part.result())
+                keep_best(forward, rows, *part.result())
             if report is not None:
                 report(rows.stop, n)
 
@@ -194,7 +194,7 @@ def _merge_by_argmax(tile: np.ndarray, first: int, best: Best) -> None:
         if not active.size:
             break
     changed = np.flatnonzero(found_scores[:, 0] > -np.inf)
-    _keep_best(best, changed, found_scores[changed], found_indices[changed])
+    keep_best(best, changed, found_scores[changed], found_indices[changed])
 
 
 def _merge_by_partition(tile: np.ndarray, first: int, best: Best) -> None:
@@ -217,10 +217,10 @@ def _merge_by_partition(tile: np.ndarray, first: int, best: Best) -> None:
         columns = np.nonzero(chosen)[1].reshape(rows.size, k)
     else:
         columns = np.broadcast_to(np.arange(width), tile.shape)
-    _keep_best(best, rows, np.take_along_axis(tile, columns, axis=1), first + columns)
+    keep_best(best, rows, np.take_along_axis(tile, columns, axis=1), first + columns)
 
 
-def _keep_best(
+def keep_best(
     best: Best, rows: np.ndarray | slice, scores: np.ndarray, indices: np.ndarray
 ) -> None:
     """Merges candidates with higher indices into some rows of `best`, in place."""

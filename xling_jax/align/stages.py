@@ -14,7 +14,6 @@ the old record goes before the old data.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import time
@@ -27,6 +26,7 @@ import numpy as np
 from xling_jax.align import knn, mining
 from xling_jax.align.backends import Report, choose_backend
 from xling_jax.align.knn_index import EXACT
+from xling_jax.align.knn_numpy import keep_best
 from xling_jax.align.mining import Candidates
 from xling_jax.align.rows import AnyRows, UnitRows
 from xling_jax.files.hashes import fingerprint
@@ -140,7 +140,7 @@ def stage_candidates(
     with state.opened():
         while (first := state.done) < n:
             rows = slice(first, min(first + span, n))
-            moved = functools.partial(_moved_report, report, first, n) if report else None
+            moved = (lambda done, _, first=first: report(first + done, n)) if report else None
             state.add(mining.find_candidates(source.span(rows), target, k, report=moved, **search))
     return state.candidates()
 
@@ -181,7 +181,10 @@ class _Neighbors:
         for file, path, (array, dtype) in zip(self._files, self._paths, arrays):
             with naming_errors(path):
                 file.write(np.ascontiguousarray(array, dtype).data)
-        _merge(self._backward, found.backward_cosines, found.backward + self.done)
+        rows = found.backward + self.done
+        for start in range(0, len(rows), _MERGED_ROWS):
+            block = slice(start, start + _MERGED_ROWS)
+            keep_best(self._backward, block, found.backward_cosines[block], rows[block])
         self.done += len(found.forward)
         if self.done == self._num_rows or time.monotonic() - self._recorded_s > _RECORD_EVERY_S:
             self._record()
@@ -233,21 +236,6 @@ def _done(
     done = record.get(key, 0) if same else 0
     whole = all(file.exists() and file.stat().st_size >= size for file, size in sizes(done).items())
     return done if whole else 0
-
-
-def _moved_report(report: Report, first: int, total: int, done: int, _: int) -> None:
-    report(first + done, total)
-
-
-def _merge(best: tuple[np.ndarray, np.ndarray], cosines: np.ndarray, rows: np.ndarray) -> None:
-    """Merges neighbors with higher rows into the best, in place; equal cosines keep the lower."""
-    for start in range(0, len(rows), _MERGED_ROWS):
-        block = slice(start, start + _MERGED_ROWS)
-        all_cosines = np.hstack([best[0][block], cosines[block]])
-        all_rows = np.hstack([best[1][block], rows[block]])
-        order = np.argsort(-all_cosines, axis=1, kind="stable")[:, : best[0].shape[1]]
-        best[0][block] = np.take_along_axis(all_cosines, order, axis=1)
-        best[1][block] = np.take_along_axis(all_rows, order, axis=1)
 
 
 def _sync(file: BinaryIO, path: Path) -> None:
