@@ -16,8 +16,17 @@ from xling_jax.files.errors import one_line
 _ZIP_MAGIC = b"PK\x03\x04"
 
 
+def import_torch(purpose: str, hint: str = "") -> Any:
+    """Imports PyTorch; raises ImportError with what needs it, and a hint of what else to do."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs PyTorch: pip install torch{hint}") from error
+    return torch
+
+
 def load_torch(path: str | os.PathLike[str], hint: str = "", tensors_only: bool = False) -> Any:
-    """Loads a PyTorch file; the only place that imports PyTorch.
+    """Loads a PyTorch file.
 
     Args:
         path: the file.
@@ -33,12 +42,7 @@ def load_torch(path: str | os.PathLike[str], hint: str = "", tensors_only: bool 
         OSError: if the file cannot be opened.
         ValueError: if it is damaged or holds Python objects.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"{path}: reading a PyTorch file once needs PyTorch: pip install torch{hint}"
-        ) from error
+    torch = import_torch(f"{path}: reading a PyTorch file once", hint)
     with open(path, "rb") as file:
         is_zip = file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
     try:

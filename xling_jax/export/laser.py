@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from xling_jax.convert.torch_file import import_torch
 from xling_jax.encode.model_directory import ModelSpec, load_model
 from xling_jax.export.output import export_directory
 from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserVocab
@@ -45,12 +46,7 @@ def export_laser(
     """
     spec = load_model(model_directory)
     _check(spec, os.fspath(model_directory))
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            "--to laser writes a PyTorch file, which needs PyTorch: pip install torch"
-        ) from error
+    torch = import_torch("--to laser writes a PyTorch file, which")
     module, params = spec.module, spec.params
     tensors = {"embed_tokens.weight": params["embedding"]}
     bidirectional = module.unidirectional_layers == 0

@@ -17,7 +17,7 @@ from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.settings import check_validation
 from xling_jax.corpora.shards import PairTokens, pair_name
 from xling_jax.options import check_number
-from xling_jax.registry import check_choice
+from xling_jax.registry import check_choice, import_extra
 from xling_jax.text.languages import parse_pair
 from xling_jax.train.batching import (
     BatchPlan,
@@ -388,13 +388,8 @@ def _read_numpy(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]
 
 
 def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
-    try:
-        import tensorflow as tf
-    except ImportError as error:
-        raise ImportError(
-            "data.reader='tf.data' needs TensorFlow: pip install 'xling_jax[train]', "
-            "or set data.reader='numpy'"
-        ) from error
+    purpose = "data.reader='tf.data', unlike data.reader='numpy',"
+    tf = import_extra("tensorflow", "train", purpose)
     tf.config.set_visible_devices([], "GPU")  # the GPU belongs to JAX
 
     types = dict.fromkeys(("source_tokens", "target_tokens", "target_language"), np.int32)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import BrokenLine, decode_line
-from xling_jax.registry import did_you_mean
+from xling_jax.registry import did_you_mean, import_extra
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -89,12 +89,7 @@ def _make_builder(
     name: str, version: str | None, data_dir: str | None
 ) -> "tfds.core.DatasetBuilder":
     """Returns the builder of a dataset, in a format that can be read without TensorFlow."""
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise ImportError(
-            f"tfds:{name}: needs TensorFlow Datasets; pip install 'xling_jax[train]'"
-        ) from error
+    tfds = import_extra("tensorflow_datasets", "train", f"tfds:{name}:")
     dataset, _, config = name.partition("/")
     from xling_jax.corpora import tfds_builders
 
