@@ -49,18 +49,13 @@ class Tensors:
                 raise ValueError(f"{path}: missing")
             (self._open if path.suffix == ".safetensors" else self._open_torch)(path)
             return
-        whole = {WEIGHTS_FILE: self._open, TORCH_FILE: self._open_torch}
-        sharded = {INDEX_FILE: self._open, TORCH_INDEX_FILE: self._open_torch}
         for name in (WEIGHTS_FILE, INDEX_FILE, TORCH_FILE, TORCH_INDEX_FILE):
             self.path = directory / name
-            if not self.path.is_file():
-                continue
-            if name in whole:
-                whole[name](self.path)
-            else:
-                for shard in _shards(self.path):
-                    sharded[name](shard)
-            return
+            if self.path.is_file():
+                is_index = name in (INDEX_FILE, TORCH_INDEX_FILE)
+                for file in _shards(self.path) if is_index else [self.path]:
+                    (self._open if name in (WEIGHTS_FILE, INDEX_FILE) else self._open_torch)(file)
+                return
         raise ValueError(
             f"{directory}: must hold {WEIGHTS_FILE}, {INDEX_FILE} with its shards, or "
             f"{TORCH_FILE}; found {', '.join(sorted(p.name for p in directory.glob('*.*')))}"
