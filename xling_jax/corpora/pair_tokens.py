@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.corpora.pair_text import Member, PairText
-from xling_jax.corpora.shards import token_dtype, write_shard
+from xling_jax.corpora.shards import prepared_array, token_dtype, write_shard
 from xling_jax.corpora.summaries import CorpusRows, pair_summary, renamed
 from xling_jax.files.whole import naming_errors, read_json, rename_directory, write_json
 from xling_jax.text.vocabularies import Vocabulary
@@ -127,7 +127,10 @@ class ShardWriter:
 
     def __call__(self, shard: Shard) -> None:
         """Writes a shard, then its counts, whose presence says that the shard is complete."""
-        keep = np.load(shard.keep, mmap_mode="r", allow_pickle=False)
+        what, way_out = "missing or damaged rows to keep", "run the same command again"
+        with prepared_array(shard.keep, what, way_out) as keep:
+            if keep.dtype != bool:
+                raise ValueError(f"found {keep.dtype}")
         parts = [self._tokenize(member, keep[member.rows]) for member in shard.members]
         lengths = np.concatenate([lengths for _, lengths, _ in parts], axis=1)
         offsets = np.zeros((2, lengths.shape[1] + 1), np.int64)

@@ -24,6 +24,7 @@ import numpy as np
 
 from xling_jax.corpora.pair_tokens import PairPlan, ShardWriter
 from xling_jax.corpora.row_vectors import kept_rows
+from xling_jax.corpora.shards import prepared_array
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.whole import naming_errors, read_json, whole_directory, write_json
@@ -42,17 +43,12 @@ def read_row_negatives(directory: Path, pair: str, rows: int) -> np.ndarray:
         ValueError: if they are missing or damaged.
     """
     path = directory / NEGATIVES / f"{pair}.npy"
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    way_out = f"remove {path.parent} and run the same command again"
+    with prepared_array(path, "missing or damaged hard negatives", way_out) as found:
         if found.dtype != np.int32 or found.shape != (rows, _MOST):
             raise ValueError(f"found {found.dtype} {list(found.shape)}, expected [{rows}, {_MOST}]")
         if rows and not -1 <= found.min() <= found.max() < rows:
             raise ValueError(f"found rows {found.min()} to {found.max()} of {rows}")
-    except Exception as error:  # NumPy parses the header as Python, which fails in many ways
-        raise ValueError(
-            f"{path}: missing or damaged hard negatives: {' '.join(str(error).split()):.200}; "
-            f"remove {path.parent} and run the same command again"
-        ) from error
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from xling_jax.corpora.pair_tokens import PairPlan, ShardWriter
+from xling_jax.corpora.shards import prepared_array
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import naming_errors, read_json, whole_directory, whole_file, write_json
 
@@ -55,17 +56,12 @@ class RowVectors:
 
     def __init__(self, directory: Path, pair: str, language: str, rows: int, width: int):
         path, self._width = directory / TEACHER / pair / f"{language}.npy", width
-        try:
-            self._vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        what = "missing or damaged vectors of the teacher"
+        way_out = f"remove {path.parent} and run the same command again to compute them"
+        with prepared_array(path, what, way_out) as self._vectors:
             shape, dtype = self._vectors.shape, self._vectors.dtype
             if dtype != np.float16 or shape[0] != rows or shape[1] > width:
                 raise ValueError(f"found {dtype} {list(shape)}, expected [{rows}, {width}]")
-        except Exception as error:  # NumPy parses the header as Python, which fails in many ways
-            reason = " ".join(str(error).split())
-            raise ValueError(
-                f"{path}: missing or damaged vectors of the teacher: {reason:.200}; remove "
-                f"{path.parent} and run the same command again to compute them"
-            ) from error
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """[n] int64 row numbers -> [n, width] float32; zeros for row -1."""

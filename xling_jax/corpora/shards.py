@@ -10,6 +10,7 @@ Row i of one language translates row i of the other. Pairs held out for the vali
 `DIR/validation/de-en/`.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from xling_jax.files.whole import naming_errors, whole_directory
 
 VALIDATION = "validation"
+_DAMAGED = "damaged token shard"
 
 
 def pair_name(first: str, second: str) -> str:
@@ -49,6 +51,16 @@ def write_shard(
             np.save(temporary / f"{language}.offsets.npy", offsets)
 
 
+@contextlib.contextmanager
+def prepared_array(path: Path, what: str, way_out: str) -> Iterator[np.ndarray]:
+    """Maps a prepared array; an error of NumPy or of a check inside names file and way out."""
+    try:
+        yield np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # NumPy parses the header as Python, which fails in many ways
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: {what}: {reason:.200}; {way_out}") from error
+
+
 class PairTokens:
     """The rows of one language pair over all its shards, memory-mapped.
 
@@ -66,6 +78,7 @@ class PairTokens:
 
     def __init__(self, directory: str | os.PathLike, vocab_size: int | None = None):
         self.directory, self._vocab_size = Path(directory), vocab_size
+        self._way_out = f"remove {self.directory} and run the same command again to rebuild it"
         self.languages = tuple(self.directory.name.split("-"))
         if len(self.languages) != 2:
             raise ValueError(f"{directory}: must be the directory of a pair of languages")
@@ -92,23 +105,14 @@ class PairTokens:
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
 
     def _load(self, path: Path) -> np.ndarray:
-        try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-            kinds = "u2", "i4"
-            if path.name.endswith(".offsets.npy"):
-                kinds = ("i8",)
+        kinds = ("i8",) if path.name.endswith(".offsets.npy") else ("u2", "i4")
+        with prepared_array(path, _DAMAGED, self._way_out) as array:
             if array.ndim != 1 or array.dtype.str[1:] not in kinds:
                 raise ValueError(f"found {array.dtype} {list(array.shape)}")
-            return array
-        except Exception as error:  # NumPy parses the header as Python, which fails in many ways
-            reason = " ".join(str(error).split())
-            raise self._damaged(path, f"{reason:.200}") from error
+        return array
 
     def _damaged(self, path: Path, problem: str) -> ValueError:
-        return ValueError(
-            f"{path}: damaged token shard: {problem}; remove {self.directory} and run the same "
-            "command again to rebuild it"
-        )
+        return ValueError(f"{path}: {_DAMAGED}: {problem}; {self._way_out}")
 
     def __len__(self) -> int:
         return int(self._starts[-1])
