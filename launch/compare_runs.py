@@ -16,6 +16,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from xling_jax.eval.results import markdown_table
 from xling_jax.train.metrics import read_metrics
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -45,12 +46,8 @@ def value(records: list[dict[str, float]], name: str, step: int) -> str:
 
 def table(runs: dict[str, list[dict[str, float]]], names: list[str], step: int) -> str:
     """The metrics of each run at a step, as Markdown."""
-    header = ["run", *names]
-    lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * len(names)]
-    for run, records in runs.items():
-        cells = [value(records, name, step) for name in names]
-        lines.append("| " + " | ".join([run, *cells]) + " |")
-    return "\n".join(lines)
+    rows = [[run, *(value(records, name, step) for name in names)] for run, records in runs.items()]
+    return markdown_table(["run", *names], rows)
 
 
 def draw(runs: dict[str, list[dict[str, float]]], path: Path) -> None:

@@ -25,7 +25,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -287,7 +287,7 @@ def main() -> None:
             rows[row.name] = [measured(workdir, table.languages) for workdir in workdirs]
     if args.dry_run or not all(seed for row in rows.values() for seed in row):
         return
-    table = Table(**{**vars(table), "rows": tuple(chosen)})
+    table = replace(table, rows=tuple(chosen))
     text = markdown(table, rows, args.scale)
     (args.workdir / f"{args.table}.md").write_text(text + "\n", encoding="utf-8")
     print(text)

@@ -1,7 +1,7 @@
 """The tables of the papers as rows of configs, for `launch/reproduce.py`."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SCALES = ("small", "claims", "base", "paper")
@@ -311,7 +311,7 @@ def _mao_10() -> Table:
         )
         for name, numbers in published.items()
     )
-    return Table(**{**vars(whole), "rows": rows, "scales": ("base", "paper")})
+    return replace(whole, rows=rows, scales=("base", "paper"))
 
 
 _LI_MAK_SMALL = {
