@@ -32,7 +32,7 @@ from xling_jax.align.rows import AnyRows, UnitRows
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import naming_errors, read_json, whole_file, write_json
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # Between records of what is done: this much work is lost at most.
 _RECORD_EVERY_S = 10.0
@@ -70,9 +70,9 @@ def stage_vectors(
     row_bytes = 4 * shape[1]
     done = _done(record, made_from, "rows", lambda done: {path: done * row_bytes})
     if done == shape[0]:
-        logger.info("%s: all %s texts are embedded already", name, f"{done:,}")
+        _logger.info("%s: all %s texts are embedded already", name, f"{done:,}")
     elif done:
-        logger.info("%s: continues with text %s of %s", name, f"{done + 1:,}", f"{shape[0]:,}")
+        _logger.info("%s: continues with text %s of %s", name, f"{done + 1:,}", f"{shape[0]:,}")
     else:
         record.unlink(missing_ok=True)
     with naming_errors(path), open(path, "r+b" if done else "wb") as file:
@@ -136,7 +136,7 @@ def stage_candidates(
     made_from = {**made_from, "k": k, "span": span, "backend": backend, "index": index}
     state = _Neighbors(directory, made_from, n, m, k)
     if 0 < state.done < n:
-        logger.info("search: continues with source text %s of %s", f"{state.done + 1:,}", f"{n:,}")
+        _logger.info("search: continues with source text %s of %s", f"{state.done + 1:,}", f"{n:,}")
     with state.opened():
         while (first := state.done) < n:
             rows = slice(first, min(first + span, n))

@@ -34,7 +34,7 @@ from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # Document vectors from sentence vectors, and how pairs are scored: the eight cells of LAWDR's
 # tables, the plainest first.
@@ -294,7 +294,7 @@ def measure_alignment(
             try:
                 rank = debias.choose_rank(vectors, **settings).rank
             except (debias.TooFewSentencesError, debias.NoRankError) as error:
-                logger.warning("no debiasing: %s", error)
+                _logger.warning("no debiasing: %s", error)
                 rank = 0
     names = dict.fromkeys(cell.rpartition("-")[0] for cell in cells)
     settings |= {"rank": rank, "density_on": options.density_on}

@@ -38,7 +38,7 @@ from xling_jax.train.integrity import array_hashes, seal, unseal
 from xling_jax.train.selection import score
 from xling_jax.train.state import TrainState
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # orbax wraps these in exceptions of its own.
 _DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -232,7 +232,7 @@ class Checkpoints:
                 problem = _reason(error)
         problem = first_of_all_processes(problem)
         if not problem and hashes is None:
-            logger.info("checkpoint %d in %s has no hashes to verify", step, self._directory)
+            _logger.info("checkpoint %d in %s has no hashes to verify", step, self._directory)
         elif not problem:
             problem = _mismatch(state, hashes)
         if problem:
@@ -290,7 +290,7 @@ class Checkpoints:
         if unranked:
             self._keep_steps.update(unranked)
             line = "%s: not measured at the checkpoints %s; they are kept, but never the best"
-            logger.warning(line, name, ", ".join(map(str, sorted(unranked))))
+            _logger.warning(line, name, ", ".join(map(str, sorted(unranked))))
 
     def _complete(self) -> list[epath.Path]:
         """The complete checkpoints, in order."""
@@ -318,7 +318,7 @@ class Checkpoints:
         self._manager.reload()
 
     def _warn(self, step: int, problem: str, then: str) -> None:
-        logger.warning(
+        _logger.warning(
             "checkpoint %d in %s is damaged (%s); %s", step, self._directory, problem, then
         )
 
@@ -383,7 +383,7 @@ class Checkpoints:
         except Exception as second:
             if error is None:
                 raise
-            logger.warning("%s", second)
+            _logger.warning("%s", second)
         finally:
             self._manager.close()
 

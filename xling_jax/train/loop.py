@@ -51,7 +51,7 @@ from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
 from xling_jax.train.validation import SEED, Validation, is_validation, known_goal
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Evaluator = Callable[[Any, int], Mapping[str, float]]  # (encoder params, step) -> metrics
 # Metric -> `max` or `min`, whichever is better; None if it does not say.
@@ -149,7 +149,7 @@ def train(
     if built.data.validates:
         held_out = open_validation(config, corpus)
         check_validation_metrics(built, held_out.directions)
-        logger.info("validation: %s", plan_summary(held_out))
+        _logger.info("validation: %s", plan_summary(held_out))
         validation = Validation(built.objective, held_out, mesh, shapes.params)
     miner = None
     if built.data.mine_every_steps:
@@ -184,12 +184,12 @@ def train(
             state = state.replace(params=begin_with(state.params))
         else:
             state, start, progress = checkpoints.restore(targets)
-            logger.info("resuming from checkpoint %d", start)
+            _logger.info("resuming from checkpoint %d", start)
         if jax.process_index() == 0:
             _write_config(config, Path(workdir) / "config.json", resumed=start > 0)
         parameters = counted(count_parameters(shapes.params), "parameter")
-        logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
-        logger.info("batches: %s", plan_summary(batches))
+        _logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
+        _logger.info("batches: %s", plan_summary(batches))
 
         # 3. The loop.
         due, over = bool(progress.get("evaluation_due")), start >= settings.total_steps
@@ -276,7 +276,7 @@ def _write_config(config: ConfigDict, path: Path, resumed: bool) -> None:
         now = values["train"][name]
         if before.get(name, now) != now:
             line = "train.%s=%r has no effect on a run with checkpoints; it began with %r"
-            logger.warning(line, name, now, before[name])
+            _logger.warning(line, name, now, before[name])
             values["train"][name] = before[name]
     write_json(path, values)
 
@@ -392,7 +392,7 @@ class _Run:
             evaluation["early_stopping"] = self.stopping.progress_to_save()
             self.checkpoints.add_evaluation(start, self.dev, evaluation)
         if self.stopping.reason:
-            logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
+            _logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
             return state, start
         for step in range(start + 1, total + 1):
             if self.miner and (step - 1) % data.mine_every_steps == 0:
@@ -408,7 +408,7 @@ class _Run:
                 jax.block_until_ready(sums)
                 elapsed_s = time.monotonic() - self.begun_s
                 line = "first step after %.1f s, %.1f s of them waiting for programs to compile"
-                logger.info(line, elapsed_s, self.programs.seconds)
+                _logger.info(line, elapsed_s, self.programs.seconds)
             interval.add(
                 step,
                 sums,
@@ -453,13 +453,13 @@ class _Run:
                         "early_stopping": self.stopping.progress_to_save(),
                     }
                     self.publish()
-                    logger.info("step %d: saving a checkpoint", step)
+                    _logger.info("step %d: saving a checkpoint", step)
                     dev, mined = self.dev if evaluated else {}, to_arrays(self.mined)
                     self.checkpoints.save(state, step, dev, progress, mined)
                     for callback in self.callbacks:
                         callback.on_checkpoint(step)
             if over:
-                logger.info("ended at step %d of %d: %s", step, total, self.stopping.reason)
+                _logger.info("ended at step %d of %d: %s", step, total, self.stopping.reason)
             if stopping or over:
                 return state, step
         return state, max(start, total)
@@ -494,14 +494,14 @@ class _Run:
         if "train/loss_scale" in values:
             shown += ("loss_scale", "skipped_updates")
         line = " ".join(f"{name}={values[f'train/{name}']:.4g}" for name in shown)
-        logger.info("step %d %s", step, line)
+        _logger.info("step %d %s", step, line)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
         """Evaluates on all devices; all processes take the metrics of the first."""
         settings = self.built.settings
         named = {name: getattr(settings, name) for name in ("best_metric", "stop_metric")}
         if self.evaluators or self.validation:
-            logger.info("step %d: evaluating", step)
+            _logger.info("step %d: evaluating", step)
         self.dev = self.validation(state.params) if self.validation else {}
         if not self.evaluators and not self.validation and not any(named.values()):
             return
@@ -517,7 +517,7 @@ class _Run:
         for callback in self.callbacks:
             callback.on_evaluation(step, dict(self.dev), state.params["encoder"])
         self.publish()
-        logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in self.dev.items()))
+        _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in self.dev.items()))
 
 
 @jax.jit

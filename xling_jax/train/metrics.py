@@ -19,7 +19,7 @@ from xling_jax.files.whole import naming_errors, write_whole
 from xling_jax.train.loss_scale import MINIMUM_SCALE
 from xling_jax.train.writers import WRITERS
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _COUNTS = ("rows", "sentences", "tokens", "skipped_updates")
 NOT_AVERAGED = (*_COUNTS, "normalizer", "gradient_norm", "loss_scale")
@@ -111,7 +111,7 @@ class Interval:
                 + (f", with a loss scale of only {2 * scale:g}" if skipped else "")
             )
         if skipped:
-            logger.info("step %d: float16 overflow, skipped; loss scale now %g", step, scale)
+            _logger.info("step %d: float16 overflow, skipped; loss scale now %g", step, scale)
             sums["gradient_norm"] = 0.0
             if not math.isfinite(sums["loss"]):  # the overflow was in the forward pass
                 sums = {name: v if name in _COUNTS else 0.0 for name, v in sums.items()}

@@ -18,7 +18,7 @@ from xling_jax.train.hard_negatives import REMEMBERED, RowNeighbors
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding, to_global
 from xling_jax.train.terms.term import Setting, interleave
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class Miner:
@@ -80,7 +80,7 @@ class Miner:
         with_any = sum(int((n.negatives[:, 0] >= 0).sum()) for n in found.values())
         rows = sum(len(neighbors.negatives) for neighbors in found.values())
         seconds = time.monotonic() - started
-        logger.info(
+        _logger.info(
             "step %d: hard negatives for %d of %d rows, %.1f s", step, with_any, rows, seconds
         )
         return found

@@ -21,7 +21,7 @@ from xling_jax.train.objective import Objective
 from xling_jax.train.state import TrainState
 from xling_jax.train.step import Steps
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # Micro-batches among which to look for the shapes of a run; one that comes later is compiled then.
 _LOOK_AHEAD = 4096
@@ -87,7 +87,7 @@ class Programs:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "xling-compile")
         if needed:
             shapes = len({program.bucket for program in needed})
-            logger.info("%d programs to compile (%d shapes of micro-batches)", len(needed), shapes)
+            _logger.info("%d programs to compile (%d shapes of micro-batches)", len(needed), shapes)
         self._waiting: dict[Program, concurrent.futures.Future[None]] = {}
         # The others would hold up the imports of the first step: tracing needs Python's lock.
         self._submit(needed[:1])
@@ -114,7 +114,7 @@ class Programs:
         if compiling := self._waiting.pop(program, None):
             if not compiling.done():
                 number = len(self._known) - len(self._waiting)
-                logger.info("waiting for program %d of %d to compile", number, len(self._known))
+                _logger.info("waiting for program %d of %d to compile", number, len(self._known))
             compiling.result()
         result = function(*arguments)  # returns once compiled; runs in the background
         if function._cache_size() > before:
@@ -122,7 +122,7 @@ class Programs:
             self._waited_s += time.monotonic() - start
             if not self._waiting:
                 facts = (len(self._known), time.monotonic() - self._started, self._waited_s)
-                logger.info("%d programs compiled after %.1f s; waited %.1f s for them", *facts)
+                _logger.info("%d programs compiled after %.1f s; waited %.1f s for them", *facts)
         return result
 
     def _submit(self, programs: Sequence[Program]) -> None:
