@@ -1,6 +1,6 @@
-"""Draws the rooms of the package, their lines and who imports whom; versions side by side.
+"""Draws the rooms of the package, their lines and who imports whom.
 
-`python docs/draw_architecture.py CHECKOUT CHECKOUT --titles 0.1 0.2 --output PICTURE`
+`python docs/draw_architecture.py docs/images/architecture.svg`
 """
 
 import argparse
@@ -50,8 +50,8 @@ def levels(names: set[str], edges: set[tuple[str, str]]) -> dict[str, int]:
     return level
 
 
-def draw(axes: plt.Axes, package: Path, title: str) -> None:
-    """One version."""
+def draw(axes: plt.Axes, package: Path) -> None:
+    """The rooms of a package."""
     lines = rooms(package)
     base = FOUNDATION & set(lines)
     edges = {(a, b) for a, b in arrows(package, set(lines)) if b not in base}
@@ -88,9 +88,7 @@ def draw(axes: plt.Axes, package: Path, title: str) -> None:
         box = {"boxstyle": "round,pad=0.35", "fc": color, "ec": "steelblue"}
         axes.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box, zorder=3)
     total = sum(len(f.read_text("utf-8").splitlines()) for f in package.rglob("*.py"))
-    axes.set_title(
-        f"{title}: {total:,} lines, {len(lines)} rooms, {len(edges)} arrows", fontsize=11
-    )
+    axes.set_title(f"{total:,} lines, {len(lines)} rooms, {len(edges)} arrows", fontsize=11)
     axes.set_xlim(-0.4, 10.4)
     if base:
         axes.axhline(-0.5, color="0.7", lw=0.8, ls="--")
@@ -102,15 +100,10 @@ def draw(axes: plt.Axes, package: Path, title: str) -> None:
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("checkouts", nargs="+", type=Path)
-    parser.add_argument("--titles", nargs="+", required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    args = parser.parse_args()
-    figure, axes = plt.subplots(1, len(args.checkouts), figsize=(7.5 * len(args.checkouts), 7))
-    for part, checkout, title in zip(axes, args.checkouts, args.titles, strict=True):
-        draw(part, checkout / "xling_jax", title)
-    figure.tight_layout()
-    figure.savefig(args.output, metadata={"Date": None})
+    parser.add_argument("output", type=Path)
+    figure, axes = plt.subplots(figsize=(10, 7.5), layout="tight")
+    draw(axes, Path(__file__).parents[1] / "xling_jax")
+    figure.savefig(parser.parse_args().output, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from xling_jax.text.vocabularies import Vocabulary
 if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # Names under which models have the prompt of what is searched, first choice first.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -332,14 +332,14 @@ class Encoder:
                 progress(progress.done + len(window))
         if stats.num_truncated and not self._warned_of_truncation:
             self._warned_of_truncation = True
-            logger.warning(
+            _logger.warning(
                 "%d of %d sentences were truncated to %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
         if precision == "int8" and not texts:
             return np.empty(embeddings.shape, np.int8)
         if precision == "int8" and quantizer is None:
-            logger.warning(
+            _logger.warning(
                 "the ranges of precision='int8' are those of these %d vectors; pass ranges="
                 "encoder.learn_ranges(sample) to compare with vectors of other calls",
                 len(texts),

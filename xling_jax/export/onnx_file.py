@@ -29,7 +29,7 @@ from xling_jax.registry import check_choice, import_extra
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab
 from xling_jax.text.vocabularies import record, write_vocab
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 MODEL_FILE = "model.onnx"
 _PACKAGES = ("onnx", "onnxruntime")
