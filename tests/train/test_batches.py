@@ -14,6 +14,7 @@ from xling_jax.train.batches import (
     read_batches,
     training_directions,
 )
+from xling_jax.train.durations import Epoch
 
 BOS, PAD, EOS = 0, 1, 2
 PAIRS = ("aa-bb", "bb-aa", "cc-aa")
@@ -32,6 +33,13 @@ def batches(directory, **changes):
     data |= {name: changes.pop(name) for name in known & changes.keys()}
     settings = {"languages": LANGUAGES, "prefix": (BOS,), "suffix": (EOS,), "pad_id": PAD}
     return TranslationBatches(directory, DataSettings(**data), seed=3, **settings, **changes)
+
+
+def test_an_epoch_has_the_updates_of_a_pass_over_all_pairs(directory):
+    data = batches(directory)
+    micro_batches = sum(len([*data.plan.one_pass(pair)]) for pair in range(len(PAIRS)))
+    for accumulation_steps in (1, 4):
+        assert data.epoch(accumulation_steps) == Epoch(micro_batches / accumulation_steps, 150)
 
 
 def equal(one, other):

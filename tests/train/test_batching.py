@@ -78,6 +78,21 @@ def test_epochs_shuffle_rows_and_batches_anew():
     assert [e.bucket for e in first] != [e.bucket for e in second]
 
 
+def test_no_batch_has_the_rows_of_one_of_another_epoch_or_pair():
+    plan = make_plan({"ab": np.full(60, 4), "ba": np.full(60, 4)})
+    batches_of = lambda *which: {frozenset(entry.rows.tolist()) for entry in plan.one_pass(*which)}
+    first = batches_of(0, 0)
+    assert len(first) == 10
+    assert not first & batches_of(0, 1) and not first & batches_of(1, 0)
+
+
+def test_draws_of_pairs_do_not_repeat_after_a_block(monkeypatch):
+    monkeypatch.setattr(batching, "_DRAW_BLOCK", 64)
+    plan = make_plan()
+    pairs = [plan[index].pair for index in range(128)]
+    assert pairs[:64] != pairs[64:]
+
+
 def test_the_plan_is_a_function_of_seed_and_number():
     plan = make_plan()
     sequential = [plan[index] for index in range(60)]

@@ -35,6 +35,7 @@ def test_the_hardest_negatives_of_the_first_rows_take_the_place_of_the_last_rows
     assert compose([0, 1, 4, 5, -1], negatives) == [0, 1, 6, 8, -1]
     assert compose([0, 1, 2, 3, 4, 5], negatives) == [0, 1, 2, 6, 8, 7], "row 0 is there already"
     assert compose([0, 1, 2, 3, 4, 5], negatives, share=0.2) == [0, 1, 2, 3, 4, 6]
+    assert compose([0, 1, 4, 5, *[-1] * 4], negatives) == [0, 1, 6, 8, *[-1] * 4], "of the real"
     assert compose([0, 1, 4, 5], [[]] * 10) == [0, 1, 4, 5], "planned rows stay if there are none"
 
 
@@ -120,6 +121,14 @@ def test_texts_have_equal_numbers_if_they_are_equal(bags):
         expected = (texts[:, None] == texts).all(2)
         assert expected.sum() > ROWS
         np.testing.assert_array_equal(numbers[:, side, None] == numbers[:, side], expected)
+
+
+def test_texts_of_the_same_words_in_another_order_have_other_numbers(tmp_path):
+    man_bites_dog = [np.array(words) for words in ([5, 6, 7], [7, 6, 5], [5, 6, 7])]
+    columns = {language: pack_rows(man_bites_dog, np.uint16) for language in ("aa", "bb")}
+    write_shard(tmp_path / "aa-bb/00000", columns)
+    numbers = text_numbers(PairTokens(tmp_path / "aa-bb"))
+    assert (numbers[0] == numbers[2]).all() and (numbers[0] != numbers[1]).all()
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.2])

@@ -108,6 +108,18 @@ def test_the_scale_doubles_after_enough_good_updates_in_a_row(monkeypatch):
     assert scales == [1, 1, 0.5, 0.5, 0.5, 1, 1]
 
 
+def test_the_scale_doubles_again_after_as_many_good_updates(monkeypatch):
+    assert loss_scale._GROWTH_UPDATES == 2000
+    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 3)
+    params = {"w": jnp.asarray(START)}
+    optimizer = with_loss_scale(optax.sgd(0.1))
+    state, scales = optimizer.init(params), []
+    for _ in range(9):
+        _, state = optimizer.update(params, state, params)
+        scales.append(float(state.scale) / SCALE)
+    assert scales == [1, 1, 2, 2, 2, 4, 4, 4, 8]
+
+
 def sums_of(loss, norm, scale, skipped):
     return {
         "loss": np.float32(loss),
