@@ -165,3 +165,21 @@ def test_token_dropout_drops_whole_tokens_in_training_only():
     np.testing.assert_array_equal(apply(), kept)
     found = apply(deterministic=False, rngs={"dropout": jax.random.key(1)})
     assert (np.ptp(found, axis=1) == 0).all() and not np.allclose(found, kept)
+
+
+def test_dropout_is_on_embeddings_and_in_attention():
+    sizes = SIZES | {"layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
+    in_attention = DualEncoder(**sizes | {"attention_dropout": 0.5})
+    # New layers with norms in front add nothing, whatever they drop.
+    on_embeddings = DualEncoder(**sizes | {"dropout": 0.5}, norm="pre")
+    modules = in_attention, on_embeddings
+    fresh = jax.jit(on_embeddings.init)(jax.random.key(0), padded(SENTENCES))["params"]
+    params = parameters(in_attention), fresh
+
+    def change(module, params):
+        rngs = {"dropout": jax.random.key(1)}
+        apply = lambda *more: module.apply({"params": params}, padded(SENTENCES), *more, rngs=rngs)
+        return jnp.abs(apply(False) - apply(True)).max()
+
+    changes = jax.jit(lambda params: [*map(change, modules, params)])(params)
+    assert min(changes) > 1e-2

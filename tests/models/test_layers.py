@@ -2,9 +2,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
 
+from tests.models.tlaser_reference import random_params
 from xling_jax.models.forms import sinusoidal_positions
-from xling_jax.models.layers import Attention, Dropout, pool
+from xling_jax.models.layers import Attention, Dropout, TransformerLayer, pool
 
 
 def test_sinusoids_are_all_sines_then_all_cosines():
@@ -62,3 +64,42 @@ def test_an_unknown_pooling_is_refused():
 def test_heads_must_divide_the_width(key):
     with pytest.raises(ValueError, match="heads=3 must divide width=8"):
         Attention(8, 3).init(key, jnp.ones((1, 2, 8)), jnp.ones((1, 2, 8)), True, True)
+
+
+# Block of a layer -> its last projection, with which it adds to the states.
+OUTPUTS = {
+    "attention": ("attention", "output"),
+    "memory": ("memory_output",),
+    "ffn": ("ffn", "outer"),
+}
+
+
+@pytest.mark.parametrize(
+    "rate, reached",
+    [
+        ("dropout", ["attention", "memory", "ffn"]),
+        ("attention_dropout", ["attention"]),
+        ("activation_dropout", ["ffn"]),
+    ],
+)
+def test_each_dropout_of_a_layer_reaches_its_blocks_alone(rate, reached, key):
+    layer = TransformerLayer(8, 2, 16, **{rate: 0.5})
+    states, memory = np.random.default_rng(0).normal(size=(2, 5, 8)), np.ones((2, 3))
+    inputs = (states.astype(np.float32), np.ones((2, 1, 5), bool), False, memory)
+    params = random_params(lambda: layer.init(key, *inputs)["params"])
+
+    @jax.jit
+    def change(params):
+        rngs = {"dropout": jax.random.key(1)}
+        plain = layer.clone(**{rate: 0.0}).apply({"params": params}, *inputs)
+        return layer.apply({"params": params}, *inputs, rngs=rngs) - plain
+
+    found = []
+    for block in OUTPUTS:
+        # The others add nothing to the states.
+        alone = flatten_dict(params)
+        for path in (path for other, path in OUTPUTS.items() if other != block):
+            for leaf in ("kernel", "bias"):
+                alone[*path, leaf] = np.zeros_like(alone[*path, leaf])
+        found += [block] if np.abs(change(unflatten_dict(alone))).max() > 1e-3 else []
+    assert found == reached

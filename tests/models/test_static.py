@@ -166,8 +166,9 @@ def test_training_starts_equal_to_the_encoder_without_features():
     np.testing.assert_array_equal(module.apply({"params": params}, tokens), expected)
 
 
-def test_dropout_drops_whole_tokens_and_features():
-    module = StaticEncoder(VOCAB, WIDTH, ("pairs",), ROWS, 0.5, 0.5)
+@pytest.mark.parametrize("rates", [(0.5, 0.0), (0.0, 0.5)])
+def test_dropout_drops_whole_tokens_and_features(rates):
+    module = StaticEncoder(VOCAB, WIDTH, ("pairs",), ROWS, *rates)
     tokens = np.tile(np.arange(1, 9, dtype=np.int32), (2000, 1))
     params = random_params(module)
     params["feature_keys"] = choose_keys(module.form, [flat(tokens[:1].tolist())])[0]

@@ -98,6 +98,40 @@ def test_recomputing_layers_changes_no_gradient(encoder_params):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), plain, recomputed)
 
 
+def change(module, params, *inputs):
+    """The largest change of embeddings or hidden states by dropout."""
+
+    def both(params):
+        rngs = {"dropout": jax.random.key(1)}
+        dropped = module.apply({"params": params}, *inputs, deterministic=False, rngs=rngs)
+        return [jax.tree.leaves(x)[0] for x in (dropped, module.apply({"params": params}, *inputs))]
+
+    return np.abs(np.subtract(*jax.jit(both)(params))).max()
+
+
+def test_dropout_is_on_embeddings():
+    tokens = padded(SENTENCES, 9)
+    encoder = dataclasses.replace(ENCODER, layers=0, pooling="mean", dropout=0.5)
+    params = reference.random_params(lambda: encoder.init(jax.random.key(0), tokens)["params"])
+    assert change(encoder, params, tokens) > 0.1
+    decoder = dataclasses.replace(DECODER, layers=0, dropout=0.5)
+    inputs = (np.ones((4, WIDTH), np.float32), LANGUAGES, padded(PREVIOUS, 8))
+    assert change(decoder, decoder_params(decoder), *inputs) > 0.1
+
+
+@pytest.mark.parametrize(
+    "rate, inside", [("attention_dropout", True), ("activation_dropout", False)]
+)
+def test_dropout_inside_the_blocks_is_where_its_name_says(encoder_params, rate, inside):
+    # Without the output of the feed-forward block, which is all that the other rate changes.
+    params = dict(encoder_params)
+    for name in ("blocks_0", "blocks_1"):
+        outer = jax.tree.map(np.zeros_like, params[name]["ffn"]["outer"])
+        params[name] = params[name] | {"ffn": params[name]["ffn"] | {"outer": outer}}
+    module = dataclasses.replace(ENCODER, dropout=0.0, **{rate: 0.5})
+    assert (change(module, params, padded(SENTENCES, 9)) > 1e-3) == inside
+
+
 def decoder_params(module, table=None):
     call = lambda: module.init(
         jax.random.key(0), jnp.zeros((1, WIDTH)), jnp.zeros(1, int), jnp.zeros((1, 4), int), table
