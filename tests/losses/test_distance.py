@@ -251,3 +251,13 @@ def test_unknown_options_are_refused_with_the_known_ones(options):
 def test_unequal_shapes_are_refused():
     with pytest.raises(ValueError, match=r"\(4, 2\) and \(3, 2\)"):
         distance_constraint(jnp.ones((4, 2)), jnp.ones((3, 2)), np.ones(4), jax.random.key(0))
+
+
+def test_the_scale_is_that_of_valid_rows():
+    # The last two rows are padding. Means (3, 4) and 0; norms 10 and 0, 5 and 5.
+    source = jnp.array([[6.0, 8], [0, 0], [9, 9], [9, 9]])
+    target = jnp.array([[-3.0, 4], [3, -4], [9, 9], [9, 9]])
+    mask = jnp.array([True, True, False, False])
+    call = functools.partial(module.embedding_scale, source, target, mask)
+    found = jax.jit(lambda: (call("norm_of_mean"), call("mean_of_norms")))()
+    np.testing.assert_allclose(found, [2.5, 5], rtol=1e-6)

@@ -179,6 +179,19 @@ def test_added_overlap_with_counts_sums_to_one(labeled):
         np.testing.assert_allclose(np.delete(labels.weights, EMPTY, 0).sum(1), 1, atol=1e-6)
 
 
+def test_added_overlap_with_a_word_that_occurs_twice_adds_a_half_once():
+    source, target = jnp.array([[7, 7, 5, PAD]]), jnp.array([[7, 8, 9, PAD]])
+    # The 7 of the target is masked.
+    masked = Masked(source, jnp.array([[3, 8, 9, PAD]]), jnp.array([1]), jnp.array([7]))
+    call = lambda: label_distributions(
+        {"ugt": 1.0}, source, target, masked, pad_id=PAD, overlap="add"
+    )
+    _, labels = jax.jit(call)()
+    expected = np.zeros(12)
+    expected[[7, 5]] = 1 / 2 + 1 / 6, 1 / 6
+    np.testing.assert_allclose(dense(labels, 0), expected, atol=1e-6)
+
+
 def test_masked_labels_with_overwriting_are_those_of_the_published_code(labeled):
     masked, results = labeled
     labels = results["ugt", "once", "overwrite", "masked"]
