@@ -150,8 +150,21 @@ def test_rank_is_the_smallest_after_which_languages_look_alike():
 
 def test_rank_does_not_depend_on_the_scale_of_the_vectors():
     vectors = languages(np.random.default_rng(9), [1.0, 1.0])
-    scaled = {language: 1024 * array for language, array in vectors.items()}
-    assert choose_rank(scaled).rank == choose_rank(vectors).rank
+    scaled = {language: array / 1024 for language, array in vectors.items()}
+    choice, of_scaled = choose_rank(vectors), choose_rank(scaled)
+    assert of_scaled.rank == choice.rank
+    assert of_scaled.accuracies == pytest.approx(choice.accuracies, abs=0.005)
+
+
+def test_the_rank_rule_removes_the_mean_if_components_are_centered():
+    # The languages differ in their means alone, along the axis of the least variance.
+    random = np.random.default_rng(0)
+    vectors = {
+        code: random.standard_normal((2000, 8)) * np.linspace(2, 0.3, 8) + sign * np.eye(8)[7]
+        for code, sign in (("en", 1), ("de", -1))
+    }
+    choice = choose_rank(vectors, center=True)
+    assert choice.rank == 1 and choice.accuracies[0] > 0.9
 
 
 def test_rank_of_several_languages_compares_with_chance():

@@ -8,6 +8,7 @@ from sklearn.neighbors import KernelDensity
 from xling_jax.documents import density as module
 from xling_jax.documents.debias import gram_matrix, language_components, remove_components
 from xling_jax.documents.density import TophatDensity, choose_bandwidth
+from xling_jax.documents.lawdr import Lawdr
 
 
 def clustered(rng, n, dim, clusters=8):
@@ -66,6 +67,26 @@ def test_bandwidth_scores_equal_a_loop_over_folds():
     # The kernel's constant is left out.
     np.testing.assert_allclose(choice.scores - choice.scores[0], expected - expected[0], atol=1e-5)
     assert choice.bandwidth == candidates[int(np.argmax(expected))]
+
+
+def test_bandwidths_from_half_the_median_distance_to_the_nearest_are_tried():
+    points = np.random.default_rng(0).standard_normal((101, 3))
+    distances = np.linalg.norm(points[:, None] - points, axis=2) + np.diag([np.inf] * 101)
+    spread = 2 * np.sqrt(np.square(points - points.mean(0)).sum(1).mean())
+    candidates = choose_bandwidth(points).candidates
+    assert candidates[0] == pytest.approx(np.median(distances.min(1)) / 2)
+    assert candidates[-1] == pytest.approx(spread)
+
+
+def test_the_folds_and_so_the_bandwidth_follow_the_seed():
+    vectors = clustered(np.random.default_rng(0), 120, 4)
+    points = PCA(4).fit_transform(vectors)
+    found = [choose_bandwidth(points, seed=seed).bandwidth for seed in range(3)]
+    assert len(set(found)) == 3
+    for seed, expected in enumerate(found):
+        density = TophatDensity.fit(vectors, seed=seed)
+        assert density.bandwidth == pytest.approx(expected, rel=1e-4)
+        assert Lawdr(rank=None, seed=seed).fit(vectors).density.bandwidth == density.bandwidth
 
 
 def test_bandwidth_survives_an_outlier():

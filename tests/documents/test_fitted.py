@@ -54,6 +54,17 @@ def test_an_aligner_uses_estimators_of_other_documents():
         assert not np.allclose(documents, own)
 
 
+def test_an_aligner_fits_estimators_with_its_options():
+    options = {"center": True, "seed": 7, "density_on": "debiased", "weighting": "kde"}
+    vectors = [corpus(seed)[0] for seed in (0, 1)]
+    sides = [Documents(code, code) for code in ("de", "en")]
+    estimators = DocumentAligner(debias=2, **options).fit(sides, vectors)
+    for lawdr, array in zip(estimators, vectors, strict=True):
+        assert lawdr.settings == Lawdr(rank=2, **options).settings
+        expected = Lawdr(rank=2, **options).fit(array).transform(array, [0, 50, 200])
+        np.testing.assert_array_equal(lawdr.transform(array, [0, 50, 200]), expected)
+
+
 def test_estimators_are_for_their_languages_model_and_vectors():
     pair = fitted({"rank": 3})
     german, english = pair.estimators
