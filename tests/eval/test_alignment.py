@@ -171,6 +171,25 @@ def test_projections_of_sums_are_sums_of_projections(write, center, density_on):
         np.testing.assert_allclose(found[f"debiased-{pooling}"], expected, atol=1e-4)
 
 
+def test_every_option_reaches_what_it_is_for(write, monkeypatch):
+    calls = {"represent_documents": [], "align_documents": []}
+    for name, seen in calls.items():
+        function = getattr(alignment, name)
+
+        def recording(*args, function=function, seen=seen, **options):
+            seen.append(options)
+            return function(*args, **options)
+
+        monkeypatch.setattr(alignment, name, recording)
+    data = document_data.load_alignment_data(write(records()), ["en", "de"])
+    search = {"k": 3, "candidates": 5, "memory_mb": 64, "backend": "numpy"}
+    vectors = {"center": True, "density_on": "debiased", "seed": 7}
+    measure(encode, data, ["debiased-weighted-margin"], debias=2, **search, **vectors)
+    assert calls["represent_documents"] == [{"rank": 2, **vectors}] * 2
+    (options,) = calls["align_documents"]
+    assert options == {"similarity": "margin", "domains": None, "accepted": None, **search}
+
+
 def test_each_sentence_is_encoded_once_whatever_is_measured(write):
     texts = []
 
@@ -338,6 +357,22 @@ def test_domains_and_urls_restrict_and_decide(write):
     assert match_urls(*side)[0].tolist() == [5, 9]
 
 
+def test_urls_pair_no_empty_documents(write):
+    rows = [
+        {
+            "id": f"{number}{code}",
+            "lang": code,
+            "text": text,
+            "url": f"http://a.org/{code}/{number}",
+        }
+        for code, texts in {"en": ("One.", "", "Three."), "de": ("Eins.", "Zwei.", "")}.items()
+        for number, text in enumerate(texts)
+    ]
+    sides = document_data.collect_documents(write(rows))
+    found = match_urls(sides["en"], sides["de"])
+    assert [column.tolist() for column in found] == [[0], [0]]
+
+
 def test_languages_without_sentences_are_told(write):
     rows = [{"id": "a", "lang": code, "text": "" if code == "de" else "T"} for code in LANGUAGES]
     data = document_data.load_alignment_data(write(rows))
@@ -377,3 +412,6 @@ def test_scores_of_aligned_sentences_by_hand():
     assert scores["strict_precision"] == scores["strict_recall"] == 0.5
     assert scores["lax_precision"] == scores["lax_recall"] == scores["lax_f1"] == 1
     assert score_sentence_alignment([], gold)["lax_f1"] == 0
+    scores = score_sentence_alignment(found[:1], gold)
+    assert (scores["strict_precision"], scores["strict_recall"]) == (1, 0.5)
+    assert scores["strict_f1"] == pytest.approx(2 / 3)

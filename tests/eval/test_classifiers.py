@@ -133,6 +133,15 @@ def test_a_run_does_not_depend_on_the_runs_beside_it():
     assert not np.allclose(together.layers[0][0][0], together.layers[0][0][1])
 
 
+def test_a_run_that_has_stopped_keeps_what_it_has_whatever_others_do():
+    schedule = dataclasses.replace(mlp.SENTEVAL, hidden=(), batch_size=8, patience=1, num_epochs=12)
+    seeds = [1, 2, 3, 4]
+    together, alone = train(schedule, seeds), [train(schedule, [seed]) for seed in seeds]
+    for name in ("epochs", "correct"):
+        found = [getattr(one, name)[0, 0] for one in alone]
+        assert getattr(together, name)[:, 0].tolist() == found
+
+
 def test_runs_of_fewer_batches_take_no_empty_steps():
     rows = [np.arange(NUM), np.arange(12)]
     alone, together = train(short(), [7], rows[1:]), train(short(), [3, 7], rows)

@@ -189,6 +189,41 @@ def test_the_threshold_of_training_is_used_on_test(bucc):
     assert scores["fr-en/precision"] == scores["fr-en/recall"] == scores["fr-en/f1"] == 0.5
 
 
+def test_the_threshold_counts_gold_pairs_that_were_not_found(bucc):
+    # Pairs 1, 2, .. 5 degrees apart; the first and the last are gold, and four that are not found.
+    texts = {
+        "fr": [(f"f{i}", f"fr {72 * i}") for i in range(5)],
+        "en": [(f"e{i}", f"en {72 * i + i + 1}") for i in range(5)],
+    }
+    missed = [(f"f{i}", f"e{i + 1}") for i in range(4)]
+    write(bucc, "fr-en.training", texts, [("f0", "e0"), ("f4", "e4"), *missed])
+    # 2/7 behind the first pair, 4/11 behind the last; of the gold pairs found, 2/3 and 4/7.
+    (data,) = bitext_mining.load_mining_data(bucc)
+    result = measure(data)
+    assert result.threshold == pytest.approx(np.cos(np.radians(5)))
+    assert result.train.f1 == pytest.approx(4 / 11)
+
+
+def test_the_table_counts_the_gold_pairs_of_the_test_part(bucc):
+    test = {"fr": [("a", "fr 0"), ("b", "fr 90")], "en": [("x", "en 1"), ("y", "en 92")]}
+    write(bucc, "fr-en.test", test, [("a", "x"), ("b", "y")])
+    (data,) = bitext_mining.load_mining_data(bucc)
+    rows = measure(data).table.rows
+    assert (rows[0].num_pairs, rows[0].recall) == (2, 1) and rows[-1].recall == 0.5
+
+
+def test_the_margin_is_over_k_neighbors(bucc):
+    (data,) = bitext_mining.load_mining_data(bucc)
+    found, _ = bitext_mining.Mining(k=1).mine(encode, data.train)
+    x, y = (encode([text for _, text in TRAIN[code]]) for code in ("fr", "en"))
+    cosines = x @ y.T
+    # With one neighbor, the neighborhood of a text is its nearest one.
+    scores = 2 * cosines / (cosines.max(axis=1)[:, None] + cosines.max(axis=0))
+    assert {pair[1:] for pair in found} == {(0, 1), (1, 2), (2, 0)}
+    for score, i, j in found:
+        assert score == pytest.approx(scores[i, j])
+
+
 def test_repeated_texts_are_mined_once_and_their_pairs_removed(bucc):
     texts = {"fr": TRAIN["fr"], "en": [*TRAIN["en"], ("e5", "en 1"), ("e6", " ")]}
     write(bucc, "fr-en.training", texts, GOLD)

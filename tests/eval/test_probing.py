@@ -261,3 +261,53 @@ def test_the_command_writes_results(senteval, tmp_path, monkeypatch, capsys):
     assert main.main([*words, "--tasks", "SNLI", "--overwrite"]) == 2
     assert "has no task SNLI" in capsys.readouterr().err
     assert main.main([*words, "--folds", "1", "--overwrite"]) == 2
+
+
+def test_features_of_pairs_are_the_absolute_difference_and_the_product():
+    vectors = np.array([[1.0, -2.0], [3.0, 4.0]])
+    places = {"a": 0, "b": 1}
+    ids = lambda texts: np.array([places[text] for text in texts])
+    pairs = probing_data.Split(["a", "b"], ["1", "0"], ["b", "a"])
+    found = probing._features(vectors, ids, "downstream", pairs)
+    np.testing.assert_array_equal(found, [[2, 6, 3, -8]] * 2)
+
+
+def test_the_strengths_tried_are_sentevals():
+    learner = probing._LogisticLearner
+    assert learner.strengths == (0.25, 0.5, 1, 2, 4, 8)
+    assert learner.strengths_cv == (0.5, 1, 2, 4, 8, 16, 32)
+
+
+def test_strengths_equal_to_a_hundredth_of_a_percent_count_as_equal():
+    assert probing._best([0.25, 0.5], np.array([[0.80000], [0.80001]])) == (0.25, 0.8)
+    assert probing._best([0.25, 0.5], np.array([[0.8, 0.8], [0.8, 0.8004]])) == (0.5, 0.8002)
+
+
+@pytest.mark.parametrize(("name", "hidden"), [("WordContent", ()), ("Tense", (5,))])
+def test_word_content_alone_has_no_hidden_layer(senteval, monkeypatch, name, hidden):
+    class Started(Exception):
+        """Instead of training."""
+
+    def train(schedule, *args, **more):
+        raise Started(schedule.hidden)
+
+    monkeypatch.setattr(mlp, "train", train)
+    task = dataclasses.replace(by_name(senteval)["Tense"], name=name)
+    with pytest.raises(Started) as started:
+        measure(encode, task, classifier="mlp", hidden=5)
+    assert started.value.args == (hidden,)
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("TREC", {7}), ("MR", {1111})])
+def test_the_seed_is_of_folds_of_the_training_text_and_not_of_nested_ones(
+    senteval, monkeypatch, name, seeds
+):
+    seen, folds = set(), probing.Probing._folds
+
+    def recording(self, task, labels, seed):
+        seen.add(seed)
+        return folds(self, task, labels, seed)
+
+    monkeypatch.setattr(probing.Probing, "_folds", recording)
+    measure(encode, by_name(senteval)[name], folds=2, seed=7)
+    assert seen == seeds

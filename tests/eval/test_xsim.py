@@ -162,6 +162,28 @@ def test_copies_are_candidates_into_their_language_only():
     assert named.cells["deu", "eng"] == into
 
 
+def test_rows_without_a_translation_change_nothing():
+    texts = {
+        # The first has a copy, too, and the last has those of the third.
+        "en": ["It was not far.", "", *TEXTS["en"][:3], TEXTS["en"][0]],
+        "de": ["", "Nur hier", *TEXTS["de"][:3], TEXTS["de"][0]],
+    }
+    complete = {code: column[2:] for code, column in texts.items()}
+    for match in ("text", "index"):
+        found, expected = measure(texts, match=match), measure(complete, match=match)
+        assert found.cells == expected.cells
+        assert expected.cells["de", "en"]["xsim_plus_plus"] > 0
+
+
+def test_copies_are_like_the_texts_of_their_rows():
+    circle = lambda degrees: np.stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))], 1)
+    source, target = circle([0, 60, 120]), circle([10, 80, 150])
+    altered = [Perturbation(2, "number", "nearest to the third, of whose text it is")]
+    settings = {"altered": altered, "altered_vectors": circle([119]), "margin": "absolute"}
+    cell = measure_direction(source, target, text_ids=np.array([7, 5, 9]), **settings)
+    assert (cell["number"], cell["misaligned"]) == (pytest.approx(1 / 3), 0)
+
+
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc", dtype="float32")
@@ -200,7 +222,17 @@ def test_distractors_add_candidates_without_those_that_are_texts(files):
     assert evaluate(files, "out", *options) == 0
     matrix = json.loads((files / "out/results.json").read_text())["matrices"]["toy"]
     assert matrix["num_candidates"] == {"en": {"de": 3}, "de": {"en": 4}}
-    assert matrix["xsim"]["de"]["en"] >= 0
+    sides = [TEXTS["de"][:3], [*TEXTS["en"][:3], "Something else 12 1999"]]
+    x, y = (knn.normalize(encode(texts)) for texts in sides)
+    wrong = brute_force(x, y, "ratio", 4) != np.arange(3)
+    assert matrix["xsim"]["de"]["en"] == pytest.approx(wrong.mean())
+
+
+def test_distractors_that_are_altered_copies_are_no_candidates(files):
+    (files / "more.en.txt").write_text("It is a good plan.\nSomething else 12 1999\n")
+    assert evaluate(files, "out", "--model", "m", "--distractors", files / "more.en.txt") == 0
+    matrix = json.loads((files / "out/results.json").read_text())["matrices"]["toy"]
+    assert matrix["num_candidates"]["de"]["en"] == 4
 
 
 def test_ready_vectors_give_xsim_only(files, capsys):
