@@ -15,6 +15,7 @@ def dropped(pairs, **rules):
     "pair, reason",
     [
         (("Where?", "Wo?", 0.1), None),
+        (("Where?", "Wo?", 0.7), None),
         (("Where?", "Wo?", 0.71), "cost"),
         (("one two three", "eins " * 11, 0.1), None),
         (("one two three", "eins " * 12, 0.1), "length ratio"),
@@ -36,6 +37,7 @@ def test_each_rule(pair, reason):
 def test_equal_pairs_are_kept_once_and_either_side_may_repeat():
     pairs = [("Yes.", "Ja.", 0.1), ("yes. ", "JA.", 0.2), ("Yes.", "Doch.", 0.1), ("a b", "c", 0.1)]
     pairs += [("a", "b c", 0.1)]
+    pairs += [("Ja.", "Yes.", 0.1)]  # the other way round
     assert dropped(pairs) == {"duplicate": 1}
     assert dropped(pairs, keep_duplicates=True) == {}
 

@@ -26,19 +26,27 @@ def reason_of(first: str, second: str, pair=("de", "en"), held_out=None, **rules
         ("\u200b \t", "Good morning.", {}, "empty"),
         ("1,5 (2)", "1.5 (2):", {}, "no_letters"),
         ("1,5 (2)", "1.5 (2):", {"require_letters": False}, None),
+        ("", "1.5 (2):", {}, "empty"),
+        ("1,5 (2)", "", {}, "empty"),
         ("Ja", "Yes sir", {"min_words": 2}, "too_short"),
         ("wort " * 100, "word " * 100, {}, None),
         ("wort " * 101, "word " * 101, {}, "too_long"),
+        ("w" * 1000, "word", {}, None),
         ("w" * 1001, "word", {}, "too_long"),
         ("Guten Morgen.", "Доброе утро.", {}, "wrong_script"),
         ("Guten Morgen.", "Доброе утро.", {"min_script_share": 0.0}, None),
         ("Das α ist klein.", "The α is small.", {}, None),
         ("OK", "ok", {}, "identical"),
         ("OK", "ok", {"drop_identical": False}, None),
+        ("STRASSE", "straße", {}, "identical"),
         ("eins zwei", "one two three", {}, None),
         ("eins zwei", "one two three four", {}, "length_ratio"),
         ("eins zwei", "one two three four", {"length_ratio_slack": 1}, None),
+        ("eins zwei drei vier", "one " * 9, {"length_ratio_slack": 3}, None),
+        ("eins zwei drei vier", "one " * 10, {"length_ratio_slack": 3}, "length_ratio"),
         ("Das Café ist klein", "The café is small", {"alphabet_only": True}, "wrong_letters"),
+        ("Das Café ist klein", "The inn is small", {"alphabet_only": True}, "wrong_letters"),
+        ("Das Haus ist klein", "The café is small", {"alphabet_only": True}, "wrong_letters"),
         ("Das Maß ist groß", "The Maß is big", {"alphabet_only": True}, None),
         (
             "Das Café ist klein",
@@ -89,6 +97,13 @@ def test_a_row_gives_every_wanted_pair_it_holds():
     assert cleaner.clean(row)[0][2].text == "Guten Tag"
 
 
+def test_a_language_paired_with_itself_wants_rows_of_that_language_only():
+    cleaner = RowCleaner(CleaningRules(), [("de", "de"), ("de", "en")])
+    pairs = lambda row: [pair for pair, _, _, _ in cleaner.clean(row)]
+    assert pairs({"de": "Guten Tag"}) == [("de", "de")]
+    assert pairs({"de": "Guten Tag", "en": "Good day"}) == [("de", "en")]
+
+
 def test_invisible_characters_are_removed_and_told():
     cleaner = RowCleaner(CleaningRules(), [("de", "en")])
     ((_, reason, first, second),) = cleaner.clean({"de": "Gu\u00adten\x07 Tag", "en": "Good day"})
@@ -101,6 +116,12 @@ def test_held_out_text_in_any_language_drops_the_whole_row():
     cleaner = RowCleaner(CleaningRules(), [("de", "en"), ("en", "fr")], held_out)
     row = {"de": "Guten Tag", "en": "Good day", "fr": "« BONJOUR »"}
     assert [reason for _, reason, _, _ in cleaner.clean(row)] == ["held_out", "held_out"]
+
+
+@pytest.mark.parametrize("german, reason", [("Ja", "held_out"), ("", "empty")])
+def test_held_out_text_comes_before_all_reasons_but_empty(german, reason):
+    held_out = {content_hash("Hello"): "dev"}
+    assert reason_of(german, "Hello", held_out=held_out, min_words=2) == reason
 
 
 def test_text_without_letters_and_digits_is_never_held_out(tmp_path):

@@ -91,6 +91,38 @@ def test_every_row_read_is_kept_or_counted_under_one_reason(tmp_path):
     assert json.loads((tmp_path / "w/data/counts.json").read_text()) == prepared.counts
 
 
+def test_rows_of_the_sample_are_drawn_by_the_exponent_and_the_seed():
+    totals = {"de-en": 100, "en-fr": 400}
+
+    def draw(pair, **changes):
+        given = settings("tsv:a.tsv", **changes) | {"vocab": {"sampling_exponent": 0.5}}
+        given.pop("num_workers")
+        return prepare_lib.draw_rows(prepare_lib.PrepareSettings(**given), totals, 60, pair)
+
+    first, second = draw("de-en"), draw("en-fr")
+    assert (first.sum(), second.sum()) == (10, 20)  # 30 rows in proportion to the roots, 10 and 20
+    np.testing.assert_array_equal(draw("de-en"), first)
+    assert (draw("de-en", seed=4) != first).any()
+    totals["en-fr"] = 100
+    assert (draw("de-en") != draw("en-fr")).any()
+
+
+def test_a_row_with_a_side_without_pieces_is_left_out():
+    class Letters:
+        """A vocabulary and a member; dots have no pieces."""
+
+        rows = [("a", "b"), ("a", "."), (".", "b"), (".", ".")]
+
+        def encode(self, texts, num_threads):
+            return [[7] * text.count("a") + [8] * text.count("b") for text in texts]
+
+        def read(self):
+            return self.rows
+
+    write = pair_tokens.ShardWriter(Letters(), 0)
+    assert write.rows(Letters(), np.ones(4, bool)) == [("a", "b")]
+
+
 def test_rows_are_counted_for_the_pairs_their_file_has(tmp_path):
     (tmp_path / "c").mkdir()
     write_corpus(tmp_path / "c" / "a.tsv", 60, ("de", "en"))
