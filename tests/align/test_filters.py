@@ -56,6 +56,7 @@ def test_how_a_mark_is_written_and_marks_without_letters_make_no_difference(pair
         ({"max_length_ratio": 2}, ("日本語を話します", "I speak Japanese now"), None),
         ({"numbers_agree": True}, ("3 of 4", "4 von 3"), None),
         ({"numbers_agree": True}, ("3 of 4", "3 von 3"), "numbers"),
+        ({"numbers_agree": True}, ("5 and 5", "5"), "numbers"),
     ],
 )
 def test_pairs(filters, pair, problem):
@@ -67,6 +68,19 @@ def test_texts():
     texts = ("one", "one two", "ONE, two", "one two three four five", "one two 2", "1 2", "1 3")
     expected = ["too_short", None, "near_duplicate", "too_long", "near_duplicate", None, None]
     assert [keep(text) for text in texts] == expected
+
+
+def test_a_text_may_have_as_many_words_as_are_allowed():
+    keep = Filters(min_words=2, max_words=3).of_side(0)
+    texts = ("one", "one two", "one two three", "one two three four")
+    assert [keep(text) for text in texts] == ["too_short", None, None, "too_long"]
+
+
+def test_both_texts_of_given_pairs_must_pass():
+    problem = Filters(max_words=3).of_given_pairs()
+    short, long = "one two", "eins zwei drei vier fünf"
+    assert [problem(short, long), problem(long, short)] == ["too_long"] * 2
+    assert problem(short, short) is None
 
 
 def test_given_pairs_are_near_duplicates_if_both_texts_are():

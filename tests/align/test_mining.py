@@ -67,6 +67,28 @@ def test_greedy_choice_by_hand():
     assert [pair[1:] for pair in both] == [(0, 0)]
 
 
+def test_of_equal_scores_forward_pairs_come_first():
+    candidates = mining.Candidates(
+        forward_cosines=np.ones((2, 1), np.float32),
+        forward=np.array([[0], [0]]),
+        backward_cosines=np.ones((1, 1), np.float32),
+        backward=np.array([[1]]),
+    )
+    found = mining.choose_pairs(candidates, margin="absolute")
+    assert [pair[1:] for pair in found] == [(0, 0)]
+
+
+def test_the_least_cosine_is_enough():
+    source, target = np.eye(4)[:1], np.array([[1.0, 1, 1, 1]])  # a cosine of exactly 0.5
+    candidates = mining.find_candidates(source, target, 1)
+    least = {"margin": "absolute", "min_cosine": 0.5}
+    for retrieval in mining.RETRIEVALS:
+        found = mining.choose_pairs(candidates, retrieval=retrieval, **least)
+        assert list(found) == [(0.5, 0, 0)]
+    assert mining.rank_candidates(candidates, **least).scores.tolist() == [0.5]
+    assert mining.score_pairs(source, target, ([0], [0]), candidates, **least).tolist() == [0.5]
+
+
 def test_ratio_by_hand():
     # Two rows a side, k=2: every neighborhood is the whole other side.
     source, target = on_circle([0, 60]), on_circle([0, 90])

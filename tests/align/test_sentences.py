@@ -170,3 +170,29 @@ def test_vectors_must_fit():
         SentenceAligner().align(random_vectors(2, 5, 4), random_vectors(3, 5, 4))
     with pytest.raises(ValueError, match="width 4, target of 5"):
         SentenceAligner().align(random_vectors(3, 5, 4), random_vectors(3, 5, 5))
+
+
+def test_the_cost_of_a_group_is_that_on_the_path_for_each_pair_of_its_sentences():
+    vectors = random_vectors(4, 8)
+    # Both sentences of the source are in the one of the target.
+    source = np.stack([vectors[:2], [vectors[:2].sum(0), vectors[1]], [vectors[:2].sum(0)] * 2])
+    target = np.stack([vectors[:2].sum(0)[None] + 0.3 * vectors[2]] * 3)
+    unit = [v / np.linalg.norm(v, axis=-1, keepdims=True) for v in (source, target)]
+    (group,) = SentenceAligner().align(source, target)
+    assert (group.source, group.target) == (range(2), range(1))
+    # Every sample of the target is its sentence; those of the source are any of its two.
+    cosine = unit[0][1, 0] @ unit[1][0, 0]
+    of_source = 1 - cosine
+    of_target = [1 - unit[1][0, 0] @ one for one in unit[0][0]]
+    costs = [2 * (1 - cosine) / (of_source + one + 1e-6) for one in of_target]
+    assert min(costs) - 1e-5 <= group.cost <= max(costs) + 1e-5
+
+
+def test_a_group_is_no_better_with_a_sentence_that_changes_nothing():
+    source, target = random_vectors(3, 2, 4), random_vectors(3, 1, 4, seed=1)
+    source[1, 0] = source[0, 0]  # of both sentences, that of the first
+    unit = [v / np.linalg.norm(v, axis=-1, keepdims=True) for v in (source, target)]
+    samples = [side[0] for side in unit]
+    costs = sentences._Costs(*unit, sentences._kinds(3), samples, 1, np.random.default_rng(0))
+    first = np.array([0])
+    assert np.isinf(costs((2, 1), first, first)) and np.isfinite(costs((1, 1), first, first))
