@@ -172,20 +172,19 @@ def test_vectors_must_fit():
         SentenceAligner().align(random_vectors(3, 5, 4), random_vectors(3, 5, 5))
 
 
-def test_the_cost_of_a_group_is_that_on_the_path_for_each_pair_of_its_sentences():
-    vectors = random_vectors(4, 8)
-    # Both sentences of the source are in the one of the target.
-    source = np.stack([vectors[:2], [vectors[:2].sum(0), vectors[1]], [vectors[:2].sum(0)] * 2])
-    target = np.stack([vectors[:2].sum(0)[None] + 0.3 * vectors[2]] * 3)
-    unit = [v / np.linalg.norm(v, axis=-1, keepdims=True) for v in (source, target)]
+def test_the_cost_of_a_group_is_that_of_a_pair_of_its_sentences():
+    first, second, noise = np.eye(3)
+    both = first + second
+    # One sentence has the content of two; every sample of them is equally far from it.
+    source = np.array([[first, second], [both, second], [both, second]])
+    target = np.array([[both + 0.3 * noise]] * 3)
     (group,) = SentenceAligner().align(source, target)
     assert (group.source, group.target) == (range(2), range(1))
-    # Every sample of the target is its sentence; those of the source are any of its two.
-    cosine = unit[0][1, 0] @ unit[1][0, 0]
-    of_source = 1 - cosine
-    of_target = [1 - unit[1][0, 0] @ one for one in unit[0][0]]
-    costs = [2 * (1 - cosine) / (of_source + one + 1e-6) for one in of_target]
-    assert min(costs) - 1e-5 <= group.cost <= max(costs) + 1e-5
+    length = np.sqrt(2.09)
+    cosine, to_samples = 2 / np.sqrt(2) / length, 1 / length
+    # 2 m n (1 - cos) / (norm + norm), over m n.
+    expected = 2 * (1 - cosine) / ((1 - cosine) + (1 - to_samples))
+    assert group.cost == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_group_is_no_better_with_a_sentence_that_changes_nothing():
