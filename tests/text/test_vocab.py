@@ -11,6 +11,7 @@ from xling_jax.text.vocab import (
     check_layout,
     normalize_text,
     normalizer,
+    remove_invisible,
     train_vocab,
 )
 
@@ -109,8 +110,9 @@ def test_lone_surrogate_is_dropped_before_utf8(vocab):
 
 
 def test_decode_refuses_ids_outside_the_vocabulary(vocab):
-    with pytest.raises(ValueError, match=r"\[0, 80\)"):
-        vocab.decode([5, 80])
+    for outside in (80, -1):
+        with pytest.raises(ValueError, match=rf"\[0, 80\); found .*{outside}"):
+            vocab.decode([5, outside])
 
 
 def test_save_load_and_pickle_keep_ids_and_fingerprint(vocab, tmp_path):
@@ -138,6 +140,7 @@ def test_moses_splits_punctuation_from_words_and_normalizes_it():
     assert prepare("„Ja“, sagte er – dann ging er\u200b.") == '" ja , " sagte er - dann ging er .'
     assert prepare("Don't pay 2,000 €!") == "don 't pay 2,000 € !"  # not &apos;t
     assert prepare("Mr. Smith's (old) house.") == "mr. smith 's ( old ) house ."
+    assert prepare("No. 5 is here.") == "no. 5 is here ."  # an abbreviation in this case alone
 
 
 def test_words_of_moses_are_pieces_of_a_word_vocabulary():
@@ -172,6 +175,16 @@ def test_wrong_layout_is_explained(vocab):
 def test_impossible_sizes_say_what_is_possible(sentences, size, message):
     with pytest.raises(ValueError, match=message):
         train_vocab(sentences, size=size)
+
+
+def test_long_sentences_are_trained_on(sentences):
+    vocab = train_vocab([*sentences, "жук " * 1000], size=80)
+    assert vocab.unk_id not in vocab.encode(["жук"])[0]
+
+
+def test_blank_sentences_are_not_counted(sentences):
+    with pytest.raises(ValueError, match="more than 3 training sentences can fill"):
+        train_vocab(["", *sentences[:3], "  "], size=5000)
 
 
 def test_training_on_nothing_is_an_error():
@@ -212,6 +225,16 @@ def test_an_error_of_the_sentences_keeps_its_type():
 def test_normalize_text(text, normal):
     assert normalize_text(text) == normal
     assert normalize_text(normal) == normal
+
+
+def test_invisible_characters_are_removed_and_white_space_is_not():
+    spaces = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\x85\xa0 \u2028\u3000"
+    assert remove_invisible(spaces) == spaces
+    controls = {chr(code) for code in (*range(32), *range(127, 160))} - {*spaces}
+    marks = "\xad\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u202a\u202e\u2060\u2066\u206f\ufeff"
+    others = "\ufff9\ufffb\U000e0001\U000e007f\ud800\udfff"
+    for character in (*controls, *marks, *others):
+        assert remove_invisible(f"a{character}b") == "ab", ascii(character)
 
 
 def test_normalize_text_can_keep_case():
