@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.train.synthetic import smoke_config
-from xling_jax.train.checkpoint import Checkpoints
+from xling_jax.train.checkpoint import Checkpoints, kept_steps, read_params
 from xling_jax.train.identity import identity
 from xling_jax.train.integrity import array_hashes, seal, unseal
 from xling_jax.train.mesh import make_mesh
@@ -182,6 +182,59 @@ def test_a_damaged_best_checkpoint_is_not_exported(saved, shapes, tmp_path, capl
         assert checkpoints.best_step() == 3
     assert caplog.text.count("checkpoint 2 in") == 1 and "is damaged" in caplog.text
     assert (directory / "broken-00000002").is_dir()
+
+
+@pytest.mark.parametrize("keep_best, kept", [(0, [1, 3]), (1, [1, 2, 3])])
+def test_the_newest_the_best_and_those_of_earlier_runs_for_good_are_kept(tmp_path, keep_best, kept):
+    settings = {"keep_last": 1, "keep_best": keep_best, "best_metric": METRIC}
+    for keep_steps, steps in (({1}, [1]), ((), [2, 3])):
+        with Checkpoints(tmp_path / "c", {}, keep_steps=keep_steps, **settings) as checkpoints:
+            for step in steps:
+                checkpoints.save(make_state(step), step, {METRIC: SCORES[step]}, {})
+    assert kept_steps(tmp_path / "c") == kept
+
+
+def test_a_step_is_saved_once(saved, tmp_path):
+    directory = shutil.copytree(saved, tmp_path / "checkpoints")
+    with open_checkpoints(directory) as checkpoints:
+        checkpoints.save(make_state(3), 3, {METRIC: 1.0}, {})
+        assert checkpoints.best_step() == 2
+
+
+def test_a_damaged_checkpoint_is_set_aside_once_the_one_before_is_restored(saved, shapes, tmp_path):
+    directory = shutil.copytree(saved, tmp_path / "checkpoints")
+    flip_data(directory / "00000003")
+    with open_checkpoints(directory) as checkpoints:
+        state, step, _ = checkpoints.restore(shapes)
+        assert step == checkpoints.latest_step() == 2
+    check_state(state, 2)
+    assert (directory / "broken-00000003").is_dir() and kept_steps(directory) == [1, 2]
+
+
+def test_an_evaluation_is_added_to_what_was_saved(saved, shapes, tmp_path):
+    directory = shutil.copytree(saved, tmp_path / "checkpoints")
+    with open_checkpoints(directory) as checkpoints:
+        checkpoints.add_evaluation(3, {METRIC: 1.0}, {"evaluated": True})
+    with open_checkpoints(directory) as checkpoints:
+        assert checkpoints.best_step() == 3
+        state, step, progress = checkpoints.restore(shapes)
+    check_state(state, 3)
+    assert step == 3 and progress == {"dev": {METRIC: SCORES[3]}, "evaluated": True}
+
+
+def test_parameters_of_one_checkpoint_are_verified(saved, shapes, tmp_path):
+    directory = shutil.copytree(saved, tmp_path / "checkpoints")
+    params = read_params(directory, 2, shapes, "vocab")
+    expected = make_state(2).params["encoder"]["kernel"]
+    np.testing.assert_array_equal(params["encoder"]["kernel"], expected)
+    with pytest.raises(ValueError, match="trained with another vocabulary"):
+        read_params(directory, 2, shapes, "another")
+    file = directory / "00000002/identity/metadata"
+    record, _ = unseal(file.read_text())
+    record["arrays"] = array_hashes(make_state(1))
+    file.write_text(json.dumps(seal(record)))
+    with pytest.raises(ValueError, match="00000002: damaged .*; choose another checkpoint"):
+        read_params(directory, 2, shapes, "vocab")
 
 
 def test_if_none_is_intact_nothing_is_set_aside_and_no_run_begins_anew(saved, shapes, tmp_path):
