@@ -121,6 +121,14 @@ def test_finetune_takes_the_encoder_of_a_model():
     check_config(config)
 
 
+def test_a_config_with_an_encoder_keeps_it_whatever_it_begins_with():
+    def begin_with(config, model):
+        raise AssertionError("the encoder of the config is to stay")
+
+    words = ["--config.train.model_init=mini"]
+    assert load_config("t_laser:smoke", words, begin_with=begin_with).encoder.family == "tlaser"
+
+
 @pytest.mark.parametrize("argument, terms, shape", CASES)
 def test_the_learning_rate_over_the_run_is_what_the_recipe_says(argument, terms, shape):
     config = load_config(argument)
@@ -379,6 +387,12 @@ def test_bilingual_trains_two_languages_in_both_directions():
         ("t_laser", "--config.head.width=8", "config.head: no term of the objective reads it"),
         ("static", "--config.objective.translation.weight=1", "config.decoder is missing"),
         ("laser", "--config.schedule.warmup_steps=8", "not an option of constant_schedule"),
+        ("laser", "--config.seed=one", "--config.seed=one: must be a whole number"),
+        ("laser", "--config.seed.high=1", "config.seed is a value and has no keys; set config.s"),
+        ("laser", "--config.train.total_epochs=inf", "total_epochs=inf must be a finite number"),
+        ("laser", "--config.evaluation.retrieval=('',)", "must be a path or several, .. for none"),
+        ("somewhere/laser", None, "somewhere/laser: no such file or packaged config"),
+        ("laser:devices=8,devices=4", None, "devices= must be given once"),
     ],
 )
 def test_wrong_arguments_and_overrides_are_one_line(argument, override, message):
@@ -422,6 +436,7 @@ def test_an_error_in_a_config_file_is_one_line_that_names_it(tmp_path, text, mes
         ("lawdr_wmt19:pooling=max", "pooling='max' must be one of mean, first"),
         ("lawdr_wmt19:document_mode=all", "document_mode='all' must be one"),
         ("lawdr_wmt19:small", "'small' must be one of paper"),
+        ("lawdr_wmt19:devices=4", "devices=4 is for configs that train"),
     ],
 )
 def test_wrong_arguments_of_alignment_configs_are_refused(argument, message):
@@ -454,6 +469,11 @@ def test_a_duration_of_zero_in_another_unit_says_nothing():
     for order in (overrides, overrides[::-1]):
         assert load_config("t_laser", order).train.total_steps == 9
         assert "total_epochs" not in load_config("static", order).train
+
+
+def test_a_duration_of_zero_alone_is_zero():
+    assert load_config("t_laser").schedule.warmup_steps > 0
+    assert load_config("t_laser", ["--config.schedule.warmup_steps=0"]).schedule.warmup_steps == 0
 
 
 def test_a_term_of_weight_zero_is_left_out_with_what_it_needs():
