@@ -120,6 +120,7 @@ def test_after_warming_up_nothing_is_compiled(make_encoder, sentences):
     own.warm_up()
     compiled = own.backend.programs.apply._cache_size()
     assert compiled == len(own.batch_shapes().all())
+    own.warm_up(1000)  # more than the model takes
     own.encode(sentences)
     assert own.backend.programs.apply._cache_size() == compiled
 
@@ -194,6 +195,21 @@ def test_with_params_uses_the_new_parameters(encoder):
     other = encoder.with_params(jax.tree.map(lambda leaf: leaf * 0.5, encoder.params))
     assert np.abs(other.encode(["la mo"]) - encoder.encode(["la mo"])).max() > 1e-3
     np.testing.assert_allclose(other.encode(["la mo"])[0], by_hand(other, "la mo"), atol=1e-5)
+
+
+def test_fingerprint_and_calibration_follow_what_changes_vectors(make_encoder):
+    own = make_encoder(fingerprint="abc", calibration="measured")
+    for same in (own.with_max_length(40), own.truncated(own.dim), own.with_prompt("")):
+        assert (same.fingerprint, same.calibration) == ("abc", "measured")
+    assert own.with_max_length(10).fingerprint == "abc-10t"
+    assert own.truncated(5).fingerprint == "abc-5d"
+    assert own.with_prompt("la ").fingerprint.startswith("abc-prompt-")
+    for other in (own.truncated(5), own.with_prompt("la "), own.with_params(own.params)):
+        assert other.calibration is None
+    assert own.with_params(own.params).fingerprint == ""
+    nameless = make_encoder()
+    for other in (nameless.with_max_length(10), nameless.truncated(5), nameless.with_prompt("la ")):
+        assert other.fingerprint == ""
 
 
 def test_text_is_read_in_another_thread(encoder):

@@ -1,6 +1,7 @@
 """The encoder in the words of sentence-transformers."""
 
 import concurrent.futures
+import copy
 import inspect
 import logging
 import multiprocessing
@@ -93,6 +94,7 @@ def test_prompts_go_before_the_text(prompted, sentences):
         "query": (prompted.encode_query(sentences), query),
         "document": (prompted.encode_document(sentences), passage),
         "given": (prompted.encode_query(sentences, prompt=""), plain),
+        "other name": (prompted.encode_query(sentences, prompt_name="passage"), passage),
         "stream": (np.concatenate([*prompted.encode_stream(iter(sentences))]), passage),
         "documents": (prompted.encode_documents([[text] for text in sentences]), passage),
     }.values():
@@ -110,6 +112,15 @@ def test_queries_of_models_without_a_prompt_for_them_have_none(tmp_path, model_a
     np.testing.assert_array_equal(model.encode_query(["la mo"]), plain)
     np.testing.assert_array_equal(model.encode_document(["la mo"]), plain)
     assert np.abs(model.encode(["la mo"]) - plain).max() > 1e-3
+
+
+@pytest.mark.parametrize("names", [("corpus", "passage", "document"), ("corpus", "passage")])
+def test_of_the_names_of_the_prompt_of_documents_the_first_choice_counts(names, encoder):
+    model = copy.copy(encoder)
+    model.prompts = {name: f"{syllable} " for name, syllable in zip(names, ("la", "mo", "ti"))}
+    expected = model.encode(["su"], prompt_name=names[-1])
+    np.testing.assert_array_equal(model.encode_document(["su"]), expected)
+    assert np.abs(expected - model.encode(["su"], prompt_name="corpus")).max() > 1e-3
 
 
 def test_packed_documents_leave_room_for_the_prompt(prompted, sentences):
