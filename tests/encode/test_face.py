@@ -157,7 +157,8 @@ def test_a_saved_model_is_the_model(prompted, sentences, tmp_path):
     prompted.save(tmp_path / "copy")
     copy = xling_jax.load(tmp_path / "copy")
     assert copy.fingerprint == prompted.fingerprint
-    assert load_model(tmp_path / "copy").prompts == PROMPTS
+    saved = load_model(tmp_path / "copy")
+    assert (saved.prompts, saved.config["training"]) == (PROMPTS, {"steps": 0})
     np.testing.assert_array_equal(copy.encode(sentences), prompted.encode(sentences))
     with pytest.raises(FileExistsError, match="overwrite=True"):
         prompted.save(tmp_path / "copy")
@@ -226,6 +227,8 @@ def test_quantized_vectors(encoder, sentences, caplog):
     assert "pass ranges=encoder.learn_ranges(sample)" in caplog.text
     with pytest.raises(ValueError, match="needs ranges= to encode a single sentence"):
         encoder.encode("la", precision="int8")
+    none = encoder.encode([], precision="int8")
+    assert (none.shape, none.dtype) == ((0, encoder.dim), np.int8)
 
 
 def test_every_argument_of_sentence_transformers_has_an_answer(encoder, sentences):
