@@ -190,6 +190,10 @@ def train(
         parameters = counted(count_parameters(shapes.params), "parameter")
         _logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
         _logger.info("batches: %s", plan_summary(batches))
+        epochs, pairs = settings.total_steps / epoch.steps, counted(epoch.examples, "pair")
+        _logger.info("%s: %.3g epochs of %s", counted(settings.total_steps, "step"), epochs, pairs)
+        if not evaluators and not validation:
+            _logger.info("nothing is measured while training; the evaluation section names what to")
 
         # 3. The loop.
         due, over = bool(progress.get("evaluation_due")), start >= settings.total_steps
