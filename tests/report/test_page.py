@@ -5,6 +5,7 @@ import json
 import re
 import types
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -201,6 +202,31 @@ def test_results_belong_to_the_run_whose_model_they_name(workdir, tmp_path):
         (tmp_path / "out" / name / "results.json").write_text(results)
     runs = report_data.load_runs([workdir], [tmp_path / "out", workdir])
     assert [(run.name, len(run.results)) for run in runs] == [("first", 2), ("other", 1)]
+
+
+def test_results_follow_the_fingerprint_and_not_a_path_that_now_holds_another_model(
+    workdir, tmp_path
+):
+    (workdir / "encoder/config.json").write_text('{"fingerprint": "ab1e"}')
+    checkpoint = workdir / "checkpoints/00000010"
+    for name, path, fingerprint, dtype in (
+        ("replaced", workdir, "c0de", True),
+        ("elsewhere", "elsewhere", "c0de-bfloat16", True),
+        ("moved", tmp_path / "before/it/moved", "ab1e-64d", True),
+        ("checkpoint", checkpoint, "d00d", True),
+        ("vectors", workdir / "vectors", "5ea1", False),
+    ):
+        results = retrieval_results(path)
+        results["model"] = {"path": str(path), "fingerprint": fingerprint}
+        results["model"] |= {"dtype": "float32"} if dtype else {}
+        (tmp_path / "out" / name).mkdir(parents=True)
+        (tmp_path / "out" / name / "results.json").write_text(json.dumps(results))
+    owner = {}
+    for run in report_data.load_runs([workdir], [tmp_path / "out"]):
+        owner |= {Path(results["model"]["path"]).name: run for results in run.results}
+    run, other = owner["moved"], owner["elsewhere"]
+    assert run.path == workdir and owner["00000010"] is run and owner["vectors"] is run
+    assert other.path is None and len(other.results) == 2  # with the one that was replaced
 
 
 def test_runs_of_one_name_are_told_apart(workdir, tmp_path):

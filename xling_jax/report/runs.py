@@ -69,7 +69,7 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
 
     Returns:
         The runs in the order given, then the other models that were measured. Results belong to
-        the run whose workdir holds the model they name, or themselves lie in it; those of a shipped
+        the run that they lie in, or else to the one whose encoder they measured; those of a shipped
         encoder to the encoder, wherever they lie.
 
     Raises:
@@ -95,15 +95,17 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
             seen.add(file.resolve())
             results = read_results(file)
             model = str(results["model"].get("path", "model"))
-            if _is_checkpoint(Path(model)):
-                model = str(Path(model).parents[1])
-            where = Path(model).resolve()
-            owners = (run for run in runs if where.is_relative_to(run.path.resolve()))
+            owners = (run for run in runs if _measured(run, results["model"]))
             shipped = bool(results["model"].get("shipped"))
             owner = None if shipped else next(owners, None)
             if owner is None:
+                # Checkpoints have a fingerprint each, and are one run.
+                is_checkpoint = _is_checkpoint(Path(model))
+                model = str(Path(model).parents[1]) if is_checkpoint else model
                 new = Run(_short_name(Path(model)), None, model=model if shipped else "")
-                owner = others.setdefault(model, new)
+                by_path = shipped or is_checkpoint
+                same = model if by_path else _fingerprint(results["model"]) or model
+                owner = others.setdefault(same, new)
             owner.results.append(results)
     runs += others.values()
     _make_names_unique(runs)
@@ -145,6 +147,26 @@ def read_curves(path: Path) -> Curves:
         name: (sorted(values), [values[step] for step in sorted(values)])
         for name, values in by_step.items()
     }
+
+
+def _measured(run: Run, model: Mapping[str, Any]) -> bool:
+    """Whether the model of some results is that of a run.
+
+    By fingerprint: a path may be relative to another directory, or hold another model by now. Only
+    checkpoints, whose fingerprints the run does not record, go by their path.
+    """
+    where, workdir = Path(str(model.get("path", "model"))).resolve(), run.path.resolve()
+    fingerprint = _fingerprint(model)
+    if fingerprint and run.fingerprint and where.parent != workdir / "checkpoints":
+        return fingerprint == run.fingerprint
+    return where.is_relative_to(workdir)
+
+
+def _fingerprint(model: Mapping[str, Any]) -> str:
+    """The fingerprint of a model directory; "" if unknown."""
+    # Precomputed embeddings have one for each data set, and no dtype. Another dtype, width or
+    # length is a suffix.
+    return str(model.get("fingerprint", "")).partition("-")[0] if "dtype" in model else ""
 
 
 def _load_workdir(path: Path) -> Run:
