@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xling_jax.cli.main import COMMANDS, main
+from xling_jax.cli.main import COMMANDS, main, make_parser
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.options import OptionError, option
 
@@ -69,6 +69,39 @@ def test_values_out_of_range_are_wrong_use(words, message, capsys):
     with pytest.raises((SystemExit, OptionError)) as error:
         settings(*words)
     assert message in capsys.readouterr().err + str(error.value)
+
+
+def parsers(parser):
+    """A parser and all of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                if command._fill:
+                    command._fill, fill = None, command._fill
+                    fill(command)
+                yield from parsers(command)
+
+
+def test_a_list_that_is_given_twice_is_joined():
+    lists = [
+        (parser.prog, action.option_strings[0], action)
+        for parser in parsers(make_parser())
+        for action in parser._actions
+        if action.nargs == "+" and action.option_strings
+    ]
+    found = {(prog, flag) for prog, flag, _ in lists}
+    assert {("xling mine", "--source"), ("xling evaluate retrieval", "--data")} <= found
+    for *where, action in lists:
+        if where != ["xling export", "--average"]:
+            assert isinstance(action, argparse._ExtendAction), where
+    assert settings("--more", "/", "--more", "/", "/").more == 3 * (Path("/"),)
+
+
+def test_tasks_of_one_data_set_refuse_two(tmp_path, capsys):
+    words = ["--model", "mini", "--data", "a", "--data", "b", "--output", str(tmp_path / "o")]
+    assert main(["evaluate", "classification", *words]) == 2
+    assert "--data: classification takes one; found a b" in capsys.readouterr().err
 
 
 def test_files_must_exist():

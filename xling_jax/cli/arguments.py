@@ -79,7 +79,7 @@ def add_sides(
     """
     parser.add_argument("--model", help=MODEL_HELP)
     add_vector_options(parser)
-    several = {"nargs": "+", "default": []} if many else {}
+    several = {"nargs": "+", "action": "extend", "default": []} if many else {}
     for side in SIDES:
         parser.add_argument(f"--{side}", required=required, metavar="FILE", help=text, **several)
         parser.add_argument(f"--{side}-embeddings", metavar="E.npy", help=vectors, **several)

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         required=True,
         nargs="+",
+        action="extend",
         metavar="FILE",
         help="n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's",
     )

@@ -88,7 +88,11 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
         )
         parser.add_argument("--dim", type=int, help="size of the vectors in .bin files")
     parser.add_argument(
-        "--data", required=True, nargs="+" if task.several else 1, help=task.data_help
+        "--data",
+        required=True,
+        nargs="+" if task.several else 1,
+        action="extend",
+        help=task.data_help,
     )
     add_output(parser, "directory of the results", metavar="DIR")
     if "languages" in task.offers:
@@ -124,6 +128,8 @@ def run(args: argparse.Namespace) -> None:
     names = [_COMPARISON, *(f"{step}/results.json" for step in steps)]
     for name in names if compares else ("results.json",):
         refuse_existing(output / name, args.overwrite)
+    if len(args.data) > 1 and not task.several:
+        raise OptionError(f"--data: {args.task} takes one; found {' '.join(args.data)}")
     require_data(args.data)
     data = task.load(args.data, getattr(args, "languages", None))
     names = [one.name for one in data]

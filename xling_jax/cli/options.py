@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser, target: type) -> None:
         if kind is bool:
             argument["action"] = argparse.BooleanOptionalAction
         elif kind is Path:
-            argument |= {"metavar": "FILE"} | ({"nargs": "+"} if many else {})
+            argument |= {"metavar": "FILE"} | ({"nargs": "+", "action": "extend"} if many else {})
         else:
             argument["type"] = functools.partial(_read, field, kind, many)
             if field.metadata["choices"] and not many:

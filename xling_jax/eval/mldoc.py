@@ -219,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     rcv_help = "directories of RCV1 and RCV2: folders or zip archives of XML files, at any depth"
-    add("--rcv", required=True, nargs="+", metavar="DIR", help=rcv_help)
+    add("--rcv", required=True, nargs="+", action="extend", metavar="DIR", help=rcv_help)
     add("--indices", required=True, metavar="DIR", help="MLDoc's lists, english.train.1000 ...")
     add("--output", required=True, metavar="DIR", help="the directory to write")
     add("--languages", metavar="CODE,CODE", help="such as en,de (default: all)")
