@@ -204,6 +204,15 @@ def test_the_packaged_config_and_wheels_are_found_from_any_directory(tmp_path, m
     assert "gramps" in seen["wheels"].read_text() and seen["languages"] == LANGUAGES
 
 
+def test_a_directory_with_files_of_the_user_is_left_alone(command, tmp_path, capsys):
+    (tmp_path / "run/text").mkdir(parents=True)
+    (tmp_path / "run/text/retrieval.tsv").write_text("mine")
+    assert command("--no-training") == 2
+    assert "--workdir run: holds other files; name a new" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "run").rglob("*")] == ["text", "retrieval.tsv"]
+    assert (tmp_path / "run/text/retrieval.tsv").read_text() == "mine"
+
+
 def test_missing_wheels_are_wrong_use(command, capsys):
     assert command("--wheels", "absent.txt") == 2
     assert "--wheels absent.txt: no such file" in capsys.readouterr().err

@@ -29,7 +29,7 @@ from xling_jax.corpora.quickstart_text import (
     write_sentences,
     write_text,
 )
-from xling_jax.options import require_file
+from xling_jax.options import OptionError, require_file
 from xling_jax.runs.config import load_config
 
 _logger = logging.getLogger(__name__)
@@ -91,13 +91,17 @@ def run(args: argparse.Namespace) -> int:
     workdir = Path(args.workdir)
     config = load_config(args.config, args.config_overrides)
     require_file(args.wheels, "--wheels")
+    wheels = workdir / "wheels"  # made first, so it tells a workdir of this command
+    if workdir.is_dir() and any(workdir.iterdir()) and not wheels.is_dir():
+        raise OptionError(f"--workdir {workdir}: holds other files; name a new directory")
+    wheels.mkdir(parents=True, exist_ok=True)
 
-    _logger.info("1/5 text: wheels in %s, downloaded once (97 MB)", workdir / "wheels")
+    _logger.info("1/5 text: wheels in %s, downloaded once (97 MB)", wheels)
     problem = None
     try:
-        fetch_wheels(args.wheels, workdir / "wheels")
+        fetch_wheels(args.wheels, wheels)
         _logger.info("reading their messages, about 10 s")
-        text = write_text(workdir / "wheels", workdir / "text")
+        text = write_text(wheels, workdir / "text")
     except FetchError as error:
         problem = error
         _logger.warning("%s", error)
@@ -295,10 +299,11 @@ def _next_commands(text: QuickstartText) -> str:
             directory.parent / "vectors.npy",
         )
     )
+    # Without `intersect`, the log would expect a precision that is far too low, see `THRESHOLD`.
     return (
         "Try next:\n"
         f"  xling mine --model {ENCODER} --source {source} --target {target} "
-        f"--threshold {THRESHOLD} --output {pairs}\n"
+        f"--retrieval intersect --threshold {THRESHOLD} --output {pairs}\n"
         f"  xling evaluate retrieval --model {ENCODER} --data {data} --similarity margin "
         f"--output {results}\n"
         f"  xling embed --model {ENCODER} --input {target} --output {vectors}"
