@@ -5,6 +5,7 @@ Processes are spawned, never forked: the caller may hold JAX or TensorFlow threa
 
 import collections
 import concurrent.futures
+import contextlib
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -57,7 +58,8 @@ def map_in_order(
         waiting: collections.deque[concurrent.futures.Future] = collections.deque()
         try:
             for item in items:
-                waiting.append(pool.submit(_call, item))
+                with _interrupted_later():
+                    waiting.append(pool.submit(_call, item))
                 if len(waiting) >= num_workers * (1 + _ITEMS_AHEAD):
                     yield waiting.popleft().result()
             while waiting:
@@ -65,18 +67,37 @@ def map_in_order(
         except BrokenProcessPool as error:
             raise ChildProcessError(
                 "a worker process died (out of memory, killed, or started by a script that calls "
-                "this outside `if __name__ == '__main__':`); run the same command again with "
-                "num_workers=1: finished work is kept"
+                "this outside `if __name__ == '__main__':`); prepare with one worker, "
+                "num_workers=1 or xling prepare --num-workers 1: finished work is kept"
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+@contextlib.contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Puts a Ctrl-C off until the end; a process that is started meanwhile never gets any.
+
+    Ctrl-C reaches every process, and one that is starting would die of it with a traceback.
+    """
+    received: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()  # others may set no handler
+    if is_main:
+        handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits it
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+    if received:
+        signal.raise_signal(received[0])
+
+
 def _start_worker(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
-    # Ctrl-C reaches every process; only the parent should report it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
