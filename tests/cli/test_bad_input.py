@@ -99,7 +99,7 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
             "--config.data.hold_out_evaluation=2",
             "error: --config.data.hold_out_evaluation=2: must be True or False$",
         ),
-        ("--config.train.total_steps=0", "once, as total_steps.*found total_steps=0"),
+        ("--config.train.total_steps=0", "error: train.total_steps=0 must be positive"),
         ("--config.train.log_every_steps=0", "train.log_every_steps=0"),
         ("--config.train.export=newest", "train.export='newest'"),
         ("--config.train.export=best", "train.best_metric"),

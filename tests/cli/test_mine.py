@@ -317,10 +317,12 @@ def test_tabs_in_a_text_become_spaces(files, monkeypatch):
     assert read(files / "out.tsv")[0][1] == "en sun"
 
 
-def test_nothing_to_mine_gives_an_empty_file(files, encoded):
+def test_nothing_to_mine_gives_an_empty_file(files, encoded, caplog):
     (files / "a.en").write_text("\n\n")
-    assert mine(files) == 0
+    with caplog.at_level("INFO"):
+        assert mine(files) == 0
     assert (files / "out.tsv").read_text() == ""
+    assert "a.en: no text" in caplog.text and "embedded already" not in caplog.text
 
 
 def test_n_best_lists(files, encoded):
@@ -514,6 +516,16 @@ def test_precision_without_a_calibrated_model_is_refused(files, encoded, fails):
     line = fails(mine(files, "--precision", 0.9, *ready(files), model=None), 2)
     assert "--precision 0.9: needs --model, a calibrated one; or use --top or --threshold" in line
     assert not encoded and not (files / "out.tsv").exists()
+
+
+@pytest.mark.parametrize("sizes", [(1, 8), (3, 3)])
+def test_precision_of_too_few_sentences_is_refused_before_any_work(files, fails, sizes):
+    for name, texts, size in zip(("a.en", "b.de"), (SOURCE, SOURCE), sizes):
+        (files / name).write_text("".join(f"{text}\n" for text in texts[:size]))
+    line = fails(mine(files, "--precision", 0.95, model="mini"), 2)
+    assert "needs at least 2 sentences on one side and 4 on the other" in line
+    assert f"found {sizes[0]} and {sizes[1]}; use --top or --threshold" in line
+    assert not [path for path in files.iterdir() if "out.tsv" in path.name]
 
 
 @pytest.mark.parametrize("count", [1, 3, 99])

@@ -36,7 +36,8 @@ def test_the_length_of_a_run_is_given_once_in_any_unit(given, steps):
     "given, message",
     [
         ({}, "found none"),
-        ({"total_steps": 0}, "total_steps=0"),
+        ({"total_steps": 0}, "train.total_steps=0 must be positive"),
+        ({"total_epochs": -1.0}, "train.total_epochs=-1.0 must be positive"),
         ({"total_steps": 10, "total_epochs": 1.0}, "give the length of the run once"),
         ({"total_percent": 50.0}, "train.total_percent: must be in steps, epochs, examples"),
     ],

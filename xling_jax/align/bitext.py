@@ -122,7 +122,7 @@ class Side:
         return self.files[file], line + 1
 
     def check(self) -> None:
-        """Warns of many broken lines, or of none that is left.
+        """Warns of many broken lines, of none that is left, or of no text.
 
         Raises:
             ValueError: if all lines with text are broken.
@@ -135,6 +135,8 @@ class Side:
             _logger.warning("%s: %d of %d lines are broken", self.name, broken, self.num_lines)
         elif with_text and not self.texts:
             _logger.warning("%s: all lines are left out; check the filters", self.name)
+        elif not with_text:
+            _logger.warning("%s: no text", self.name)
 
     def describe(self) -> str:
         """Counts of the lines, in one line."""

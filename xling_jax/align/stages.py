@@ -69,7 +69,7 @@ def stage_vectors(
     path, record = directory / f"{name}.f32", directory / f"{name}.json"
     row_bytes = 4 * shape[1]
     done = _done(record, made_from, "rows", lambda done: {path: done * row_bytes})
-    if done == shape[0]:
+    if 0 < done == shape[0]:
         _logger.info("%s: all %s texts are embedded already", name, f"{done:,}")
     elif done:
         _logger.info("%s: continues with text %s of %s", name, f"{done + 1:,}", f"{shape[0]:,}")

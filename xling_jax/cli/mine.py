@@ -270,6 +270,12 @@ def _mine(
         _logger.info("%s", side.describe())
         if pairs is None:
             side.check()
+    fewest, most = sorted(len(side.texts) for side in both)
+    if cut.precision is not None and fewest and (fewest < 2 or most < options.k):
+        raise OptionError(
+            f"--precision {cut.precision:g}: needs at least 2 sentences on one side and "
+            f"{options.k} on the other; found {fewest} and {most}; use --top or --threshold"
+        )
     times.append(time.perf_counter())
     made_from = {name: _made_from(side, encoder) for name, side in zip(SIDES, both)}
     rows = [

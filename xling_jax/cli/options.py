@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xling_jax.options import OptionError, check_values, require_file
-from xling_jax.registry import Registry
+from xling_jax.registry import Registry, did_you_mean
 
 
 def add_options(parser: argparse.ArgumentParser, target: type) -> None:
@@ -99,11 +99,24 @@ class LazyParser(argparse.ArgumentParser):
         fill, self._fill = self._fill, None
         if fill:
             fill(self)
+        self._words = args or ()
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Reports wrong use in one line, unlike `ArgumentParser`; exit status 2."""
+        if "required" in message:
+            message = "; ".join([*self._unknown(), message])  # it may be why something is missing
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+    def _unknown(self) -> Iterator[str]:
+        """Names the words that look like arguments and are none."""
+        for word in self._words:
+            name = word.partition("=")[0]
+            is_known = any(flag.startswith(name) for flag in self._option_string_actions)
+            elsewhere = name in ("--debug", "--quiet") or name.startswith("--config.")
+            if name.startswith("--") and not is_known and not elsewhere:
+                hint = did_you_mean(name, self._option_string_actions)
+                yield f"unknown argument {word}{hint and f'; {hint}'}"
 
 
 def add_subcommands(

@@ -80,7 +80,10 @@ def run_length(train: Mapping[str, Any], epoch: Epoch) -> int:
         ValueError: unless it gives exactly one positive length.
     """
     given = {key: value for key, value in train.items() if split_unit(key)[0] == "total"}
-    if len(given) != 1 or min(given.values()) <= 0:
+    for key, value in given.items():
+        if value <= 0:
+            raise ValueError(f"train.{key}={value} must be positive; it is the length of the run")
+    if len(given) != 1:
         found = ", ".join(f"{key}={value}" for key, value in given.items()) or "none"
         raise ValueError(
             "train: give the length of the run once, as total_steps, total_epochs or "
