@@ -180,8 +180,8 @@ def test_wrong_calibrations_are_refused(
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "few.tsv", sentences(60, 9, 3))
     before = (calibrated / "config.json").read_bytes()
-    argv = ["calibrate", "--model", str(calibrated), "--data", str(made[1]), *options]
-    assert main(argv) == status
+    data = [] if "--data" in options else ["--data", str(made[1])]
+    assert main(["calibrate", "--model", str(calibrated), *data, *options]) == status
     (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("xling ")]
     assert message in line
     assert (calibrated / "config.json").read_bytes() == before
@@ -214,8 +214,8 @@ def test_texts_of_a_few_lines_are_mined_but_not_by_precision(calibrated, tmp_pat
     assert main(argv) == 0
     pairs = [line.split("\t")[1:] for line in (tmp_path / "o").read_text().splitlines()]
     assert sorted(pairs) == [["d002", "e002"], ["d003", "e003"]]
-    assert main([*argv, "--precision", "0.9"]) == 1
-    assert "calibrated with k=4; use that, and texts of at least" in capsys.readouterr().err
+    assert main([*argv, "--precision", "0.9"]) == 2
+    assert "2 sentences on one side and 4 on the other; found 2 and 3" in capsys.readouterr().err
     (tmp_path / "e").write_text("")
     assert main([*argv, "--precision", "0.9"]) == 0
     assert (tmp_path / "o").read_text() == ""

@@ -127,7 +127,7 @@ def test_what_is_not_there_is_named(tmp_path):
         retrieval_data.load_retrieval_data(tmp_path / "missing.tsv")
     with pytest.raises(ValueError, match=r"must hold \.tsv files"):
         retrieval_data.load_retrieval_data(tmp_path)
-    with pytest.raises(ValueError, match="must be a .tsv file, a directory or KIND:WHERE"):
+    with pytest.raises(ValueError, match="or KIND:WHERE; separate the columns by tabs"):
         retrieval_data.load_retrieval_data(tmp_path / "corpus.de")
     path = write(tmp_path / "a.tsv", "en\tde\nx\ty\n")
     with pytest.raises(ValueError, match="two of fr, it; found en, de$"):

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="FILE",
-        help="n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's",
+        help="n-way TSV with a header of language codes, a directory of pairs such as Tatoeba's, "
+        "or, with --languages, KIND:WHERE such as moses:data/test.de-en",
     )
     parser.add_argument(
         "--languages", type=words, metavar="CODE,CODE", help="those to use (default: all)"

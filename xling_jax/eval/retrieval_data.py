@@ -87,8 +87,8 @@ class ParallelTask(Task, abstract=True):
     )
 
     data_help = (
-        "n-way TSV with a header of language codes, or a directory of pairs such as Tatoeba's; "
-        "any number of them"
+        "n-way TSV with a header of language codes, a directory of pairs such as Tatoeba's, or, "
+        "with --languages, KIND:WHERE such as moses:data/test.de-en; any number of them"
     )
     axes = ("from", "to")
 
@@ -297,7 +297,8 @@ def _read_corpus(spec: str, languages: Sequence[str] | None) -> ParallelText:
     """Any other corpus that training can read; a row may lack some of the languages."""
     if languages is None:
         if ":" not in spec:
-            raise ValueError(f"{spec}: must be a .tsv file, a directory or KIND:WHERE")
+            way_out = "separate the columns by tabs and name it .tsv"
+            raise ValueError(f"{spec}: must be a .tsv file, a directory or KIND:WHERE; {way_out}")
         raise ValueError(f"{spec}: name the languages to read from it, such as --languages en,de")
     texts: dict[str, list[str]] = {code: [] for code in languages}
     for row in corpora.read_corpus(spec, languages):
