@@ -5,18 +5,26 @@ r"""Is what `xling mine --precision` promises kept on text of other kinds than t
 
 Every pair of languages of a test set becomes two shuffled texts, a share of whose sentences have
 their translation in the other. Prints the true precision and recall of what is kept.
+
+    python benchmarks/mining_precision.py --model mini --share 1 --test tatoeba.en-fr.tsv.gz \
+        --first 1000 3000 10000 30000
+
+shows how the estimate changes as a text grows.
 """
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 
 import xling_jax
+from xling_jax.align.precision import Calibration
 from xling_jax.cli.options import words
+from xling_jax.encode.encoder import Encoder
 from xling_jax.eval.calibration import calibrate, mine_known
 from xling_jax.eval.results import markdown_table, percent
-from xling_jax.eval.retrieval_data import load_retrieval_data
+from xling_jax.eval.retrieval_data import RetrievalData, load_retrieval_data
 
 PROMISED = (0.9, 0.95, 0.99)
 
@@ -29,6 +37,10 @@ def main() -> None:
     parser.add_argument("--languages", type=words)
     parser.add_argument("--margin", default="ratio")
     parser.add_argument("--share", type=float, default=1 / 3)
+    parser.add_argument(
+        "--first", type=int, nargs="+", default=[], metavar="N", help="of N rows, what is expected"
+    )
+    parser.add_argument("--threshold", type=float, default=1.15, help="with --first, to compare")
     args = parser.parse_args()
     encoder = xling_jax.load(args.model)
     calibration = encoder.calibration
@@ -37,6 +49,10 @@ def main() -> None:
         calibration = calibrate(encoder.encode, sets)
     elif calibration is None:
         parser.error(f"{args.model}: not calibrated; add --calibrate FILE")
+    if args.first:
+        for path in args.test:
+            print(_growing(encoder, calibration, load_retrieval_data(path, args.languages), args))
+        return
     rows = []
     for path in args.test:
         data = load_retrieval_data(path, args.languages)
@@ -59,6 +75,36 @@ def main() -> None:
         rows.append([Path(path).name.partition(".tsv")[0], f"{num_language_pairs}", *cells])
     header = [f"promised {promised:.0%}: precision / recall" for promised in PROMISED]
     print(markdown_table(["text", "language pairs", *header], rows))
+
+
+def _growing(
+    encoder: Encoder,
+    calibration: Calibration,
+    data: RetrievalData,
+    args: argparse.Namespace,
+) -> str:
+    """A table of what is expected and true of the first rows, for each number of them."""
+    rows = []
+    for count in args.first:
+        parts = [
+            dataclasses.replace(part, texts={c: texts[:count] for c, texts in part.texts.items()})
+            for part in data.parts
+        ]
+        first = dataclasses.replace(data, parts=tuple(parts))
+        mined = mine_known(
+            encoder.encode, first, args.share, margins=[args.margin], k=calibration.k, seed=1
+        )
+        for _, known in mined:
+            kept = calibration.count_for(known.pairs, 0.95)
+            above = np.count_nonzero(known.pairs.scores > args.threshold)
+            cells = [
+                f"{n:,}, {percent(known.is_translation[:n].mean() if n else np.nan)} right"
+                for n in (len(known.pairs), kept, above)
+            ]
+            expected = percent(calibration.precisions(known.pairs)[-1])
+            rows.append([f"{count:,}", cells[0], expected, *cells[1:]])
+    header = ["rows", "all pairs", "expected to be right", "--precision 0.95 keeps"]
+    return markdown_table([*header, f"--threshold {args.threshold:g} keeps"], rows)
 
 
 if __name__ == "__main__":
