@@ -1,6 +1,6 @@
 """Turns a published encoder into a model directory that gives the same vectors.
 
-Text preprocessing is included. Known are BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT, MPNet,
+Text preprocessing is included. Supported: BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT, MPNet,
 ModernBERT, Qwen3, EmbeddingGemma, GTE and what sentence-transformers makes of them, static encoders
 of model2vec and sentence-transformers, and LASER's BiLSTM (of 2018, or LASER2).
 """
@@ -94,7 +94,11 @@ _ARGUMENTS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from", dest="source", required=True, choices=SOURCES, help="who published it"
+        "--from",
+        dest="source",
+        required=True,
+        choices=SOURCES,
+        help="format of the published model",
     )
     parser.add_argument("checkpoint", metavar="PATH", help="model directory, or LASER's .pt file")
     add_output(parser, "model directory to write")
