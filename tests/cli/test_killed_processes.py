@@ -23,12 +23,13 @@ KILLS = {signal.SIGKILL: 2, signal.SIGSTOP: 1}
 
 def setup(number):
     """Small windows and blocks, so that there are many moments; the dead are missed soon."""
-    from xling_jax.align import knn_jax
+    from xling_jax.align import knn_jax_tiles
     from xling_jax.cli import distributed
     from xling_jax.encode.numpy_batches import NumpyBatches
 
     NumpyBatches.window_sentences = 16
-    knn_jax._MAX_TILE_KEYS, knn_jax._MAX_QUERIES = 7, 20
+    knn_jax_tiles._MAX_TILE_KEYS = 7  # several blocks and tiles
+    knn_jax_tiles._MAX_ROWS = dict.fromkeys(knn_jax_tiles._MAX_ROWS, 20)
     distributed.HEARTBEAT_TIMEOUT_S = 5
     # One that is killed before it has joined is waited for this long.
     distributed.JOIN_WITHIN_S = 30

@@ -42,11 +42,12 @@ def setup(number):
     """Few lines are enough for all processes; the uneven ones have several devices each."""
     import jax
 
-    from xling_jax.align import knn_jax
+    from xling_jax.align import knn_jax_tiles
     from xling_jax.encode.numpy_batches import NumpyBatches
 
     NumpyBatches.window_sentences = WINDOW
-    knn_jax._MAX_TILE_KEYS, knn_jax._MAX_QUERIES = 7, 20  # several blocks and tiles
+    knn_jax_tiles._MAX_TILE_KEYS = 7  # several blocks and tiles
+    knn_jax_tiles._MAX_ROWS = dict.fromkeys(knn_jax_tiles._MAX_ROWS, 20)
     jax.config.update("jax_num_cpu_devices", 2)
 
 
