@@ -159,6 +159,13 @@ def test_tokens_that_are_there_are_counted_under_the_names_of_now(tmp_path):
     found = counts_of(*moved, f"tsv:{tmp_path}/e.tsv")[f"tsv:{tmp_path}/e.tsv"]
     assert {pair: count["rows"] for pair, count in found.items()} == {"de-en": 0, "en-fr": 1}
     assert (tmp_path / "w/data/de-en/marker").exists()
+    # Until 0.3 the order of the names was not written: made anew where they are others.
+    path = tmp_path / "w/data/de-en/pair.json"
+    summary = json.loads(path.read_text())
+    del summary["names"]
+    path.write_text(json.dumps(summary))
+    assert list(counts_of(*moved)) == sorted([*moved, french])
+    assert not (tmp_path / "w/data/de-en/marker").exists()
 
 
 def test_broken_rows_are_logged_with_file_and_line_and_only_a_few(tmp_path, caplog):

@@ -57,6 +57,11 @@ def test_the_metrics_are_those_of_the_exported_step(run, tmp_path):
     assert evaluations(tmp_path) == {4: SCORES[4], 8: SCORES[8]}
 
 
+def test_the_best_may_have_been_measured_between_checkpoints(run, tmp_path):
+    result = run(tmp_path, scores={3: 0.1, 6: 0.9, 8: 0.2}, evaluate_every_steps=3)
+    assert (result.exported_step, result.metrics) == (6, {METRIC: 0.9})
+
+
 def test_a_run_stopped_in_its_last_step_is_not_finished_until_it_is_evaluated(run, tmp_path):
     stopped = run(tmp_path, stop_at=8)
     assert (stopped.step, stopped.finished) == (8, False)

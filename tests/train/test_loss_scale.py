@@ -55,6 +55,15 @@ def on_host(tree):
     return jax.tree.map(np.array, tree)
 
 
+def test_the_scale_has_an_upper_bound(monkeypatch):
+    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 1)
+    optimizer = with_loss_scale(optax.sgd(0.1))
+    state = optimizer.init(jnp.ones(2))
+    for _ in range(12):
+        _, state = optimizer.update(jnp.ones(2), state, jnp.ones(2))
+    assert state.scale == loss_scale.MAXIMUM_SCALE == 2.0**24
+
+
 def test_an_update_with_overflow_is_skipped_and_the_scale_halved():
     state, steps = make(with_loss_scale(adam()))
     state, sums = steps.train(state, GOOD, np.int32(0))  # moments are no longer 0

@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 
 import jax
@@ -9,7 +10,7 @@ from tests.models import tlaser_reference as reference
 from xling_jax.losses.distance import distance_constraint
 from xling_jax.models.registry import build_model
 from xling_jax.train.objective import Objective, parse_objective
-from xling_jax.train.terms.term import Setting
+from xling_jax.train.terms.term import Inputs, Setting, normalizer
 
 VOCAB, HEADS, PAD, EPSILON = 30, 2, 1, 0.1
 SIZES = {"family": "tlaser", "width": 16, "heads": HEADS, "ffn_width": 24}
@@ -25,11 +26,12 @@ OBJECTIVES = {
     "similarity": {"reduction": "mean", "similarity": {"weight": 0.7}},
     "encoder_l2": {"reduction": "mean", "encoder_l2": {"weight": 0.01}},
     "summed_l2": {"encoder_l2": {"weight": 0.01}, "similarity": {"weight": 0.0}},
+    "summed_similarity": {"similarity": {"weight": 0.7}},
 }
 
 
 # Both directions change what is encoded and translated, not how the loss is put together.
-BOTH = ("translation", "constrained", "similarity")
+BOTH = ("translation", "constrained", "similarity", "summed_similarity")
 CASES = [*((name, False) for name in OBJECTIVES), *((name, True) for name in BOTH)]
 
 
@@ -122,6 +124,8 @@ def test_the_loss_equals_the_formulas(params, results, name, both):
     mean = settings.get("reduction") == "mean"
     assert sums["normalizer"] == (len(SOURCES) if mean else count)
     expected_total = settings.get("translation", {"weight": 1.0})["weight"] * loss
+    # A sum over tokens of both directions has twice what compares the two sides.
+    directions = 2 if both and not mean else 1
     if "distance" in settings:
         rows = lambda vectors: jnp.asarray(np.pad(vectors, ((0, 1), (0, 0))), jnp.float32)
         negatives = jax.random.split(jax.random.key(0), 3)[2]
@@ -129,12 +133,11 @@ def test_the_loss_equals_the_formulas(params, results, name, both):
             rows(sources), rows(targets), np.arange(4) < 3, negatives
         )
         np.testing.assert_allclose(sums["distance_loss"], constraint, rtol=1e-5)
-        directions = 2 if both and not mean else 1
         expected_total += CONSTRAINT["weight"] * directions * constraint
-    if name == "similarity":
+    if settings.get("similarity", {}).get("weight"):
         similarity = ((sources - targets) ** 2).sum()
         np.testing.assert_allclose(sums["similarity_loss"], similarity, rtol=1e-5)
-        expected_total += 0.7 * similarity
+        expected_total += settings["similarity"]["weight"] * directions * similarity
     if "encoder_l2" in settings:
         penalty = sum((leaf**2).sum() for leaf in jax.tree.leaves(params["encoder"]))
         np.testing.assert_allclose(sums["encoder_l2"], penalty, rtol=1e-5)
@@ -148,6 +151,26 @@ def test_counts_leave_padding_out(results):
     assert sums["sentences"] == 3
     assert sums["rows"] == 4
     assert sums["tokens"] == sum(len(sentence) for sentence in (*SOURCES, *TARGETS))
+
+
+@pytest.mark.parametrize("drop_first", [False, True])
+@pytest.mark.parametrize("append_eos", [False, True])
+def test_the_normalizer_counts_the_labels_of_the_decoder(drop_first, append_eos):
+    setting = Setting(make_model(), VOCAB, {"pad": PAD, "eos": 2}, drop_first, append_eos)
+    batch = make_batch(both=True)
+    inputs = Inputs(None, batch, None, None, True, np.ones(4, bool), None, None)
+    labels = [setting.decoder_tokens(batch[f"{side}_tokens"])[1] for side in ("source", "target")]
+    count = sum((label != PAD).sum() for label in labels)
+    assert normalizer(setting, inputs) == count
+    # Not every vocabulary has an end of sentence, which only a decoder needs.
+    endless = dataclasses.replace(setting, special_ids={"pad": PAD, "eos": None})
+    assert normalizer(endless, inputs) == count
+
+
+def test_flops_are_counted_without_what_is_computed_again():
+    objective = make_objective(make_model())
+    chunked = dataclasses.replace(objective.setting, encode_chunks=2)
+    assert dataclasses.replace(objective, setting=chunked).without_remat() == objective
 
 
 def test_training_randomness_is_a_function_of_the_key(params):

@@ -107,6 +107,17 @@ def test_a_weight_decay_of_zero_fits_an_optimizer_without():
             lambda: make_schedule("warmup_inverse_sqrt_schedule", peak_value=1, warmup_steps=0),
             "schedule.warmup_steps=0",
         ),
+        (lambda: make_schedule("_schedule"), "schedule.name='_schedule'"),
+        (
+            lambda: make_schedule(
+                "piecewise_constant_schedule", init_value=1.0, boundaries_and_scales={"3": 0.1}
+            ),
+            "schedule.name='piecewise_constant_schedule' cannot have",
+        ),
+        (
+            lambda: make_optimizer("rprop", schedule=make_schedule("constant_schedule", value=1.0)),
+            "optimizer.name='rprop' needs more than",
+        ),
         (lambda: make_optimizer("adamm", schedule=None), "optimizer.name='adamm'"),
         (lambda: make_optimizer("tree", schedule=None), "optimizer.name='tree'"),
         (

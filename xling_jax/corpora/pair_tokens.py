@@ -191,10 +191,17 @@ def read_summary(directory: Path, fingerprint: str) -> dict | None:
     return content if content and content.get("fingerprint") == fingerprint else None
 
 
-def summary_of(directory: Path, plan: PairPlan) -> dict:
-    """The counts of a finished pair, by the names that the corpora have in the plan."""
+def summary_of(directory: Path, plan: PairPlan) -> dict | None:
+    """The counts of a finished pair by the names that its corpora have in the plan.
+
+    None if it is missing, made from something else, or its counts are not told apart: until 0.3
+    the names had no order.
+    """
     names = [name for name, text in plan.corpora if text.num_rows.get(plan.pair)]
-    return renamed(read_json(directory / plan.pair / "pair.json"), names)
+    summary = read_summary(directory / plan.pair, plan.fingerprint)
+    if not summary or not ("names" in summary or summary["corpora"].keys() >= {*names}):
+        return None
+    return renamed(summary, names)
 
 
 def write_pair_tokens(
@@ -210,7 +217,7 @@ def write_pair_tokens(
         OSError: naming a path, if writing fails.
         ValueError: if nothing is left of a pair.
     """
-    plans = [p for p in plans if not read_summary(directory / p.pair, p.fingerprint)]
+    plans = [p for p in plans if not summary_of(directory, p)]
     shards = {plan.pair: list(_plan_shards(directory, plan)) for plan in plans}
     missing = {pair: [s for s in shards[pair] if s.counts() is None] for pair in shards}
     written = iter(write_all(sum(missing.values(), [])))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xling_jax.files.errors import one_line
 from xling_jax.files.whole import naming_errors, whole_directory
 
 VALIDATION = "validation"
@@ -57,8 +58,7 @@ def prepared_array(path: Path, what: str, way_out: str) -> Iterator[np.ndarray]:
     try:
         yield np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python, which fails in many ways
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: {what}: {reason:.200}; {way_out}") from error
+        raise ValueError(f"{path}: {what}: {one_line(error, 200)}; {way_out}") from error
 
 
 class PairTokens:

@@ -70,8 +70,8 @@ def renamed(summary: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         summary: of `pair_summary`.
         names: of the corpora that have rows of the pair, in the order of the config.
     """
-    counts, old = summary["corpora"], summary.get("names", names)
-    counts = {new: counts[name] for name, new in zip(old, names, strict=True) if name in counts}
+    old = summary.get("names", names)
+    counts = {new: summary["corpora"][name] for name, new in zip(old, names, strict=True)}
     return {**summary, "corpora": counts}
 
 

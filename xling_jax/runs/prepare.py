@@ -132,6 +132,15 @@ def _taught(config: ConfigDict, distillation: Distillation) -> dict[str, Any]:
             "objective.distillation.teacher is missing; name a model directory, or mini for the "
             "packaged encoder"
         )
+    both = config.data.both_directions and distillation.fits == "source"
+    pairs = {parse_pair(pair, allow_same=True) for pair in config.data.pairs} if both else set()
+    for source, target in sorted(pairs):
+        if source != target and (target, source) in pairs:
+            raise ValueError(
+                "objective.distillation.fits='source' does not go with data.both_directions: a "
+                f"batch of {source}-{target} and {target}-{source} has two sources; set "
+                "fits='own', or leave both_directions out"
+            )
     family, arguments, _ = encoder_arguments(config)
     encoder = build_encoder(family, vocab_size=config.vocab.size, **arguments)
     languages = {}

@@ -139,7 +139,7 @@ def _train(
     if jax.process_index() == 0:
         ended = {"ended_early": result.ended_early} if result.ended_early else {}
         export_encoder(
-            config,
+            original,
             vocab,
             result.encoder_params,
             run.path / "encoder",

@@ -18,7 +18,7 @@ _WHOLE_RUN = ("decay_steps", "transition_steps")
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-    """One pass over the training data.
+    """As many pairs as the training data have.
 
     Attributes:
         steps: updates, not necessarily a whole number.

@@ -73,7 +73,10 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
         settings[name], now[name] = saved[name], current[name]
     found = first_difference(*json.loads(json.dumps([settings, now])))
     if found and found.startswith("config.schedule."):
-        found += " (its durations may follow from train.total_steps)"
+        found += (
+            " (its durations may follow from train.total_steps; those in epochs and examples "
+            "were counted otherwise up to 0.3: give the steps)"
+        )
     return found
 
 

@@ -191,9 +191,13 @@ def train(
         _logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
         _logger.info("batches: %s", plan_summary(batches))
         epochs, pairs = settings.total_steps / epoch.steps, counted(epoch.examples, "pair")
+        # A row counts once for each direction that is trained.
         _logger.info("%s: %.3g epochs of %s", counted(settings.total_steps, "step"), epochs, pairs)
         if not evaluators and not validation:
-            _logger.info("nothing is measured while training; the evaluation section names what to")
+            _logger.info(
+                "nothing is measured while training; name data in the evaluation section, or set "
+                "data.validation_pairs"
+            )
 
         # 3. The loop.
         due, over = bool(progress.get("evaluation_due")), start >= settings.total_steps
@@ -442,6 +446,8 @@ class _Run:
                     self._evaluate(state, step)
                 over = evaluated and bool(self.stopping.reason)
                 saving = step % settings.checkpoint_every_steps == 0 or step in kept
+                # The best may be any that was measured.
+                saving |= evaluated and bool(settings.best_metric)
                 if step == total or stopping or over or saving:
                     interval.drain()
                     # A finite gradient can still give parameters that are not.

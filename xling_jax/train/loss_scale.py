@@ -22,6 +22,9 @@ INITIAL_SCALE = 2.0**15
 _GROWTH_UPDATES = 2000
 # fairseq's. Gradients that overflow with it are infinite before any scaling.
 MINIMUM_SCALE = 1e-4
+# Choice: PyTorch and fairseq have no largest. Where nothing overflows in float16, as with sums of
+# table rows, the scaled gradients would grow until the square of their norm overflows float32.
+MAXIMUM_SCALE = 2.0**24
 
 
 class LossScaled(NamedTuple):
@@ -64,7 +67,7 @@ def with_loss_scale(
         grows = good == _GROWTH_UPDATES
         factor = jnp.where(finite, jnp.where(grows, 2.0, 1.0), 0.5)
         good = jnp.where(finite & ~grows, good, 0)
-        return updates, LossScaled(inner, state.scale * factor, good)
+        return updates, LossScaled(inner, jnp.minimum(state.scale * factor, MAXIMUM_SCALE), good)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

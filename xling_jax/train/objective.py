@@ -140,10 +140,11 @@ class Objective:
     def without_remat(self) -> "Objective":
         """The same without rematerialization, for counting FLOPs."""
         model = self.setting.model
-        if not getattr(model.encoder, "remat", False):
-            return self
-        model = model.clone(encoder=model.encoder.clone(remat=False))
-        return dataclasses.replace(self, setting=dataclasses.replace(self.setting, model=model))
+        if getattr(model.encoder, "remat", False):
+            model = model.clone(encoder=model.encoder.clone(remat=False))
+        # Pieces of a batch are encoded again in the backward pass.
+        setting = dataclasses.replace(self.setting, model=model, encode_chunks=1)
+        return dataclasses.replace(self, setting=setting)
 
     def __call__(
         self, params: Any, batch: Mapping[str, jax.Array], key: jax.Array, train: bool

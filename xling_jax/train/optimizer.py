@@ -66,7 +66,8 @@ _OWN_SCHEDULES = {f.__name__: f for f in (warmup_drop_schedule, warmup_inverse_s
 
 def find_schedule(name: str) -> Callable[..., optax.Schedule]:
     """The function that makes a schedule: one of the two above or any of optax."""
-    known = [known for known in dir(optax.schedules) if known.endswith(("_schedule", "_decay"))]
+    suffixes = ("_schedule", "_decay")
+    known = [k for k in dir(optax.schedules) if k.endswith(suffixes) and not k.startswith("_")]
     check_choice("schedule.name", name, [*_OWN_SCHEDULES, *known])
     return _OWN_SCHEDULES.get(name) or getattr(optax.schedules, name)
 
@@ -80,8 +81,10 @@ def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
     for key, value in arguments.items():
         options.check_number(value, f"schedule.{key}", at_least=0)
     try:
-        return options.build(find_schedule(name), arguments, "schedule")
-    except ValueError as error:
+        schedule = options.build(find_schedule(name), arguments, "schedule")
+        schedule(0)
+        return schedule
+    except (TypeError, ValueError) as error:
         if str(error).startswith("schedule."):
             raise
         given = ", ".join(f"{key}={value}" for key, value in arguments.items())
@@ -165,7 +168,15 @@ def make_optimizer(
         options.check_number(value, f"optimizer.{key}", at_least=0, below=below)
     if arguments.get("weight_decay") == 0 and "weight_decay" not in options.defaults(function):
         del arguments["weight_decay"]
-    optimizer = options.build(function, arguments, "optimizer", learning_rate=schedule)
+    try:
+        optimizer = options.build(function, arguments, "optimizer", learning_rate=schedule)
+        one = jnp.zeros(2)
+        jax.eval_shape(lambda: optimizer.update(one, optimizer.init(one), one))
+    except TypeError as error:
+        raise ValueError(
+            f"optimizer.name={name!r} needs more than gradients and a schedule ({error}); use "
+            "another, such as adamw"
+        ) from error
     before = []
     if clip_global_norm:
         before.append(clip_by_global_norm(clip_global_norm))

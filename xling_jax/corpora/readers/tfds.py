@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.readers.base import Reader, Row
+from xling_jax.files.errors import one_line
 from xling_jax.files.lines import BrokenLine, decode_line
 from xling_jax.registry import did_you_mean, import_extra
 
@@ -117,7 +118,7 @@ def _make_builder(
             f"{', '.join(builder.name for builder in tfds_builders.BUILDERS)}"
         ) from error
     except Exception as error:  # many kinds: a wrong version, damaged metadata
-        raise ValueError(f"tfds:{full_name}: {_one_line(error)}") from error
+        raise ValueError(f"tfds:{full_name}: {one_line(error, _MAX_ERROR_LENGTH)}") from error
     return builder
 
 
@@ -142,7 +143,7 @@ def _read_rows(
             raise
         except Exception as error:  # of array_record, protobuf or TensorFlow, for damaged files
             raise ValueError(
-                f"{file}: damaged at example {line} ({_one_line(error)}); remove "
+                f"{file}: damaged at example {line} ({one_line(error, _MAX_ERROR_LENGTH)}); remove "
                 f"{builder.data_path}, so that it is prepared again"
             ) from error
         has_text = has_text or bool(row.texts)
@@ -172,7 +173,9 @@ def _prepare(builder: "tfds.core.DatasetBuilder", name: str, beam_options: Any =
         extractor.UnsafeArchiveError,
         OSError,
     ) as error:
-        raise OSError(f"tfds:{name}: cannot be prepared: {_one_line(error)}") from error
+        raise OSError(
+            f"tfds:{name}: cannot be prepared: {one_line(error, _MAX_ERROR_LENGTH)}"
+        ) from error
 
 
 def _read_examples(builder: "tfds.core.DatasetBuilder", split: str) -> Iterator[Mapping[str, Any]]:
@@ -233,8 +236,3 @@ def _find_translations(example: Mapping[str, Any], languages: Sequence[str]) -> 
         if isinstance(value, Mapping):
             found = found or _find_translations(value, languages)
     return found
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= _MAX_ERROR_LENGTH else text[:_MAX_ERROR_LENGTH] + "..."

@@ -26,7 +26,4 @@ class Distance(NestedTerm):
         value, metrics = distance_constraint(
             inputs.source, inputs.target, inputs.mask, inputs.key, **self.passed
         )
-        # A batch of both directions counts as two published batches, each with its constraint; a
-        # mean is over pairs, whose two directions count once.
-        both = inputs.both and setting.reduction == "sum"
-        return value * (2.0 if both else 1.0), per_sentence(inputs, distance_loss=value, **metrics)
+        return value, per_sentence(inputs, distance_loss=value, **metrics)

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 
 from xling_jax.options import check_number
-from xling_jax.train.terms.term import Inputs, Setting, Sums, Term
+from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, of_pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,8 @@ class NestedTerm(Term):
             ValueError: if the last of several widths is not that of the vectors.
         """
         if not self.widths:
-            return self.compare(setting, inputs)
+            value, sums = self.compare(setting, inputs)
+            return of_pairs(value, setting, inputs), sums
         dim = inputs.source.shape[-1]
         if self.widths[-1] != dim:
             raise ValueError(
@@ -59,8 +60,8 @@ class NestedTerm(Term):
             cut = dataclasses.replace(inputs, source=source, target=target)
             value, sums = self.compare(setting, cut)
             total += weight * value
-        return total, sums
+        return of_pairs(total, setting, inputs), sums
 
     def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
-        """The value and metrics at one width, as `Term`."""
+        """The sum over pairs and the metrics at one width, as `Term`."""
         raise NotImplementedError

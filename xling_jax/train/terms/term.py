@@ -146,8 +146,19 @@ def normalizer(setting: Setting, inputs: Inputs) -> jax.Array:
     if setting.reduction == "mean":
         return inputs.sentences
     sides = ["target_tokens"] + (["source_tokens"] if inputs.both else [])
-    labels = [setting.decoder_tokens(inputs.batch[side])[1] for side in sides]
-    return sum((label != setting.pad_id).sum() for label in labels).astype(jnp.float32)
+    # As many as `decoder_tokens` gives, also for vocabularies without an end of sentence.
+    lengths = [(inputs.batch[side] != setting.pad_id).sum(1) for side in sides]
+    more = int(setting.append_eos) - int(setting.drop_first)
+    return sum(jnp.where(n > 0, n + more, 0).sum() for n in lengths).astype(jnp.float32)
+
+
+def of_pairs(value: jax.Array, setting: Setting, inputs: Inputs) -> jax.Array:
+    """A sum over pairs, which counts twice in a batch of both directions.
+
+    Such a batch stands for two, one of each direction, if the sum is divided by target tokens; they
+    have those of both. A mean is over pairs, whose two directions count once.
+    """
+    return value * (2.0 if inputs.both and setting.reduction == "sum" else 1.0)
 
 
 def per_sentence(inputs: Inputs, **values: jax.Array) -> Sums:

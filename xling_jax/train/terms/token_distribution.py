@@ -14,7 +14,15 @@ from xling_jax.losses.token_distribution import (
 )
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
-from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave, per_sentence
+from xling_jax.train.terms.term import (
+    Inputs,
+    Setting,
+    Sums,
+    Term,
+    interleave,
+    of_pairs,
+    per_sentence,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,4 +79,5 @@ class TokenDistribution(Term):
         value, cross_entropy = token_distribution_kl(
             hidden, table, labels, output_bias=bias, vocab_size=setting.vocab_size, **limits
         )
-        return value, per_sentence(inputs, token_kl=value, token_cross_entropy=cross_entropy)
+        sums = per_sentence(inputs, token_kl=value, token_cross_entropy=cross_entropy)
+        return of_pairs(value, setting, inputs), sums
