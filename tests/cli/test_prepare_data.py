@@ -59,7 +59,7 @@ def test_a_run_that_moved_trains_on_its_data_where_the_corpora_are_not(corpus, t
     with caplog.at_level(logging.WARNING):
         prepared = prepare_workdir(config, Workdir(moved))
     assert prepared.counts["pairs"]["de-en"]["rows"] == 2
-    assert f"check the path or the pattern; training on {Path(moved, 'data')}" in caplog.text
+    assert f"no such file; training on {Path(moved, 'data')}" in caplog.text
     with pytest.raises(FileNotFoundError, match="no such file"):  # `xling prepare`
         prepare_workdir(config, Workdir(moved), anew=True)
     config.cleaning.max_words = 7

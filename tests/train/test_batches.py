@@ -35,11 +35,13 @@ def batches(directory, **changes):
     return TranslationBatches(directory, DataSettings(**data), seed=3, **settings, **changes)
 
 
-def test_an_epoch_has_the_updates_of_a_pass_over_all_pairs(directory):
+def test_an_epoch_has_the_updates_that_draw_as_many_pairs_as_there_are(directory):
     data = batches(directory)
-    micro_batches = sum(len([*data.plan.one_pass(pair)]) for pair in range(len(PAIRS)))
+    rows = [[(e.rows >= 0).sum() for e in data.plan.one_pass(n)] for n in range(len(PAIRS))]
+    micro_batches = sum(map(sum, rows)) / np.mean([*map(np.mean, rows)])  # pairs are equally likely
     for accumulation_steps in (1, 4):
-        assert data.epoch(accumulation_steps) == Epoch(micro_batches / accumulation_steps, 150)
+        epoch = data.epoch(accumulation_steps)
+        assert epoch == Epoch(pytest.approx(micro_batches / accumulation_steps), 150)
 
 
 def equal(one, other):
