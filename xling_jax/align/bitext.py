@@ -122,7 +122,7 @@ class Side:
         return self.files[file], line + 1
 
     def check(self) -> None:
-        """Warns of many broken lines, of none that is left, or of no text.
+        """Warns if many lines are broken, if none is left, or if there is no text.
 
         Raises:
             ValueError: if all lines with text are broken.

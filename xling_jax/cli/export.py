@@ -264,7 +264,7 @@ def _averaged(args: argparse.Namespace, spec: ModelSpec, form: StaticForm) -> di
 
     if form.normalize:
         raise OptionError(
-            f"--average: {args.model} normalizes its vectors, which tables do not tell the mean of"
+            f"--average: {args.model} normalizes vectors; averaging tables does not average them"
         )
     others = [load_model(find_model_directory(path)) for path in args.average]
     for path, other in zip(args.average, others):

@@ -105,11 +105,11 @@ class LazyParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Reports wrong use in one line, unlike `ArgumentParser`; exit status 2."""
         if "required" in message:
-            message = "; ".join([*self._unknown(), message])  # it may be why something is missing
+            message = next(self._unknown(), message)  # it may be why something is missing
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
     def _unknown(self) -> Iterator[str]:
-        """Names the words that look like arguments and are none."""
+        """Names the words that look like options but are not known."""
         for word in self._words:
             name = word.partition("=")[0]
             is_known = any(flag.startswith(name) for flag in self._option_string_actions)

@@ -1,4 +1,4 @@
-"""What the fresh parameters of a run begin with: features of its text, word vectors, a model."""
+"""What a new run is initialized from: features of its text, word vectors, a model."""
 
 from __future__ import annotations
 

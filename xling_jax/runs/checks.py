@@ -48,7 +48,7 @@ def evaluation_metrics(config: ConfigDict) -> dict[str, str]:
 
 
 def check_goals(config: ConfigDict) -> None:
-    """Raises OptionError unless it is known which values of these metrics are better."""
+    """Raises OptionError unless it is known whether higher or lower is better for these metrics."""
     from xling_jax.train.selection import find_goal
 
     for setting, metric in evaluation_metrics(config).items():
@@ -59,7 +59,7 @@ def check_goals(config: ConfigDict) -> None:
 
 
 def check_beginning(config: ConfigDict) -> None:
-    """Refuses word vectors or a model to begin with that are not there."""
+    """Refuses missing word vectors, or a missing model to initialize from."""
     if config.train.word_vectors not in ("", COOCCURRENCE):
         require_file(config.train.word_vectors, "--config.train.word_vectors")
     if config.train.model_init:

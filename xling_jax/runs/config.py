@@ -1,4 +1,4 @@
-"""The config of a run; one that begins with a model takes what that says of itself."""
+"""The config of a run; one initialized from a model takes the settings recorded with it."""
 
 import contextlib
 from collections.abc import Sequence

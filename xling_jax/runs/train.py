@@ -66,7 +66,7 @@ def train_from_config(
         SIGTERM did, 130 when Ctrl-C did.
 
     Raises:
-        OSError: among others if another run is in the workdir, naming it.
+        OSError: for example if another run is using the workdir; the message names that run.
     """
     from xling_jax.train.build import check_devices
 

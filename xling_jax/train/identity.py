@@ -75,7 +75,7 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
     if found and found.startswith("config.schedule."):
         found += (
             " (its durations may follow from train.total_steps; those in epochs and examples "
-            "were counted otherwise up to 0.3: give the steps)"
+            "were counted differently up to 0.3: give them in steps)"
         )
     return found
 

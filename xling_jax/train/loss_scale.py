@@ -22,7 +22,7 @@ INITIAL_SCALE = 2.0**15
 _GROWTH_UPDATES = 2000
 # fairseq's. Gradients that overflow with it are infinite before any scaling.
 MINIMUM_SCALE = 1e-4
-# Choice: PyTorch and fairseq have no largest. Where nothing overflows in float16, as with sums of
+# Choice: PyTorch and fairseq have no maximum. Where nothing overflows in float16, as with sums of
 # table rows, the scaled gradients would grow until the square of their norm overflows float32.
 MAXIMUM_SCALE = 2.0**24
 
