@@ -172,8 +172,8 @@ def main() -> None:
     for variant in args.variants or VARIANTS[args.task]:
         libraries = ("torch", *(LIBRARIES if args.task == "encode" else ("jax",)))
         names = [f"{library}/{variant}" for library in libraries]
-        workers = {name: [*options, "--worker", name] for name in names}
-        numbers, facts = interleaved.take_turns(__file__, workers, args.rounds)
+        commands = {name: [*options, "--worker", name] for name in names}
+        numbers, facts = interleaved.take_turns(__file__, commands, args.rounds)
         theirs = numbers[names[0]]
         for name in names:
             rows.append(

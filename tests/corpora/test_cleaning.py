@@ -170,6 +170,8 @@ def test_held_out_directories_may_be_links(tmp_path):
     (tmp_path / "real/dev.tsv").write_text("en\tde\nyes\tja\n")
     (tmp_path / "sets").mkdir()
     (tmp_path / "sets/linked").symlink_to(tmp_path / "real")
+    for name in ("again", "and_again"):  # back up, from where there would be no end
+        (tmp_path / "sets" / name).symlink_to(tmp_path / "sets")
     assert held_out_files([str(tmp_path / "sets")]) == [f"{tmp_path}/sets/linked/dev.tsv"]
 
 

@@ -116,7 +116,7 @@ def test_a_weight_decay_of_zero_fits_an_optimizer_without():
         ),
         (
             lambda: make_optimizer("rprop", schedule=make_schedule("constant_schedule", value=1.0)),
-            "optimizer.name='rprop' needs more than",
+            "optimizer.name='rprop' does not work with",
         ),
         (lambda: make_optimizer("adamm", schedule=None), "optimizer.name='adamm'"),
         (lambda: make_optimizer("tree", schedule=None), "optimizer.name='tree'"),

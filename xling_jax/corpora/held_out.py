@@ -142,8 +142,20 @@ def held_out_files(paths: Iterable[str], setting: str = "data.exclude") -> list[
     return sorted(files)
 
 
-def _walk(top: str) -> Iterable[tuple[str, list[str], list[str]]]:
-    return os.walk(top, followlinks=True) if os.path.isdir(top) else [("", [], [top])]
+def _walk(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, through links too, but into each directory once; a file stands alone."""
+    if not os.path.isdir(top):
+        yield "", [], [top]
+        return
+    seen = set()
+    for directory, inner, names in os.walk(top, followlinks=True):
+        real = os.path.realpath(directory)
+        if real in seen:  # a link may lead back up
+            inner.clear()
+            continue
+        seen.add(real)
+        inner.sort()  # of two ways to a directory, the same is taken on all machines
+        yield directory, inner, names
 
 
 def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True) -> set[int]:

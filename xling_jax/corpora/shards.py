@@ -54,7 +54,11 @@ def write_shard(
 
 @contextlib.contextmanager
 def prepared_array(path: Path, what: str, way_out: str) -> Iterator[np.ndarray]:
-    """Maps a prepared array; an error of NumPy or of a check inside names file and way out."""
+    """Maps a prepared array; checks of it stand in the block.
+
+    Raises:
+        ValueError: naming the file and the way out, for an error of NumPy or in the block.
+    """
     try:
         yield np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python, which fails in many ways

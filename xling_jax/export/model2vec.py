@@ -65,7 +65,7 @@ def export_model2vec(
         tokenizer.no_truncation()
     else:
         tokenizer.enable_truncation(limit)
-    tensors = {"embeddings": np.ascontiguousarray(rows[:, : spec.truncate_dim])}
+    tensors = {"embeddings": rows[:, : spec.truncate_dim]}
     if (weights != 1).any():
         tensors["weights"] = weights
     if tokenizer.get_vocab_size() != len(rows):  # ids may have gaps

@@ -48,7 +48,7 @@ def prepare_workdir(
         OptionError: if the config is wrong, or there is nothing at a URL.
         ValueError, OSError: as `prepare`, or if copying fails, or another process ended.
     """
-    settings, checked = prepare_settings(config), checked_settings(config)
+    checked, settings = checked_settings(config), prepare_settings(config)
 
     def prepare_here() -> None:
         started = time.monotonic()

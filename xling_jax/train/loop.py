@@ -447,7 +447,7 @@ class _Run:
                 over = evaluated and bool(self.stopping.reason)
                 saving = step % settings.checkpoint_every_steps == 0 or step in kept
                 # The best may be any that was measured.
-                saving |= evaluated and bool(settings.best_metric)
+                saving |= evaluated and bool(settings.best_metric and settings.keep_best)
                 if step == total or stopping or over or saving:
                     interval.drain()
                     # A finite gradient can still give parameters that are not.

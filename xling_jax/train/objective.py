@@ -138,7 +138,7 @@ class Objective:
         return batch | {name: vectors for name in TEACHERS if name in self.reads}
 
     def without_remat(self) -> "Objective":
-        """The same without rematerialization, for counting FLOPs."""
+        """The same without what the backward pass computes again, for counting FLOPs."""
         model = self.setting.model
         if getattr(model.encoder, "remat", False):
             model = model.clone(encoder=model.encoder.clone(remat=False))

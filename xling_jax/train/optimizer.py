@@ -174,7 +174,7 @@ def make_optimizer(
         jax.eval_shape(lambda: optimizer.update(one, optimizer.init(one), one))
     except TypeError as error:
         raise ValueError(
-            f"optimizer.name={name!r} needs more than gradients and a schedule ({error}); use "
+            f"optimizer.name={name!r} does not work with gradients and a schedule ({error}); use "
             "another, such as adamw"
         ) from error
     before = []

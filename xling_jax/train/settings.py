@@ -22,7 +22,8 @@ class TrainSettings:
         writers: where metrics go besides `metrics.jsonl`: `tensorboard`, `wandb`, `mlflow`; see
             `train.writers`.
         evaluate_every_steps: updates between evaluations; the last step is always evaluated.
-        checkpoint_every_steps: updates between checkpoints; the last step is always saved.
+        checkpoint_every_steps: updates between checkpoints; the last step is always saved, and with
+            `best_metric` every step that is evaluated.
         keep_last: number of newest checkpoints to keep.
         keep_best: number of best checkpoints to keep.
         best_metric: metric that ranks checkpoints, e.g. `europarl_dev/p_at_1`, `validation/loss`.
