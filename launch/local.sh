@@ -58,6 +58,9 @@ fi
 mkdir -p "$logs"
 touch "$logs/process-0.log"
 earlier=$(wc -c < "$logs/process-0.log") # do not show the log of an earlier run again
+early= # a signal that comes before all processes have started
+trap 'early=TERM' TERM
+trap 'early=INT' INT
 left=() # process number -> pid, of running processes
 set -m  # each process leads its own group, so that Ctrl-C reaches this script alone
 for ((i = 0; i < num_processes; i++)); do
@@ -80,6 +83,7 @@ stop() {
 }
 trap 'say "stopping all processes"; stop' TERM
 trap '[[ ! $kill_at ]] || kill_at=-1; say "stopping all; press Ctrl-C again to kill them"; stop' INT
+[[ ! $early ]] || kill "-$early" $$
 
 status=0
 while ((${#left[@]})); do

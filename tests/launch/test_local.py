@@ -126,6 +126,24 @@ def test_sigterm_goes_to_all(programs, tmp_path):
     check_none_left(tmp_path)
 
 
+def test_a_signal_while_the_processes_start_stops_them_all(programs, tmp_path):
+    number = 30
+    variables = {f"BEHAVIOR_{process}": "saves" for process in range(number)}
+    process = subprocess.Popen(
+        [LOCAL, str(number), "train", "--workdir", str(tmp_path)],
+        env=environment(programs, variables | {"GRACE": "20"}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert wait_for((tmp_path / "logs/process-1.log").exists, 10)
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert errors == "launch/local.sh: stopping all processes\n"
+    check_none_left(tmp_path)
+
+
 @pytest.mark.parametrize("presses, status", [(1, 143), (2, 137)])
 def test_ctrl_c_saves_and_a_second_one_kills(presses, status, programs, tmp_path):
     behavior = "saves" if presses == 1 else "ignores"
