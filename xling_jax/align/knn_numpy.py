@@ -10,7 +10,7 @@ import numpy as np
 
 from xling_jax.align.backends import Report
 from xling_jax.align.rows import NOT_FINITE, AnyRows, finite_block
-from xling_jax.files.threads import single_threaded_blas
+from xling_jax.files.threads import threads_for
 
 # Turns the inner products of one tile into the scores to rank: (tile [rows, columns],
 # the tile's slice of queries, its slice of keys) -> [rows, columns].
@@ -64,7 +64,7 @@ def _search(
     different threads overlap, and a thread that finishes a block of queries starts the next.
     """
     (n, dim), m = queries.shape, keys.shape[0]
-    with single_threaded_blas(m // _MIN_KEYS_PER_THREAD) as threads:
+    with threads_for(m // _MIN_KEYS_PER_THREAD) as threads:
         rows_per_tile, columns_per_tile = _tile_shape(n, m, dim, k, memory_mb / threads)
         chunks = [
             slice(m * place // threads, m * (place + 1) // threads) for place in range(threads)

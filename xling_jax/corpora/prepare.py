@@ -53,6 +53,7 @@ from xling_jax.corpora.row_vectors import (
 )
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.shards import VALIDATION
+from xling_jax.files.cores import num_cores
 from xling_jax.files.hashes import FileHashes
 from xling_jax.files.whole import (
     lock_directory,
@@ -61,7 +62,7 @@ from xling_jax.files.whole import (
     whole_directory,
     write_json,
 )
-from xling_jax.files.workers import map_in_order, num_cores
+from xling_jax.files.workers import map_in_order
 from xling_jax.text.vocab import Vocab, check_layout, train_vocab
 from xling_jax.text.vocabularies import (
     Vocabulary,

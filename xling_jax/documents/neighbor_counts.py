@@ -11,7 +11,7 @@ import numpy as np
 
 from xling_jax.align.backends import Report, choose_backend
 from xling_jax.align.rows import as_embeddings, finite_block
-from xling_jax.files.threads import single_threaded_blas
+from xling_jax.files.threads import threads_for
 
 BACKENDS = ("auto", "numpy", "jax")
 
@@ -149,7 +149,7 @@ class _TileCounter:
     def count(self, report: Report | None) -> np.ndarray:
         """Returns the counts of the sources in sorted order, [n padded] int64."""
         strips = range(0, len(self.left), _TILE)
-        with single_threaded_blas(len(strips)) as threads:
+        with threads_for(len(strips)) as threads:
             done = [0] * threads
 
             def work(thread: int) -> np.ndarray:

@@ -16,8 +16,8 @@ import numpy as np
 
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.files.threads import single_threaded_blas
-from xling_jax.files.workers import num_cores
+from xling_jax.files.cores import num_cores
+from xling_jax.files.threads import threads_for
 from xling_jax.models.forms import Form
 from xling_jax.models.packed import Memory, Packed, positions_within
 
@@ -58,7 +58,8 @@ class NumpyBatches:
         lengths = np.diff(window.offsets)
         if len(lengths) == 1 and len(window.tokens):
             # Threads that wake up for so little would cost a service more than they save.
-            embeddings[:] = self._encode(window.tokens, lengths, 1)
+            with threads_for(1):
+                embeddings[:] = self._encode(window.tokens, lengths, 1)
             return len(window.tokens)
         order = np.argsort(-lengths, kind="stable")
         order = order[: np.count_nonzero(lengths)]
@@ -94,10 +95,7 @@ class NumpyBatches:
         num_tasks = num_tokens // _FEW_TOKENS
         if num_tasks < num_cores():
             num_tasks = self.form.threads
-        if num_tasks == 1:
-            yield 1, 1
-            return
-        with single_threaded_blas(num_tasks) as threads:
+        with threads_for(num_tasks) as threads:
             each = min(self.form.threads, threads)
             yield -(-threads // each), each
 

@@ -25,13 +25,6 @@ _ITEMS_AHEAD = 2
 _function: Callable[[Any], Any] | None = None
 
 
-def num_cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def map_in_order(
     function: Callable[[Any], Any], items: Iterable[Any], num_workers: int
 ) -> Iterator[Any]:
