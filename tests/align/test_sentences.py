@@ -114,6 +114,12 @@ def test_merged_split_and_dropped_sentences_are_found():
     assert list(itertools.chain(*(pair[1] for pair in found))) == [*range(len(target))]
 
 
+def test_groups_of_many_sentences_have_more_kinds_than_a_byte_counts():
+    source = document(20)
+    found = groups(align(source, [" ".join(source[:16]), *source[16:]], max_sentences=17))
+    assert found == [(tuple(range(16)), (0,)), *(((16 + i,), (1 + i,)) for i in range(4))]
+
+
 def test_the_band_finds_the_same_as_all_cells(monkeypatch):
     source = document(700)
     target = [text for i, text in enumerate(source) if i % 37]

@@ -287,7 +287,7 @@ def _cheapest_path(
     width = int((highs - lows).max()) + 1
     moves = [*costs.kinds, (1, 0), (0, 1)]
     total = np.full((last + 1, width), np.inf)
-    best = np.full((last + 1, width), -1, np.int8)
+    best = np.full((last + 1, width), -1, np.min_scalar_type(-len(moves)))
     total[0, 0] = 0
     prices = _band_costs(costs, lows, highs, width)
     columns = np.arange(width)
