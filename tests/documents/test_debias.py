@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
 from xling_jax.align import rows
 from xling_jax.documents.debias import (
+    NoRankError,
     choose_rank,
     gram_matrix,
     language_components,
@@ -103,6 +107,12 @@ def test_rank_too_high_for_the_sentences_is_refused():
         language_components(statistics, 2, center=True)
 
 
+def test_rounding_does_not_raise_the_rank():
+    vectors = np.tile(np.random.default_rng(5).standard_normal(32), (50, 1))
+    with pytest.raises(ValueError, match="below 0, the rank of the centered"):
+        language_components(gram_matrix(vectors), 1, center=True)
+
+
 @pytest.mark.parametrize("vectors", [np.ones((1, 5)), np.full((9, 5), 0.1), np.zeros((9, 5))])
 def test_identical_sentences_have_nothing_to_keep(vectors):
     with pytest.raises(ValueError, match="removing that many leaves nothing"):
@@ -146,6 +156,55 @@ def test_rank_is_the_smallest_after_which_languages_look_alike():
     assert all(choice.accuracies[rank] >= 0.55 for rank in choice.accuracies if rank < choice.rank)
     assert list(choice.accuracies) == [0, *(2**p for p in range(choice.rank.bit_length()))]
     assert choose_rank(vectors) == choice
+
+
+def accuracies_step_by_step(vectors, ranks, seed, max_sentences, center):
+    """The rule in float64: equally many sentences, components of all but the test fifth, SVM."""
+    random = np.random.default_rng(seed)
+    size = min(max_sentences, *map(len, vectors.values()))
+    found = {rank: ([], []) for rank in ranks}
+    for array in vectors.values():
+        drawn = random.choice(len(array), size, replace=False)
+        test, train = np.sort(drawn[: size // 5]), np.sort(drawn[size // 5 :])
+        seen = np.delete(array, test, axis=0).astype(np.float64)
+        mean = seen.mean(axis=0) if center else np.zeros(seen.shape[1])
+        axes = np.linalg.svd(seen - mean)[2].T
+        for rank, parts in found.items():
+            for part, rows_of_part in zip(parts, (train, test)):
+                moved = array[rows_of_part] - (mean if rank else 0)
+                part.append(moved - moved @ axes[:, :rank] @ axes[:, :rank].T)
+    accuracies = {}
+    for rank, (train, test) in found.items():
+        svm = make_pipeline(StandardScaler(), LinearSVC(dual=False, random_state=seed))
+        svm.fit(np.concatenate(train), np.repeat(np.arange(len(train)), len(train[0])))
+        labels = np.repeat(np.arange(len(test)), len(test[0]))
+        accuracies[rank] = svm.score(np.concatenate(test), labels)
+    return accuracies
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("max_sentences", [250, 5000])
+def test_the_rank_rule_equals_its_steps_in_float64(monkeypatch, max_sentences, center):
+    monkeypatch.setattr(rows, "BLOCK_ROWS", 64)
+    vectors = languages(np.random.default_rng(20), [1.0, 1.0], n=900, spread=1.0)
+    vectors["l1"] = vectors["l1"][:300]
+    with pytest.raises(NoRankError, match=r"\(0: .*, 1: .*, 2: .*, 4: .*, 8: .*, 16: ") as error:
+        choose_rank(vectors, 0.01, seed=3, max_sentences=max_sentences, center=center)
+    expected = accuracies_step_by_step(vectors, [0, 1, 2, 4, 8, 16], 3, max_sentences, center)
+    assert ", ".join(f"{rank}: {share:.1%}" for rank, share in expected.items()) in str(error.value)
+
+
+def test_no_rank_is_tried_that_leaves_nothing_of_one_language():
+    vectors = languages(np.random.default_rng(21), [1.0, 1.0])
+    vectors["l1"][:, 3:] = 0
+    with pytest.raises(NoRankError, match=r"\(0: [\d.]+%, 1: [\d.]+%, 2: [\d.]+%\);"):
+        choose_rank(vectors, max_accuracy=0.01)
+
+
+def test_an_accuracy_at_the_bound_is_not_below_it():
+    vectors = {code: np.tile(np.eye(2), (50, 1)) for code in ("en", "de")}
+    with pytest.raises(NoRankError, match=r"below 50\.0% \(0: 50\.0%, 1: "):
+        choose_rank(vectors, max_accuracy=0.5)
 
 
 def test_rank_does_not_depend_on_the_scale_of_the_vectors():
