@@ -109,6 +109,27 @@ def test_repeated_points_do_not_make_the_bandwidth_fall():
     assert found == pytest.approx(expected, rel=0.25)
 
 
+def test_near_copies_of_most_points_do_not_make_the_bandwidth_fall():
+    rng = np.random.default_rng(3)
+    points = rng.standard_normal((300, 8))
+    copies = points + 1e-7 * rng.standard_normal((300, 8))
+    choice = choose_bandwidth(np.concatenate([points, copies]))
+    assert choice.candidates[0] > 0.1 and choice.bandwidth > 0.5
+
+
+def test_candidates_in_any_order_are_scored_in_rising_order():
+    points = clustered(np.random.default_rng(1), 60, 3)
+    choice, sorted_choice = (choose_bandwidth(points, c) for c in ([2, 0.5, 1], [0.5, 1, 2]))
+    assert choice.candidates.tolist() == [0.5, 1, 2]
+    np.testing.assert_array_equal(choice.scores, sorted_choice.scores)
+
+
+def test_no_more_than_64_bandwidths_are_tried():
+    points = np.arange(50.0)[:, None] * [1000, 0] + np.repeat([[0, 0], [0, 99]], 25, axis=0)
+    pairs = np.concatenate([points, points + [0, 60]])
+    assert len(choose_bandwidth(pairs).candidates) == 64
+
+
 def test_bandwidth_scales_with_the_points():
     points = clustered(np.random.default_rng(4), 300, 6)
     choice, scaled = choose_bandwidth(points), choose_bandwidth(1024 * points)
@@ -131,7 +152,8 @@ def test_fewer_points_than_folds(n):
 
 
 def test_equal_points_have_no_bandwidth():
-    assert choose_bandwidth(np.ones((9, 3))).bandwidth == 0
+    for value in (0, 1):
+        assert choose_bandwidth(np.full((9, 3), value)).bandwidth == 0
 
 
 @pytest.mark.parametrize(
@@ -141,6 +163,7 @@ def test_equal_points_have_no_bandwidth():
         (np.eye(3), {"num_folds": 1}, "num_folds"),
         (np.eye(3), {"candidates": [0, 1]}, "must be positive"),
         (np.eye(3), {"candidates": []}, "must be positive"),
+        (np.eye(3), {"candidates": [1, np.inf]}, "must be positive"),
         (np.array([[1.0], [np.nan]]), {"candidates": [1]}, "finite"),
     ],
 )
@@ -157,6 +180,18 @@ def test_identical_sentences_have_one_density(value):
     # Another batch size of the encoder changes the last digits.
     assert density.counts(vectors[:3] * np.float32(1 + 1e-6)).tolist() == [40] * 3
     assert density.counts(vectors[:3] + 1).tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("count", [10, 1000])
+def test_the_bandwidth_is_no_narrower_than_copies_of_a_sentence_differ(count):
+    # A hundred thousandth of the root mean square length, 10⁴.
+    vectors = np.zeros((count, 3))
+    vectors[:, 0] = 1e4
+    assert TophatDensity.fit(vectors).bandwidth == pytest.approx(1.0)  # ten times that
+    rng = np.random.default_rng(0)
+    vectors[:, 1] = np.arange(count) % 2 * 2
+    vectors[:, 2] = rng.uniform(0, 0.005, count)
+    assert TophatDensity.fit(vectors).bandwidth == pytest.approx(0.1, rel=1e-3)
 
 
 def test_one_sentence_and_few_sentences():
