@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.decomposition import PCA
 
 from xling_jax.align import rows
+from xling_jax.documents import lawdr as module
 from xling_jax.documents.lawdr import Lawdr
 
 SETTINGS = [
@@ -63,6 +64,7 @@ def test_documents_equal_the_equations(settings):
     lawdr = Lawdr(**settings).fit(vectors)
     documents = lawdr.transform(vectors, offsets)
     bandwidth = lawdr.density.bandwidth if lawdr.density else None
+    assert settings.get("bandwidth", bandwidth) == bandwidth
     expected = reference(vectors, offsets, settings, bandwidth)
     assert documents.dtype == np.float32
     np.testing.assert_allclose(documents, expected, atol=2e-5)
@@ -111,6 +113,7 @@ def test_mapped_equals_in_memory_and_blocks_change_little(tmp_path, monkeypatch,
     found = Lawdr(rank=3).fit(mapped).transform(mapped, offsets)
     np.testing.assert_array_equal(found, expected)
     monkeypatch.setattr(rows, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(module, "BLOCK_ROWS", 7)
     blocks = Lawdr(rank=3).fit(mapped).transform(mapped, offsets)
     np.testing.assert_allclose(blocks, expected, atol=1e-4)
 
@@ -127,6 +130,13 @@ def test_saved_and_loaded_gives_the_same_bits(tmp_path, settings):
         np.testing.assert_array_equal(loaded.transform(some, cuts), lawdr.transform(some, cuts))
         np.testing.assert_array_equal(loaded.weights(some), lawdr.weights(some))
     assert [path.name for path in tmp_path.iterdir()] == ["en.lawdr"]
+
+
+def test_what_counts_neighbors_is_no_setting_of_the_results(tmp_path):
+    lawdr = Lawdr(rank=3, backend="numpy").fit(corpus()[0])
+    assert "backend" not in lawdr.settings
+    lawdr.save(tmp_path / "file")
+    assert Lawdr.load(tmp_path / "file").backend == "auto"
 
 
 def test_size_of_the_file_is_as_promised(tmp_path):
@@ -250,6 +260,9 @@ def test_vectors_of_another_encoder_are_refused():
     lawdr = Lawdr(rank=3).fit(vectors)
     with pytest.raises(ValueError, match="dim 24.*got 23.*same encoder"):
         lawdr.transform(vectors[:, 1:], [0, 200])
+    mean = Lawdr(rank=None, weighting="none").fit(vectors)
+    with pytest.raises(ValueError, match="dim 24.*got 23.*same encoder"):
+        mean.transform(vectors[:, 1:], [0, 200])
     with pytest.raises(ValueError, match="number of sentences, 200"):
         lawdr.transform(vectors, [0, 199])
     broken = vectors.copy()

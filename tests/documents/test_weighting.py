@@ -65,6 +65,11 @@ def test_weighted_sum_is_not_divided():
     assert document_vectors(vectors, [0, 2]).tolist() == [[2, 3]]
 
 
+def test_sums_are_of_double_precision():
+    vectors = np.array([[2**25], [1], [-(2**25)]], np.float32)
+    assert document_vectors(vectors, [0, 3], np.ones(3)).tolist() == [[1]]
+
+
 def test_no_documents_and_no_sentences():
     assert document_vectors(np.empty((0, 3)), np.array([0])).shape == (0, 3)
     assert document_vectors(np.empty((0, 3)), np.array([0, 0, 0])).tolist() == [[0] * 3] * 2
