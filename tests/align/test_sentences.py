@@ -64,7 +64,8 @@ def cost_by_hand(source, target, norms, m, n, i, j):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_path_is_the_cheapest_of_all(seed):
+def test_the_path_is_the_cheapest_of_all(seed, monkeypatch):
+    monkeypatch.setattr(sentences, "_BLOCK_CELLS", 7)
     source, target = random_vectors(3, 5, 6, seed=seed), random_vectors(3, 4, 6, seed=seed + 50)
     # Two random draws decide nothing here: norms from all sentences.
     unit = [v / np.linalg.norm(v, axis=-1, keepdims=True) for v in (source, target)]
@@ -142,6 +143,71 @@ def test_long_vectors_of_half_precision_align_as_in_full():
     assert groups(aligner.align(*((200 * v).astype(np.float16) for v in vectors))) == expected
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_copies_of_one_sentence_are_aligned(count):
+    vectors = np.tile(random_vectors(16), (3, count, 1))
+    found = SentenceAligner().align(vectors, vectors)
+    assert groups(found) == [((i,), (i,)) for i in range(count)]
+    assert max(group.cost for group in found) == pytest.approx(0, abs=0.03)
+
+
+def test_costs_are_normalized_by_samples_drawn_with_the_seed():
+    source = random_vectors(1, 12, 8)
+    target = source + 0.2 * random_vectors(1, 12, 8, seed=1)
+    found = SentenceAligner(max_sentences=2, num_samples=3, seed=5).align(source, target)
+    assert groups(found) == [((i,), (i,)) for i in range(12)]
+    random = np.random.default_rng(5)
+    x, y = (side[0] / np.linalg.norm(side[0], axis=1, keepdims=True) for side in (source, target))
+    norms = [1 - v @ other[random.integers(0, 12, 3)].mean(0) for v, other in ((x, y), (y, x))]
+    expected = 2 * (1 - (x * y).sum(1)) / (norms[0] + norms[1])
+    np.testing.assert_allclose([group.cost for group in found], expected, rtol=1e-4)
+
+
+def test_other_sentences_normalize_if_either_document_has_few():
+    source, target = random_vectors(1, 12, 8), random_vectors(1, 1, 8, seed=1)
+    source[0, 5] = target[0, 0] + 0.2 * source[0, 5]
+    others = random_vectors(1, 8, seed=2), 3 * random_vectors(1, 8, seed=3)
+    found = SentenceAligner(max_sentences=2).align(source, target, others)
+    (group,) = (group for group in found if len(group.source) == len(group.target))
+    assert groups([group]) == [((5,), (0,))]
+    x, y, *of_others = (
+        v / np.linalg.norm(v) for v in (source[0, 5], target[0, 0], *map(sum, others))
+    )
+    norms = 2 - x @ of_others[1] - y @ of_others[0]
+    assert group.cost == pytest.approx(2 * (1 - x @ y) / norms, rel=1e-4)
+
+
+def test_sentences_stay_alone_where_that_costs_less():
+    source = random_vectors(1, 12, 8)
+    target = source + 0.2 * random_vectors(1, 12, 8, seed=1)
+    costs = [g.cost for g in SentenceAligner(max_sentences=2).align(source, target)]
+    assert len(costs) == 12 and min(costs) > 0.002
+    alone = SentenceAligner(max_sentences=2, deletion=0.001).align(source, target)
+    assert [len(s) + len(t) for s, t in groups(alone)] == [1] * 24
+
+
+def test_a_wider_band_finds_a_cheaper_path(monkeypatch):
+    monkeypatch.setattr(sentences, "_WHOLE", 15)
+    sides = random_vectors(3, 60, 6), random_vectors(3, 60, 6, seed=1)
+
+    def total(radius):
+        found = SentenceAligner(radius=radius).align(*sides)
+        return sum(g.cost * len(g.source) * len(g.target) or 0.5 for g in found)
+
+    assert total(10) < total(1)
+
+
+def test_neighbors_are_merged_by_hand():
+    vectors = np.array([[[1, 0], [0, 1], [-1, 0]], [[5, 5]] * 3], np.float32)
+    np.testing.assert_allclose(sentences._merged(vectors), [[[0.5**0.5, 0.5**0.5], [-1, 0]]])
+
+
+def test_vectors_that_are_not_finite_are_refused_by_their_text():
+    encode = lambda texts: np.array([[np.nan if text == "b c" else 1.0] for text in texts])
+    with pytest.raises(ValueError, match="that of 'b c' is not"):
+        overlap_vectors(encode, [["a", "b", "c"]], 2)
+
+
 def ranges(pair):
     return tuple(range(side[0], side[-1] + 1) if side else range(0) for side in pair)
 
@@ -164,7 +230,12 @@ def test_overlaps_end_with_the_document():
 
 @pytest.mark.parametrize(
     "options, message",
-    [({"max_sentences": 1}, "max_sentences=1"), ({"radius": 0}, "radius=0 must be")],
+    [
+        ({"max_sentences": 1}, "max_sentences=1"),
+        ({"radius": 0}, "radius=0 must be"),
+        ({"num_samples": 0}, "num_samples=0 must be"),
+        ({"deletion": np.inf}, "deletion=inf must be a finite"),
+    ],
 )
 def test_options_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
