@@ -33,14 +33,19 @@ def test_letters_ignore_case_digits_spaces_and_punctuation():
     assert letters_of("東京、2020") == "東京"
 
 
-@pytest.mark.parametrize("pair", [("मैं", "में"), ("ที่", "ทั"), ("ကို", "ကာ"), ("schön", "schon")])
+@pytest.mark.parametrize(
+    "pair", [("मैं", "में"), ("ที่", "ทั"), ("ကို", "ကာ"), ("schön", "schon"), ("की", "को")]
+)
 def test_words_that_differ_in_a_mark_are_no_near_duplicates(pair):
     keep = Filters(drop_near_duplicates=True).of_side(0)
     assert [keep(text) for text in pair] == [None, None]
     assert Filters(drop_copies=True).pair_problem(*pair) is None
 
 
-@pytest.mark.parametrize("pair", [("é 1", "e\u0301"), ("I ❤ it", "I ❤\ufe0f it"), ("it´s", "it's")])
+@pytest.mark.parametrize(
+    "pair",
+    [("é 1", "e\u0301"), ("I ❤ it", "I ❤\ufe0f it"), ("葛城", "葛\U000e0100城"), ("it´s", "it's")],
+)
 def test_how_a_mark_is_written_and_marks_without_letters_make_no_difference(pair):
     assert letters_of(pair[0]) == letters_of(pair[1])
 
@@ -51,6 +56,7 @@ def test_how_a_mark_is_written_and_marks_without_letters_make_no_difference(pair
         ({}, ("a", "a"), None),
         ({"drop_copies": True}, ("Windows 10", "windows 11!"), "copied"),
         ({"drop_copies": True}, ("das Haus", "the house"), None),
+        ({"max_length_ratio": 1}, ("one two", "eins zwei"), None),
         ({"max_length_ratio": 2}, ("one two", "eins zwei drei vier"), None),
         ({"max_length_ratio": 2}, ("one two", "eins zwei drei vier fünf"), "length_ratio"),
         ({"max_length_ratio": 2}, ("日本語を話します", "I speak Japanese now"), None),
@@ -103,6 +109,9 @@ def test_languages_are_those_of_py3langid():
     assert german(text) is None and chinese(text) == "wrong_language"
     assert german("The committee adopted the report yesterday.") == "wrong_language"
     assert chinese("委员会昨天通过了这份报告。") is None
+    problem = filters.of_given_pairs()
+    assert problem(text, "委员会昨天通过了这份报告。") is None
+    assert problem(text, text) == "wrong_language"
     with pytest.raises(OptionError, match="--languages xx: py3langid knows .* de "):
         Filters(languages=("de", "xx")).of_side(1)
 

@@ -162,10 +162,12 @@ class _LettersOnly(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        is_kept = character.isalnum() and not character.isdecimal()
-        if unicodedata.category(character) in ("Mn", "Mc"):
-            is_kept = "VARIATION SELECTOR" not in unicodedata.name(character, "")
-        self[code] = character if is_kept else " "
+        is_mark = unicodedata.category(character) in ("Mn", "Mc")
+        if is_mark and "VARIATION SELECTOR" in unicodedata.name(character, ""):
+            self[code] = ""  # inside of a word, too
+        else:
+            is_letter = character.isalnum() and not character.isdecimal()
+            self[code] = character if is_mark or is_letter else " "
         return self[code]
 
 
