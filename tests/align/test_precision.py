@@ -93,6 +93,18 @@ def test_odd_scores(curve, calibration):
     assert calibration.precisions(nothing).size == 0 == calibration.count_for(nothing, 0.9)
     found = curve.probabilities(np.array([6, 4, -np.inf], np.float32))
     assert found[2] == 0 and found[0] > 0.9
+    assert curve.probabilities(np.empty(0)).size == 0
+    np.testing.assert_allclose(curve.probabilities(np.array([1e4, -1e4])), [1, 0], atol=1e-6)
+
+
+def test_text_of_translations_only_is_believed(curve):
+    np.testing.assert_allclose(curve.probabilities(np.array([8.0, 9.0, 10.0])), 1, atol=1e-6)
+
+
+def test_pairs_of_just_the_precision_asked_for_are_kept(calibration):
+    pairs = pairs_of(np.array([6, 5, 2, 1, 0, -1]))
+    for count, precision in enumerate(calibration.precisions(pairs), 1):
+        assert calibration.count_for(pairs, precision) == count
 
 
 def test_equal_scores_are_kept_or_dropped_together(calibration):
@@ -152,6 +164,11 @@ def test_what_is_stored_is_read(calibration):
         ("curves", {}, "c.curves must be an object of ratio, distance, absolute"),
         ("curves", {"ration": [[1, 2]]}, "c.curves must be an object of ratio"),
         ("curves", {"distance": [[1, 2]]}, "c.thresholds must be of the margins of curves"),
+        (
+            "curves",
+            {"ratio": [[1, 2]], "distance": [[1, 2]]},
+            "c.thresholds must be of the margins",
+        ),
         ("curves", {"ratio": [[0, 2]]}, "c.curves.ratio must be a list of .slope, intercept"),
         ("curves", {"ratio": [[1, float("nan")]]}, "c.curves.ratio must be"),
         ("curves", {"ratio": [[1, 10**400]]}, "c.curves.ratio must be"),
