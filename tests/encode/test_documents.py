@@ -193,6 +193,10 @@ def test_a_function_of_texts_becomes_one_of_documents():
     assert document_encoder(sentence_vectors, "sequence") is sentence_vectors
     tokenized = document_encoder(sentence_vectors, "sentences", splitter="laser")(["a b . c"])
     np.testing.assert_allclose(tokenized[:, 0], [(3 + 1) / 2])
+    by_lines = document_encoder(sentence_vectors, "sentences", splitter="lines")(
+        ["One. Two.\nThree"]
+    )
+    np.testing.assert_allclose(by_lines[:, 0], [(2 + 1) / 2])
 
 
 def test_blocks_of_documents_change_nothing(monkeypatch):
@@ -219,6 +223,7 @@ def test_windows_of_128_words_every_64(words, sizes):
 def test_characters_of_scripts_without_spaces_are_words():
     windows = word_windows("東京は日本の首都です", size=4, stride=2)
     assert windows == ["東京は日", "は日本の", "本の首都", "首都です"]
+    assert word_windows(" a, b ", size=2, stride=1) == [" a, b "]  # all of it fits
     with pytest.raises(ValueError, match="stride must be from 1 to size=4; got 5"):
         word_windows("a", size=4, stride=5)
 

@@ -44,6 +44,23 @@ def test_many_documents_are_aligned_as_one_by_one(monkeypatch, mini):
     assert alone[3] == found[3]
 
 
+def test_windows_end_with_enough_sentences_of_the_longer_side(monkeypatch):
+    monkeypatch.setattr(sentence_alignment, "_WINDOW", 4)
+    pairs = [(["a"] * 2, ["b"]), (["a"], ["b"] * 2)] * 3
+    assert list(map(len, sentence_alignment._windows(pairs))) == [2, 2, 2]
+
+
+def test_costs_may_be_normalized_by_the_single_sentences_of_a_window():
+    class Others(SentenceAligner):
+        def align(self, source, target, others=None):
+            return [side.tolist() for side in others]
+
+    encode = lambda texts: np.array([[len(text)] for text in texts], np.float32)
+    pairs = [(["a", "bb"], ["ccc"]), (["dddd"], ["e", "ff"])]
+    for _, others in align_pairs(Others(), (encode, encode), pairs):
+        assert others == [[[1], [2], [4]], [[3], [1], [2]]]
+
+
 def test_short_documents_among_others_have_the_costs_of_long_ones(mini):
     sources, targets = [GERMAN, GERMAN[:1]], [ENGLISH, ENGLISH[:1]]
     (_, (group,)) = xling_jax.align_sentences(sources, targets, mini)
