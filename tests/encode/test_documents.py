@@ -197,6 +197,8 @@ def test_a_function_of_texts_becomes_one_of_documents():
         ["One. Two.\nThree"]
     )
     np.testing.assert_allclose(by_lines[:, 0], [(2 + 1) / 2])
+    encode = lambda texts: np.zeros((len(texts), 3))
+    assert document_encoder(encode, "windows")([]).shape == (0, 3)
 
 
 def test_blocks_of_documents_change_nothing(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model, save_model
-from xling_jax.encode.static import StaticBackend
+from xling_jax.encode.static import StaticBackend, principal_axes
 from xling_jax.models.static_form import StaticForm, choose_keys
 
 FORMS = {
@@ -139,6 +139,30 @@ def test_four_bits_share_bytes_and_have_the_best_factor(vocab):
     np.testing.assert_allclose(reduced["factor"][2], shrinks[np.argmin(errors)], rtol=1e-6)
     with pytest.raises(ValueError, match="width=5 must be even"):
         StaticForm(vocab.size, 5, storage="int4")
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_principal_axes_are_eigenvectors_of_fixed_sign(first):
+    vectors = np.random.default_rng(0).normal(size=(50, 8)) * np.linspace(1, 3, 8)
+    axes = principal_axes([vectors[:20].astype("f4"), vectors[20:].astype("f4")], first)
+    assert axes.dtype == np.float32
+    expected = np.zeros((8, 8))
+    for part in (slice(first), slice(first, None)):
+        expected[part, part] = np.linalg.svd(vectors[:, part])[2].T
+    largest = expected[np.abs(expected).argmax(axis=0), np.arange(8)]
+    np.testing.assert_allclose(axes, expected * np.sign(largest), atol=1e-5)
+    assert principal_axes([np.zeros((3, 8))]) is None
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_text_without_tokens_has_the_vector_0_even_where_lengths_are_1(vocab, tmp_path, count):
+    form = StaticForm(vocab.size, 4, pad_id=vocab.pad_id)
+    params = random_params(form, vocab, [])
+    arguments = {"width": 4, "pad_id": vocab.pad_id, "normalize": True}
+    save(tmp_path / "m", vocab, "static", arguments, params)
+    found = xling_jax.load(tmp_path / "m").encode(["", "la mo"] * count)
+    np.testing.assert_array_equal(found[::2], 0)
+    np.testing.assert_allclose(np.linalg.norm(found[1::2], axis=1), 1, rtol=1e-6)
 
 
 def test_other_dtypes_are_refused(static_directory):

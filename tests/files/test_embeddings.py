@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from xling_jax.files import whole
-from xling_jax.files.embeddings import read_embeddings, write_embeddings
+from xling_jax.files.embeddings import join_embeddings, read_embeddings, write_embeddings
 from xling_jax.files.quantization import Quantizer, learn_ranges
 
 
@@ -114,6 +114,16 @@ def test_a_directory_in_place_of_the_description_is_found_before_the_work(tmp_pa
         write_embeddings(tmp_path / "e.npy", chunks(), dim=5, quantizer=Quantizer("binary", 5))
 
 
+def test_joined_rows_are_those_of_each_array(embeddings):
+    parts = [embeddings[:2], embeddings[:0], embeddings[2:3], embeddings[3:]]
+    joined = join_embeddings(parts)
+    assert joined.shape == (7, 5) and len(joined) == 7
+    np.testing.assert_array_equal(joined[1:6], embeddings[1:6])
+    picked = np.array([6, 2, 1, 3, 2, 0])
+    np.testing.assert_array_equal(joined[picked], embeddings[picked])
+    assert join_embeddings(parts[:1]) is parts[0]
+
+
 def test_stdout_gets_the_whole_file(tmp_path, embeddings, monkeypatch):
     stdout = types.SimpleNamespace(buffer=io.BytesIO())
     monkeypatch.setattr(sys, "stdout", stdout)
@@ -154,7 +164,10 @@ def test_wrong_sizes_are_named(tmp_path, embeddings):
         read_embeddings(laser, dim=4)
     with pytest.raises(ValueError, match="give dim"):
         read_embeddings(laser)
-    npy.write_bytes(npy.read_bytes()[:-1])
+    npy.write_bytes(npy.read_bytes() + b"1234")
+    with pytest.raises(ValueError, match="140 bytes; found 144"):
+        read_embeddings(npy)
+    npy.write_bytes(npy.read_bytes()[:-5])
     with pytest.raises(ValueError, match="says 7 rows of 5 float32, 140 bytes; found 139"):
         read_embeddings(npy)
     npy.write_bytes(npy.read_bytes()[:20])
@@ -164,7 +177,12 @@ def test_wrong_sizes_are_named(tmp_path, embeddings):
 
 @pytest.mark.parametrize(
     "array",
-    [np.zeros(3, np.float32), np.zeros((2, 3), np.int32), np.array([[None, "x"]], dtype=object)],
+    [
+        np.zeros(3, np.float32),
+        np.zeros((2, 3), np.float32, order="F"),
+        np.zeros((2, 3), np.int32),
+        np.array([[None, "x"]], dtype=object),
+    ],
 )
 def test_other_arrays_are_refused(tmp_path, array):
     np.save(tmp_path / "e.npy", array)
