@@ -25,6 +25,7 @@ def splitter(request):
         ("One. Two! Three?", ["One.", "Two!", "Three?"]),
         ('He said "Hi." Then left.', ['He said "Hi."', "Then left."]),
         ('"Stop!" he cried. "Why?" she asked.', ['"Stop!" he cried.', '"Why?" she asked.']),
+        ("“Stop!” – “and then?” Yes.", ["“Stop!” – “and then?”", "Yes."]),
         ("Pi is 3.14, not 3.", ["Pi is 3.14, not 3."]),
         ("Von der Regel, d. h. dem Satz, her.", ["Von der Regel, d. h. dem Satz, her."]),
         ("Ja... oder nein? Нет. а да.", ["Ja... oder nein?", "Нет. а да."]),

@@ -12,6 +12,7 @@ from xling_jax.text.vocab import (
     normalize_text,
     normalizer,
     remove_invisible,
+    text_hash,
     train_vocab,
 )
 
@@ -235,6 +236,17 @@ def test_invisible_characters_are_removed_and_white_space_is_not():
     others = "\ufff9\ufffb\U000e0001\U000e007f\ud800\udfff"
     for character in (*controls, *marks, *others):
         assert remove_invisible(f"a{character}b") == "ab", ascii(character)
+
+
+def test_hashes_are_those_of_normalized_text_in_its_case():
+    assert text_hash(" Cafe\u0301\u200b  x\n") == text_hash("Café x") != text_hash("café x")
+
+
+def test_rare_characters_have_a_piece_only_if_they_are_covered():
+    text = ["ab ba abba"] * 50 + ["az"]
+    for coverage, has_piece in ((0.98, False), (1.0, True)):
+        vocab = train_vocab(text, size=14, character_coverage=coverage)
+        assert ("z" in vocab.pieces()) == has_piece
 
 
 def test_normalize_text_can_keep_case():

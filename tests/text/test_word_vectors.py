@@ -61,6 +61,19 @@ def test_plain_files_are_read_like_marked_ones(text, tmp_path):
     np.testing.assert_array_equal(vectors[[DOG, CHAT]], [[1, 2], [3, 4]])
 
 
+def test_a_number_is_a_word_but_in_the_first_line(tmp_path):
+    path = write(tmp_path / "v.txt", "2 1\nog 1\n7 3\n")
+    vectors, found = read(path, width=1, pieces=["▁", "▁7"])
+    assert vectors.tolist() == [[0], [3]]
+
+
+def test_languages_without_vectors_are_named_if_others_have_some(tmp_path, caplog):
+    read(write(tmp_path / "plain.txt", "dog 1 2\n"))
+    assert not caplog.records
+    read(write(tmp_path / "marked.txt", "fr:dog 1 2\n"))
+    assert "marked.txt: no vectors for en" in caplog.text
+
+
 def test_the_first_of_several_lines_of_a_word_counts(tmp_path):
     path = write(tmp_path / "v.txt", "en:Dog 1 2\nen:dog 3 4\nen:DOG 5 6\nen:CAFE\u0301 7 8\n")
     vectors, found = read(path)
