@@ -20,6 +20,7 @@ from xling_jax.report import charts as report_charts
 from xling_jax.report import runs as report_data
 from xling_jax.report import tables
 from xling_jax.report import vectors as report_vectors
+from xling_jax.report.origins import origins
 from xling_jax.report.page import make_page
 from xling_jax.report.runs import Run
 
@@ -447,6 +448,38 @@ def test_results_of_checkpoints_and_of_fewer_dimensions_are_told_apart(tmp_path)
     steps = ["a, step 1,000", "a, step 2,000, 64 dimensions"]
     assert names == ["a", "a, 64 dimensions", "a", *steps]
     assert all(f"{name}: toy, by cosine" in page_of(run) for name in names)
+
+
+def test_the_training_of_a_measured_run_is_no_origin_of_its_numbers(workdir):
+    (run,) = report_data.load_runs([workdir], [])
+    heads = {
+        task: [origin.head for origin in origins([run], task)]
+        for task in ("classification", "retrieval")
+    }
+    assert heads == {"classification": ["first"], "retrieval": ["first: training"]}
+
+
+def test_checkpoints_of_a_run_that_is_not_given_are_one_run(tmp_path):
+    for step in ("00001000", "00002000"):
+        (tmp_path / step).mkdir()
+        results = retrieval_results(f"runs/a/checkpoints/{step}")
+        results["model"] |= {"fingerprint": f"f{step}", "dtype": "float32"}
+        (tmp_path / step / "results.json").write_text(json.dumps(results))
+    (run,) = report_data.load_runs([], [tmp_path])
+    assert run.name == "a" and len(run.results) == 2
+
+
+def test_a_run_is_as_fast_as_its_median_and_as_long_as_its_last_step():
+    speeds = {"train/sentences_per_second": ([10, 20, 30], [1.0, 500.0, 510.0])}
+    run = Run("one", None, curves=speeds | {"train/loss": ([10, 40], [2.0, 1.0])})
+    assert tables.run_rows([run]) == [("one", "", "", "", "40", "500")]
+
+
+def test_the_best_of_a_column_of_errors_is_the_smallest_and_one_alone_is_no_best():
+    scores = {"a": {"P@1": 80, "error": 5}, "b": {"P@1": 90, "error": 9}, "c": {"all": 3}}
+    rows = [tables.Row(name, "toy", values, "") for name, values in scores.items()]
+    best = [row.best for row in tables._with_best(rows, {"error"})]
+    assert best == [{"error"}, {"P@1"}, set()]
 
 
 def test_scores_while_training_stand_in_until_there_are_results(workdir):
