@@ -48,6 +48,39 @@ def test_wrong_options_are_refused_with_the_near_ones(settings, message):
         options.build(Toy, settings, "toy")
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2**31, r"must be finite and below 2\*\*31"),
+        (-(2**31), r"below 2\*\*31"),
+        (float("nan"), "must be finite"),
+        (0, "toy.size=0 must be at least 1 and below 5"),
+        (5, "must be at least 1 and below 5"),
+        (True, None),
+        (False, None),
+        ("0", None),
+        (1, None),
+        (4.9, None),
+    ],
+)
+def test_numbers_are_of_32_bits_and_in_their_range(value, message):
+    if message is None:
+        return options.check_number(value, "toy.size", 1, 5)
+    with pytest.raises(ValueError, match=message):
+        options.check_number(value, "toy.size", 1, 5)
+
+
+def test_types_of_plain_options_are_checked():
+    options.check(Toy, {"size": 2**31 - 1}, "toy")
+    options.check(Toy, {}, "toy", partial=True)
+    for wrong in (True, 1.0, "1"):
+        with pytest.raises(ValueError, match=f"toy.size={wrong!r} must be of type int"):
+            options.check(Toy, {"size": wrong}, "toy")
+    options.check(Toy, {"size": 1, "margin": 1}, "toy")  # a whole number is a float, too
+    with pytest.raises(ValueError, match="toy.margin=False must be of type float"):
+        options.check(Toy, {"size": 1, "margin": False}, "toy")
+
+
 def test_a_registry_imports_what_is_asked_for():
     table = Registry("toy", one="tests.test_options:Toy", missing="no.such.module:X")
     assert table["one"].__name__ == "Toy"
