@@ -23,6 +23,11 @@ def test_words_are_split_as_by_fastbpe(vocabulary, expected):
     assert " ".join(piece for word in WORDS.split() for piece in bpe.split(word)) == expected
 
 
+def test_the_last_part_of_a_word_stays_whole_if_it_is_known_as_a_last_one():
+    bpe = FastBPE("b c</w> 9\na bc</w> 8\n", "bc 9\na@@ 9\nb@@ 9\nc 9\n")
+    assert bpe.split("abc") == ("a@@", "bc")
+
+
 def test_a_broken_line_is_named():
     with pytest.raises(ValueError, match="fastBPE codes, line 2: must hold 3 fields.* 'lo w'"):
         FastBPE("l o 90\nlo w\n")

@@ -7,7 +7,7 @@ def test_codes_come_back_as_written_and_in_order():
     assert languages.check_languages(["en", "ceb", "pt_BR", "pt"]) == ("en", "ceb", "pt_BR", "pt")
 
 
-@pytest.mark.parametrize("code", ["", "e", "EN", "german", "de-DE", "de ", "d3", 7])
+@pytest.mark.parametrize("code", ["", "e", "EN", "german", "deut", "de-DE", "de ", "d3", 7])
 def test_malformed_code_is_an_error(code):
     with pytest.raises(ValueError, match="is not a language code"):
         languages.check_languages(["en", code])
@@ -70,6 +70,11 @@ def test_unknown_code_without_near_one_has_no_suggestion():
 )
 def test_aliases_give_iso_639_1(code, expected):
     assert languages.to_iso639_1(code) == expected
+
+
+def test_codes_of_iso_639_are_known_by_their_form_too():
+    assert all(map(languages.is_iso639, ("de", "deu", "de_AT", "zh_Hans")))
+    assert not any(map(languages.is_iso639, ("src", "German", "DE", "de-AT", "")))
 
 
 def test_pair_is_source_then_target():
