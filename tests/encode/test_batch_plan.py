@@ -49,12 +49,30 @@ def test_long_inputs_share_a_batch_as_far_as_their_attention_fits():
     shapes = BatchShapes(max_length_tokens=8192, batch_tokens=32768)
     assert shapes.lengths[-5:] == (2048, 3072, 4096, 6144, 8192)
     rows = shapes_of(shapes)
-    assert rows[2048] == [8, 16]
+    assert rows[2048] == [8, 16] and BatchShapes(4096, 1024).full(2048) == 8
     assert [rows[length] for length in (3072, 4096, 8192)] == [[1, 7], [1, 4], [1]]
 
 
 def test_a_few_sentences_take_the_small_shape():
     assert [shape for _, shape in plan_batches(np.array([5, 6, 7]), SHAPES)] == [(8, 16)]
+
+
+def test_batches_are_filled_by_more_than_half():
+    def planned(num_sentences, length, shapes):
+        return [shape for _, shape in plan_batches(np.full(num_sentences, length), shapes)]
+
+    assert planned(33, 16, SHAPES) == [(64, 16)]
+    assert planned(32, 16, SHAPES) == [(8, 16)] * 4
+    larger = BatchShapes(max_length_tokens=100, batch_tokens=8192)
+    assert planned(17, 32, larger) == [(32, 32)]
+    assert planned(16, 32, larger) == [(8, 32)] * 2
+    # 8 rows of the coarser length 32 are more tokens than 9 of 24.
+    assert planned(2, 20, BatchShapes(100, 1024, batch_size=9)) == [(9, 24)]
+
+
+def test_a_middle_size_has_at_least_four_times_the_rows_of_the_small_one():
+    assert BatchShapes(100, 4096).partial(32) == [(8, 32)]
+    assert BatchShapes(100, 8192).partial(32) == [(8, 32), (32, 32)]
 
 
 def test_a_sentence_alone_takes_a_single_row_where_there_is_one():
