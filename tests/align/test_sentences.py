@@ -202,6 +202,12 @@ def test_neighbors_are_merged_by_hand():
     np.testing.assert_allclose(sentences._merged(vectors), [[[0.5**0.5, 0.5**0.5], [-1, 0]]])
 
 
+def test_a_vector_for_each_text_is_needed():
+    for vectors in (np.ones((2, 2)), np.ones((4, 2))):
+        with pytest.raises(ValueError, match=f"one row per text; got {len(vectors)} rows for 3"):
+            overlap_vectors(lambda _, vectors=vectors: vectors, [["a", "b"]], 2)
+
+
 def test_vectors_that_are_not_finite_are_refused_by_their_text():
     encode = lambda texts: np.array([[np.nan if text == "b c" else 1.0] for text in texts])
     with pytest.raises(ValueError, match="that of 'b c' is not"):

@@ -71,6 +71,9 @@ def test_short_documents_among_others_have_the_costs_of_long_ones(mini):
 def test_empty_documents_and_blank_sentences_keep_their_positions(mini):
     assert xling_jax.align_sentences([], [], mini) == []
     assert positions(xling_jax.align_sentences([], ENGLISH, mini)) == [([], [0]), ([], [1])]
+    # SentenceTransformer.encode([]) has no width.
+    encode = lambda texts: np.array([[1.0, len(text)] for text in texts])
+    assert positions(xling_jax.align_sentences([], ["a"], encode)) == [([], [0])]
     found = positions(xling_jax.align_sentences([GERMAN[0], "", *GERMAN[1:]], ENGLISH, mini))
     assert [i for group in found for i in group[0]] == [0, 1, 2, 3]
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from xling_jax.align.rows import as_embeddings
 from xling_jax.options import OptionError, check_values, option
 
 # Sentences of a document that is aligned without a band.
@@ -105,14 +106,14 @@ class SentenceAligner:
                     f"{name}: must be [{self.num_overlaps}, sentences, dim] for max_sentences="
                     f"{self.max_sentences}; found {list(vectors.shape)}"
                 )
-        if source.shape[2] != target.shape[2]:
-            raise ValueError(
-                f"source has vectors of width {source.shape[2]}, target of {target.shape[2]}"
-            )
         if not source.shape[1] or not target.shape[1]:
             sides = ((range(i, i + 1), range(0)) for i in range(source.shape[1]))
             others = ((range(0), range(j, j + 1)) for j in range(target.shape[1]))
             return [Group(*sides, 0.0) for sides in (*sides, *others)]
+        if source.shape[2] != target.shape[2]:
+            raise ValueError(
+                f"source has vectors of width {source.shape[2]}, target of {target.shape[2]}"
+            )
         random = np.random.default_rng(self.seed)
         levels = [(_unit(source), _unit(target))]
         while max(side.shape[1] for side in levels[-1]) > _WHOLE:
@@ -160,11 +161,17 @@ def overlap_vectors(
     Every distinct text is encoded once, all in one call.
 
     Raises:
-        ValueError: if a value is not finite.
+        ValueError: if `encode` returns another number of rows, no matrix, or a value that is not
+            finite.
     """
     texts = [text for d in documents for row in overlaps(d, num_overlaps) for text in row]
     row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    vectors = np.asarray(encode(list(row_of)))
+    if not row_of:  # a function may return any shape for none, such as sentence-transformers [0]
+        return [np.empty((num_overlaps, 0, 0), np.float32) for _ in documents]
+    vectors = as_embeddings(encode(list(row_of)), "the result of encode")
+    if len(vectors) != len(row_of):
+        counts = f"{len(vectors)} rows for {len(row_of)} texts"
+        raise ValueError(f"encode must return one row per text; got {counts}")
     if not np.isfinite(vectors).all():
         text = list(row_of)[np.isfinite(vectors).all(axis=1).argmin()]
         raise ValueError(f"vectors must be finite; that of {text!r:.60} is not")
