@@ -80,6 +80,11 @@ def test_estimators_are_for_their_languages_model_and_vectors():
             pair.estimators_for(*arguments)
 
 
+def test_two_sides_of_one_language_keep_their_own_estimators():
+    pair = FittedPair(("en", "en"), fitted({"rank": 3}).estimators)
+    assert pair.estimators_for(("en", "en"), "", 24) == [*pair.estimators]
+
+
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "file"
     fitted({"rank": 3}).save(path)
