@@ -111,6 +111,12 @@ def test_the_config_records_where_it_came_from_and_how_text_is_prepared(tmp_path
     assert names >= {"dictionary.json", "fastbpe.codes", "fastbpe.vocab"}
 
 
+def test_laser2_does_not_romanize_greek(tmp_path, laser2):
+    convert_laser(laser2, tmp_path / "m", language="el")
+    settings = load_model(tmp_path / "m").vocab.settings
+    assert settings["language"] == "el" and not settings["romanize_greek"]
+
+
 def test_the_fingerprint_follows_language_and_dictionary(tmp_path, laser2):
     def fingerprint(**options):
         convert_laser(laser2, tmp_path / "m", overwrite=True, **options)
@@ -176,6 +182,10 @@ DAMAGES = {
     ),
     "ids": (
         lambda state: {**state, "dictionary": {**state["dictionary"], "▁x": 10**6}},
+        "ids of the dictionary must be below the 109 embeddings",
+    ),
+    "id": (
+        lambda state: {**state, "dictionary": {**state["dictionary"], "▁x": 109}},
         "ids of the dictionary must be below the 109 embeddings",
     ),
     "specials": (
