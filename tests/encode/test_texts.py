@@ -1,5 +1,7 @@
 import itertools
+import types
 
+import numpy as np
 import pytest
 
 from xling_jax.encode import texts
@@ -45,3 +47,23 @@ def test_windows_read_no_further_than_they_must():
     endless = (str(i) for i in itertools.count())
     assert next(texts.text_windows(endless, 3)) == ["0", "1", "2"]
     assert next(endless) == "3"
+
+
+@pytest.mark.parametrize(
+    ("side", "long"), [("right", [1, 2, 7, 8, 9, 3, 11]), ("left", [1, 2, 8, 9, 10, 3, 11])]
+)
+def test_tokens_and_counts_by_hand(side, long):
+    lists = {"long": [7, 8, 9, 10], "fits": [4, 5, 6], "short": [4], "": []}
+
+    def encode_flat(given, num_threads):
+        rows = [lists[text] for text in given]
+        return np.array(sum(rows, []), np.int32), np.array([*map(len, rows)])
+
+    vocab = types.SimpleNamespace(encode_flat=encode_flat, truncation_side=side)
+    given, prefix, suffix = ["short", "long", "", "fits"], np.array([1, 2]), np.array([3, 11])
+    window, stats = texts.tokenize(given, vocab, prefix, suffix, room=3)
+    rows = np.split(window.tokens, window.offsets[1:-1])
+    expected = [[1, 2, 4, 3, 11], long, [1, 2, 3, 11], [1, 2, 4, 5, 6, 3, 11]]
+    assert [row.tolist() for row in rows] == expected
+    assert (stats.num_sentences, stats.num_empty, stats.num_truncated) == (4, 1, 1)
+    assert stats.num_tokens == len(window.tokens) == 23
