@@ -118,7 +118,7 @@ def test_both_ways_equals_one_way_and_the_other(monkeypatch, threads, tile):
 def use_threads(monkeypatch, threads):
     """Has the NumPy backend split the keys among threads, however few and whatever the CPU."""
     blas = lambda num_tasks: contextlib.nullcontext(threads)
-    monkeypatch.setattr(knn_numpy, "single_threaded_blas", blas)
+    monkeypatch.setattr(knn_numpy, "threads_for", blas)
 
 
 @pytest.mark.parametrize("k", [4, 60])
