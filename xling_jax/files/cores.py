@@ -44,9 +44,8 @@ def num_free_cores(own: int = 0) -> int:
         All, where the system does not tell what runs.
     """
     try:
-        load = Path(_LOAD).read_text()
-    except OSError:
+        # "0.42 0.33 0.10 3/512 4711": of 512 threads, 3 run or wait for a core, the caller among them.
+        running = int(Path(_LOAD).read_text().split()[3].split("/")[0])
+    except (OSError, IndexError, ValueError):
         return num_cores()
-    # "0.42 0.33 0.10 3/512 4711": of 512 threads, 3 run or wait for a core, the caller among them.
-    running = int(load.split()[3].split("/")[0])
     return max(1, min(num_cores(), (os.cpu_count() or 1) - running + 1 + own))
