@@ -44,7 +44,7 @@ def num_free_cores(own: int = 0) -> int:
         All, where the system does not tell what runs.
     """
     try:
-        # "0.42 0.33 0.10 3/512 4711": of 512 threads, 3 run or wait for a core, the caller among them.
+        # "0.42 0.33 0.10 3/512 4711": of 512 threads, 3 run or wait, the caller among them.
         running = int(Path(_LOAD).read_text().split()[3].split("/")[0])
     except (OSError, IndexError, ValueError):
         return num_cores()
