@@ -3,7 +3,6 @@
 import argparse
 import glob
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,9 @@ from mini_text import (
 )
 from mini_words import WORDNET, ratings_of_vader, texts_of_synsets
 from ml_collections import ConfigDict
+from run import run
 
-from xling_jax.config import load_config
+from xling_jax.config import ConfigError, load_config
 
 # Files in the workdir that are trained on beside the text in the folder, and what writes them.
 CORPORA = {
@@ -43,7 +43,7 @@ DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="launch/mini.sh", description=__doc__)
     parser.add_argument("--data", required=True, type=Path, help="parallel/, retrieval/ and so on")
     parser.add_argument("--workdir", required=True, type=Path)
     parser.add_argument(
@@ -56,7 +56,12 @@ def main() -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
     args, overrides = parser.parse_known_args()
-    config = load_config(args.config, overrides)
+    if unknown := [word for word in overrides if not word.startswith("--config.")]:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    try:
+        config = load_config(args.config, overrides)
+    except ConfigError as error:
+        parser.error(str(error))
     for path in sorted((args.data / "parallel").glob("*.tsv.gz")):
         if path.name.startswith(NOT_PUBLISHABLE):
             print(f"left out, not for published weights: {path.name}", flush=True)
@@ -78,8 +83,7 @@ def main() -> None:
         print(shlex.join(command), flush=True)
         if not args.dry_run:
             program, *arguments = command
-            if subprocess.run([*PROGRAMS[program], *arguments], check=False).returncode:
-                sys.exit(f"launch/mini.sh: {program} failed; see above")
+            run([*PROGRAMS[program], *arguments])
 
 
 def commands(
@@ -125,12 +129,12 @@ def commands(
     for name in ("cosine", "margin"):
         output = workdir / "results" / name
         task = [*evaluate, "retrieval", *common, "--similarity", name, "--data", *sets]
-        yield [*task, "--output", str(output)], output
+        yield [*task, "--output", str(output)], output / "results.json"
     for name in ("sib200", "phpmanual", "tweets"):
         output, text = workdir / "results" / name, data / "classification" / name
         codes = ",".join(c for c in config.languages if (text / f"dev.{c}.tsv.gz").exists())
         task = [*evaluate, "classification", "--model", str(model), "--languages", codes]
-        yield [*task, "--data", str(text), "--output", str(output)], output
+        yield [*task, "--data", str(text), "--output", str(output)], output / "results.json"
 
 
 def share_data(workdir: Path) -> None:

@@ -131,7 +131,7 @@ def write_lines(config: ConfigDict, data: Path, output: Path) -> None:
 def write_unaccented(config: ConfigDict, data: Path, output: Path) -> None:
     """Writes pairs of which one side has lost its accents, as people type in a hurry."""
     generator, rows = random.Random(0), []
-    for row in sample_rows(config, data):
+    for row in filter(None, sample_rows(config, data)):
         code = generator.choice(sorted(row))
         other = generator.choice(sorted(row.keys() - {code}) or [code])
         changed = unaccented(row[code], code == "de" and generator.random() < 0.5)

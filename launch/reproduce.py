@@ -15,10 +15,12 @@ Scales, from minutes to weeks:
 DIR holds the training text `parallel/*.tsv.gz`, `retrieval/*.dev.tsv.gz` and
 `classification/sib200`, which stands in for MLDoc. All rows of a table use the same text,
 vocabulary and seeds. Rows shared by several tables are trained once. Run it again in the same
-workdir to do what is missing. Nothing is downloaded: what is missing is said, with where to get it.
+workdir to do what is missing; another scale or other corpora need another workdir. Nothing is
+downloaded: what is missing is said, with where to get it.
 """
 
 import argparse
+import itertools
 import json
 import math
 import shlex
@@ -30,6 +32,9 @@ from pathlib import Path
 
 import numpy as np
 from reproduce_tables import CLAIMS_CORPORA, CLAIMS_DEV, ELSEWHERE, SCALES, TABLES, Row, Table
+from run import run
+
+from xling_jax.files.whole import read_json, write_json
 
 NO_MLDOC = (
     "MLDoc is not measured: it needs Reuters RCV1 and RCV2, which NIST licenses "
@@ -37,6 +42,8 @@ NO_MLDOC = (
     "https://github.com/facebookresearch/MLDoc; build it with `python -m xling_jax.eval.mldoc "
     "--rcv RCV1 RCV2 --indices MLDoc/mldoc-indices --output MLDOC` and add --mldoc MLDOC"
 )
+# In the workdir of a row: what it was trained with.
+RECORD = "reproduce.json"
 NO_ACCELERATOR = (
     "JAX finds no GPU or TPU on this machine, and rows of this scale would take weeks; run the "
     "same command where there is one, or add --cpu"
@@ -63,13 +70,29 @@ class Runner:
         elif not done.exists():
             # Stdout is reserved for the table.
             command = [sys.executable, "-m", "xling_jax.cli.main", *words]
-            status = subprocess.run(command, stdout=sys.stderr).returncode
-            if status:  # it has said why
-                raise SystemExit(status)
+            run(command, stdout=sys.stderr)
+
+    def row_workdir(self, row: Row, seed: int) -> Path:
+        """The workdir of a row."""
+        return self.workdir / (row.directory + (f"-seed-{seed}" if seed else ""))
+
+    def conflict(self, row: Row, seed: int) -> str | None:
+        """Says that a row was trained at another scale or on other text; None if it was not."""
+        workdir = self.row_workdir(row, seed)
+        recorded = (workdir / "encoder").exists() and read_json(workdir / RECORD)
+        if not recorded or recorded == self._record():  # earlier versions left no record
+            return None
+        was, now = (shlex.join(record["options"]) for record in (recorded, self._record()))
+        return f"{workdir}: was trained with {was}, not {now}; choose another --workdir"
+
+    def _record(self) -> dict[str, list[str]]:
+        """The options of this script that the training of a row depends on."""
+        corpora = ["--corpora", *self.corpora] if self.corpora else []
+        return {"options": ["--scale", self.scale, *corpora]}
 
     def measure(self, table: Table, row: Row, seed: int) -> Path:
         """Trains and evaluates a row; returns its workdir."""
-        workdir = self.workdir / (row.directory + (f"-seed-{seed}" if seed else ""))
+        workdir = self.row_workdir(row, seed)
         config = f"{Path(__file__).parents[1]}/configs/{row.config}"
         if self.scale != "paper":
             size = "small" if self.scale == "claims" else self.scale
@@ -84,6 +107,9 @@ class Runner:
                 _require_accelerator()
         elif not self.dry_run:
             self._share_text(workdir)
+        if not (self.dry_run or (workdir / "encoder").exists()):
+            workdir.mkdir(parents=True, exist_ok=True)
+            write_json(workdir / RECORD, self._record())
         self.xling("train", *options, "--workdir", workdir, done=workdir / "encoder")
         model = workdir
         if table.chosen_on_mldoc and self.mldoc and self.scale in ("base", "paper"):
@@ -163,7 +189,7 @@ class Runner:
 
     def _share_text(self, workdir: Path) -> None:
         """Begins with the text and vocabulary of another row; what does not fit is made again."""
-        others = [path.parents[1] for path in sorted(self.workdir.glob("*/data/manifest.json"))]
+        others = [path.parents[1] for path in sorted(self.workdir.glob("[!.]*/data/manifest.json"))]
         if others and not workdir.exists():
             partial = workdir.with_name(f".{workdir.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)
@@ -220,19 +246,21 @@ def _matrices(workdir: Path, task: str) -> dict[str, dict]:
 
 def markdown(table: Table, rows: dict[str, list[dict[str, float]]], scale: str) -> str:
     """The table as Markdown: our numbers (mean ± deviation over seeds), then the published ones."""
-    columns = list(next(iter(rows.values()))[0])
+    columns = [*dict.fromkeys(name for seeds in rows.values() for seed in seeds for name in seed)]
     header = ["", *columns, *(f"published {name}" for name in table.published)]
     lines = [f"{table.title}, {scale} scale", "", f"| {' | '.join(header)} |"]
     lines.append("| --- |" + " ---: |" * (len(header) - 1))
     for row in table.rows:
-        cells = [_spread([seed[column] for seed in rows[row.name]]) for column in columns]
+        cells = [_spread([seed.get(column) for seed in rows[row.name]]) for column in columns]
         cells += ["–" if math.isnan(value) else f"{value:.1f}" for value in row.published]
         lines.append(f"| {' | '.join([row.name, *cells])} |")
     return "\n".join(lines)
 
 
-def _spread(values: list[float]) -> str:
-    """Mean, and with several seeds the sample standard deviation."""
+def _spread(values: list[float | None]) -> str:
+    """Mean, and with several seeds the sample standard deviation; a dash if one has no value."""
+    if None in values:
+        return "–"
     deviation = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
     return f"{np.mean(values):.1f}{deviation}"
 
@@ -280,6 +308,9 @@ def main() -> None:
     text = (args.data, args.workdir, args.scale, tuple(args.corpora))
     runner = Runner(*text, args.mldoc, args.cpu, args.dry_run)
     chosen = [row for row in table.rows if args.row in (None, row.name)]
+    for row, seed in itertools.product(chosen, range(args.seeds)):
+        if conflict := runner.conflict(row, seed):
+            parser.error(conflict)
     rows = {}
     for row in chosen:
         workdirs = [runner.measure(table, row, seed) for seed in range(args.seeds)]

@@ -1,5 +1,6 @@
 """`launch/mini.sh`, which rebuilds the encoder in the package."""
 
+import argparse
 import gzip
 import json
 import os
@@ -160,6 +161,38 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path):
     (held_out,) = [word for word in commands[0] if word.startswith("--config.data.exclude=")]
     assert held_out.count(".dev.tsv.gz") == 3
     assert not (tmp_path / "w").exists()
+
+
+def test_wrong_use_is_one_line(data, tmp_path):
+    for word, message in (
+        ("--dryrun", "unrecognized arguments: --dryrun"),
+        ("stray", "unrecognized arguments: stray"),
+        ("--config.train.total_step=2", "total_step"),
+    ):
+        done = mini("--data", data, "--workdir", tmp_path / "w", word)
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+        assert message in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "w").exists()
+
+
+def test_an_evaluation_is_done_when_its_results_are_there(data, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    import mini
+
+    args = argparse.Namespace(workdir=tmp_path, data=data, config="mini", wordnet=tmp_path)
+    made = [path for _, path in mini.commands(args, load_config("mini"), []) if path]
+    results = [path for path in made if tmp_path / "results" in path.parents]
+    assert len(results) == 5 and {path.name for path in results} == {"results.json"}
+
+
+def test_rows_without_text_in_the_languages_lose_no_accents(data, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    import mini_text
+
+    rows = [("Äh", "Éh", "Olá"), ("", "", "Não há")]
+    write(data / "parallel/stories.tsv.gz", ("de", "en", "pt"), rows)
+    mini_text.write_unaccented(load_config("mini"), data, tmp_path / "made.tsv")
+    assert len((tmp_path / "made.tsv").read_text().splitlines()) == 2
 
 
 def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):

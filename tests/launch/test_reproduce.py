@@ -3,11 +3,14 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.train.processes import wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -218,6 +221,81 @@ def test_finished_rows_are_not_run_again_and_the_table_has_both_sides(data, tmp_
     assert out.returncode == 0, out.stderr
     assert "| UGT + ALIGN | 20.0 | 37.5 | 30.0 | 50.0 | 89.9 | 90.4 | 84.1 | 81.9 |" in out.stdout
     assert (tmp_path / "mao-7.md").read_text() == out.stdout
+
+
+def test_a_row_trained_at_another_scale_or_on_other_text_is_refused(data, tmp_path):
+    words = ("mao-7", "--row", "UGT", "--data", data, "--workdir", tmp_path)
+    (workdir,) = trained_workdirs(*words)
+    score = both_ways(0.2, 0.5)
+    write_results(workdir, retrieval={"pud_dev": score}, topics=score)
+    (workdir / "encoder").rmdir()
+    failed = reproduce(*words)  # there is no text
+    assert failed.returncode and (workdir / "reproduce.json").is_file()
+    assert "choose another" not in reproduce(*words, "--scale", "claims", "--dry-run").stderr
+    (workdir / "encoder").mkdir()
+    assert reproduce(*words).returncode == 0
+    for more in (("--scale", "claims"), ("--corpora", "tsv:mine it.tsv")):
+        for mode in ((), ("--dry-run",)):
+            out = reproduce(*words, *more, *mode)
+            assert (out.returncode, out.stdout) == (2, "")
+            now = shlex.join(more if "--scale" in more else ("--scale", "small", *more))
+            assert out.stderr.splitlines()[-1].endswith(
+                f"{workdir}: was trained with --scale small, not {now}; choose another --workdir"
+            )
+
+
+def test_text_that_an_interrupted_run_had_copied_in_part_is_not_shared(data, tmp_path):
+    words = ("mao-7", "--row", "UGT", "--data", data, "--workdir", tmp_path)
+    (workdir,) = trained_workdirs(*words)
+    partial = workdir.with_name(f".{workdir.name}.partial")
+    (partial / "data").mkdir(parents=True)
+    (partial / "data/manifest.json").write_text("{}")
+    out = reproduce(*words)
+    assert out.returncode and "Traceback" not in out.stderr
+
+
+@pytest.mark.parametrize("measured", [0, 1])
+def test_what_some_rows_lack_is_a_dash_in_the_table(measured, data, tmp_path):
+    words = ("mao-7", "--data", data, "--workdir", tmp_path)
+    score = both_ways(0.25, 0.5)
+    for place, workdir in enumerate(trained_workdirs(*words)):
+        write_results(workdir, retrieval={"pud_dev": score}, topics=score)
+        if place == measured:
+            path = workdir / "results/classification-mldoc/results.json"
+            path.parent.mkdir()
+            path.write_text(json.dumps({"matrices": {"mldoc": {"accuracy": score}}}))
+    out = reproduce(*words)
+    assert out.returncode == 0, out.stderr
+    rows = [line for line in out.stdout.splitlines() if line.startswith("| UGT")]
+    for place, row in enumerate(rows):
+        mldoc = "25.0 | 50.0 | 80.0 | 37.5" if place == measured else "– | – | – | –"
+        assert f" 25.0 | 50.0 | 25.0 | 50.0 | {mldoc} | " in row
+
+
+# Saves when it is stopped, or else is done just then.
+_SAVES = "trap 'sleep 0.5; touch saved; exit %d' INT TERM; touch begun; while :; do sleep 0.1; done"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_script_that_is_stopped_waits_for_its_command(number, is_done, tmp_path):
+    """A terminal sends Ctrl-C to both; SIGTERM comes to the script alone."""
+    command = ["bash", "-c", _SAVES % (0 if is_done else 77)]
+    code = f"import run; run.run({command!r}); run.run(['touch', 'next'])"
+    heeding_sigint = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    script = subprocess.Popen(
+        [sys.executable, "-c", heeding_sigint + code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "launch")},
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert wait_for((tmp_path / "begun").exists, 60)
+    (os.killpg if number == signal.SIGINT else os.kill)(script.pid, number)
+    _, errors = script.communicate(timeout=60)
+    assert (script.returncode, errors) == (128 + number if is_done else 77, "")
+    assert (tmp_path / "saved").exists() and not (tmp_path / "next").exists()
 
 
 def test_several_seeds_give_mean_and_deviation(data, tmp_path):
