@@ -8,7 +8,10 @@ medians over the lines of the log.
 """
 
 import argparse
+import itertools
+import os
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -20,6 +23,18 @@ from xling_jax.eval.results import markdown_table
 from xling_jax.train.metrics import read_metrics
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+# A run has a color and, beyond the sixth, another line.
+LINES = [(color, line) for line in ("-", "--", ":", "-.") for color in COLORS]
+
+
+def short_names(workdirs: Sequence[Path]) -> dict[str, Path]:
+    """As many of the last parts of the paths as tell them apart -> the path."""
+    paths = {tuple(os.path.abspath(path).split(os.sep)): path for path in workdirs}
+    for count in range(1, max(map(len, paths)) + 1):
+        names = {os.sep.join(parts[-count:]): path for parts, path in paths.items()}
+        if len(names) == len(paths):
+            break
+    return names
 
 
 def curve(records: list[dict[str, float]], name: str) -> tuple[list[int], list[float]]:
@@ -58,11 +73,10 @@ def draw(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
     panels += [(name, f"{name.split('/')[0]}: P@1 (%)", 100.0) for name in names]
     for axis, (name, title, scale) in zip(axes, panels):
         dots = {} if name.startswith("train/") else {"marker": "o", "markersize": 4}
-        for color, (run, records) in zip(COLORS, runs.items()):
+        for (color, line), (run, records) in zip(itertools.cycle(LINES), runs.items()):
             steps, values = curve(records, name)
-            axis.plot(
-                steps, [scale * v for v in values], color=color, label=run, linewidth=1.8, **dots
-            )
+            style = {"color": color, "linestyle": line, "linewidth": 1.8} | dots
+            axis.plot(steps, [scale * v for v in values], label=run, **style)
         if dots:
             axis.set_ylim(bottom=0)
         axis.set_title(title, fontsize=10, loc="left")
@@ -85,7 +99,7 @@ def main() -> None:
         "--step", type=int, help="compare at this step (default: the last common one)"
     )
     args = parser.parse_args()
-    runs = {workdir.name: read_metrics(workdir) for workdir in args.workdirs}
+    runs = {name: read_metrics(path) for name, path in short_names(args.workdirs).items()}
     measured = dev_metrics(runs)
     if not measured and (args.step is None or args.output):
         parser.error("no run has measured P@1; give --step and --metrics, and no --output")

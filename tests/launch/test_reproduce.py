@@ -328,3 +328,21 @@ def test_a_missing_corpus_ends_in_one_line_that_says_where_to_get_it(tmp_path, m
     notice, error = out.stderr.strip().splitlines()
     assert "MLDoc is not measured" in notice
     assert f"wget -P {tmp_path}/tfds/downloads/manual/europarl_v7 https://www.statmt.org" in error
+
+
+def test_compared_runs_keep_their_lines_and_names_apart(tmp_path):
+    """Seven runs, two of them of one name and one given twice."""
+    workdirs = [tmp_path / place / "s0" for place in "ab"] + [tmp_path / f"c{i}" for i in range(5)]
+    for step, workdir in enumerate(workdirs, 1):
+        workdir.mkdir(parents=True)
+        record = {"step": 4, "pud/p_at_1": step / 10, "train/translation_loss": 1.0}
+        (workdir / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    words = [sys.executable, ROOT / "launch/compare_runs.py", *workdirs, f"{workdirs[0]}/"]
+    words += ["--output", tmp_path / "plot.svg"]
+    out = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=100)
+    assert out.returncode == 0, out.stderr
+    rows = [line.split()[1:4:2] for line in out.stdout.splitlines() if line.startswith("| ")]
+    names = [f"{w.parent.name}/{w.name}" for w in workdirs]
+    assert rows[-7:] == [[name, f"{i}0.0"] for i, name in enumerate(names, 1)]
+    plot = (tmp_path / "plot.svg").read_text()
+    assert all(f"<!-- {name} -->" in plot for name in names)  # of the legend
