@@ -5,10 +5,10 @@
 #   launch/local.sh 2 train --config configs/ct_laser.py:small --workdir runs/two
 #
 # Process I logs to WORKDIR/logs/process-I.log; the log of process 0 is also shown here.
-# Ctrl-C and SIGTERM are sent to all processes: when training, they save a checkpoint of the same
-# step and exit; otherwise they just exit. If one process fails, the others are stopped. Processes
-# still running GRACE seconds later are killed; a second Ctrl-C kills all at once. The exit status
-# is the first one that is not 0; 143 means that the run was stopped and the same command
+# Ctrl-C, SIGTERM and a closed terminal stop all processes: when training, they save a checkpoint of
+# the same step and exit; otherwise they just exit. If one process fails, the others are stopped.
+# Processes still running GRACE seconds later are killed; a second Ctrl-C kills all at once. The exit
+# status is the first one that is not 0; 143 means that the run was stopped and the same command
 # continues it.
 #
 # variables
@@ -27,6 +27,9 @@ shift
 (($#)) || fail "no command given; e.g. train --config ... --workdir ..."
 check_command "$@"
 arguments=("$@")
+check_number DEVICES 1
+check_number GPUS 1
+check_number GRACE 0
 GRACE=${GRACE:-30}
 find_logs "$@"
 
@@ -59,9 +62,10 @@ mkdir -p "$logs"
 touch "$logs/process-0.log"
 earlier=$(wc -c < "$logs/process-0.log") # do not show the log of an earlier run again
 early= # a signal that comes before all processes have started
-trap 'early=TERM' TERM
+trap 'early=TERM' TERM HUP
 trap 'early=INT' INT
 left=() # process number -> pid, of running processes
+trap 'kill -TERM "${left[@]}" 2> /dev/null || true' EXIT # if one cannot be started
 set -m  # each process leads its own group, so that Ctrl-C reaches this script alone
 for ((i = 0; i < num_processes; i++)); do
     make_command "$i"
@@ -69,10 +73,12 @@ for ((i = 0; i < num_processes; i++)); do
     left+=($!)
 done
 set +m
+trap - EXIT
 tail -c "+$((earlier + 1))" -f -s 0.2 --pid="${left[0]}" "$logs/process-0.log" &
 shown=$!
 
 set +e # signaling a process that has just exited is not an error
+trap '' PIPE # Ctrl-C also ends a `tee` that reads this script's output
 exec 3>&2 2> /dev/null # hide the messages of bash about killed processes
 say() { echo "launch/local.sh: $*" >&3; }
 
@@ -81,7 +87,7 @@ stop() {
     kill_at=${kill_at:-$((SECONDS + GRACE))}
     kill -TERM "${left[@]}"
 }
-trap 'say "stopping all processes"; stop' TERM
+trap 'say "stopping all processes"; stop' TERM HUP
 trap '[[ ! $kill_at ]] || kill_at=-1; say "stopping all; press Ctrl-C again to kill them"; stop' INT
 [[ ! $early ]] || kill "-$early" $$
 

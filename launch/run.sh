@@ -52,6 +52,13 @@ run() {
     fi
 }
 
+# Fails unless the variable $1 is empty or a whole number of at least $2.
+check_number() {
+    local value=${!1:-}
+    [[ ! $value || ($value =~ ^(0|[1-9][0-9]{0,8})$ && $value -ge $2) ]] ||
+        fail "$1='$value' must be a whole number of at least $2; see --help"
+}
+
 # Fails unless the command among these words runs in several processes. Others do not take the options
 # that join them, and would refuse them only on the machines, after the wait for these.
 check_command() {

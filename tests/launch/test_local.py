@@ -1,5 +1,6 @@
 """launch/local.sh: processes that find each other, stop together and continue."""
 
+import contextlib
 import json
 import os
 import pty
@@ -63,7 +64,7 @@ def start_actors(programs: Path, workdir: Path, *behaviors: str) -> subprocess.P
         text=True,
     )
     logs = [workdir / f"logs/process-{number}.log" for number in range(len(behaviors))]
-    assert wait_for(lambda: all(log.exists() and " is " in log.read_text() for log in logs), 10)
+    assert wait_for(lambda: all(log.exists() and " is " in log.read_text() for log in logs), 60)
     return process
 
 
@@ -116,14 +117,40 @@ def test_one_that_ends_takes_the_others_with_it(behavior, status, programs, tmp_
     check_none_left(tmp_path)
 
 
-def test_sigterm_goes_to_all(programs, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_goes_to_all(number, programs, tmp_path):
     process = start_actors(programs, tmp_path, "saves", "saves")
-    process.terminate()
-    shown, errors = process.communicate(timeout=20)
+    process.send_signal(number)
+    shown, errors = process.communicate(timeout=60)
     assert process.returncode == 143
     assert errors == "launch/local.sh: stopping all processes\n"
     assert "saving" in shown and "saving" in (tmp_path / "logs/process-1.log").read_text()
     check_none_left(tmp_path)
+
+
+def test_a_reader_that_ctrl_c_ends_first_leaves_no_process(programs, tmp_path):
+    """As `tee` does behind a pipe."""
+    process = start_actors(programs, tmp_path, "saves", "saves")
+    process.stdout.close()
+    process.stderr.close()
+    process.send_signal(signal.SIGTERM)  # pytest may ignore SIGINT, and then so does the script
+    assert process.wait(60) == 143
+    for number in range(2):
+        assert "saving" in (tmp_path / f"logs/process-{number}.log").read_text()
+    check_none_left(tmp_path)
+
+
+def test_a_process_that_cannot_be_started_stops_those_before_it(programs, tmp_path):
+    """As when the system has no more processes to give; here GPU 2 has no name."""
+    write_program(tmp_path / "seq", '#!/bin/sh\n[ "$2" != 2 ] && echo "$2"\n')
+    variables = environment(programs, {"GPUS": "1"})
+    variables["PATH"] = f"{tmp_path}:{variables['PATH']}"
+    words = [LOCAL, "4", "train", "--workdir", str(tmp_path)]
+    process = subprocess.run(words, env=variables, timeout=60)
+    assert process.returncode == 1
+    logs = [tmp_path / f"logs/process-{number}.log" for number in range(3)]
+    assert [log.exists() for log in logs] == [True, True, False]
+    assert wait_for(lambda: not processes_of(tmp_path), 60)
 
 
 def test_a_signal_while_the_processes_start_stops_them_all(programs, tmp_path):
@@ -183,17 +210,21 @@ def start_training(workdir: Path, corpus: Path, programs: Path) -> subprocess.Po
     )
 
 
-def pid_of(number: int) -> int:
-    """The newest process of this test that is process `number` of a command."""
-    found = []
+def processes_of(workdir: Path) -> dict[int, list[str]]:
+    """The running processes that local.sh started for a workdir, as pid -> words."""
+    found = {}
     for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (directory / "cmdline").read_bytes().decode().split("\0")
-        except OSError:
-            continue
-        if words[-3:-1] == ["--process-id", str(number)] and "--coordinator" in words:
-            found.append(int(directory.name))
-    return max(found)
+        with contextlib.suppress(OSError):
+            words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if {str(workdir), "--coordinator"} <= {*words}:
+                found[int(directory.name)] = words
+    return found
+
+
+def pid_of(number: int, workdir: Path) -> int:
+    """The newest process that is process `number` of the command of a workdir."""
+    wanted = ["--process-id", str(number)]
+    return max(pid for pid, words in processes_of(workdir).items() if words[-3:-1] == wanted)
 
 
 def test_training_with_a_process_killed_and_continued(tmp_path):
@@ -204,7 +235,7 @@ def test_training_with_a_process_killed_and_continued(tmp_path):
     process = start_training(workdir, corpus, xling.parent)
     try:
         assert wait_for((workdir / "checkpoints/00000002").exists, 300)
-        os.kill(pid_of(1), signal.SIGKILL)
+        os.kill(pid_of(1, workdir), signal.SIGKILL)
         killed = time.monotonic()
         shown, _ = process.communicate(timeout=60)
     finally:
