@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 
 .PHONY: quickstart test unit test-beam lint docs clean
 
+# An environment that could not be made is made again.
+.DELETE_ON_ERROR:
+
 quickstart: $(VENV)/installed
 	$(BIN)/xling quickstart --workdir runs/quickstart
 

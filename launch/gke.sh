@@ -78,8 +78,13 @@ start() {
         SELECTOR="$label-tpu-accelerator: $ACCELERATOR, $label-tpu-topology: $TOPOLOGY"
         DEVICES="google.com/tpu: $CHIPS"
     fi
-    for word in "$@" "${join[@]}"; do # YAML strings in single quotes
-        WORDS+="${WORDS:+, }'${word//\'/\'\'}'"
+    for word in "$@" "${join[@]}"; do # YAML strings in single quotes, which fold lines, or in double
+        if [[ $word == *$'\n'* ]]; then
+            word=${word//\\/\\\\} word=${word//\"/\\\"}
+            WORDS+="${WORDS:+, }\"${word//$'\n'/\\n}\""
+        else
+            WORDS+="${WORDS:+, }'${word//\'/\'\'}'"
+        fi
     done
     if [[ $dry_run ]]; then
         echo "kubectl create --filename=- << 'END'"

@@ -11,7 +11,7 @@
 # Process I logs to WORKDIR/logs/process-I.log; set LOGS=DIRECTORY to log elsewhere. Before its time
 # limit, or when it is preempted, the job saves a checkpoint and requeues itself; after an error in
 # any process it does not. `scancel --signal=TERM JOB` makes it save and requeue; `scancel JOB` ends
-# it.
+# it. Inside an allocation (salloc) it runs the command there, without options of sbatch.
 
 #SBATCH --job-name=xling
 #SBATCH --nodes=2
@@ -64,10 +64,14 @@ if [[ ! ${SLURM_JOB_ID:-} ]]; then
     exit
 fi
 
+((${#options[@]} == 0)) || fail "this shell is in job $SLURM_JOB_ID, whose options are set; leave out" \
+    "${options[*]}, or \`unset SLURM_JOB_ID\` to submit a job"
+
 run mkdir -p "$logs"
-rm -f "$failed"
+[[ $dry_run ]] || rm -f "$failed"
 status=0
 run "${step[@]}" || status=$?
+[[ ! $dry_run ]] || exit 0
 if [[ -e $failed ]]; then
     echo "a process failed with status $(cat "$failed"): see $logs; not requeued" >&2
 elif ((status == 143)); then

@@ -45,9 +45,14 @@ source "$here/run.sh"
 (($#)) || fail "no action given; see --help"
 action=$1
 shift
-for variable in NAME ZONE; do
+needed=(NAME ZONE)
+[[ ! $action =~ ^(create|resume|babysit)$ ]] || needed+=(ACCELERATOR RUNTIME)
+for variable in "${needed[@]}"; do
     [[ ${!variable:-} ]] || fail "set $variable; see --help"
 done
+check_number SLICES 1
+check_number RESTARTS 0
+check_number EVERY_S 0
 
 # shellcheck disable=SC2153 # NAME is set by the user
 nodes=("$NAME")
@@ -55,6 +60,9 @@ if ((${SLICES:-1} > 1)); then
     [[ ${QUEUE:-} ]] || fail "SLICES=$SLICES needs QUEUE=1: they are requested together"
     nodes=() && for ((i = 0; i < SLICES; i++)); do nodes+=("$NAME-$i"); done
 fi
+
+ask_queue=(gcloud compute tpus queued-resources describe "$NAME" --zone="$ZONE"
+    "--format=value(state.state)")
 
 need_command() { # word ...
     (($#)) || fail "no command given; e.g. $action train --config ... --workdir gs://..."
@@ -71,9 +79,6 @@ on_all() { # command
 }
 
 create() {
-    for variable in ACCELERATOR RUNTIME; do
-        [[ ${!variable:-} ]] || fail "set $variable; see --help"
-    done
     local kind=(--zone="$ZONE" --accelerator-type="$ACCELERATOR") names=(--node-id="$NAME")
     [[ ! ${SPOT:-} ]] || kind+=(--spot)
     [[ ! ${RESERVED:-} ]] || kind+=(--reserved)
@@ -83,44 +88,59 @@ create() {
     ((${#nodes[@]} == 1)) || names=(--node-count="${#nodes[@]}" --node-prefix="$NAME")
     if [[ ${QUEUE:-} ]]; then
         run gcloud compute tpus queued-resources create "$NAME" "${names[@]}" \
-            "${kind[@]}" --runtime-version="$RUNTIME"
-        wait_in_queue
+            "${kind[@]}" --runtime-version="$RUNTIME" && wait_in_queue
     else
         run gcloud compute tpus tpu-vm create "$NAME" "${kind[@]}" --version="$RUNTIME"
     fi
 }
 
+# Prints what a command says is the state of a node or of a queued resource; `gone` if there is no such
+# thing, `unknown: REASON` if gcloud cannot tell, without a connection for one.
+state_by() { # command ...
+    local said
+    said=$(mktemp)
+    "$@" 2> "$said" ||
+        if grep -q NOT_FOUND "$said"; then echo gone; else echo "unknown: $(tail -n 1 "$said")"; fi
+    rm -f "$said"
+}
+
 wait_in_queue() {
-    local state='' ask=(gcloud compute tpus queued-resources describe "$NAME" --zone="$ZONE"
-        "--format=value(state.state)")
+    local state=''
     if [[ $dry_run ]]; then
-        echo "until [[ \$($(show "${ask[@]}")) == ACTIVE ]]; do sleep 30; done"
+        echo "until [[ \$($(show "${ask_queue[@]}")) == ACTIVE ]]; do sleep 30; done"
         return
     fi
     until [[ $state == ACTIVE ]]; do
-        state=$("${ask[@]}")
+        state=$(state_by "${ask_queue[@]}")
         echo "$(date +%T) $NAME: $state" >&2
-        [[ $state != FAILED && $state != SUSPENDED ]] || exit 1
+        [[ $state != FAILED && $state != SUSPENDED && $state != gone ]] || return 1
         [[ $state == ACTIVE ]] || sleep 30
     done
 }
 
 install() {
-    local archive="${TMPDIR:-/tmp}/xling_jax.tar.gz"
-    run git -C "$here/.." archive --format=tar.gz --output="$archive" HEAD
-    local node
+    local directory=${TMPDIR:-/tmp} node
+    if [[ ! $dry_run ]]; then
+        packed=$(mktemp -d) directory=$packed # another checkout may be installed at the same time
+        trap 'rm -rf "$packed"' EXIT
+    fi
+    run git -C "$here/.." archive --format=tar.gz --output="$directory/xling_jax.tar.gz" HEAD
     for node in "${nodes[@]}"; do
-        run gcloud compute tpus tpu-vm scp "$archive" "$node:" --zone="$ZONE" --worker=all
+        run gcloud compute tpus tpu-vm scp "$directory/xling_jax.tar.gz" "$node:" \
+            --zone="$ZONE" --worker=all
     done
     # The workers' own Python is older than 3.11; uv installs one.
-    on_all 'mkdir -p xling_jax && tar -xzf xling_jax.tar.gz -C xling_jax && cd xling_jax &&
+    on_all 'rm -f xling_jax/installed && mkdir -p xling_jax &&
+        tar -xzf xling_jax.tar.gz -C xling_jax && cd xling_jax &&
         curl -LsSf https://astral.sh/uv/install.sh | sh &&
         ~/.local/bin/uv venv --python 3.12 --allow-existing .venv &&
         ~/.local/bin/uv pip install --python .venv -e ".[tpu,gcs]"'
-    ((${#nodes[@]} == 1)) || return 0 # slices would have to be asked at the same time
-    # Each worker should print the number of devices of the whole slice.
-    on_all 'xling_jax/.venv/bin/python -c "import jax; jax.distributed.initialize();
+    # Each worker should print the number of devices of the whole slice; several slices would have to
+    # be asked at the same time.
+    ((${#nodes[@]} > 1)) ||
+        on_all 'xling_jax/.venv/bin/python -c "import jax; jax.distributed.initialize();
 print(f\"worker {jax.process_index()} of {jax.process_count()}, {jax.device_count()} devices\")"'
+    on_all 'touch xling_jax/installed'
 }
 
 # The words of the command of a worker, quoted for its shell.
@@ -131,14 +151,30 @@ words_of() {
 start() {
     local words
     words=$(words_of "$@")
-    # ssh returns because all files of the command are redirected.
-    on_all "cd xling_jax
+    # ssh returns because all files of the command are redirected. On a full disk nothing starts.
+    on_all "cd xling_jax || exit 1
 if kill -0 \"\$(cat xling.pid 2> /dev/null)\" 2> /dev/null; then echo already running; exit 1; fi
 rm -f xling.pid xling.status
-printf '%s ' $words> xling.command
-nohup bash -c '\"\$@\" & echo \$! > xling.pid; wait \$!; echo \$? > xling.status' _ \\
+printf '%s ' $words> xling.command || exit 1
+nohup bash -c '\"\$@\" & echo \$! > xling.pid || kill -KILL \$!
+wait \$!; echo \$? > xling.ended; mv xling.ended xling.status' _ \\
     $words>> xling.log 2>&1 < /dev/null &
-until [ -s xling.pid ]; do sleep 0.1; done"
+for i in {1..200}; do [ -s xling.pid ] && exit; sleep 0.1; done
+echo not started, the disk may be full; exit 1"
+}
+
+# Prints what a command came to on worker 0: its status, `unknown` if a full disk did not take it,
+# `running`, `stopped`, or `bare` where the installation has not ended.
+look() { # word ...
+    local words
+    words=$(words_of "$@")
+    # A status that another command left says nothing of this one.
+    on_worker "${nodes[0]}" 0 "cd xling_jax 2> /dev/null || { echo bare; exit; }
+if [ \"\$(cat xling.command)\" = \"\$(printf '%s ' $words)\" ] && [ -e xling.status ]
+then grep . xling.status || echo unknown
+elif kill -0 \"\$(cat xling.pid)\"; then echo running
+elif [ -e installed ]; then echo stopped
+else echo bare; fi 2> /dev/null"
 }
 
 delete() {
@@ -149,28 +185,44 @@ delete() {
     fi
 }
 
-# READY, or the state of a node that is not; `gone` if there is no such node, `unknown: REASON` if
-# gcloud cannot tell, without a connection for one.
+# READY, or the state of a node that is not.
 slice_state() {
-    local node state=READY said
-    said=$(mktemp)
+    local node state
     for node in "${nodes[@]}"; do
-        state=$(gcloud compute tpus tpu-vm describe "$node" --zone="$ZONE" "--format=value(state)" \
-            2> "$said") || {
-            state="unknown: $(tail -n 1 "$said")"
-            ! grep -q NOT_FOUND "$said" || state=gone
-        }
+        state=$(state_by gcloud compute tpus tpu-vm describe "$node" --zone="$ZONE" \
+            "--format=value(state)")
         [[ $state == READY ]] || break
     done
-    rm -f "$said"
     echo "$state"
 }
 
-# A preempted machine stays listed and must be deleted before its name can be reused.
+# Creates the slice anew, or waits for it if its request is in the queue.
+renew() { # the state of the slice
+    local request=gone
+    if [[ ${QUEUE:-} && $dry_run ]]; then
+        echo "# if this prints ACCEPTED, PROVISIONING or WAITING_FOR_RESOURCES, only wait:"
+        show "${ask_queue[@]}"
+        request=''
+    elif [[ ${QUEUE:-} ]]; then
+        request=$(state_by "${ask_queue[@]}")
+        echo "$NAME: request $request" >&2
+    fi
+    case $request in
+    unknown*) return 1 ;;
+    ACCEPTED | CREATING | PROVISIONING | WAITING_FOR_RESOURCES)
+        wait_in_queue
+        return
+        ;;
+    esac
+    # A preempted machine stays listed and must be deleted before its name can be reused.
+    [[ $1 == gone && $request == gone ]] || delete || return
+    create
+}
+
 resume() {
     local state=''
     if [[ $dry_run ]]; then
-        echo "# if this prints READY, only the last command is needed:"
+        echo "# if this prints READY, and all is installed, only the last command is needed:"
         show gcloud compute tpus tpu-vm describe "${nodes[0]}" --zone="$ZONE" "--format=value(state)"
     else
         state=$(slice_state)
@@ -178,45 +230,41 @@ resume() {
         echo "$NAME: $state" >&2
     fi
     if [[ $state != READY ]]; then
-        [[ $state == gone && ! ${QUEUE:-} ]] || delete
-        create
+        renew "$state"
+        install
+    elif [[ $(look "$@" 2> /dev/null) == bare ]]; then
         install
     fi
     start "$@"
 }
 
 babysit() {
-    local state status failures=0 started=0 shown='' words look
-    words=$(words_of "$@")
-    # A status that another command left says nothing of this one.
-    look="cd xling_jax 2> /dev/null || { echo bare; exit; }
-{ [ \"\$(cat xling.command)\" = \"\$(printf '%s ' $words)\" ] && cat xling.status ||
-{ kill -0 \"\$(cat xling.pid)\" && echo running; }; } 2> /dev/null || echo stopped"
+    local state status failures=0 started=0 shown=''
     if [[ $dry_run ]]; then
         resume "$@"
         echo "# every ${EVERY_S:-60} s, until this prints 0:"
-        on_worker "${nodes[0]}" 0 "$look"
+        look "$@"
         delete
         return
     fi
     while :; do
         state=$(slice_state) status=''
         case $state in
-        READY) status=$(on_worker "${nodes[0]}" 0 "$look" 2> /dev/null) || state='READY, no answer' ;;
-        PREEMPTED | TERMINATED | STOPPED | gone)
-            [[ $state == gone && ! ${QUEUE:-} ]] || "$0" delete || true
-            # In processes of their own: where there is no capacity, they are tried again.
-            "$0" create && "$0" install && continue
-            ;;
+        READY) status=$(look "$@" 2> /dev/null) || state='READY, no answer' ;;
+        # Where there is no capacity, it is tried again.
+        PREEMPTED | TERMINATED | STOPPED | gone) renew "$state" && "$0" install && continue ;;
         esac
         [[ "$state $status" == "$shown" ]] || echo "$(date +%T) $NAME: $state $status" >&2
         shown="$state $status"
         case $status in
         '' | running) sleep "${EVERY_S:-60}" && continue ;;
         bare) { "$0" install || sleep "${EVERY_S:-60}"; } && continue ;;
-        0) delete && return ;;
+        0)
+            until delete || [[ $(slice_state) == gone ]]; do sleep "${EVERY_S:-60}"; done
+            return
+            ;;
         2) fail "the command was used wrongly, see launch/tpu.sh logs" ;;
-        stopped | 143) ;;
+        stopped | 143) failures=0 ;;
         *)
             ((SECONDS - started < 600)) || failures=0
             ((++failures <= ${RESTARTS:-3})) ||

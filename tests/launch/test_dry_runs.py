@@ -37,7 +37,7 @@ QUEUE += ["--accelerator-type=v5litepod-16", "--spot", "--runtime-version=v2-alp
 WAIT = [*GCLOUD, "queued-resources", "describe", "laser", "--zone=us-west4-a"]
 STATE = [*GCLOUD, "tpu-vm", "describe", "laser", "--zone=us-west4-a", "--format=value(state)"]
 SCP = [*GCLOUD, "tpu-vm", "scp", "/tmp/xling_jax.tar.gz", "laser:", "--zone=us-west4-a"]
-INSTALL = [["git", "-C"], [*SCP, "--worker=all"], ON_ALL, ON_ALL]
+INSTALL = [["git", "-C"], [*SCP, "--worker=all"], ON_ALL, ON_ALL, ON_ALL]
 DELETE = [*GCLOUD, "queued-resources", "delete", "laser", "--zone=us-west4-a", "--force"]
 IN_JOB = {"SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "4"}
 SRUN = ["srun", "--cpus-per-task=4", "--gpu-bind=none", "--kill-on-bad-exit=1"]
@@ -62,7 +62,7 @@ CASES = {
     "tpu resume": (
         ["tpu.sh", "resume", *TRAIN, "gs://b/w"],
         TPU | {"QUEUE": "1", "SPOT": "1"},
-        [STATE, DELETE, QUEUE, WAIT, *INSTALL, ON_ALL],
+        [STATE, WAIT, DELETE, QUEUE, WAIT, *INSTALL, ON_ALL],
     ),
     "tpu delete": (
         ["tpu.sh", "delete"],
@@ -102,7 +102,7 @@ def test_a_dry_run_prints_what_is_run_and_runs_nothing(case, launcher):
     assert (dry.returncode, dry.stderr, launcher.calls()) == (0, "", [])
     real = launcher.run(words, variables)
     assert real.returncode == 0, real.stderr
-    calls = launcher.calls()
+    calls = [[re.sub(r"/tmp/tmp\.\w+/", "/tmp/", word) for word in c] for c in launcher.calls()]
     assert [call[: len(start)] for call, start in zip(calls, expected)] == expected
     assert len(calls) == len(expected)
     pasted = launcher.paste(dry.stdout.split("# and in the job:")[0], variables)
@@ -167,6 +167,24 @@ def test_a_job_in_which_a_process_failed_is_not_queued_again(launcher, tmp_path)
     assert [call[0] for call in launcher.calls()] == ["srun", "scontrol"]
 
 
+def test_options_of_sbatch_are_refused_inside_a_job(launcher, tmp_path):
+    words = ["train", "--workdir", str(tmp_path / "w")]
+    refused = launcher.run(["slurm.sh", "--nodes=4", "-p", "gpu", *words], IN_JOB)
+    assert (refused.returncode, launcher.calls()) == (2, [])
+    assert refused.stderr == (
+        "launch/slurm.sh: this shell is in job 7, whose options are set; leave out --nodes=4 -p gpu"
+        ", or `unset SLURM_JOB_ID` to submit a job\n"
+    )
+
+
+def test_a_dry_run_inside_a_job_removes_nothing(launcher, tmp_path):
+    failed = tmp_path / "failed"
+    failed.write_text("3")
+    dry = launcher.run(["slurm.sh", "--dry-run", "train"], IN_JOB | {"LOGS": str(tmp_path)})
+    assert (dry.returncode, dry.stderr, launcher.calls()) == (0, "", [])
+    assert failed.exists()
+
+
 def test_a_task_waits_for_its_command_to_end_after_sigterm(tmp_path):
     command = (
         "trap 'sleep 0.5; touch saved; exit 143' TERM; touch begun; while :; do sleep 0.1; done"
@@ -226,7 +244,7 @@ def test_resume_only_starts_on_a_machine_that_is_still_there(launcher):
     assert ran.returncode == 0, ran.stderr
     calls = launcher.calls()
     assert [call[: len(STATE)] for call in calls[:1]] == [STATE]
-    assert len(calls) == 2 and calls[1][: len(ON_ALL)] == ON_ALL
+    assert len(calls) == 3 and calls[2][: len(ON_ALL)] == ON_ALL
 
 
 # What the slice is and what its command came to, look by look; "-" is a worker that cannot answer.
@@ -242,6 +260,21 @@ NIGHTS = {
         [("READY", "1"), ("READY", "1"), ("READY", "134")],
         ["start", "start"],
         (2, "the command failed with status 134"),
+    ),
+    "fails now and then": (
+        [("READY", "1"), ("READY", "1"), ("READY", "143"), ("READY", "unknown"), ("READY", "0")],
+        ["start", "start", "start", "start", "delete"],
+        (0, ""),
+    ),
+    "cannot write its status": (
+        [("READY", "unknown")] * 3,
+        ["start", "start"],
+        (2, "the command failed with status unknown"),
+    ),
+    "done, and gcloud fails to delete": (
+        [("READY", "0"), ("READY", "no delete"), ("gone", "no delete")],
+        [],
+        (0, "READY 0"),
     ),
     "a slice on which nothing is installed": (
         [("READY", "bare"), ("READY", "stopped"), ("READY", "0")],
@@ -264,6 +297,7 @@ _SLICE = r"""#!/usr/bin/env bash
 words="$*"
 case $words in
 *describe*)
+    [[ $words == *queued-resources* ]] && LOOKS=$LOOKS.requests
     look=$(head -n 1 "$LOOKS") && sed -i 1d "$LOOKS"
     echo "${look#*,}" > "$LOOKS.status"
     case ${look%,*} in
@@ -272,43 +306,106 @@ case $words in
     *) echo "${look%,*}" && exit ;;
     esac
     ;;
-*"cat xling.status"*)
+*"echo stopped"*)
     status=$(cat "$LOOKS.status")
     [[ $status != - ]] && echo "$status"
     exit ;;
 *"nohup bash"*) echo start >> "$LOOKS.done" ;;
 *scp*) echo scp >> "$LOOKS.done" ;;
 *" create "*) echo create >> "$LOOKS.done" ;;
-*" delete "*) echo delete >> "$LOOKS.done" ;;
+*" delete "*)
+    ! grep -q "no delete" "$LOOKS" || exit 1
+    echo delete >> "$LOOKS.done" ;;
 esac
 """
 
 
-@pytest.mark.parametrize("night", NIGHTS)
+def write_slice(directory: Path, looks, requests=()) -> None:
+    """Writes a `gcloud` that finds these states; no time passes between them."""
+    write_program(directory / "programs/gcloud", _SLICE)
+    write_program(directory / "programs/sleep", "#!/bin/sh\n")
+    text = "".join(f"{state},{came_to}\n" for state, came_to in looks)
+    (directory / "looks").write_text(text)
+    (directory / "looks.requests").write_text("".join(f"{state},\n" for state in requests))
+
+
+def done_to_slice(directory: Path) -> list[str]:
+    """What was done to the slice, in order."""
+    done = directory / "looks.done"
+    return done.read_text().split() if done.exists() else []
+
+
+# The same with a queue: beside the looks, what becomes of the request.
+QUEUED_NIGHTS = {
+    "a request that waits, and once cannot be asked for": (
+        [("gone", ""), ("READY", "0")],
+        ["gone", "ACCEPTED", "unknown", "ACTIVE"],
+        ["create", "scp", "delete"],
+        (0, "laser: unknown: ERROR: (gcloud) UNAVAILABLE"),
+    ),
+    "a request of before": (
+        [("gone", ""), ("READY", "0")],
+        ["WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"],
+        ["scp", "delete"],
+        (0, ""),
+    ),
+    "a request that cannot be asked for": (
+        [("PREEMPTED", ""), ("PREEMPTED", ""), ("READY", "0")],
+        ["unknown", "SUSPENDED", "ACTIVE"],
+        ["delete", "create", "scp", "delete"],
+        (0, "laser: request unknown: ERROR: (gcloud) UNAVAILABLE"),
+    ),
+    "a request that fails": (
+        [("gone", ""), ("gone", ""), ("READY", "0")],
+        ["gone", "FAILED", "FAILED", "ACTIVE"],
+        ["create", "delete", "create", "scp", "delete"],
+        (0, ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("night", [*NIGHTS, *QUEUED_NIGHTS])
 def test_babysit_creates_and_continues_until_the_command_is_done(night, launcher, tmp_path):
-    looks, expected, (status, said) = NIGHTS[night]
-    write_program(tmp_path / "programs/gcloud", _SLICE)
-    path = tmp_path / "looks"
-    path.write_text("".join(f"{state},{came_to}\n" for state, came_to in looks))
-    variables = TPU | {"LOOKS": str(path), "EVERY_S": "0", "RESTARTS": "2", "SPOT": "1"}
-    ran = launcher.run(["tpu.sh", "babysit", *TRAIN, "gs://b/w"], variables)
-    done = tmp_path / "looks.done"
-    assert (done.read_text().split() if done.exists() else []) == expected, ran.stderr
+    looks, *requests, expected, (status, said) = (NIGHTS | QUEUED_NIGHTS)[night]
+    write_slice(tmp_path, looks, *requests)
+    variables = {"LOOKS": str(tmp_path / "looks"), "EVERY_S": "0", "RESTARTS": "2", "SPOT": "1"}
+    variables |= {"QUEUE": "1"} if requests else {}
+    ran = launcher.run(["tpu.sh", "babysit", *TRAIN, "gs://b/w"], TPU | variables)
+    assert done_to_slice(tmp_path) == expected, ran.stderr
     assert ran.returncode == status and said in ran.stderr
-    assert path.read_text() == ""
+    assert (tmp_path / "looks").read_text() + (tmp_path / "looks.requests").read_text() == ""
+
+
+# What `resume` finds: slice, what its command came to, request; and what it does.
+RESUMED = {
+    "queue, preempted": ("PREEMPTED", "", ["SUSPENDED", "ACTIVE"], "delete create scp start"),
+    "queue, deleted before": ("gone", "", ["gone", "ACTIVE"], "create scp start"),
+    "queue, waits": ("gone", "", ["ACCEPTED", "ACTIVE"], "scp start"),
+    "deleted before": ("gone", "", [], "create scp start"),
+    "installed in part": ("READY", "bare", [], "scp start"),
+    "there": ("READY", "143", [], "start"),
+}
+
+
+@pytest.mark.parametrize("case", RESUMED)
+def test_resume_does_what_is_missing(case, launcher, tmp_path):
+    state, came_to, requests, expected = RESUMED[case]
+    write_slice(tmp_path, [(state, came_to)], requests)
+    variables = {"LOOKS": str(tmp_path / "looks")} | ({"QUEUE": "1"} if requests else {})
+    ran = launcher.run(["tpu.sh", "resume", *TRAIN, "gs://b/w"], TPU | variables)
+    assert (ran.returncode, done_to_slice(tmp_path)) == (0, expected.split()), ran.stderr
 
 
 def test_resume_leaves_a_slice_alone_whose_state_gcloud_cannot_tell(launcher, tmp_path):
-    write_program(tmp_path / "programs/gcloud", _SLICE)
-    path = tmp_path / "looks"
-    path.write_text("unknown,\n")
-    ran = launcher.run(["tpu.sh", "resume", *TRAIN, "gs://b/w"], TPU | {"LOOKS": str(path)})
+    write_slice(tmp_path, [("unknown", "")])
+    variables = TPU | {"LOOKS": str(tmp_path / "looks")}
+    ran = launcher.run(["tpu.sh", "resume", *TRAIN, "gs://b/w"], variables)
     assert (ran.returncode, ran.stderr) == (
         2,
         "launch/tpu.sh: laser: state unknown: ERROR: (gcloud) UNAVAILABLE: no route to host; "
         "try again once gcloud answers\n",
     )
-    assert not (tmp_path / "looks.done").exists()
+    assert done_to_slice(tmp_path) == []
 
 
 def test_several_slices_are_requested_together_and_each_gets_the_command(launcher):
@@ -341,6 +438,15 @@ def test_the_job_set_holds_what_it_was_given(launcher):
     assert container["resources"]["limits"] == {"google.com/tpu": 8}
 
 
+def test_the_job_set_keeps_every_character_of_an_argument(launcher):
+    words = ["a\n  b\n\n'c' \"d\" \\n", "'e'\tf", "\\", '"', "", "\n"]
+    assert launcher.run(["gke.sh", "start", "train", *words], GKE).returncode == 0
+    text = "\n".join(launcher.calls()[0][3:])
+    pod = yaml.safe_load(text)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert container["args"] == ["train", *words, "--distributed"]
+
+
 def test_the_job_set_of_gpu_machines_tells_each_pod_who_it_is(launcher):
     words = ["gke.sh", "start", *TRAIN, "gs://b/w"]
     variables = {"NAME": "laser", "IMAGE": "i:1", "ACCELERATOR": "nvidia-h100-80gb", "HOSTS": "2"}
@@ -367,42 +473,79 @@ def remote_command(launcher: Launcher, *words: str) -> str:
     return text.split("--command=", 1)[1]
 
 
+def worker(home: Path, command: str, path: str = "") -> subprocess.CompletedProcess:
+    """Runs a command that goes through ssh, by a shell in a made-up home directory."""
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=home,
+        env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
 def test_what_a_worker_is_told_starts_once_and_stops(launcher, tmp_path):
-    """The command that goes through ssh, run by a shell in a made-up home directory."""
     xling = tmp_path / "xling_jax/.venv/bin/xling"
     write_program(xling, "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexec sleep 60\n")
     start = remote_command(launcher, "start", *TRAIN, "gs://b/w")
-    worker = lambda command: subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=10
-    )
-    assert worker(start).returncode == 0  # within seconds, while the command goes on
+    assert worker(tmp_path, start).returncode == 0  # within seconds, while the command goes on
     pid = int((tmp_path / "xling_jax/xling.pid").read_text())
     try:
-        again = worker(start)
+        again = worker(tmp_path, start)
         assert (again.returncode, again.stdout) == (1, "already running\n")
         log, words = tmp_path / "xling_jax/xling.log", [*TRAIN, "gs://b/w", "--distributed"]
         assert wait_for(lambda: log.read_text().splitlines()[-len(words) :] == words, 20)
     finally:
-        assert worker(remote_command(launcher, "stop")).returncode == 0
+        assert worker(tmp_path, remote_command(launcher, "stop")).returncode == 0
     assert wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 20)
 
 
+def test_a_worker_on_which_nothing_is_installed_or_starts_says_so(launcher, tmp_path):
+    start = remote_command(launcher, "start", *TRAIN, "gs://b/w")
+    assert worker(tmp_path, start).returncode == 1
+    assert [path.name for path in tmp_path.glob("xling*")] == []
+    write_program(tmp_path / "bin/nohup", "#!/bin/sh\n")  # as on a full disk: no number is written
+    write_program(tmp_path / "bin/sleep", "#!/bin/sh\n")
+    (tmp_path / "xling_jax").mkdir()
+    started = worker(tmp_path, start, str(tmp_path / "bin"))
+    assert (started.returncode, started.stdout) == (1, "not started, the disk may be full\n")
+
+
 def test_babysit_sees_the_status_of_its_own_command_only(launcher, tmp_path):
-    write_program(tmp_path / "xling_jax/.venv/bin/xling", "#!/bin/sh\nexit 0\n")
-    worker = lambda command: subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=10
-    ).stdout.strip()
-    worker(remote_command(launcher, "start", *TRAIN, "it's here"))
-    assert wait_for(lambda: (tmp_path / "xling_jax/xling.status").exists(), 20)
+    status = tmp_path / "xling_jax/xling.status"
 
     def look(*words: str) -> str:
         shown = launcher.run(["tpu.sh", "--dry-run", "babysit", *words], TPU).stdout
         looking = shlex.split(shown.split("prints 0:\n")[1].replace(" \\\n", " "))
         (command,) = (word for word in looking if word.startswith("--command="))
-        return worker(command.removeprefix("--command="))
+        return worker(tmp_path, command.removeprefix("--command=")).stdout.strip()
 
+    assert look(*TRAIN, "it's here") == "bare"
+    write_program(tmp_path / "xling_jax/.venv/bin/xling", "#!/bin/sh\nexit 0\n")
+    assert look(*TRAIN, "it's here") == "bare"  # the installation has not ended
+    (tmp_path / "xling_jax/installed").touch()
+    assert look(*TRAIN, "it's here") == "stopped"
+    worker(tmp_path, remote_command(launcher, "start", *TRAIN, "it's here"))
+    assert wait_for(status.exists, 20)
     assert look(*TRAIN, "it's here") == "0"
     assert look(*TRAIN, "it is here") == "stopped"
+    status.write_text("")
+    assert look(*TRAIN, "it's here") == "unknown"  # the disk was full
+
+
+def test_an_installation_is_marked_at_its_end_and_leaves_no_archive(launcher, tmp_path):
+    archives = []
+    for _ in range(2):
+        assert launcher.run(["tpu.sh", "install"], TPU | {"TMPDIR": str(tmp_path)}).returncode == 0
+        calls = ["\n".join(call) for call in launcher.calls()]
+        assert "installed" not in calls[0] + calls[1] + calls[3]
+        assert "--command=rm -f xling_jax/installed &&" in calls[2]
+        assert calls[4].endswith("--command=touch xling_jax/installed")
+        archives.append(re.search(r"--output=(.*)", calls[0])[1])
+        assert Path(archives[-1]).parent.parent == tmp_path
+        assert not Path(archives[-1]).parent.exists() and archives[-1] in calls[1]
+    assert archives[0] != archives[1]  # of another checkout, at the same time
 
 
 WRONG = {
@@ -444,6 +587,34 @@ def test_a_missing_variable_is_named(variable, launcher):
     ran = launcher.run([*words, "train"], given)
     assert (ran.returncode, launcher.calls()) == (2, [])
     assert ran.stderr == f"launch/{words[0]}: set {variable}; see --help\n"
+
+
+@pytest.mark.parametrize(
+    "words, variable, value",
+    [
+        ("tpu.sh create", "SLICES", "two"),
+        ("tpu.sh babysit train", "EVERY_S", "1min"),
+        ("tpu.sh babysit train", "RESTARTS", "-1"),
+        ("local.sh 2 train --workdir w", "GPUS", "2,3"),
+        ("local.sh 2 train --workdir w", "GPUS", "0"),
+        ("local.sh 2 train --workdir w", "DEVICES", "0"),
+        ("local.sh 2 train --workdir w", "GRACE", "1m"),
+        ("local.sh 2 train --workdir w", "GRACE", "0.5"),
+    ],
+)
+def test_a_variable_that_is_no_number_is_named(words, variable, value, launcher):
+    ran = launcher.run(words.split(), TPU | {variable: value})
+    assert (ran.returncode, ran.stdout, launcher.calls()) == (2, "", [])
+    message = f"launch/{words.split()[0]}: {variable}='{value}' must be a whole number of at least"
+    assert ran.stderr.startswith(message) and len(ran.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("action", ["resume", "babysit"])
+def test_what_a_slice_is_made_of_is_asked_for_before_one_is_deleted(action, launcher):
+    given = {name: value for name, value in TPU.items() if name != "RUNTIME"}
+    ran = launcher.run(["tpu.sh", action, *TRAIN, "gs://b/w"], given)
+    assert (ran.returncode, launcher.calls()) == (2, [])
+    assert ran.stderr == "launch/tpu.sh: set RUNTIME; see --help\n"
 
 
 @pytest.mark.parametrize("script", ["tpu.sh", "gke.sh", "slurm.sh", "local.sh"])
