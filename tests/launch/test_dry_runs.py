@@ -639,6 +639,18 @@ def test_shell_syntax():
     subprocess.run(["bash", "-n", *SCRIPTS], check=True)
 
 
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+def test_an_environment_that_could_not_be_made_is_made_again(tmp_path):
+    """Without ensurepip, venv fails when the interpreter is already in its place."""
+    made = 'mkdir -p .venv/bin && touch .venv/bin/python && echo "$@" >> calls'
+    for status in (1, 0, 0):
+        write_program(tmp_path / "python", f"#!/bin/sh\n{made}; exit {status}\n")
+        words = ["make", "-f", str(ROOT / "Makefile"), "PYTHON=./python", ".venv/bin/python"]
+        ran = subprocess.run(words, cwd=tmp_path, capture_output=True)
+        assert (ran.returncode == 0) == (status == 0)
+    assert (tmp_path / "calls").read_text() == 2 * "-m venv .venv\n"
+
+
 def test_shellcheck():
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     shellcheck = shutil.which("shellcheck", path=programs)
