@@ -527,7 +527,7 @@ def test_babysit_sees_the_status_of_its_own_command_only(launcher, tmp_path):
     (tmp_path / "xling_jax/installed").touch()
     assert look(*TRAIN, "it's here") == "stopped"
     worker(tmp_path, remote_command(launcher, "start", *TRAIN, "it's here"))
-    assert wait_for(status.exists, 20)
+    assert wait_for(status.exists, 60)
     assert look(*TRAIN, "it's here") == "0"
     assert look(*TRAIN, "it is here") == "stopped"
     status.write_text("")

@@ -54,11 +54,13 @@ def programs(tmp_path_factory) -> Path:
     return directory
 
 
-def start_actors(programs: Path, workdir: Path, *behaviors: str) -> subprocess.Popen:
+def start_actors(
+    programs: Path, workdir: Path, *behaviors: str, grace_s: int = 60
+) -> subprocess.Popen:
     variables = {f"BEHAVIOR_{number}": behavior for number, behavior in enumerate(behaviors)}
     process = subprocess.Popen(
         [LOCAL, str(len(behaviors)), "train", "--workdir", str(workdir)],
-        env=environment(programs, variables | {"GRACE": "2"}),
+        env=environment(programs, variables | {"GRACE": str(grace_s)}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -103,7 +105,7 @@ def test_processes_that_finish(programs, tmp_path):
 
 @pytest.mark.parametrize("behavior, status", [("fails", 3), ("dies", 137)])
 def test_one_that_ends_takes_the_others_with_it(behavior, status, programs, tmp_path):
-    process = start_actors(programs, tmp_path, "saves", behavior, "ignores")
+    process = start_actors(programs, tmp_path, "saves", behavior, "ignores", grace_s=2)
     started = time.monotonic()
     _, errors = process.communicate(timeout=20)
     assert process.returncode == status
