@@ -1,5 +1,6 @@
 """One command in several processes: wrong use, and how a process that ends takes the others."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -33,9 +34,11 @@ def test_wrong_use_is_one_line(options, capsys):
 
 def test_no_cluster_is_one_line():
     """In a process of its own: JAX looks for a cluster before it has computed anything only."""
+    clusters = ("SLURM_", "OMPI_")  # that the tests may run in
     ran = subprocess.run(
         [sys.executable, "-m", "xling_jax.cli.main", *TRAIN, "--distributed"],
         cwd=ROOT,
+        env={name: os.environ[name] for name in os.environ if not name.startswith(clusters)},
         capture_output=True,
         text=True,
     )
@@ -108,6 +111,14 @@ def finish(pair: list[subprocess.Popen]) -> tuple[list[int], list[str]]:
 
 
 def test_processes_that_succeed_leave_together():
+    assert finish(start_pair("well", "well"))[0] == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "https_proxy"])
+def test_the_coordinator_is_not_reached_through_a_proxy(name, monkeypatch):
+    monkeypatch.setenv(name, "http://127.0.0.1:9")  # a closed port
+    monkeypatch.setenv("no_proxy", "example.org")
+    monkeypatch.delenv("no_grpc_proxy", raising=False)
     assert finish(start_pair("well", "well"))[0] == [0, 0]
 
 

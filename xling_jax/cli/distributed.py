@@ -63,6 +63,8 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
         return
     import jax
 
+    if "coordinator_address" in arguments:
+        _bypass_proxy(arguments["coordinator_address"])
     # If one does not come, JAX ends the process and reports only the state of its protocol.
     _logger.info("waiting up to %d s for all processes to start", JOIN_WITHIN_S)
     try:
@@ -137,6 +139,15 @@ def meet(name: str) -> None:
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).splitlines()[0]
         raise OSError(f"{name}: another process ended; see its log ({reason})") from error
+
+
+def _bypass_proxy(coordinator: str) -> None:
+    """Keeps gRPC from connecting to HOST:PORT through an HTTP proxy, which it does even on one machine."""
+    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
+        host = coordinator.rpartition(":")[0].strip("[]")
+        # Only gRPC reads this, and if it is set, it does not read no_proxy.
+        others = os.environ.get("no_grpc_proxy", os.environ.get("no_proxy", ""))
+        os.environ["no_grpc_proxy"] = f"{host},{others}"
 
 
 def _initialize_arguments(args: argparse.Namespace) -> dict | None:
