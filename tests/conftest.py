@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import signal
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Without a choice commands keep compiled programs in the home directory; empty means nowhere.
@@ -17,6 +18,10 @@ os.environ["XLA_FLAGS"] = " ".join(
         else "",
     ]
 )
+
+# Background jobs ignore Ctrl-C, and so would the programs that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import jax
 import pytest

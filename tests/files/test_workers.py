@@ -44,16 +44,8 @@ class _InterruptedWhenReceived(_InterruptedWhenSent):
             os.kill(process, signal.SIGINT)
 
 
-@pytest.fixture
-def heeding_sigint():
-    """Background jobs of a shell ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("function", [_InterruptedWhenSent(), _InterruptedWhenReceived()])
-def test_an_interrupt_while_processes_start_is_only_that(function, capfd, heeding_sigint):
+def test_an_interrupt_while_processes_start_is_only_that(function, capfd):
     with pytest.raises(KeyboardInterrupt):
         list(map_in_order(function, range(20), 2))
     assert capfd.readouterr().err == ""

@@ -43,7 +43,9 @@ until ! kill -0 $!; do wait $!; done
 
 
 def environment(programs: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", **variables}
+    own = ("DEVICES", "GPUS", "GRACE", "LOGS")  # of the script
+    kept = {name: os.environ[name] for name in os.environ if name not in own}
+    return {**kept, "PATH": f"{programs}:{os.environ['PATH']}", **variables}
 
 
 @pytest.fixture(scope="module")
@@ -184,13 +186,17 @@ def test_ctrl_c_saves_and_a_second_one_kills(presses, status, programs, tmp_path
         os.execve(LOCAL, words, variables)
     logs = [tmp_path / f"logs/process-{number}.log" for number in range(2)]
     says = lambda word: all(log.exists() and word in log.read_text() for log in logs)
-    assert wait_for(lambda: says("is process"), 60)
-    os.write(terminal, b"\x03")
-    assert wait_for(lambda: says({"saves": "saving", "ignores": "ignoring"}[behavior]), 60)
-    if presses == 2:
+    try:
+        assert wait_for(lambda: says("is process"), 60)
         os.write(terminal, b"\x03")
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
-    os.close(terminal)
+        assert wait_for(lambda: says({"saves": "saving", "ignores": "ignoring"}[behavior]), 60)
+        if presses == 2:
+            os.write(terminal, b"\x03")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # it has ended, unless a check failed
+            os.killpg(pid, signal.SIGKILL)
+        os.close(terminal)
     check_none_left(tmp_path)
 
 
