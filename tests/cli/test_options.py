@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -125,7 +126,9 @@ def test_the_list_of_commands_imports_none_of_them():
         (["evaluate", "--help"], ["numpy", "jax", "eval.retrieval", "eval.mining"]),
         (["evaluate", "mining", "--help"], ["jax", "eval.classification", "sklearn"]),
     ):
-        run = subprocess.run([*trace, *words], capture_output=True, text=True)
+        # In a narrow terminal descriptions are on lines of their own.
+        wide = os.environ | {"COLUMNS": "80"}
+        run = subprocess.run([*trace, *words], capture_output=True, text=True, env=wide)
         assert run.returncode == 0, run.stderr
         loaded = {line.split("|")[-1].strip() for line in run.stderr.splitlines()}
         for name in absent:

@@ -39,6 +39,7 @@ def package(tmp_path, name, section, files):
             catalog.save_as_mofile(str(root / path))
         else:
             (root / path).write_text(text, encoding="utf-8")
+    (root / "DEBIAN").chmod(0o755)  # whatever the umask; dpkg-deb insists
     (tmp_path / "debs").mkdir(exist_ok=True)
     deb = tmp_path / f"debs/{name}_1_all.deb"
     subprocess.run(["dpkg-deb", "--build", root, deb], check=True, capture_output=True)

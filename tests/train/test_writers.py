@@ -35,6 +35,8 @@ def wandb_records(path):
             place += left
             continue
         size, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        if place + 7 + size > len(data):  # still being written
+            return
         whole += data[place + 7 : place + 7 + size]
         place += 7 + size
         if kind in (1, 4):  # whole, or the last part

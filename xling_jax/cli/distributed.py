@@ -142,12 +142,12 @@ def meet(name: str) -> None:
 
 
 def _bypass_proxy(coordinator: str) -> None:
-    """Keeps gRPC from connecting to HOST:PORT through an HTTP proxy, which it does even on one machine."""
+    """Lets gRPC connect to HOST:PORT directly; it sends even 127.0.0.1 through an HTTP proxy."""
     if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
         host = coordinator.rpartition(":")[0].strip("[]")
-        # Only gRPC reads this, and if it is set, it does not read no_proxy.
-        others = os.environ.get("no_grpc_proxy", os.environ.get("no_proxy", ""))
-        os.environ["no_grpc_proxy"] = f"{host},{others}"
+        excluded = "no_grpc_proxy"  # gRPC alone reads it, and no_proxy only without it
+        others = os.environ.get(excluded, os.environ.get("no_proxy", ""))
+        os.environ[excluded] = f"{host},{others}"
 
 
 def _initialize_arguments(args: argparse.Namespace) -> dict | None:
