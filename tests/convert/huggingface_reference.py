@@ -177,7 +177,8 @@ def _save_xlm_tokenizer(path: Path, **options) -> None:
     assert len(pieces) < len(model["vocab"])
     vocab = {piece: number for number, piece in enumerate([*XLM_SPECIALS, *pieces])}
     (path / "vocab.json").write_text(json.dumps(vocab))
-    (path / "merges.txt").write_text("".join(" ".join(merge) + "\n" for merge in model["merges"]))
+    merges = "".join(" ".join(merge) + "\n" for merge in model["merges"])
+    (path / "merges.txt").write_text(merges, "utf-8")
     files = (str(path / "vocab.json"), str(path / "merges.txt"))
     transformers.XLMTokenizer(*files, **options).save_pretrained(path)
 

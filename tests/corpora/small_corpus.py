@@ -18,7 +18,7 @@ def write_corpus(path: Path, num_rows: int, languages=("de", "en", "fr"), seed=0
     for _ in range(num_rows):
         ids = rng.integers(0, 9, rng.integers(4, 12))
         lines.append("\t".join(" ".join(WORDS[code][i] for i in ids) for code in languages))
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", "utf-8")
     return f"tsv:{path}"
 
 

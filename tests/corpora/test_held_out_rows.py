@@ -33,8 +33,10 @@ def rows_of(directory, pair: str, vocab: Vocab) -> list[tuple[str, str]]:
 
 
 def test_pairs_for_validation_are_taken_out_with_all_their_copies(corpus, tmp_path):
-    header, *lines = (tmp_path / "corpus.tsv").read_text().splitlines()
-    (tmp_path / "again.tsv").write_text("\n".join([header, *map(str.title, lines[::-1])]) + "\n")
+    header, *lines = (tmp_path / "corpus.tsv").read_text("utf-8").splitlines()
+    (tmp_path / "again.tsv").write_text(
+        "\n".join([header, *map(str.title, lines[::-1])]) + "\n", "utf-8"
+    )
     copy = f"tsv:{tmp_path}/again.tsv"
     found = {}
     for name, specs in (("a", (corpus, copy)), ("b", (copy, corpus))):
@@ -65,11 +67,11 @@ def test_more_pairs_for_validation_than_there_are_is_an_error(corpus, tmp_path):
 
 
 def test_files_for_validation_are_held_out_of_training_by_either_side(corpus, tmp_path):
-    lines = (tmp_path / "corpus.tsv").read_text().splitlines()
+    lines = (tmp_path / "corpus.tsv").read_text("utf-8").splitlines()
     german = lines[1].split("\t")[0]
     dev = tmp_path / "dev.tsv"
     english = " ".join(["bread"] * len(german.split()))
-    dev.write_text(f"de\ten\n{german.title()}!\t{english}\n")
+    dev.write_text(f"de\ten\n{german.title()}!\t{english}\n", "utf-8")
     spec = f"tsv:{dev}"
     made = prepare(workdir=tmp_path / "w", **settings(corpus, validation_corpora=(spec,)))
     expected = sum(line.split("\t")[0] == german for line in lines)
@@ -87,12 +89,12 @@ def test_files_for_validation_are_held_out_of_training_by_either_side(corpus, tm
 
 
 def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path):
-    lines = (tmp_path / "corpus.tsv").read_text().splitlines()[1:]
+    lines = (tmp_path / "corpus.tsv").read_text("utf-8").splitlines()[1:]
     (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / "test.fr.txt").write_text(lines[0].split("\t")[2] + "\n")
+    (tmp_path / "dev" / "test.fr.txt").write_text(lines[0].split("\t")[2] + "\n", "utf-8")
     (tmp_path / "dev" / "picture.png").write_bytes(b"\x89PNG\xff\xfe\x00\n\n")
     english = lines[1].split("\t")[1]
-    (tmp_path / "dev.tsv").write_text(f"1\t{english}\n")
+    (tmp_path / "dev.tsv").write_text(f"1\t{english}\n", "utf-8")
     evaluation = (f"{tmp_path}/dev", f"{tmp_path}/dev.tsv")
     made = prepare(workdir=tmp_path / "w", **settings(corpus, evaluation=evaluation))
     counts = {name.rpartition("/")[2]: pairs for name, pairs in made.counts["held_out"].items()}
@@ -101,7 +103,7 @@ def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path
         "picture.png": {"de-en": 0, "en-fr": 0},
         "dev.tsv": {"de-en": 1, "en-fr": 1},
     }
-    assert json.loads((tmp_path / "w/data/counts.json").read_text()) == made.counts
+    assert json.loads((tmp_path / "w/data/counts.json").read_text("utf-8")) == made.counts
     texts = {
         text for row in rows_of(made.directory, "de-en", Vocab(made.vocab_path)) for text in row
     }
@@ -114,7 +116,7 @@ def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path
 
 
 def difference(workdir, corpus, old=False, **changes):
-    manifest = json.loads((workdir / "data/manifest.json").read_text())
+    manifest = json.loads((workdir / "data/manifest.json").read_text("utf-8"))
     if old:
         del manifest["held_out"]
     arguments = {k: v for k, v in settings(corpus, **changes).items() if k != "num_workers"}
@@ -123,7 +125,7 @@ def difference(workdir, corpus, old=False, **changes):
 
 def test_other_text_held_out_than_a_run_began_with_is_explained(corpus, tmp_path):
     for name in ("a", "b"):
-        (tmp_path / f"{name}.tsv").write_text(f"en\n{name} word of {WORDS['en'][0]}\n")
+        (tmp_path / f"{name}.tsv").write_text(f"en\n{name} word of {WORDS['en'][0]}\n", "utf-8")
     first, second = (f"{tmp_path}/{name}.tsv" for name in ("a", "b"))
     prepare(workdir=tmp_path / "w", **settings(corpus, evaluation=(first,)))
     assert difference(tmp_path / "w", corpus, evaluation=(first,)) is None

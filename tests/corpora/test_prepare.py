@@ -31,7 +31,7 @@ def test_rows_come_out_aligned_and_decodable(corpus, tmp_path):
     vocab = Vocab(prepared.vocab_path)
     assert vocab.size == 80
     tokens = PairTokens(prepared.directory / "de-en")
-    lines = (tmp_path / "corpus.tsv").read_text().lower().splitlines()[1:]
+    lines = (tmp_path / "corpus.tsv").read_text("utf-8").lower().splitlines()[1:]
     sources = list(dict.fromkeys(tuple(line.split("\t")[:2]) for line in lines))
     assert len(tokens) == len(sources) == prepared.counts["pairs"]["de-en"]["rows"]
     assert len(list((prepared.directory / "de-en").glob("[0-9]*[0-9]"))) > 2
@@ -59,7 +59,7 @@ def test_every_row_read_is_kept_or_counted_under_one_reason(tmp_path):
     ]
     path = tmp_path / "corpus.tsv"
     path.write_bytes("\n".join(rows).encode() + b"\nbroken\xff\tutf8\n" + b"x" * 1_200_000 + b"\n")
-    (tmp_path / "dev.tsv").write_text("en\nThis is for the TEST!\n")
+    (tmp_path / "dev.tsv").write_text("en\nThis is for the TEST!\n", "utf-8")
     prepared = prepare(
         workdir=tmp_path / "w",
         **settings(
@@ -88,7 +88,7 @@ def test_every_row_read_is_kept_or_counted_under_one_reason(tmp_path):
     assert {name: count[name] for name in expected} == expected
     assert count["kept"] == count["rows"] + count["duplicate"] + count["too_many_tokens"]
     assert count["read"] == count["kept"] + sum(count[reason] for reason in REASONS)
-    assert json.loads((tmp_path / "w/data/counts.json").read_text()) == prepared.counts
+    assert json.loads((tmp_path / "w/data/counts.json").read_text("utf-8")) == prepared.counts
 
 
 def test_rows_of_the_sample_are_drawn_by_the_exponent_and_the_seed():
@@ -155,15 +155,15 @@ def test_tokens_that_are_there_are_counted_under_the_names_of_now(tmp_path):
     moved = [f"tsv:{tmp_path}/z/a.tsv", names[1]]
     after = counts_of(*moved)
     assert [after[name] for name in moved] == [before[name] for name in names]
-    (tmp_path / "e.tsv").write_text("de\ten\tfr\n...\tthe street\tla rue\n")
+    (tmp_path / "e.tsv").write_text("de\ten\tfr\n...\tthe street\tla rue\n", "utf-8")
     found = counts_of(*moved, f"tsv:{tmp_path}/e.tsv")[f"tsv:{tmp_path}/e.tsv"]
     assert {pair: count["rows"] for pair, count in found.items()} == {"de-en": 0, "en-fr": 1}
     assert (tmp_path / "w/data/de-en/marker").exists()
     # Until 0.3 the order of the names was not written: made anew where they are others.
     path = tmp_path / "w/data/de-en/pair.json"
-    summary = json.loads(path.read_text())
+    summary = json.loads(path.read_text("utf-8"))
     del summary["names"]
-    path.write_text(json.dumps(summary))
+    path.write_text(json.dumps(summary), "utf-8")
     assert list(counts_of(*moved)) == sorted([*moved, french])
     assert not (tmp_path / "w/data/de-en/marker").exists()
 
@@ -195,8 +195,8 @@ def test_token_limit_drops_and_counts(corpus, tmp_path):
 
 def test_duplicates_are_dropped_over_all_corpora_and_the_first_stays(corpus, tmp_path):
     again = tmp_path / "again.tsv"
-    header, *lines = (tmp_path / "corpus.tsv").read_text().splitlines()
-    again.write_text("\n".join([header, *(line.title() for line in lines)]) + "\n")
+    header, *lines = (tmp_path / "corpus.tsv").read_text("utf-8").splitlines()
+    again.write_text("\n".join([header, *(line.title() for line in lines)]) + "\n", "utf-8")
     one = prepare(workdir=tmp_path / "a", **settings(corpus))
     both = prepare(workdir=tmp_path / "b", **settings(corpus, f"tsv:{again}"))
     assert one.counts["pairs"]["de-en"]["rows"] == both.counts["pairs"]["de-en"]["rows"]

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.usefixtures("small_chunks")
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "corpus.tsv"
-    return write_corpus(path, 150), [line.split("\t") for line in path.read_text().splitlines()][1:]
+    return write_corpus(path, 150), [
+        line.split("\t") for line in path.read_text("utf-8").splitlines()
+    ][1:]
 
 
 def rows_of(prepared, pair, language):
@@ -39,7 +41,7 @@ def test_negatives_are_rows_of_the_pairs_that_have_both_texts(corpus, tmp_path):
         "",
         "nowhere\tat all",
     ]
-    file.write_text("\n".join(lines) + "\n")
+    file.write_text("\n".join(lines) + "\n", "utf-8")
     prepared = prepare(workdir=tmp_path / "w", **settings(spec, negatives=str(file)))
     for pair, column, expected in (
         ("de-en", 1, {0: [1, 2]}),  # the French text is in another pair
@@ -72,7 +74,7 @@ def test_negatives_are_found_once_and_count_as_data(corpus, tmp_path, monkeypatc
     spec, rows = corpus
     plain = prepare(workdir=tmp_path / "w", **settings(spec))
     file = tmp_path / "negatives.tsv"
-    file.write_text(f"{rows[0][0]}\t{rows[1][0]}\n")
+    file.write_text(f"{rows[0][0]}\t{rows[1][0]}\n", "utf-8")
     with_file = settings(spec, negatives=str(file))
     made = prepare(workdir=tmp_path / "w", **with_file)
     assert made.fingerprint != plain.fingerprint
@@ -80,7 +82,7 @@ def test_negatives_are_found_once_and_count_as_data(corpus, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(row_negatives, "_read", lambda path: pytest.fail("read again"))
         assert prepare(workdir=tmp_path / "w", **with_file) == made
-    file.write_text(f"{rows[0][0]}\t{rows[2][0]}\n")
+    file.write_text(f"{rows[0][0]}\t{rows[2][0]}\n", "utf-8")
     assert prepare(workdir=tmp_path / "w", **with_file).fingerprint != made.fingerprint
     assert tree(tmp_path / "w/data/negatives") != before
     assert (
@@ -99,7 +101,7 @@ def test_negatives_are_found_once_and_count_as_data(corpus, tmp_path, monkeypatc
 )
 def test_a_file_without_use_is_refused(corpus, tmp_path, text, reason):
     file = tmp_path / "negatives.tsv"
-    file.write_text(text)
+    file.write_text(text, "utf-8")
     with pytest.raises(ValueError, match=reason):
         prepare(workdir=tmp_path / "w", **settings(corpus[0], negatives=str(file)))
     assert not (tmp_path / "w/data/negatives").exists()

@@ -121,7 +121,7 @@ def test_text_without_translations_is_a_pair_of_a_language_with_itself(tmp_path)
     lines = tmp_path / "corpus.tsv"
     write_corpus(lines, 80, ("de", "en"))
     alone = [" ".join(WORDS["de"][i : i + 4]) for i in range(6)]
-    with open(lines, "a") as file:
+    with open(lines, "a", encoding="utf-8") as file:
         file.writelines(f"{text}\t\n" for text in alone)
         file.write("\tonly English here\n")
     taught = {"model": "counts", "texts": "", "width": 16}

@@ -67,7 +67,7 @@ class Launcher:
             env=kept | {"STATE": "PREEMPTED"} | dict(variables),
             cwd=ROOT,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=60,
         )
 

@@ -30,12 +30,12 @@ def page_with_outputs(text: str, launcher: Launcher) -> str:
 
 def test_the_page_shows_what_dry_runs_print(tmp_path):
     launcher = Launcher(tmp_path)
-    text = PAGE.read_text()
+    text = PAGE.read_text("utf-8")
     assert page_with_outputs(text, launcher) == text
     assert launcher.calls() == []
 
 
 def test_the_page_names_the_scripts_that_are_there():
-    text = PAGE.read_text()
+    text = PAGE.read_text("utf-8")
     for path in set(re.findall(r"\b(?:launch|configs)/[\w.]+\w", text)):
         assert (ROOT / path).exists(), path

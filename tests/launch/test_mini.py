@@ -202,7 +202,7 @@ def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
 
     made, config = tmp_path / "made.tsv", load_config("mini")
     mini_text.write_translated(config, data, made)
-    header, *lines = made.read_text().splitlines()
+    header, *lines = made.read_text("utf-8").splitlines()
     assert header.split("\t") == [*LANGUAGES]
     # The mark is back, the Spanish ones are gone, and so is the row with a word left as it was.
     italian = ["\tGood evening.\t\t\tBUENAS TARDES.", "\tYes!\t\t\tSÍ!"]
@@ -211,10 +211,10 @@ def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
 
     write(data / "retrieval/more.dev.tsv.gz", ("en", "it"), [("Good night.", "Buenas, tardes")])
     mini_text.write_translated(config, data, made)
-    assert sorted(made.read_text().splitlines()[1:]) == [spanish, italian[1]]
+    assert sorted(made.read_text("utf-8").splitlines()[1:]) == [spanish, italian[1]]
 
     mini_text.write_emoji(config, data, made)
-    rows = [line.split("\t") for line in made.read_text().splitlines()[1:]]
+    rows = [line.split("\t") for line in made.read_text("utf-8").splitlines()[1:]]
     assert ["zebra", "zebra", "cebra", "zèbre", "zebra"] in rows
     signs = [row for row in rows if any(cell.endswith(" 🦓") for cell in row)]
     assert len(signs) == 20 and all(len([*filter(None, row)]) == 2 for row in signs)
@@ -237,12 +237,12 @@ def test_seven_languages_have_text_of_their_own(data, tmp_path, apertium, monkey
     ]
     assert used == ["europarl.en-fr", "europarl.en", "manuals.en-es", "stories", "tatoeba.en-es"]
     mini_text.write_translated(config, data, made)
-    header, *lines = made.read_text().splitlines()
+    header, *lines = made.read_text("utf-8").splitlines()
     assert header.split("\t") == [*config.languages]
     assert "\tGood evening.\t\t\t\t\tBUENAS TARDES." in lines
     assert "\tGood evening.\t\t\tBUENAS TARDES.\t\t" in lines
     mini_text.write_emoji(config, data, made)  # in all but Dutch
-    rows = [line.split("\t") for line in made.read_text().splitlines()[1:]]
+    rows = [line.split("\t") for line in made.read_text("utf-8").splitlines()[1:]]
     assert ["zebra", "zebra", "cebra", "zèbre", "zebra", "", "zebra"] in rows
 
 

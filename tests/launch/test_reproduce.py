@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 def reproduce(*words):
     return subprocess.run(
         [ROOT / "launch/reproduce.sh", *map(str, words)],
-        env={**os.environ, "PYTHON": sys.executable},
+        env={**os.environ, "PYTHON": sys.executable, "PYTHONUTF8": "1"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=100,
     )
 
@@ -220,7 +220,7 @@ def test_finished_rows_are_not_run_again_and_the_table_has_both_sides(data, tmp_
     out = reproduce(*words)
     assert out.returncode == 0, out.stderr
     assert "| UGT + ALIGN | 20.0 | 37.5 | 30.0 | 50.0 | 89.9 | 90.4 | 84.1 | 81.9 |" in out.stdout
-    assert (tmp_path / "mao-7.md").read_text() == out.stdout
+    assert (tmp_path / "mao-7.md").read_text("utf-8") == out.stdout
 
 
 def test_a_row_trained_at_another_scale_or_on_other_text_is_refused(data, tmp_path):

@@ -58,7 +58,7 @@ def fetch_europarl(directory, **pairs):
         with tarfile.open(target / f"{pair}.tgz", "w:gz") as archive:
             for code, texts in zip(("en", pair.split("-")[0]), zip(*lines)):
                 path = directory / f"europarl-v7.{pair}.{code}"
-                path.write_text("".join(f"{text}\n" for text in texts))
+                path.write_text("".join(f"{text}\n" for text in texts), "utf-8")
                 archive.add(path, path.name)
 
 
