@@ -222,7 +222,11 @@ def translate(texts: list[str], source: str, target: str) -> list[str]:
         )
     lines = "".join(text.replace("’", "'") + "\n" for text in texts)
     done = subprocess.run(
-        ["apertium", "-f", "line", mode], input=lines, capture_output=True, text=True, check=True
+        ["apertium", "-f", "line", mode],
+        input=lines,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
     )
     translations = done.stdout.split("\n")[:-1]
     if len(translations) != len(texts):
