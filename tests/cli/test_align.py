@@ -372,6 +372,31 @@ def test_broken_documents_are_named_before_any_work(files, fails, monkeypatch):
     assert not (files / "out.tsv").exists()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: [*rows, rows[2] | {"id": "new"}],
+        lambda rows: rows[:-1],
+        lambda rows: rows[:3],
+        lambda rows: [],
+        lambda rows: [rows[1], rows[0], *rows[2:]],
+        lambda rows: [rows[0] | {"sentences": ["One more.", *rows[0]["sentences"]]}, *rows[1:]],
+        lambda rows: [rows[0] | {"sentences": []}, *rows[1:]],
+    ],
+)
+def test_documents_that_change_before_they_are_encoded_are_named(
+    files, model, fails, monkeypatch, change
+):
+    def load(path, dtype=None):
+        (files / "en.jsonl").write_text(lines(change(side("en"))))
+        return model
+
+    monkeypatch.setattr(xling_jax, "load", load)
+    line = fails(run(files), 1)
+    assert line.endswith("en.jsonl: changed while it was read; run the command again")
+    assert not (files / "out.tsv").exists()
+
+
 def test_vectors_that_do_not_fit_are_named(files, encoder, ready, fails):
     vectors = np.load(files / "en.npy")
     np.save(files / "en.npy", vectors[:-1])

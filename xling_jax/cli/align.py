@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import itertools
 import logging
 import shutil
 import sys
@@ -146,6 +147,15 @@ def _readable_twice(path: str, directory: Path) -> Iterator[str]:
 def _read_again(
     path: str, name: str, language: str | None, options: Options, side: Documents
 ) -> Iterator[Sequence[str]]:
-    """The sentences of each document of a side, which are not kept in memory."""
+    """Yields the sentences of each document of a side, which are not kept in memory.
+
+    Raises:
+        ValueError: if they are not the documents that were read before.
+    """
     read = document_pairs.read_texts(path, name, language, options)
-    return filter(None, (d.sentences for d in read if d.language == side.language))
+    again = (document for document in read if document.language == side.language)
+    for document, *known in itertools.zip_longest(again, side.ids, side.lengths):
+        if document is None or [document.id, len(document.sentences)] != known:
+            raise ValueError(f"{name}: changed while it was read; run the command again")
+        if document.sentences:
+            yield document.sentences
