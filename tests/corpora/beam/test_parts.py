@@ -1,13 +1,18 @@
 """Parts of corpora: read apart, they are the rows of the whole, with their places in the files."""
 
 import gzip
+import io
 import itertools
+import re
+import resource
+import tempfile
+import types
 
 import numpy as np
 import pytest
 
 from xling_jax.corpora import specs
-from xling_jax.corpora.beam import parts
+from xling_jax.corpora.beam import parts, store
 
 _LANGUAGES = ("de", "en", "fr")
 
@@ -126,3 +131,52 @@ def test_a_file_without_text_is_found_when_its_parts_have_been_read(tmp_path, ki
     with pytest.raises(ValueError) as whole:
         list(specs.read_corpus(spec, _LANGUAGES))
     assert str(error.value) == str(whole.value)
+
+
+def test_two_stars_stand_for_no_directory_as_well(monkeypatch):
+    filesystem = pytest.importorskip("apache_beam.io.filesystem")
+    urls = [f"s3://b/d/{name}" for name in ("e/f/z.tsv", "e/y.tsv", "x.tsv", "x.txt")]
+
+    class Files:
+        @staticmethod
+        def match(patterns):
+            rule = re.compile(filesystem.FileSystem.translate_pattern(patterns[0]))
+            found = [filesystem.FileMetadata(url, 1) for url in urls if rule.match(url)]
+            return [filesystem.MatchResult(patterns[0], found)]
+
+    monkeypatch.setattr(store, "_files", lambda: Files)
+    for pattern in ("d/**/*.tsv", "**/d/**/*.tsv", "d/**/**/*.tsv"):
+        assert store.match(f"s3://b/{pattern}") == urls[:3]
+    assert parts.list_files("tsv:s3://b/d/**/*.tsv", _LANGUAGES) == urls[:3]
+    assert store.match("s3://b/d/*/*.tsv") == urls[1:2]
+    assert store.match("s3://b/d/**/e/*.tsv") == urls[1:2]
+
+
+@pytest.fixture
+def full(tmp_path, monkeypatch):
+    """A directory for temporary files where one of more than a hundred bytes has no room."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("work", ["index", "read", "fetch"])
+def test_a_full_disk_for_temporary_files_is_named(tmp_path, monkeypatch, full, work):
+    (tmp_path / "a.tsv").write_text("de\ten\n" + "ein Haus\ta house\n" * 100)
+    spec, path = f"tsv:{tmp_path}/a.tsv", str(tmp_path / "a.tsv")
+    part = parts.split(spec, [parts.index_file(spec, path, _LANGUAGES)], _LANGUAGES)[1]
+    if work == "fetch":
+        pytest.importorskip("apache_beam")
+        files = types.SimpleNamespace(open=lambda *_, **__: io.BytesIO(b"x" * 5000))
+        monkeypatch.setattr(store, "_files", lambda: files)
+    full()
+    with pytest.raises(OSError) as error:
+        if work == "index":
+            parts.index_file(spec, path, _LANGUAGES)
+        elif work == "read":
+            list(parts.read_part(part, _LANGUAGES))
+        else:
+            store.fetch("s3://b/a.tsv", tmp_path / "temporary/a.tsv")
+    assert error.value.filename == str(tmp_path / "temporary") and error.value.strerror

@@ -139,7 +139,8 @@ def index_file(spec: str, path: str, languages: Sequence[str]) -> FileIndex:
     if is_tsv:
         with tempfile.TemporaryDirectory() as directory:
             copy = Path(directory, os.path.basename(path))
-            copy.write_bytes(head)
+            with store.naming_full_disk():
+                copy.write_bytes(head)
             with _shown({str(copy): path}):
                 header = tsv.read_header(str(copy), languages)
     splits = (is_tsv or isinstance(reader, moses.MosesReader)) and not path.endswith(
@@ -271,7 +272,11 @@ def _spans(index: FileIndex) -> Iterator[tuple[tuple[int, int], tuple[int, int]]
 def _copy_lines(section: Section, copy: str, has_header: bool) -> None:
     """Copies lines to this machine, below an empty line unless they begin with the header."""
     skip, left = section.skip, section.num_lines
-    with store.open_at(section.path, section.start) as source, open(copy, "wb") as target:
+    with (
+        store.open_at(section.path, section.start) as source,
+        store.naming_full_disk(),
+        open(copy, "wb") as target,
+    ):
         if not has_header:
             target.write(b"\n")
         at_start = section.start == 0 and not has_header

@@ -6,6 +6,7 @@ Every function raises OSError naming the file if the store fails.
 import contextlib
 import posixpath
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +15,7 @@ import msgpack
 
 from xling_jax.files.errors import one_line
 from xling_jax.files.urls import is_url
-from xling_jax.files.whole import write_whole
+from xling_jax.files.whole import naming_errors, write_whole
 
 _BLOCK_BYTES = 1 << 20
 # In these a file appears whole; in others it is written under another name first.
@@ -48,7 +49,7 @@ def exists(path: str) -> bool:
 
 def match(pattern: str) -> list[str]:
     """Lists the files whose URL matches a pattern, or that are below a URL, sorted."""
-    return _match(pattern) or below(pattern)
+    return sorted({url for one in _variants(pattern) for url in _match(one)}) or below(pattern)
 
 
 def below(directory: str) -> list[str]:
@@ -57,6 +58,14 @@ def below(directory: str) -> list[str]:
         return _match(f"{directory.rstrip('/')}/**")
     with _naming(directory):
         return sorted(str(path) for path in Path(directory).rglob("*") if path.is_file())
+
+
+def _variants(pattern: str) -> list[str]:
+    """A pattern with each `**/` kept or dropped: Beam's stands for one directory at least."""
+    before, found, after = pattern.partition("/**/")
+    if not found:
+        return [pattern]
+    return [before + joint + rest for joint in ("", "/**") for rest in _variants(f"/{after}")]
 
 
 def _match(pattern: str) -> list[str]:
@@ -149,10 +158,15 @@ def remove_below(directory: str) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def naming_full_disk() -> contextlib.AbstractContextManager[None]:
+    """Names the directory for temporary files in errors of writing a file in it."""
+    return naming_errors(tempfile.gettempdir())
+
+
 def fetch(path: str, local: Path) -> None:
-    """Copies a file to this machine."""
+    """Copies a file to a temporary directory."""
     local.parent.mkdir(parents=True, exist_ok=True)
-    with open_at(path) as source, open(local, "wb") as target:
+    with open_at(path) as source, naming_full_disk(), open(local, "wb") as target:
         while block := source.read(_BLOCK_BYTES):
             target.write(block)
 
