@@ -89,6 +89,8 @@ def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
     for library in ("apache_beam", "botocore"):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)
+    # It logs tracebacks of errors of steps, which `run` raises as well.
+    logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)
     with wrong_use():
         return BeamRunner(args.runner, tuple(shlex.split(args.beam_options)))
 

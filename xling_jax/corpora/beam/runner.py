@@ -58,8 +58,9 @@ class BeamRunner:
             result = pipeline.run()
             state = result.wait_until_finish()
         except Exception as error:
+            failure = self.failure(error)
             raise_kept_error(errors)
-            raise self.failure(error) from error
+            raise failure from error
         except BaseException:
             # Interrupted: a job on a cluster would go on without its driver.
             with contextlib.suppress(Exception):
@@ -69,7 +70,13 @@ class BeamRunner:
             raise self.failure(RuntimeError(f"it ended as {state}"))
 
     def failure(self, error: Exception) -> OSError:
-        """What to raise for an error of Beam, whose last line gives the reason."""
+        """What to raise for an error of Beam, whose last line gives the reason.
+
+        Raises:
+            KeyboardInterrupt: if it was one; Beam makes an error of the step that it came in.
+        """
+        if "KeyboardInterrupt" in str(error):
+            raise KeyboardInterrupt from error
         lines = str(error).strip().splitlines()
         return ChildProcessError(
             f"--runner {self.name}: the pipeline failed: {lines[-1] if lines else repr(error)}; "
