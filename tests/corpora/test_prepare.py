@@ -282,6 +282,15 @@ def test_changed_content_of_an_input_is_noticed(corpus, tmp_path):
     assert len(list((tmp_path / "w/data/text").iterdir())) == 1
 
 
+def test_data_to_keep_are_those_of_the_same_corpora_in_the_same_order(tmp_path):
+    specs = [write_corpus(tmp_path / f"{name}.tsv", 60, seed=i) for i, name in enumerate("zam")]
+    first = prepare(workdir=tmp_path / "w", **settings(*specs))
+    assert prepare(workdir=tmp_path / "w", keep=True, **settings(*specs)) == first
+    for others in (specs[:2], sorted(specs)):
+        with pytest.raises(ValueError, match="data.corpora has fewer, or another order"):
+            prepare(workdir=tmp_path / "w", keep=True, **settings(*others))
+
+
 def test_the_number_of_first_rows_of_a_corpus_is_part_of_what_data_are(corpus, tmp_path):
     few, more = (prepare(workdir=tmp_path / "w", **settings(f"{corpus}[:{n}]")) for n in (50, 70))
     fresh = prepare(workdir=tmp_path / "fresh", **settings(f"{corpus}[:70]"))

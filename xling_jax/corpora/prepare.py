@@ -261,6 +261,56 @@ def _made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> dict[s
     return json.loads(json.dumps(made))
 
 
+def check_kept(
+    workdir: str | os.PathLike[str],
+    settings: PrepareSettings,
+    *,
+    manifest: Mapping[str, Any],
+    vocab: Mapping[str, Any],
+    text_key: Callable[[str], str],
+    given: Callable[[], Vocabulary | None],
+) -> None:
+    """Refuses to replace the data that the checkpoints in a workdir were trained on.
+
+    Args:
+        workdir: of the run.
+        settings: of the preparation that is about to start.
+        manifest: content of `manifest.json`; empty if no data are finished.
+        vocab: content of `vocab.json`; empty if there is none.
+        text_key: gives the fingerprint that the cleaned text of a corpus will have.
+        given: reads the vocabulary that the settings name, if they do.
+
+    Raises:
+        ValueError: if other data would be made.
+    """
+    before = _made_with(manifest, settings)
+    if before is None:
+        return
+    now = json.loads(json.dumps(dataclasses.asdict(settings)))
+    named = [(f"cleaning.{k}", before["cleaning"][k], v) for k, v in now["cleaning"].items()]
+    named.append(("data.validation_pairs", before["validation_pairs"], now["validation_pairs"]))
+    changed = [f"{name} was {old!r}, now {new!r}" for name, old, new in named if old != new]
+    keys = {spec: text_key(spec) for spec in now["corpora"]}
+    # In the order of the config; the manifest sorts them.
+    made = [manifest.get("corpora", {}).get(spec) for spec in before["corpora"]]
+    changed += [f"the text of {spec} has changed" for spec in keys if keys[spec] not in made]
+    if not changed and [*keys.values()] != made:
+        changed.append("data.corpora has fewer, or another order")
+    if not changed:
+        facts = identity.vocab_identity(settings, [*keys.values()], given())
+        stage = identity.vocab_stage(facts)
+        if vocab.get("stage", stage) != stage:
+            named = [(f"vocab.{k}", before["vocab"][k], v) for k, v in now["vocab"].items()]
+            named.append(("seed", before["seed"], now["seed"]))
+            changed = [f"{name} was {old!r}, now {new!r}" for name, old, new in named if old != new]
+            changed = changed or ["the vocabulary would be another one"]
+    if changed:
+        raise ValueError(
+            f"{workdir}: its checkpoints were trained on other data: {changed[0]}; choose "
+            "another --workdir or restore it"
+        )
+
+
 @dataclasses.dataclass
 class _Preparation:
     """One run of the stages in one workdir."""
@@ -285,40 +335,14 @@ class _Preparation:
 
     def check_kept(self) -> None:
         """Raises ValueError, before anything is written, if finished data would be replaced."""
-        manifest = read_json(self._data / "manifest.json") or {}
-        before = _made_with(manifest, self.settings)
-        if before is None:
-            return
-        now = json.loads(json.dumps(dataclasses.asdict(self.settings)))
-        named = [(f"cleaning.{k}", before["cleaning"][k], v) for k, v in now["cleaning"].items()]
-        named.append(("data.validation_pairs", before["validation_pairs"], now["validation_pairs"]))
-        changed = [f"{name} was {old!r}, now {new!r}" for name, old, new in named if old != new]
-        keys = {spec: self._text_directory(spec, self._held_out).name for spec in now["corpora"]}
-        made = [*manifest.get("corpora", {}).values()]
-        changed += [f"the text of {spec} has changed" for spec in keys if keys[spec] not in made]
-        if not changed and [*keys.values()] != made:
-            changed.append("data.corpora has fewer, or another order")
-        if not changed:
-            changed = self._vocab_changes(before, now, [*keys.values()])
-        if changed:
-            raise ValueError(
-                f"{self.workdir}: its checkpoints were trained on other data: {changed[0]}; choose "
-                "another --workdir or restore it"
-            )
-
-    def _vocab_changes(
-        self, before: Mapping[str, Any], now: Mapping[str, Any], text_keys: Sequence[str]
-    ) -> list[str]:
-        """Why the vocabulary would be another one, for `check_kept`."""
-        made = read_json(self._vocab_directory / "vocab.json") or {}
-        given = given_vocab(self.settings, self.local)
-        stage = identity.vocab_stage(identity.vocab_identity(self.settings, text_keys, given))
-        if made.get("stage", stage) == stage:
-            return []
-        named = [(f"vocab.{k}", before["vocab"][k], v) for k, v in now["vocab"].items()]
-        named.append(("seed", before["seed"], now["seed"]))
-        changed = [f"{name} was {old!r}, now {new!r}" for name, old, new in named if old != new]
-        return changed or ["the vocabulary would be another one"]
+        check_kept(
+            self.workdir,
+            self.settings,
+            manifest=read_json(self._data / "manifest.json") or {},
+            vocab=read_json(self._vocab_directory / "vocab.json") or {},
+            text_key=lambda spec: self._text_directory(spec, self._held_out).name,
+            given=lambda: given_vocab(self.settings, self.local),
+        )
 
     def run(self) -> PreparedData:
         """Runs the stages that are missing and writes the manifest last."""
@@ -375,14 +399,21 @@ class _Preparation:
         keys = [path.name for path in directories.values()]
         given = given_vocab(settings, self.local)
         stage = identity.vocab_stage(identity.vocab_identity(settings, keys, given))
-        vocab = read_json(self._vocab_directory / "vocab.json") or {}
+        vocab = self._made_vocab(stage)
+        counts = read_json(self._data / "counts.json") or {}
         read = lambda pair: pair_tokens.read_summary(self._data / pair, made["pairs"][pair])
+        held = lambda pair: read_json(self._data / VALIDATION / pair / "pair.json") or {}
         return (
             dict(zip(settings.corpora, keys)) == made.get("corpora")
             and {text.key for text in self._held_out} == {*made.get("held_out", {})}
-            and vocab.get("stage") == stage
-            and vocab.get("fingerprint") == made.get("vocab", {}).get("fingerprint")
+            and vocab is not None
+            and vocab.fingerprint == made.get("vocab", {}).get("fingerprint")
             and all(pair in made["pairs"] and read(pair) for pair in settings.pairs)
+            and "pairs" in counts
+            and all(
+                summaries.size_of(held(pair)) == size
+                for pair, size in counts.get("validation", {}).items()
+            )
         )
 
     def _teach(
@@ -489,24 +520,31 @@ class _Preparation:
     def _hashed_files(self, spec: str) -> list[tuple[str, str]]:
         return specs.hashed_files(self._local[spec], self._codes, self._hashes.get)
 
-    def _make_vocab(self, texts: Mapping, masks: Callable[[str], list[np.ndarray]]) -> Vocabulary:
-        """Loads the finished vocabulary, or trains or copies it."""
-        settings = self.settings.vocab
-        text = {"lowercase": settings.lowercase, "moses": settings.moses}
-        given = given_vocab(self.settings, self.local)
-        made_from = identity.vocab_identity(self.settings, [t.key for t in texts.values()], given)
-        stage = identity.vocab_stage(made_from)
-        path = self._vocab_directory / "sentencepiece.model"
-        made = read_json(self._vocab_directory / "vocab.json") or {}
+    def _made_vocab(self, stage: str) -> Vocabulary | None:
+        """The vocabulary in the workdir, if it is whole and of this stage."""
+        options, made = self.settings.vocab, read_json(self._vocab_directory / "vocab.json") or {}
         if made.get("stage") == stage:
             # A file that is missing or damaged is made again.
             with contextlib.suppress(ValueError, FileNotFoundError):
-                vocab = prepared_vocab(self.workdir, **text)
+                vocab = prepared_vocab(
+                    self.workdir, lowercase=options.lowercase, moses=options.moses
+                )
                 if vocab.fingerprint == made.get("fingerprint"):
                     return vocab
-        if made:
+        return None
+
+    def _make_vocab(self, texts: Mapping, masks: Callable[[str], list[np.ndarray]]) -> Vocabulary:
+        """Loads the finished vocabulary, or trains or copies it."""
+        given = given_vocab(self.settings, self.local)
+        made_from = identity.vocab_identity(self.settings, [t.key for t in texts.values()], given)
+        stage = identity.vocab_stage(made_from)
+        if (vocab := self._made_vocab(stage)) is not None:
+            return vocab
+        path = self._vocab_directory / "sentencepiece.model"
+        if read_json(self._vocab_directory / "vocab.json"):
             _logger.warning("%s: made with other settings or damaged; replaced", path)
-        sentences = _sample(self.settings, texts, masks, settings.sample_sentences)
+        num_sentences = self.settings.vocab.sample_sentences
+        sentences = _sample(self.settings, texts, masks, num_sentences)
         sentences = self.progress(sentences, "sample text for the vocabulary", unit="sentence")
         vocab = given or trained_vocab(self.settings, sentences)
         save_vocab(vocab, self.workdir, {"stage": stage} | made_from)

@@ -75,6 +75,11 @@ def renamed(summary: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {**summary, "corpora": counts}
 
 
+def size_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What `counts.json` holds of a summary of `pair_summary`."""
+    return {"rows": summary.get("rows"), "tokens": summary.get("tokens")}
+
+
 def check_pairs(settings: PrepareSettings, texts: Iterable[Mapping[str, int]]) -> None:
     """Raises ValueError for a pair that no corpus has; `texts` are pair -> rows."""
     texts = list(texts)
@@ -131,10 +136,9 @@ def all_counts(
             pair: {**cleaned, **summaries[pair]["corpora"].get(spec, none)}
             for pair, cleaned in text.counts.items()
         }
-    size = lambda summary: {"rows": summary["rows"], "tokens": summary["tokens"]}
-    counts["pairs"] = {pair: size(summary) for pair, summary in summaries.items()}
+    counts["pairs"] = {pair: size_of(summary) for pair, summary in summaries.items()}
     if validation:
-        counts["validation"] = {pair: size(summary) for pair, summary in validation.items()}
+        counts["validation"] = {pair: size_of(summary) for pair, summary in validation.items()}
     if found := num_held_out(settings, held_out, texts.values()):
         counts["held_out"] = found
     return counts

@@ -76,14 +76,17 @@ def prepare_workdir(
 
 def prepare_on_beam(runner: BeamRunner, config: ConfigDict, workdir: str) -> dict[str, Any]:
     """Prepares the data of a config on Apache Beam; returns the counts."""
+    from xling_jax.corpora.beam import store
     from xling_jax.corpora.beam.prepare import prepare as beam_prepare
 
     # A URL is Beam's to read and write, and may be of a kind that training does not know.
-    in_use = contextlib.nullcontext() if is_url(workdir) else Workdir(workdir).in_use()
+    here = None if is_url(workdir) else Workdir(workdir)
     started = time.monotonic()
-    with in_use:
+    with here.in_use() if here else contextlib.nullcontext():
+        steps = store.join(workdir, "checkpoints", "[0-9]**")
+        keep = here.has_checkpoints() if here else bool(store.match(steps))
         settings = prepare_settings(config)
-        counts = beam_prepare(runner, workdir=workdir, local=local_name, **settings)
+        counts = beam_prepare(runner, workdir=workdir, local=local_name, keep=keep, **settings)
     rows = sum(pair["rows"] for pair in counts["pairs"].values())
     _logger.info("%s in %s, %.0f s", counted(rows, "row"), workdir, time.monotonic() - started)
     return counts

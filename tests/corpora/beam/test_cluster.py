@@ -59,7 +59,7 @@ def test_workers_that_share_no_directory_write_the_bytes_of_one_machine(there, x
     for path in tmp_path.iterdir():
         if path.is_file():
             there.store.upload_file(str(path), BUCKET, f"text/{path.name}")
-    names = ("tsv:{}/*.tsv", "moses:{}/third@de-en")
+    names = ("tsv:{}/**/*.tsv", "moses:{}/third@de-en")
     local = xling(tuple(name.format(tmp_path) for name in names), str(tmp_path / "local"))
     assert local.returncode == 0, local.stderr
     beam = xling(
@@ -86,6 +86,18 @@ def test_workers_that_share_no_directory_write_the_bytes_of_one_machine(there, x
     assert len(list(there.directory.glob("worker.*"))) == 3
     left = [path for path in (tmp_path / "launcher").rglob("*") if path.is_file()]
     assert all(".cache" in str(path) or "matplotlib" in str(path) for path in left), left
+    # Once there is a checkpoint, the data stay.
+    there.store.put_object(Bucket=BUCKET, Key="runs/w/checkpoints/00000002/state", Body=b"x")
+    refused = xling(
+        tuple(name.format(f"s3://{BUCKET}/text") for name in names),
+        f"s3://{BUCKET}/runs/w/",
+        "--config.cleaning.max_words=6",
+        "--runner=PortableRunner",
+        f"--beam-options={' '.join(there.options)}",
+    )
+    assert refused.returncode == 1
+    assert "its checkpoints were trained on other data: cleaning.max_words" in refused.stderr
+    assert "data/manifest.json" in there.files("runs/w")
 
 
 def test_errors_of_workers_are_one_line_here(there, xling, tmp_path):

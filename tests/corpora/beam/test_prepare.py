@@ -6,6 +6,7 @@ Most runs are on Beam's direct runner in this process, one is on its processes.
 import gzip
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments
 from tests.corpora.small_corpus import WORDS, tree, write_corpus
+from xling_jax.cli.main import main
 from xling_jax.corpora import pair_text
 from xling_jax.corpora.beam import parts, tokens
 from xling_jax.corpora.beam.prepare import prepare as prepare_on
@@ -199,6 +201,98 @@ def test_what_is_finished_is_not_done_again(corpora, tmp_path, small, direct, mo
     prepare(workdir=tmp_path / "local", **settings(*corpora))
     assert len(times) == 2
     assert published(tmp_path / "w") == published(tmp_path / "local")
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_what_is_missing_is_made_again(corpora, tmp_path, small, direct):
+    given = settings(*corpora, validation_pairs=9)
+    counts = prepare_on(direct, workdir=tmp_path / "w", **given)
+    made = published(tmp_path / "w")
+    for name in (
+        "vocab",
+        "vocab/sentencepiece.model",
+        "data/de-en",
+        "data/de-en/00000.json",
+        "data/validation",
+        "data/validation/en-fr/pair.json",
+    ):
+        remove(tmp_path / "w" / name)
+        assert prepare_on(direct, workdir=tmp_path / "w", **given) == counts
+        assert published(tmp_path / "w") == made, name
+
+
+def test_what_is_missing_is_made_again_on_one_machine(corpora, tmp_path, small, direct):
+    given = settings(*corpora, validation_pairs=9)
+    counts = prepare_on(direct, workdir=tmp_path / "beam", **given)
+    made = published(tmp_path / "beam")
+    for name in ("vocab/sentencepiece.model", "data/validation/de-en", "data/counts.json"):
+        shutil.copytree(tmp_path / "beam", tmp_path / "w")
+        remove(tmp_path / "w" / name)
+        assert prepare(workdir=tmp_path / "w", **given).counts == counts
+        assert published(tmp_path / "w") == made, name
+        remove(tmp_path / "w")
+
+
+def test_data_that_checkpoints_were_trained_on_are_kept(corpora, tmp_path, small, direct):
+    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
+    made = published(tmp_path / "w")
+    for name, changes in {
+        "cleaning.max_words was 100, now 6": {"cleaning": {"max_words": 6}},
+        "data.validation_pairs was 0, now 9": {"validation_pairs": 9},
+        "vocab.size was 80, now 90": {"vocab": {"size": 90, "sample_sentences": 300}},
+        "data.corpora has fewer": {"corpora": corpora[:1]},
+    }.items():
+        message = f"/w: its checkpoints were trained on other data: {name}"
+        with pytest.raises(ValueError, match=message):
+            prepare_on(direct, workdir=tmp_path / "w", keep=True, **settings(*corpora) | changes)
+        assert published(tmp_path / "w") == made
+    remove(tmp_path / "w/data/de-en")
+    (tmp_path / "first.tsv").touch()
+    prepare_on(direct, workdir=tmp_path / "w", keep=True, **settings(*corpora))
+    assert published(tmp_path / "w") == made
+    with open(tmp_path / "first.tsv", "a") as file:
+        file.write("ein Haus\ta house\tune maison\n")
+    with pytest.raises(ValueError, match=f"the text of {corpora[0]} has changed"):
+        prepare_on(direct, workdir=tmp_path / "w", keep=True, **settings(*corpora))
+    assert published(tmp_path / "w") == made
+
+
+def test_the_command_keeps_them(corpora, tmp_path, capsys):
+    command = arguments("prepare", corpora[0], tmp_path / "w", "--config.vocab.size=80")
+    assert main([*command, "--runner=direct"]) == 0
+    made = published(tmp_path / "w")
+    (tmp_path / "w/checkpoints/00000002").mkdir(parents=True)
+    assert main([*command, "--runner=direct"]) == 0
+    for words in ([], ["--runner=direct"]):
+        capsys.readouterr()
+        assert main([*command, "--config.cleaning.max_words=6", *words]) == 1
+        assert "data: cleaning.max_words was 100, now 6; choose" in capsys.readouterr().err
+        assert published(tmp_path / "w") == made
+
+
+@pytest.mark.parametrize(
+    "error, status, message",
+    [
+        (KeyboardInterrupt(), 130, "xling prepare: interrupted; the same command continues"),
+        (OSError(28, "No space left", "/tmp"), 1, "xling prepare: error: /tmp: No space left"),
+    ],
+)
+def test_what_stops_a_step_is_one_line(
+    corpora, tmp_path, monkeypatch, capsys, caplog, error, status, message
+):
+    """Beam adds the step to an error, of whatever kind, and logs its traceback."""
+
+    def stop(*_):
+        raise error
+
+    monkeypatch.setattr(pair_text.ChunkCleaner, "__call__", stop)
+    command = arguments("prepare", corpora[0], tmp_path / "w", "--config.vocab.size=80")
+    assert main([*command, "--runner=direct"]) == status
+    assert capsys.readouterr().err.splitlines()[-1] == message
+    assert not [record for record in caplog.records if record.name.startswith("apache_beam")]
 
 
 def test_the_data_are_complete_for_training_on_one_machine(

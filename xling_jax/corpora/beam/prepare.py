@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.corpora import identity, specs
+from xling_jax.corpora import identity, specs, summaries
 from xling_jax.corpora.beam import cleaning, parts, rows, store, tokens
 from xling_jax.corpora.beam.cleaning import Cleaner, Job
 from xling_jax.corpora.beam.runner import BeamRunner, raise_kept_error
 from xling_jax.corpora.cleaning import RowCleaner
 from xling_jax.corpora.held_out import HeldOutText, find_held_out
-from xling_jax.corpora.prepare import given_vocab, is_made_with, save_vocab
+from xling_jax.corpora.prepare import check_kept, given_vocab, is_made_with, save_vocab
 from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.urls import is_url
@@ -35,17 +35,19 @@ def prepare(
     *,
     workdir: str | os.PathLike[str],
     local: Callable[[str], str] = lambda path: path,
+    keep: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
     """As `corpora.prepare.prepare`, by the workers of a runner: the same tokens, byte for byte.
 
     This machine starts the pipeline and waits for it. It reads only what is held out of training,
-    and a vocabulary that the settings name.
+    a vocabulary that the settings name, and with `keep` files that have changed since.
 
     Args:
         runner: of Apache Beam.
         workdir: a directory, the same for all workers, or a URL of a file system of Beam's.
         local: as for `corpora.prepare.prepare`, for the files that this machine reads.
+        keep: as for `corpora.prepare.prepare`.
         **settings: arguments of `PrepareSettings`.
 
     Returns:
@@ -80,6 +82,8 @@ def prepare(
         vocab = given_vocab(checked, local)
         if (counts := _finished(job, held_out, vocab, hashes)) is not None:
             return counts
+        if keep:
+            _check_kept(job, held_out, vocab)
         job = _start(job, held_out, vocab, hashes)
         _logger.info("preparing on %s", runner.name)
         runner.run(functools.partial(_build, job), job.errors)
@@ -101,22 +105,72 @@ def _hashed(hashes: dict[str, str], path: str) -> str:
 def _finished(
     job: Job, held_out: Sequence[HeldOutText], vocab: Vocabulary | None, hashes: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """The counts of what is in the workdir, if it is made of these files with these settings."""
+    """The counts of what is in the workdir, if it is whole and made of these files and settings."""
     data = store.join(job.workdir, "data")
     try:
         names = ("manifest", "input_hashes", "counts")
-        manifest, known, counts = (json.loads(store.read(f"{data}/{n}.json")) for n in names)
+        manifest, known, counts = (_read_json(f"{data}/{name}.json") for name in names)
         files = {path for spec in job.corpora for path in parts.list_files(spec, job.codes)}
+        used = manifest["vocab"]["fingerprint"]
         same = (
             is_made_with(manifest, job.settings)
             and {*manifest["held_out"]} == {text.key for text in held_out}
             and {*manifest["inputs"]} == {*files, *hashes}
             and all(known[path][:2] == list(store.state(path)) for path in files)
-            and (vocab is None or manifest["vocab"]["fingerprint"] == vocab.fingerprint)
+            and (vocab is None or used == vocab.fingerprint)
+            and used == tokens.read_vocab(job.workdir, job.settings.vocab).fingerprint
+            and all(
+                tokens.read_summary(job, (rows.TRAINING, pair)).get("fingerprint") == made
+                for pair, made in manifest["pairs"].items()
+            )
+            and all(
+                summaries.size_of(tokens.read_summary(job, (rows.VALIDATION, pair))) == size
+                for pair, size in counts.get("validation", {}).items()
+            )
         )
     except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged
         return None
     return counts if same else None
+
+
+def _check_kept(job: Job, held_out: Sequence[HeldOutText], vocab: Vocabulary | None) -> None:
+    """Raises ValueError if the data of a run with checkpoints would be replaced."""
+    data, corpora = store.join(job.workdir, "data"), dict(zip(job.named, job.corpora))
+    known = _read_if_whole(f"{data}/input_hashes.json")
+
+    def digest(spec: str, path: str) -> str:
+        *state, found = known.get(path, [None])
+        same = state == list(store.state(path))
+        return found if same else parts.index_file(spec, path, job.codes).sha256
+
+    def text_key(spec: str) -> str:
+        paths = parts.list_files(corpora[spec], job.codes)
+        hashes = (digest(corpora[spec], path) for path in paths)
+        files = list(zip(specs.names_below(paths), hashes))
+        return identity.text_key(job.settings, spec, files, held_out)
+
+    check_kept(
+        job.workdir,
+        job.settings,
+        manifest=_read_if_whole(f"{data}/manifest.json"),
+        vocab=_read_if_whole(store.join(job.workdir, "vocab", "vocab.json")),
+        text_key=text_key,
+        given=lambda: vocab,
+    )
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    """Reads a JSON object; raises OSError or ValueError if it is missing or damaged."""
+    if not isinstance(value := json.loads(store.read(path)), dict):
+        raise ValueError(f"{path}: must be a JSON object")
+    return value
+
+
+def _read_if_whole(path: str) -> dict[str, Any]:
+    """Reads a JSON object; empty if it is missing or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        return _read_json(path)
+    return {}
 
 
 def _start(

@@ -24,6 +24,7 @@ from xling_jax.corpora.beam.runner import BROKEN, keeping_error
 from xling_jax.corpora.pair_text import Member, RowCounter, TextCounts
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.prepare import draw_rows, prepared_vocab, save_vocab, trained_vocab
+from xling_jax.corpora.settings import VocabSettings
 from xling_jax.corpora.shards import VALIDATION as VALIDATION_DIRECTORY
 from xling_jax.corpora.summaries import CorpusRows
 from xling_jax.files.whole import json_text
@@ -181,7 +182,8 @@ def write_shard(
                     members.append(Member(str(text), 0, size, start, stretch.num_rows))
                     masks.append(stretch.mask())
                     start += stretch.num_rows
-                np.save(directory / "keep.npy", np.concatenate(masks))
+                with store.naming_full_disk():
+                    np.save(directory / "keep.npy", np.concatenate(masks))
                 made = Shard(
                     directory / "made", pair, number, "", tuple(members), directory / "keep.npy"
                 )
@@ -250,6 +252,26 @@ def conclude(
         yield manifest["fingerprint"]
 
 
+def read_vocab(workdir: str, options: VocabSettings) -> Vocabulary:
+    """Reads the vocabulary of a workdir; raises as `prepared_vocab`."""
+    top = store.join(workdir, "vocab")
+    with tempfile.TemporaryDirectory() as directory:
+        for path in store.below(top):
+            store.fetch(path, Path(directory, "vocab", path.removeprefix(f"{top}/")))
+        return prepared_vocab(directory, lowercase=options.lowercase, moses=options.moses)
+
+
+def read_summary(job: Job, target: Target) -> dict[str, Any]:
+    """Reads the counts of a pair; empty if they, or those of one of its shards, are missing."""
+    directory = _directory(job, target)
+    names = {path.removeprefix(f"{directory}/") for path in store.below(directory)}
+    stems = {name.partition("/")[0].removesuffix(".json") for name in names}
+    numbers = range(sum(map(str.isdigit, stems)))
+    if not names.issuperset(["pair.json", *(f"{number:05d}.json" for number in numbers)]):
+        return {}
+    return json.loads(store.read(f"{directory}/pair.json"))
+
+
 def upload(directory: Path, where: str, last: Sequence[str] = ()) -> None:
     """Copies the files below a directory to a store, those that say that it is whole last."""
     files = {p.relative_to(directory).as_posix(): p for p in directory.rglob("*") if p.is_file()}
@@ -263,7 +285,8 @@ def _made_vocab(job: Job, stage: str) -> str | None:
     with contextlib.suppress(ValueError, OSError):
         found = json.loads(store.read(path))
         if found.get("stage") == stage:
-            return _vocab(job, found["fingerprint"]).fingerprint
+            made = read_vocab(job.workdir, job.settings.vocab).fingerprint
+            return made if made == found.get("fingerprint") else None
     return None
 
 
@@ -340,17 +363,14 @@ def _write_json(path: str, value: object) -> None:
 
 
 @functools.lru_cache(1)
-def _read_vocab(workdir: str, fingerprint: str, lowercase: bool, moses: bool) -> Vocabulary:
-    top = store.join(workdir, "vocab")
-    with tempfile.TemporaryDirectory() as directory:
-        for path in store.below(top):
-            store.fetch(path, Path(directory, "vocab", path.removeprefix(f"{top}/")))
-        vocab = prepared_vocab(directory, lowercase=lowercase, moses=moses)
+def _cached_vocab(workdir: str, options: VocabSettings, fingerprint: str) -> Vocabulary:
+    vocab = read_vocab(workdir, options)
     if vocab.fingerprint != fingerprint:
-        raise OSError(f"{top}: changed while the pipeline was running; run the command again")
+        raise OSError(
+            f"{workdir}/vocab: changed while the pipeline was running; run the command again"
+        )
     return vocab
 
 
 def _vocab(job: Job, fingerprint: str) -> Vocabulary:
-    options = job.settings.vocab
-    return _read_vocab(job.workdir, fingerprint, options.lowercase, options.moses)
+    return _cached_vocab(job.workdir, job.settings.vocab, fingerprint)
