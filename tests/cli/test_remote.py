@@ -9,8 +9,10 @@ from ml_collections import ConfigDict
 
 from tests.files.test_urls import URL, there, write
 from xling_jax.cli.remote import local_arguments
+from xling_jax.encode.model_directory import SHIPPED
 from xling_jax.options import OptionError
-from xling_jax.runs.copies import local_config
+from xling_jax.runs.config import load_config
+from xling_jax.runs.copies import local_config, local_name
 
 
 @pytest.fixture(autouse=True)
@@ -112,3 +114,18 @@ def test_corpora_of_a_config_are_copied_by_pattern_and_by_prefix(store):
     config.data.corpora = (f"tsv:{URL}/*.csv",)
     with pytest.raises(OptionError, match=r"\*\.csv: no such file"):
         local_config(config, "data")
+
+
+@pytest.mark.parametrize("place", ["", "encoder/"])
+def test_a_model_at_a_url_gives_encoder_and_vocabulary_as_one_in_a_directory(store, place):
+    for path in SHIPPED["mini"].iterdir():
+        store.pipe_file(f"/bucket/run/{place}{path.name}", path.read_bytes())
+    here, there = (
+        load_config("finetune", [f"--config.train.model_init={model}"])
+        for model in (SHIPPED["mini"], f"{URL}/")
+    )
+    assert there.vocab.model == f"{URL}/{place}sentencepiece.model"
+    assert Path(local_name(there.vocab.model)).read_bytes() == Path(here.vocab.model).read_bytes()
+    with here.unlocked():
+        here.vocab.model, here.train.model_init = there.vocab.model, there.train.model_init
+    assert there == here and there.vocab.lowercase

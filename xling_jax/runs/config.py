@@ -63,13 +63,18 @@ def _without_lists(value: Any) -> Any:
 
 
 def _take_vocab(config: ConfigDict) -> None:
-    """Names the vocabulary of `train.model_init`, if that is a directory here that has one."""
+    """Names the vocabulary of `train.model_init`, if that is a model that has one."""
     from xling_jax.encode.model_directory import find_model_directory, read_config
 
     with contextlib.suppress(OSError, ValueError):  # said where the model is loaded
-        directory = find_model_directory(config.train.model_init)
+        model = config.train.model_init
+        copy = local_name(model)
+        directory = find_model_directory(copy)
         preprocessing = read_config(directory)["preprocessing"]
         given = preprocessing.get("tokenizer", "sentencepiece") == "sentencepiece"
-        config.vocab.model = str(directory / "sentencepiece.model" if given else directory)
+        path = directory / "sentencepiece.model" if given else directory
+        if copy != model:  # each machine has its own
+            path = "/".join([model.rstrip("/"), *path.relative_to(copy).parts])
+        config.vocab.model = str(path)
         config.vocab.lowercase = bool(preprocessing.get("lowercase"))
         config.vocab.moses = bool(preprocessing.get("moses"))
