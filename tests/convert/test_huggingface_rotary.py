@@ -1,11 +1,13 @@
 """Encoders with rotary positions against transformers and sentence-transformers."""
 
 import json
+import math
 
 import pytest
 
 import xling_jax
 from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.convert.huggingface_rotary import read_rotary
 from xling_jax.encode.model_directory import load_model
 
 torch = pytest.importorskip("torch")
@@ -258,3 +260,46 @@ def test_settings_as_they_were_before_transformers_5(originals, tmp_path):
         path.write_text(text)
         new, found = (load_model(tmp_path / age / kind) for age in ("new", "old"))
         assert found.fingerprint == new.fingerprint
+
+
+def sizes(path, kind, **config):
+    """What a config.json says, beside the sizes of a model of 32 layers and 64 positions."""
+    config |= {"model_type": kind, "hidden_size": 8, "num_hidden_layers": 32}
+    config |= {"num_attention_heads": 2, "intermediate_size": 4, "vocab_size": 9}
+    (path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
+    return read_rotary(path).sizes
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "window"),
+    [
+        ("qwen3", {}, None),
+        ("qwen3", {"use_sliding_window": True, "sliding_window": 4}, 4),
+        ("qwen3", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 3}, 4),
+        ("gemma3_text", {}, 4096),
+        ("modernbert", {}, 65),
+    ],
+)
+def test_without_layer_types_the_layers_with_a_window_are_those_of_transformers(
+    tmp_path, kind, config, window
+):
+    types = transformers.AutoConfig.for_model(kind, num_hidden_layers=32, **config).layer_types
+    found = sizes(tmp_path, kind, **config)
+    local = [number for number, name in enumerate(types) if name == "sliding_attention"]
+    assert (found["local_layers"], found.get("window")) == (local, window)
+
+
+def test_rotations_that_are_scaled(tmp_path):
+    yarn = {"rope_type": "yarn", "factor": 4.0, "mscale": 0.5, "mscale_all_dim": 2.0}
+    scale = (0.05 * math.log(4) + 1) / (0.2 * math.log(4) + 1)
+    found = sizes(tmp_path, "qwen3", rope_parameters=yarn)["rope"]
+    assert found == [10000.0, "yarn", 4.0, 32.0, 1.0, 64.0, pytest.approx(scale)]
+    old = {"rope_scaling": {"type": "linear", "factor": 8.0}}
+    assert sizes(tmp_path, "qwen3", **old)["rope"] == [10000.0, "linear", 8.0]
+    found = sizes(tmp_path, "gemma3_text", **old)
+    assert found["rope"] == [1000000.0, "linear", 8.0] and found["local_rope"] == [10000.0]
+    found = sizes(tmp_path, "modernbert", **old)
+    assert found["rope"] == [160000.0, "linear", 8.0]
+    assert found["local_rope"] == [10000.0, "linear", 8.0]
+    found = sizes(tmp_path, "modernbert", global_rope_theta=500.0, local_rope_theta=None)
+    assert found["local_rope"] == found["rope"] == [500.0]
