@@ -32,11 +32,13 @@ def arguments(**given) -> argparse.Namespace:
 def test_inputs_are_copied_and_outputs_appear_when_the_command_succeeds(store):
     write(store, **{"a.de.gz": "x", "results__results.json": "{}", "results__table.md": "|"})
     args = arguments(model="name", source=f"{URL}/a.de.gz", data=[f"{URL}/results", "here"])
+    args.words = ["mine", "--source", f"{URL}/a.de.gz"]  # what a record of the command shows
     args.output, args.n_best = f"{URL}/out.tsv", f"{URL}/best"
     with local_arguments(args):
         assert Path(args.source).read_text() == "x" and Path(args.source).name == "a.de.gz"
         assert Path(args.data[0], "table.md").read_text() == "|"
         assert (args.data[1], args.model) == ("here", "name")
+        assert args.words[-1] == f"{URL}/a.de.gz"
         assert (Path(args.output).name, args.store) == ("out.tsv", URL)
         Path(args.output).write_text("pairs")
         Path(args.n_best, "deep").mkdir(parents=True)

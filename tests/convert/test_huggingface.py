@@ -8,6 +8,7 @@ import pytest
 
 import xling_jax
 from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.convert.huggingface_config import read_config
 from xling_jax.encode.model_directory import load_model
 
 torch = pytest.importorskip("torch")
@@ -101,6 +102,27 @@ def test_settings_of_the_config_count(tmp_path, kind, config):
     states, mask = reference.token_states(tmp_path / kind, TEXTS[:4], limit=34)
     found = xling_jax.load(tmp_path / "m").encode(TEXTS[:4])
     np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_what_a_config_leaves_out_is_as_in_transformers(tmp_path, kind):
+    import transformers
+
+    sizes = {**reference.SIZES, **reference.OTHER_SIZES.get(kind, {})}
+    full = transformers.AutoConfig.for_model(kind)
+    config = {"model_type": kind, "vocab_size": 99, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = read_config(tmp_path)
+    after_attention = 0.0 if kind == "distilbert" else 0.1
+    assert tuple(found.dropout.values()) == (0.1, 0.1, after_attention)
+    assert found.sizes["layer_norm_epsilon"] == getattr(full, "layer_norm_eps", 1e-12)
+    assert found.sizes["activation"] == "gelu"
+    assert found.token_types == (0 if kind == "mpnet" else getattr(full, "type_vocab_size", 0))
+    assert found.pad_id == full.pad_token_id
+    assert found.first_position == LIMITS["bert"] - LIMITS[kind]
+    (tmp_path / "config.json").write_text(json.dumps(config | {"pad_token_id": 5}))
+    follows = found.first_position and kind != "mpnet"
+    assert read_config(tmp_path).first_position == (6 if follows else found.first_position)
 
 
 def test_the_pooler_is_a_dense_layer_on_the_first_token(published, tmp_path):

@@ -206,6 +206,7 @@ def test_convert_embed_and_evaluate_from_the_command_line(published, tmp_path, c
         (["."], "config.json: missing; give a model directory as Hugging Face publishes it"),
         ([".", "--vocabulary", "x"], "--vocabulary goes with --from laser alone"),
         ([".", "--language", "?"], "--language '\\?' must be a language code such as de"),
+        ([".", "--max-length-tokens", "1"], "--max-length-tokens 1 must be at least 2"),
     ],
 )
 def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, words, message):

@@ -13,6 +13,7 @@ from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.encode.static import StaticBackend, principal_axes
 from xling_jax.models.static_form import StaticForm, choose_keys
+from xling_jax.text.vocab import Vocab
 
 FORMS = {
     "static": {"width": 16, "features": ("pairs", "triples"), "feature_rows": 64},
@@ -288,7 +289,10 @@ def test_export_averages_runs(vocab, sentences, tmp_path, capsys):
     second["feature_keys"] = np.where(np.arange(64) == 0, 0, first["feature_keys"])
     save(tmp_path / "d", vocab, "static", arguments, second)
     save(tmp_path / "e", vocab, "static", arguments | {"feature_rows": 32}, halved(first))
-    for name, problem in (("d", "the same features"), ("e", "must be of the same form")):
+    upper = Vocab(tmp_path / "a" / "sentencepiece.model", lowercase=not vocab.lowercase)
+    save(tmp_path / "f", upper, "static", arguments, first)
+    problems = {"d": "the same features", "e": "must be of the same form", "f": "and vocabulary as"}
+    for name, problem in problems.items():
         refused = [*average, str(tmp_path / name), "--output", str(tmp_path / "refused")]
         assert main(refused) == 2
         assert problem in capsys.readouterr().err
