@@ -155,7 +155,7 @@ def test_metadata_tells_the_model(model):
     meta = model.mteb_model_meta
     assert (meta.name, meta.revision) == ("xling_jax/toy", "abc")
     assert (meta.embed_dim, meta.max_tokens, meta.n_parameters) == (DIM, 40, 6)
-    assert meta.framework == ["JAX"]
+    assert meta.framework == ["JAX"] and meta.memory_usage_mb == 3 * 2 * 4 / 2**20
 
 
 def test_batches_without_text_are_refused(model):
@@ -166,9 +166,15 @@ def test_batches_without_text_are_refused(model):
 def test_a_model_is_named_by_its_workdir(tmp_path, monkeypatch, model):
     (tmp_path / "run_7" / "encoder").mkdir(parents=True)
     (tmp_path / "run_7" / "encoder" / "encoder.safetensors").touch()
-    monkeypatch.setattr(Encoder, "from_directory", lambda path, dtype=None: model.encoder)
+    dtypes = []
+    from_directory = lambda path, dtype=None: dtypes.append(dtype) or model.encoder
+    monkeypatch.setattr(Encoder, "from_directory", from_directory)
     meta = MtebEncoder(str(tmp_path / "run_7"), None, device="cpu").mteb_model_meta
     assert (meta.name, meta.revision) == ("xling_jax/run_7", "abc")
+    given = MtebEncoder(tmp_path / "run_7", "v2", dtype="bfloat16", batch_size=7, name="lab/mine")
+    assert (given.mteb_model_meta.name, given.mteb_model_meta.revision) == ("lab/mine", "v2")
+    given.encode([{"text": ENGLISH[:2]}, {"text": GERMAN[:1]}])
+    assert model.calls == [(3, 7)] and dtypes == [None, "bfloat16"]
 
 
 def test_prompts_and_width_of_the_model_count(tmp_path):

@@ -94,6 +94,26 @@ def test_transform_is_the_encoder(model):
     np.testing.assert_array_equal(SentenceEmbedder(model).transform(array), encoder.encode(TEXTS))
 
 
+def test_a_model_that_is_trained_again_is_read_again(model, tmp_path):
+    encoder, embedder = xling_jax.load(model), SentenceEmbedder(tmp_path / "m")
+    encoder.save(tmp_path / "m")
+    np.testing.assert_array_equal(embedder.transform(TEXTS), encoder.encode(TEXTS))
+    encoder.truncated(5).save(tmp_path / "m", overwrite=True)
+    assert embedder.transform(TEXTS).shape == (len(TEXTS), 5)
+
+
+def test_the_batch_size_reaches_the_encoder(model, monkeypatch):
+    encoder, sizes = xling_jax.load(model), []
+    for name in ("encode", "encode_documents"):
+        encode = lambda texts, *, batch_size, normalize: sizes.append(batch_size)
+        monkeypatch.setattr(encoder, name, encode)
+    for documents in (False, True):
+        SentenceEmbedder(encoder, documents=documents, batch_size=3).transform(TEXTS)
+    assert sizes == [3, 3]
+    with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
+        SentenceEmbedder(encoder, batch_size=0).fit(TEXTS)
+
+
 def test_pipeline_classifies_and_grid_search_chooses(model):
     pipeline = make_pipeline(SentenceEmbedder(model), LogisticRegression(max_iter=500))
     grid = {"sentenceembedder__normalize": [True, False], "logisticregression__C": [1e-6, 100.0]}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import xling_jax
+from xling_jax.encode.hub import push_directory
 from xling_jax.encode.model_directory import SHIPPED, save_model
 
 hub = pytest.importorskip("huggingface_hub")
@@ -19,17 +20,17 @@ def test_the_header_of_a_card_is_valid(tmp_path, model_arguments):
         "pairs": ["de-en", "en-no"],
         "objective": {"translation": {"label_smoothing": 0.1}, "distance": {"weight": 0.25}},
     }
-    changed = {"languages": ("de", "no", "zh-yue"), "training": training}
+    changed = {"languages": ("de", "no", "zh-yue", "ceb"), "training": training}
     results = {"tatoeba_deu_eng/accuracy": 0.975, "note": 1.0, "dev/loss": float("nan")}
+    results["bucc/de-en/f1"] = 0.5
     save_model(tmp_path / "m", **model_arguments | changed, results=results)
     data = hub.metadata_load(tmp_path / "m" / "README.md")
-    assert data["language"] == ["de", "no"]
+    assert data["language"] == ["de", "no", "ceb"]
     assert (data["library_name"], data["pipeline_tag"]) == ("xling_jax", "sentence-similarity")
-    assert data["metrics"] == ["accuracy"]
+    assert data["metrics"] == ["accuracy", "f1"]
     card = hub.ModelCard.load(tmp_path / "m" / "README.md")
-    (result,) = card.data.eval_results
-    found = (result.dataset_name, result.metric_type, result.metric_value)
-    assert found == ("tatoeba_deu_eng", "accuracy", 0.975)
+    found = {(r.dataset_name, r.metric_type, r.metric_value) for r in card.data.eval_results}
+    assert found == {("tatoeba_deu_eng", "accuracy", 0.975), ("bucc/de-en", "f1", 0.5)}
     assert "| objective | translation (weight 1), distance (weight 0.25) |" in card.text
     assert "| pairs | de-en, en-no |" in card.text
     assert "label_smoothing" not in card.text
@@ -61,6 +62,7 @@ def stand_in(tmp_path, monkeypatch):
         def upload_folder(self, *, repo_id, folder_path, commit_message, revision):
             target = tmp_path / "hub" / repo_id
             shutil.copytree(folder_path, target, dirs_exist_ok=True)
+            (target / "commit.json").write_text(json.dumps([commit_message, revision]))
             url = f"https://huggingface.co/{repo_id}/commit/1"
             return hub.CommitInfo(
                 commit_url=url, commit_message=commit_message, commit_description="", oid="1"
@@ -72,14 +74,24 @@ def stand_in(tmp_path, monkeypatch):
 
 def test_what_is_pushed_is_loaded_again(stand_in, model_directory, sentences):
     encoder = xling_jax.load(model_directory)
-    url = encoder.push_to_hub("lab/encoder", private=True, token="secret")
+    commit = {"revision": "dev", "commit_message": "First"}
+    url = encoder.push_to_hub("lab/encoder", private=True, token="secret", **commit)
     assert url == "https://huggingface.co/lab/encoder/commit/1"
     repository = stand_in / "lab" / "encoder"
     assert (repository / "private.json").read_text() == "true"
+    assert json.loads((repository / "commit.json").read_text()) == ["First", "dev"]
     again = xling_jax.load(repository)
     assert again.fingerprint == encoder.fingerprint
     np.testing.assert_array_equal(again.encode(sentences[:9]), encoder.encode(sentences[:9]))
     assert hub.metadata_load(repository / "README.md")["language"] == ["de", "en"]
+
+
+def test_a_directory_that_is_not_intact_is_not_pushed(stand_in, model_directory):
+    with (model_directory / "encoder.safetensors").open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(ValueError, match="truncated or damaged"):
+        push_directory(model_directory, "lab/encoder", token="secret")
+    assert not stand_in.exists()
 
 
 def test_the_missing_package_is_named(model_directory, monkeypatch):

@@ -48,6 +48,8 @@ def test_prompts_and_width_to_keep_are_part_of_the_model(tmp_path, model_argumen
     assert save_model(tmp_path / "m", **model_arguments, **given) != plain
     spec = load_model(tmp_path / "m")
     assert {name: getattr(spec, name) for name in given} == given
+    assert (spec.output_dim, load_model(tmp_path / "plain").output_dim) == (4, spec.dim)
+    assert "| dimensions | 4 |" in (tmp_path / "m" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -109,8 +111,10 @@ def test_only_a_model_directory_is_replaced_and_only_on_request(tmp_path, model_
     save_model(tmp_path / "m", **model_arguments, overwrite=True)
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to_my_aunt.txt").write_text("Dear aunt")
-    with pytest.raises(ValueError, match="only a model directory or an empty one is replaced"):
-        save_model(tmp_path / "letters", **model_arguments, overwrite=True)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="only a model directory or an empty one is replaced"):
+            save_model(tmp_path / "letters", **model_arguments, overwrite=True)
+        (tmp_path / "letters" / "config.json").write_text("{}")  # as that of a published model
     assert sorted(path.name for path in tmp_path.iterdir()) == ["letters", "m"]
 
 
