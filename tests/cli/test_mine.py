@@ -14,6 +14,8 @@ import pytest
 import xling_jax
 from tests.align import laser_mining
 from xling_jax.align import mining
+from xling_jax.align.filters import Filters
+from xling_jax.cli import mine_cut
 from xling_jax.cli.main import main
 from xling_jax.files.embeddings import write_embeddings
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
@@ -545,6 +547,48 @@ def test_a_threshold_that_keeps_next_to_nothing_is_pointed_out(files, encoded, c
     assert mine(files, "--threshold", 50) == 0
     assert (files / "out.tsv").read_text() == ""
     assert "--threshold 50 keeps next to nothing, 0 of" in caplog.text
+
+
+def test_what_a_cut_keeps_and_says(caplog):
+    caplog.set_level("INFO")
+    rows, scores = np.arange(5), np.array([3, 1, 4, 2, 3], np.float32)
+    precisions = np.array([1.0, 0.9, 0.8, 0.7, 0.6])
+    calibration = types.SimpleNamespace(
+        k=4, precisions=lambda ranked: precisions, count_for=lambda ranked, precision: 3
+    )
+    source, target = ["a", "b", "in 7", "c", "d"], ["x", "y", "in 8", "z", "w"]
+
+    def kept(k=4, numbers_agree=False, **cut):
+        pairs = mining.MinedPairs(rows, rows, scores, mining.RunnersUp("ratio", k, 1.0, 0.5))
+        how = {"unusable": None, "unit": "margin"}
+        filters = Filters(numbers_agree=numbers_agree)
+        found = mine_cut.Cut(**cut).apply(pairs, filters, calibration, source, target, **how)
+        return found.source.tolist(), caplog.messages[-1]
+
+    three = "kept 3 of 5 pairs with margin > 2.5"
+    assert kept(top=3) == kept(precision=0.8) == ([0, 2, 4], f"{three}, expected precision 0.80")
+    assert kept(k=3, top=3) == ([0, 2, 4], three)  # not the neighborhood of the calibration
+    said = "kept 1 of 5 pairs with margin > 3, expected precision 1.00"
+    assert kept(threshold=3) == ([2], said)
+    found, said = kept(top=2, numbers_agree=True)
+    assert found == [0, 4] and said.endswith(
+        "margin > 2.5, expected precision 0.80; dropped: 1 numbers"
+    )
+
+
+def test_thresholds_of_precisions_are_logged(caplog):
+    caplog.set_level("INFO")
+    rows = np.arange(200)
+    pairs = mining.MinedPairs(rows, rows, np.linspace(2, 0.01, 200, dtype=np.float32))
+    precisions = np.where(rows < 10, 0.93, np.where(rows < 150, 0.96, 0.5))
+    mine_cut._log_scores(pairs, precisions, "margin")
+    said = [line for line in caplog.messages if "expected precision" in line]
+    assert said == [
+        "  expected precision 0.95: 150 pairs, margin ≥ 0.5100",
+        "  expected precision 0.90: 150 pairs, margin ≥ 0.5100",
+        "  expected precision 0.80: 150 pairs, margin ≥ 0.5100",
+        "  expected precision 0.50: 200 pairs, margin ≥ 0.0100",
+    ]
 
 
 def test_ready_vectors_of_both_sides_leave_no_work_to_a_model(files, fails):

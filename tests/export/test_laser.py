@@ -91,4 +91,8 @@ def test_what_lasers_code_does_not_do_is_refused(tmp_path):
     encoder.truncated(4).save(tmp_path / "short")
     with pytest.raises(ValueError, match="short: keeps truncate_dim=4 dimensions, and LASER's"):
         export_laser(tmp_path / "short", tmp_path / "out")
+    encoder.prompts, encoder.default_prompt = {"query": "low "}, "query"
+    encoder.save(tmp_path / "prompted")
+    with pytest.raises(ValueError, match="prompted: puts 'low ' in front of a text, and LASER's"):
+        export_laser(tmp_path / "prompted", tmp_path / "out")
     assert not (tmp_path / "out").exists()

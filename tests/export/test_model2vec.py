@@ -105,6 +105,14 @@ def test_what_model2vec_does_not_have_is_refused(vocab, tmp_path):
     files = {"tokenizer.json": tokenizer.to_str().encode()}
     text = HuggingFaceText(None, None, tokenizer.get_vocab_size(), truncates=True)
     refused("left", "keeps the end of long texts, and model2vec", HuggingFaceVocab(files, text))
+    tokenizer.no_truncation()
+    files = {"tokenizer.json": tokenizer.to_str().encode()}
+    text = HuggingFaceText(None, None, tokenizer.get_vocab_size(), prefix="la: ")
+    refused("prefix", "puts 'la: ' in front of a text", HuggingFaceVocab(files, text))
+    tokenizer = reference.train_tokenizer("wordpiece")
+    files = {"tokenizer.json": tokenizer.to_str().encode()}
+    text = HuggingFaceText(None, None, tokenizer.get_vocab_size())
+    refused("known", "has a vector for unknown tokens, which", HuggingFaceVocab(files, text))
     assert "mini" in SHIPPED and not (tmp_path / "out").exists()
     save(tmp_path / "m", vocab, truncate_dim=8)
     export_model2vec(tmp_path / "m", tmp_path / "out")
