@@ -3,12 +3,14 @@
 import json
 import shutil
 import sys
+import types
 
 import numpy as np
 import pytest
 
 import xling_jax
 from xling_jax.encode.hub import push_directory
+from xling_jax.encode.model_card import scores_section, with_scores_section
 from xling_jax.encode.model_directory import SHIPPED, save_model
 
 hub = pytest.importorskip("huggingface_hub")
@@ -34,6 +36,23 @@ def test_the_header_of_a_card_is_valid(tmp_path, model_arguments):
     assert "| objective | translation (weight 1), distance (weight 0.25) |" in card.text
     assert "| pairs | de-en, en-no |" in card.text
     assert "label_smoothing" not in card.text
+
+
+def test_a_card_gets_a_section_on_scores_in_place_of_an_earlier_one():
+    row = {"score": 1.05, "precision": 0.95, "recall": 0.5, "precision_at_tenth": 0.8}
+    calibration = types.SimpleNamespace(
+        data=[{"name": "dev", "num_rows": 1200}],
+        languages=("de", "en"),
+        k=4,
+        thresholds={"ratio": [types.SimpleNamespace(**row)]},
+    )
+    section = scores_section(calibration)
+    assert "Measured on dev (1,200 rows), languages de, en:" in section
+    assert "| 1.05 | 95.0% | 50.0% | 80.0% |" in section
+    card = "# m\n\n## What scores mean\n\nold\n\n## Elsewhere\n\nkept\n"
+    expected = f"# m\n\n## Elsewhere\n\nkept\n\n{section}\n"
+    assert with_scores_section(card, calibration) == expected
+    assert with_scores_section(expected, calibration) == expected
 
 
 def test_the_card_of_the_shipped_encoder_is_valid():

@@ -2,9 +2,12 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 import xling_jax
 from xling_jax.config import load_config
-from xling_jax.runs.workdir import open_run
+from xling_jax.runs import workdir
+from xling_jax.runs.workdir import Workdir, open_run
 
 
 def test_a_run_of_an_earlier_version_opens_with_the_defaults_of_today(tmp_path):
@@ -19,3 +22,22 @@ def test_a_run_of_an_earlier_version_opens_with_the_defaults_of_today(tmp_path):
     config, vocab = open_run(tmp_path)
     assert "lstm_implementation" not in config.encoder and config.vocab.moses is False
     assert config.train.total_steps == saved["train"]["total_steps"] and vocab.size > 30_000
+
+
+def test_prepared_data_serve_when_what_they_were_made_from_is_gone(tmp_path, monkeypatch, caplog):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "here.tsv").touch()
+    manifest = {"inputs": {str(tmp_path / "here.tsv"): "1", "gone.tsv": "2"}}
+    (tmp_path / "data" / "manifest.json").write_text(json.dumps(manifest))
+    run, prepared = Workdir(str(tmp_path)), []
+    for is_same in (True, False):
+        monkeypatch.setattr(workdir, "is_made_with", lambda *_, is_same=is_same: is_same)
+        run.ensure_prepared(None, lambda: prepared.append("again"))
+        assert prepared == ([] if is_same else ["again"])
+        assert "gone.tsv: no such file; training on" in caplog.text
+
+    def prepare():
+        raise FileNotFoundError("gone.tsv: no such file")
+
+    with pytest.raises(FileNotFoundError):
+        run.ensure_prepared(None, prepare)
