@@ -494,6 +494,7 @@ def test_a_workdir_knows_what_quantized_vectors_mean(files):
         ((), {"source": None}, "--source and --target are required"),
         ((), {"source": None, "target": None}, "--source and --target are required"),
         ((), {"source": "none.en"}, "none.en: no such file"),
+        (("--source", "-", "--target", "-"), {"source": None, "target": None}, "can be stdin"),
         (("--k", 0), {}, "--k=0 must be positive"),
         (("--memory-mb", 0), {}, "--memory-mb=0.0 must be positive"),
         (("--dim", 4), {}, "--dim 4: must be positive, and requires --SIDE-embeddings"),
@@ -515,6 +516,8 @@ def test_wrong_use_is_refused_before_any_work(
 def test_precision_without_a_calibrated_model_is_refused(files, encoded, fails):
     line = fails(mine(files, "--precision", 0.9), 2)
     assert "--precision 0.9: m: not calibrated; run xling calibrate --model m --data FILE" in line
+    line = fails(mine(files, "--dim", 0, *ready(files, "bin"), model=None), 2)
+    assert "--dim 0: must be positive" in line
     line = fails(mine(files, "--precision", 0.9, *ready(files), model=None), 2)
     assert "--precision 0.9: needs --model, a calibrated one; or use --top or --threshold" in line
     assert not encoded and not (files / "out.tsv").exists()

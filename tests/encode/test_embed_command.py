@@ -13,6 +13,7 @@ import pytest
 import xling_jax
 from xling_jax.cli import embed
 from xling_jax.encode.documents import MODES
+from xling_jax.encode.texts import EncodeStats
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.options import OptionError
 from xling_jax.text import splitting as sentence_splitting
@@ -94,6 +95,21 @@ def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, 
     np.testing.assert_array_equal(np.load(tmp_path / "same.npy"), np.load(tmp_path / "int8.npy"))
     run(*again, tmp_path / "other.txt", "--output", tmp_path / "more.npy")
     assert json.loads((tmp_path / "more.npy.json").read_text())["ranges"] != ranges
+    run(
+        "--input",
+        text_file,
+        "--output",
+        tmp_path / "unit.npy",
+        "--precision",
+        "int8",
+        "--normalize",
+    )
+    found, expected = read_embeddings(tmp_path / "unit.npy"), encoder.encode(LINES, normalize=True)
+    np.testing.assert_allclose(found, expected, atol=np.ptp(expected) / 255)
+    with pytest.raises(OptionError, match="must be int8 of 16 dimensions; found ubinary of 16"):
+        run(*again, tmp_path / "ubinary.npy", "--output", tmp_path / "x.npy")
+    with pytest.raises(OptionError, match=r"int8\.npy: is also --ranges-from; choose another"):
+        run(*again, tmp_path / "int8.npy", "--output", tmp_path / "int8.npy", "--overwrite")
     (tmp_path / "int8.npy.json").unlink()
     with pytest.raises(ValueError, match=r"int8.npy.json with their precision is missing; copy"):
         read_embeddings(tmp_path / "int8.npy")
@@ -151,13 +167,17 @@ def test_a_prompt_goes_before_every_line(run, encoder, text_file, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), wanted, atol=1e-5)
 
 
-def test_counts_are_reported(run, text_file, tmp_path, caplog):
+def test_counts_are_reported(run, encoder, text_file, tmp_path, caplog):
     with caplog.at_level("INFO"):
         run("--input", text_file, "--output", tmp_path / "e.npy")
     assert (
         "7 rows of 16, computed in float32; 7 sentences, 2 without text, 0 truncated to 40 tokens"
         in caplog.text
     )
+    stats = EncodeStats()
+    list(encoder.encode_stream(LINES, stats=stats))
+    padding = 1 - stats.num_tokens / stats.num_padded_tokens
+    assert f"sentences/s, {padding:.0%} padding" in caplog.text and 0.1 < padding < 0.9
 
 
 def test_stdin_and_stdout(model_directory, text_file):
