@@ -1,8 +1,9 @@
+import io
 import random
 import unicodedata
 
 import pytest
-from sentencepiece import SentencePieceProcessor
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from tests.export import conftest
 from xling_jax.text.laser_text import LaserText
@@ -78,6 +79,27 @@ def test_tokens_are_the_same_for_any_text(vocab):
             assert score(theirs) == pytest.approx(score(ours), abs=1e-4), text
             assert len(theirs) == len(ours)
     assert vocab.size > len({n for row in expected for n in row}) > 80
+
+
+def test_pieces_of_several_words_are_kept():
+    """As in a vocabulary of the user's that was trained without splitting at spaces."""
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT),
+        model_writer=model,
+        vocab_size=125,
+        model_type="unigram",
+        split_by_whitespace=False,
+        pad_id=3,
+        minloglevel=2,
+    )
+    vocab = Vocab(model.getvalue())
+    tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json(vocab))
+    texts = [*conftest.TEXT, "the cat and the dog"]
+    expected = [list(ids) for ids in vocab.split(texts, 1)]
+    assert [row.ids for row in tokenizer.encode_batch(texts)] == expected
+    pieces = vocab.pieces()
+    assert any("▁" in pieces[number][1:] for ids in expected for number in ids)
 
 
 @pytest.mark.parametrize(
