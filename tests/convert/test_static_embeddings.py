@@ -157,14 +157,22 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path):
         with pytest.raises(ValueError, match=message):
             convert_model2vec(path, tmp_path / "m")
 
-    refused("mapping must hold rows of the table, below 40", mapping=tensors["mapping"] + 9)
+    mapping = tensors["mapping"]
+    for beyond in (mapping + 9, np.where(mapping == 39, 40, mapping), mapping - 1):
+        refused("mapping must hold rows of the table, below 40", mapping=beyond)
     refused("mapping must hold rows of the table", mapping=tensors["mapping"].astype(np.float32))
-    few = {"mapping": np.arange(7), "weights": tensors["weights"][:7]}
-    refused(r"must hold a table with a row for each of the \d+ tokens", **few)
+    for count in (7, len(mapping) - 1):
+        few = {"mapping": mapping[:count], "weights": tensors["weights"][:count]}
+        refused(r"must hold a table with a row for each of the \d+ tokens", **few)
     refused(r"tensor weights must be \[\d+\]", weights=tensors["weights"][:7])
     refused(
         "tensor embeddings must be one of F64, .*found U8", embeddings=np.ones((3, 3), np.uint8)
     )
+    save_file(tensors, path / "model.safetensors")
+    reference.edit_json(path / "config.json", head_config={"type": "linear"})
+    with pytest.raises(ValueError, match="config.json: head_config must be None; found"):
+        convert_model2vec(path, tmp_path / "m")
+    reference.edit_json(path / "config.json", head_config=None)
     modules = json.loads((path / "modules.json").read_text())
     dense = {"idx": 1, "name": "1", "path": "1_Dense", "type": "sentence_transformers.models.Dense"}
     (path / "modules.json").write_text(json.dumps([*modules, dense]))

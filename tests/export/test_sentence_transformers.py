@@ -1,3 +1,4 @@
+import json
 import os
 import sys
 
@@ -10,6 +11,7 @@ import xling_jax
 from tests.export.conftest import TEXTS
 from xling_jax.cli.main import main
 from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.convert.static_embeddings import convert_model2vec
 from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
 from xling_jax.export.sentence_transformers import export_sentence_transformers
 
@@ -75,6 +77,39 @@ def test_prompts_and_width_go_along(tmp_path, models):
     np.testing.assert_allclose(found, ours.encode(TEXTS), atol=1e-5)
     found = model.encode(TEXTS, prompt="")
     np.testing.assert_allclose(found, ours.encode(TEXTS, prompt=""), atol=1e-5)
+
+
+@pytest.mark.parametrize("prompts", [{}, {"query": "mo "}])
+def test_what_goes_before_every_text_becomes_part_of_the_prompts(tmp_path, prompts):
+    reference.save_model(tmp_path / "p", "bert", num_hidden_layers=1)
+    convert_huggingface(tmp_path / "p", tmp_path / "o", prefix="la: ")
+    ours = xling_jax.load(tmp_path / "o")
+    ours.prompts, ours.default_prompt = prompts, "query" if prompts else None
+    ours.save(tmp_path / "m")
+    export_sentence_transformers(tmp_path / "m", tmp_path / "out")
+    model = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    texts = ["la mo ti", "ren su"]
+    expected = xling_jax.load(tmp_path / "m").encode(texts)
+    np.testing.assert_allclose(model.encode(texts), expected, atol=5e-5)
+    assert model.prompts[model.default_prompt_name] == "la: " + prompts.get("query", "")
+
+
+def test_texts_are_cut_on_the_side_of_the_original_or_not_at_all(tmp_path):
+    reference.save_model(tmp_path / "p", "bert", num_hidden_layers=1)
+    reference.edit_json(tmp_path / "p" / "tokenizer_config.json", truncation_side="left")
+    convert_huggingface(tmp_path / "p", tmp_path / "m", max_length_tokens=6)
+    export_sentence_transformers(tmp_path / "m", tmp_path / "out")
+    texts = ["la mo ti ren su kel da vi bor", "ti"]
+    found = library.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts)
+    np.testing.assert_allclose(found, xling_jax.load(tmp_path / "m").encode(texts), atol=5e-5)
+    written = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
+    assert written["truncation"]["direction"] == "Left"
+    pytest.importorskip("model2vec")
+    convert_model2vec(reference.save_model2vec(tmp_path / "s", "byte-level"), tmp_path / "static")
+    with pytest.raises(
+        ValueError, match=r"static: cuts texts at \d+ characters, as model2vec does"
+    ):
+        export_sentence_transformers(tmp_path / "static", tmp_path / "out2")
 
 
 def test_a_dual_encoder_comes_back_as_bert(tmp_path, models):
