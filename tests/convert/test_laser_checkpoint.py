@@ -106,7 +106,7 @@ def test_the_config_records_where_it_came_from_and_how_text_is_prepared(tmp_path
     }
     assert config["training"]["checkpoint"] == "bilstm.93langs.2018-12-26.pt"
     assert config["training"]["vocabulary"] == "93langs.fcodes"
-    assert config["languages"] == ["el", "en"]
+    assert (config["languages"], config["max_length_tokens"]) == (["el", "en"], 2048)
     names = {path.name for path in (tmp_path / "m").iterdir()}
     assert names >= {"dictionary.json", "fastbpe.codes", "fastbpe.vocab"}
 
