@@ -102,7 +102,7 @@ def test_texts_are_cut_on_the_side_of_the_original_or_not_at_all(tmp_path):
     texts = ["la mo ti ren su kel da vi bor", "ti"]
     found = library.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts)
     np.testing.assert_allclose(found, xling_jax.load(tmp_path / "m").encode(texts), atol=5e-5)
-    written = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
+    written = json.loads((tmp_path / "out" / "tokenizer.json").read_bytes())
     assert written["truncation"]["direction"] == "Left"
     pytest.importorskip("model2vec")
     convert_model2vec(reference.save_model2vec(tmp_path / "s", "byte-level"), tmp_path / "static")

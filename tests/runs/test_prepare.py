@@ -67,7 +67,7 @@ def test_the_longest_input_is_that_of_training_or_all_positions():
 
 
 def test_a_run_takes_the_preprocessing_of_a_model_and_keeps_its_own_length(tmp_path):
-    recorded = json.loads((MINI / "config.json").read_text())
+    recorded = json.loads((MINI / "config.json").read_bytes())
     recorded["preprocessing"] = {"lowercase": False, "moses": True}
     (tmp_path / "config.json").write_text(json.dumps(recorded | {"max_length_tokens": 100}))
     (tmp_path / "encoder.safetensors").touch()
