@@ -219,6 +219,10 @@ def test_prefixes(published, tmp_path):
     convert_huggingface(path, tmp_path / "prompt")
     found = xling_jax.load(tmp_path / "prompt").encode(["la mo"])
     np.testing.assert_allclose(found, expected[1:], atol=1e-5)
+    convert_huggingface(path, tmp_path / "both", prefix="query: ")
+    both = xling_jax.load(tmp_path / "both")
+    np.testing.assert_allclose(both.encode(["la mo"]), expected[:1], atol=1e-5)
+    assert both.prompts == {}
 
 
 def test_bfloat16_compute_stays_close(published, tmp_path):
