@@ -25,7 +25,7 @@ def threads_for(num_tasks: int) -> Iterator[int]:
     """Divides the cores between threads of the caller and those of BLAS, within the block.
 
     Either the caller starts threads, and BLAS has one in each; or BLAS has the cores that are free.
-    Its threads wait for one another in every product, which takes up to twenty times as long if one
+    Its threads wait for one another in every product, which takes a time slice of the kernel if one
     of them has to wait for a core. While one thread is in such a block, others get a single thread,
     too.
 
