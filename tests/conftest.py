@@ -19,9 +19,12 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 )
 
-# Background jobs ignore Ctrl-C, and so would the programs that they start.
+# Background jobs ignore Ctrl-C, and those of nohup a closed terminal; so would the programs that
+# they start, which do not inherit a handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 import jax
 import pytest
