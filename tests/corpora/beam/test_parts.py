@@ -1,5 +1,6 @@
 """Parts of corpora: read apart, they are the rows of the whole, with their places in the files."""
 
+import contextlib
 import gzip
 import io
 import itertools
@@ -152,18 +153,21 @@ def test_two_stars_stand_for_no_directory_as_well(monkeypatch):
     assert store.match("s3://b/d/**/e/*.tsv") == urls[1:2]
 
 
-@pytest.fixture
-def full(tmp_path, monkeypatch):
-    """A directory for temporary files where one of more than a hundred bytes has no room."""
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+@contextlib.contextmanager
+def full_disk():
+    """Files of more than a hundred bytes have no room; pytest's own output may be one, outside."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize("work", ["index", "read", "fetch"])
-def test_a_full_disk_for_temporary_files_is_named(tmp_path, monkeypatch, full, work):
+def test_a_full_disk_for_temporary_files_is_named(tmp_path, monkeypatch, work):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "a.tsv").write_text("de\ten\n" + "ein Haus\ta house\n" * 100)
     spec, path = f"tsv:{tmp_path}/a.tsv", str(tmp_path / "a.tsv")
     part = parts.split(spec, [parts.index_file(spec, path, _LANGUAGES)], _LANGUAGES)[1]
@@ -171,8 +175,7 @@ def test_a_full_disk_for_temporary_files_is_named(tmp_path, monkeypatch, full, w
         pytest.importorskip("apache_beam")
         files = types.SimpleNamespace(open=lambda *_, **__: io.BytesIO(b"x" * 5000))
         monkeypatch.setattr(store, "_files", lambda: files)
-    full()
-    with pytest.raises(OSError) as error:
+    with pytest.raises(OSError) as error, full_disk():
         if work == "index":
             parts.index_file(spec, path, _LANGUAGES)
         elif work == "read":
