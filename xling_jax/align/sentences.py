@@ -236,7 +236,7 @@ class _Costs:
         cosines = self._cosines(m, n, i, j)
         norms = self._norms[0][m - 1, i] + self._norms[1][n - 1, j]
         # Never 0, or two equal sentences were as cheap in one group as in two. Norms near 0, of
-        # documents of one sentence and its copy, would make these as dear as random ones.
+        # documents of one sentence and its copy, would make these as costly as random ones.
         costs = 2 * m * n * np.maximum(1 - cosines, _TINY) / np.maximum(norms, 100 * _TINY)
         smaller = [(m - 1, n, i, j), (m - 1, n, i + 1, j)] if m > 1 else []
         smaller += [(m, n - 1, i, j), (m, n - 1, i, j + 1)] if n > 1 else []
