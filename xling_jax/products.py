@@ -1,9 +1,35 @@
-"""Products whose gradients are computed in the form that is fastest on the device."""
+"""Products and sums in the form that is fastest, or most precise, on the device."""
 
 import functools
+import importlib.util
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+
+def kernels_for(dtype: DTypeLike) -> ModuleType | None:
+    """`xling_jax.kernels` where computation in `dtype` uses them, else None.
+
+    That is on a single NVIDIA GPU from Ampere on, in bfloat16 and float16: Triton multiplies
+    float32 in TF32 and needs compute capability 8, and XLA does not know how to split a kernel
+    over several devices.
+    """
+    if not (jnp.dtype(dtype).itemsize == 2 and jax.default_backend() == "gpu" and _one_ampere()):
+        return None
+    from xling_jax import kernels  # importing Pallas takes 0.1 s
+
+    return kernels
+
+
+@functools.cache
+def _one_ampere() -> bool:
+    device, *others = jax.devices()
+    if others or "NVIDIA" not in device.device_kind:
+        return False
+    has_triton = importlib.util.find_spec("jax.experimental.pallas.triton") is not None
+    return has_triton and float(device.compute_capability) >= 8
 
 
 def kernel_gradient(inputs: jax.Array, gradient: jax.Array) -> jax.Array:
@@ -45,6 +71,23 @@ def _project_backward(
 
 
 project.defvjp(lambda inputs, kernel: (inputs @ kernel, (inputs, kernel)), _project_backward)
+
+
+@jax.custom_vjp
+def add_bias(outputs: jax.Array, bias: jax.Array) -> jax.Array:
+    """[..., out] + [out], in the dtype of the outputs.
+
+    The bias's gradient, a sum over all tokens, is float32; autodiff would sum it in that dtype.
+    """
+    return outputs + bias.astype(outputs.dtype)
+
+
+def _add_bias_backward(bias: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    axes = tuple(range(gradient.ndim - 1))
+    return gradient, gradient.sum(axes, dtype=jnp.float32).astype(bias.dtype)
+
+
+add_bias.defvjp(lambda outputs, bias: (add_bias(outputs, bias), bias), _add_bias_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -2,12 +2,12 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.linen.dtypes import promote_dtype
 from jax.typing import DTypeLike
 
 from xling_jax import products
@@ -59,18 +59,19 @@ class Dropout(nn.Module):
         return jnp.where(keep, inputs / (1.0 - self.rate), 0).astype(inputs.dtype)
 
 
-def _dot_general(
-    inputs: jax.Array, kernel: jax.Array, dimension_numbers: Any, precision: Any = None
-) -> jax.Array:
-    """`products.project`, called as Linen's Dense calls `lax.dot_general`: last axis with first."""
-    del dimension_numbers, precision
-    return products.project(inputs, kernel)
-
-
 class Dense(nn.Dense):
-    """Linen's Dense with `products.project` as its product; [..., in] -> [..., features]."""
+    """Linen's Dense computed by `xling_jax.products`; [..., in] -> [..., features]."""
 
-    dot_general: Any = _dot_general
+    @nn.compact
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        shape = (inputs.shape[-1], self.features)
+        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
+        inputs, kernel = promote_dtype(inputs, kernel, dtype=self.dtype)
+        outputs = products.project(inputs, kernel)
+        if not self.use_bias:
+            return outputs
+        bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
+        return products.add_bias(outputs, bias)
 
 
 def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
@@ -268,19 +269,30 @@ class Attention(nn.Module):
 
         def project(inputs: jax.Array, name: str) -> jax.Array:
             dense = Dense(self.width, kernel_init=self.kernel_init, dtype=self.dtype, name=name)
-            return dense(inputs).reshape(*inputs.shape[:-1], self.heads, head_width)
+            return dense(inputs)
 
-        query = project(queries, "query") / np.sqrt(head_width).astype(np.float32)
-        key, value = project(keys, "key"), project(keys, "value")
+        query, key, value = project(queries, "query"), project(keys, "key"), project(keys, "value")
+        kernels = products.kernels_for(self.dtype)
+        drops = self.dropout > 0 and not deterministic
+        if kernels and not drops and kernels.fits_attention(query, key, self.heads):
+            attended = kernels.attention(query, key, value, mask, self.heads)
+        else:
+            of_heads = (
+                array.reshape(*array.shape[:-1], self.heads, head_width)
+                for array in (query / np.sqrt(head_width).astype(np.float32), key, value)
+            )
+            attended = self._attend(*of_heads, mask, deterministic)
+        output_init = self.output_init or self.kernel_init
+        output = Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")
+        return output(attended.reshape(*queries.shape[:-1], self.width))
+
+    def _attend(self, query, key, value, mask, deterministic):
+        """[batch, queries, heads, head_width] from scaled queries, keys and values like that."""
         scores = products.scores("bqhd,bkhd->bhqk", query.astype(self.dtype), key)
         scores = jnp.where(mask[:, None], scores, -1e9)
         weights = nn.softmax(scores).astype(self.dtype)
         weights = Dropout(self.dropout, self.generator)(weights, deterministic)
-        attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
-        attended = attended.reshape(*queries.shape[:-1], self.width)
-        output_init = self.output_init or self.kernel_init
-        output = Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")
-        return output(attended)
+        return jnp.einsum("bhqk,bkhd->bqhd", weights, value)
 
 
 class FeedForward(nn.Module):
@@ -309,15 +321,36 @@ class FeedForward(nn.Module):
         dense = lambda width, init, name: Dense(
             width, kernel_init=init, dtype=self.dtype, name=name
         )
-        hidden = getattr(nn, self.activation)(dense(self.hidden, self.kernel_init, "inner")(inputs))
+        shape, activate = inputs.shape, getattr(nn, self.activation)
+        kernels = products.kernels_for(self.dtype)
+        if kernels and self.activation == "relu":
+            inputs, activate = inputs.reshape(-1, shape[-1]), kernels.relu
+        hidden = activate(dense(self.hidden, self.kernel_init, "inner")(inputs))
         hidden = Dropout(self.dropout, self.generator)(hidden, deterministic)
-        return dense(self.width, self.output_init or self.kernel_init, "outer")(hidden)
+        outputs = dense(self.width, self.output_init or self.kernel_init, "outer")(hidden)
+        return outputs.reshape(shape)
+
+
+class _KernelLayerNorm(nn.Module):
+    """The parameters of Linen's LayerNorm, for `kernels.layer_norm`."""
+
+    epsilon: float
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        scale = self.param("scale", nn.initializers.ones, inputs.shape[-1:])
+        bias = self.param("bias", nn.initializers.zeros, inputs.shape[-1:])
+        kernels = products.kernels_for(self.dtype)
+        return kernels.layer_norm(inputs, scale, bias, self.epsilon, self.dtype)
 
 
 def layer_norm(
     epsilon: float, dtype: DTypeLike, name: str | None = None, use_bias: bool = True
-) -> nn.LayerNorm:
+) -> nn.Module:
     """A layer norm with the variance computed in two passes, as PyTorch does."""
+    if use_bias and products.kernels_for(dtype):
+        return _KernelLayerNorm(epsilon, dtype, name=name)
     options = {"epsilon": epsilon, "dtype": dtype, "use_bias": use_bias}
     return nn.LayerNorm(**options, use_fast_variance=False, name=name)
 
