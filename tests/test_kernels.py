@@ -1,15 +1,26 @@
-"""The kernels for GPUs, in Pallas's interpreter, against XLA."""
+"""The kernels for GPUs against XLA, in Pallas's interpreter.
+
+Where there is a GPU, they are compiled for it:
+
+    JAX_PLATFORMS=cuda python -m pytest --noconftest tests/test_kernels.py
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xling_jax import kernels
+from xling_jax import kernels, products
+from xling_jax.losses import translation
+from xling_jax.models.layers import TransformerLayer
+
+GPU = jax.default_backend() == "gpu"
+# Triton multiplies float32 in TF32, with which it is not used.
+DTYPE, TOLERANCE = (jnp.bfloat16, 2e-2) if GPU else (jnp.float32, 2e-5)
 
 
-def normal(rng, *shape):
-    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+def normal(rng, *shape, dtype=DTYPE):
+    return jnp.asarray(rng.normal(size=shape), dtype)
 
 
 def plain_attention(query, key, value, mask, heads):
@@ -20,35 +31,34 @@ def plain_attention(query, key, value, mask, heads):
     return jnp.einsum("bhqk,bkhd->bqhd", weights, value).reshape(*query.shape[:2], -1)
 
 
-def plain_norm(inputs, scale, bias, epsilon, dtype):
+def plain_norm(inputs, scale, bias, epsilon):
     centered = inputs - inputs.mean(-1, keepdims=True)
     variance = (centered**2).mean(-1, keepdims=True)
-    return (centered / jnp.sqrt(variance + epsilon) * scale + bias).astype(dtype)
+    return centered / jnp.sqrt(variance + epsilon) * scale + bias
 
 
 def assert_same(function, plain, arguments, gradient):
-    """The same results and gradients."""
-    results = []
-    for compute in (function, plain):
-        outputs, backward = jax.vjp(compute, *arguments)
-        results.append((outputs, *backward(gradient)))
-    for found, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(found, expected, atol=3e-5)
+    """The same results and gradients, relative to the largest number."""
+    outputs, backward = jax.vjp(function, *arguments)
+    found = outputs, *backward(gradient)
+    arguments, gradient = jax.tree.map(lambda a: a.astype(jnp.float32), (arguments, gradient))
+    with jax.default_matmul_precision("highest"):
+        outputs, backward = jax.vjp(plain, *arguments)
+        expected = outputs, *backward(gradient)
+    for array, of_plain in zip(found, expected, strict=True):
+        array, of_plain = np.asarray(array, np.float32), np.asarray(of_plain)
+        limit = TOLERANCE * max(1, np.abs(of_plain).max())
+        np.testing.assert_allclose(array, of_plain, atol=limit, rtol=0)
 
 
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "causal"),
-    [
-        (32, 32, False),
-        (32, 32, True),
-        (1, 24, False),
-        (17, 17, True),
-        (40, 64, False),
-        (3, 3, False),
-    ],
+    [(32, 32, False), (32, 32, True), (1, 24, False), (17, 17, True), (40, 64, False)],
 )
-def test_attention(num_queries, num_keys, causal):
-    rng, heads, width = np.random.default_rng(0), 2, 32
+@pytest.mark.parametrize("head_width", [16, 32, 64, 128] if GPU else [16])
+def test_attention(num_queries, num_keys, causal, head_width):
+    rng, heads = np.random.default_rng(0), 2
+    width = heads * head_width
     query, gradient = normal(rng, 6, num_queries, width), normal(rng, 6, num_queries, width)
     key, value = normal(rng, 6, num_keys, width), normal(rng, 6, num_keys, width)
     # The second row has no token at all.
@@ -86,15 +96,18 @@ def test_fits_attention(length, width, heads, fits):
     assert kernels.fits_attention(array, array, heads) == fits
 
 
-@pytest.mark.parametrize("shape", [(4, 8, 32), (5, 7, 48), (1, 100), (4100, 16)])
+@pytest.mark.parametrize("shape", [(4, 8, 32), (5, 7, 48), (1, 1024), (4100, 4096 if GPU else 16)])
 def test_layer_norm(shape):
     # Rows that no number of programs divides, and widths that are no power of two.
     rng = np.random.default_rng(0)
     inputs, gradient = normal(rng, *shape) * 3 + 1, normal(rng, *shape)
-    scale, bias = normal(rng, shape[-1]), normal(rng, shape[-1])
+    scale, bias = (
+        normal(rng, shape[-1], dtype=jnp.float32),
+        normal(rng, shape[-1], dtype=jnp.float32),
+    )
     assert_same(
-        lambda *arrays: kernels.layer_norm(*arrays, 1e-5, jnp.float32),
-        lambda *arrays: plain_norm(*arrays, 1e-5, jnp.float32),
+        lambda *arrays: kernels.layer_norm(*arrays, 1e-5, DTYPE),
+        lambda *arrays: plain_norm(*arrays, 1e-5),
         (inputs, scale, bias),
         gradient,
     )
@@ -103,5 +116,130 @@ def test_layer_norm(shape):
 def test_layer_norm_of_large_numbers_in_half_precision():
     inputs = jnp.asarray([[30000, 30016, 30032, 30048] * 8], jnp.float16)
     outputs = kernels.layer_norm(inputs, jnp.ones(32), jnp.zeros(32), 1e-5, jnp.float16)
-    expected = plain_norm(inputs.astype(jnp.float32), 1, 0, 1e-5, jnp.float16)
+    expected = plain_norm(inputs.astype(jnp.float32), 1, 0, 1e-5)
     np.testing.assert_allclose(outputs, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("vocab_size", "rows"), [(300, 384), (5000, 5000)])
+def test_softmax_gradient(with_bias, vocab_size, rows):
+    rng, tokens, smoothing = np.random.default_rng(0), 5, 0.1
+    logits = rng.normal(size=(tokens, rows)).astype(np.float32) * 5
+    logits[0, 7], logits[1] = 300, -300  # a certain token, and logits that are all alike
+    logits = jnp.asarray(logits, DTYPE)
+    bias = rng.normal(size=rows).astype(np.float32) if with_bias else None
+    labels = np.array([7, 0, vocab_size - 1, 20, 21], np.int32)
+    weights = np.array([1, 1, 0.5, 2, 0], np.float32)
+    gradient, *parts = kernels.softmax_gradient(
+        logits,
+        None if bias is None else jnp.asarray(bias),
+        jnp.asarray(labels),
+        jnp.asarray(weights),
+        vocab_size=vocab_size,
+        smoothing=smoothing,
+    )
+    exact = np.asarray(logits, np.float64)[:, :vocab_size]
+    exact += 0 if bias is None else bias[:vocab_size]
+    log_normalizer = np.log(np.exp(exact - exact.max(1, keepdims=True)).sum(1)) + exact.max(1)
+    target = (1 - smoothing) * (np.arange(vocab_size) == labels[:, None]) + smoothing / vocab_size
+    expected = weights[:, None] * (np.exp(exact - log_normalizer[:, None]) - target)
+    found = np.asarray(gradient, np.float32)
+    np.testing.assert_allclose(found[:, :vocab_size], expected, atol=TOLERANCE / 10, rtol=TOLERANCE)
+    assert not found[:, vocab_size:].any()
+    values = log_normalizer, exact[np.arange(tokens), labels], exact.mean(1)
+    for array, value in zip(parts, values, strict=True):
+        np.testing.assert_allclose(array, value, rtol=2e-6, atol=2e-5)
+
+
+@pytest.fixture
+def choose(monkeypatch):
+    """Whether computation in 16 bits uses the kernels, which it does by itself only on a GPU."""
+
+    def choose(used):
+        use = lambda dtype: kernels if used and jnp.dtype(dtype).itemsize == 2 else None
+        monkeypatch.setattr(products, "kernels_for", use)
+
+    return choose
+
+
+@pytest.mark.parametrize("options", [{}, {"first_only": True}, {"norm": "post"}])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_layer_of_a_transformer_with_kernels_stays_as_close_as_without(dtype, options, choose):
+    rng = np.random.default_rng(0)
+    states = normal(rng, 3, 20, 32, dtype=jnp.float32)
+    mask = (jnp.arange(20) < jnp.array([20, 11, 3])[:, None])[:, None]
+
+    def gradient(dtype, used):
+        choose(used)
+        layer = TransformerLayer(32, 2, 64, dtype=dtype, **options)
+        params = layer.init(jax.random.key(0), states, mask, True)
+        value = lambda params: jnp.sum(layer.apply(params, states.astype(dtype), mask, True) ** 2)
+        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(jax.grad(value)(params))])
+
+    exact = gradient("float32", False)
+    error = lambda found: float(jnp.linalg.norm(found - exact) / jnp.linalg.norm(exact))
+    with_kernels, without = error(gradient(dtype, True)), error(gradient(dtype, False))
+    assert 0 < with_kernels < max(1.2 * without, 1e-2)
+    assert with_kernels != without
+
+
+@pytest.mark.parametrize("max_logits", [0, 2 * 9 * 60])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_translation_loss_with_kernels_stays_as_close_as_without(with_bias, max_logits, choose):
+    rng, shape, vocab_size = np.random.default_rng(0), (6, 9), 50
+    hidden, table = normal(rng, *shape, 16, dtype=jnp.float32), normal(rng, 60, 16) / 2
+    hidden = hidden.astype(jnp.bfloat16).astype(jnp.float32)
+    arrays = hidden, table.astype(jnp.bfloat16).astype(jnp.float32)
+    arrays += (normal(rng, 60, dtype=jnp.float32),) * with_bias
+    labels = jnp.asarray(rng.integers(0, vocab_size, shape), jnp.int32)
+    weights = jnp.asarray(rng.random(shape) < 0.8)
+
+    def loss(dtype, used):
+        choose(used)
+
+        def value(hidden, table, *bias):
+            options = {"output_bias": bias[0] if bias else None, "max_logits": max_logits}
+            arguments = hidden.astype(dtype), table, labels, weights
+            return translation.translation_loss(*arguments, vocab_size=vocab_size, **options)
+
+        results = jax.value_and_grad(value, range(len(arrays)), has_aux=True)(*arrays)
+        return jax.tree.leaves(results)
+
+    exact, found, without = loss("float32", False), loss("bfloat16", True), loss("bfloat16", False)
+    for array, of_float32, of_xla in zip(found, exact, without, strict=True):
+        error = lambda found, exact=of_float32: float(jnp.linalg.norm(found - exact))
+        assert error(array) < max(2 * error(of_xla), 4e-3 * float(jnp.linalg.norm(of_float32)))
+
+
+def test_bias_gradients_are_summed_in_float32():
+    # In bfloat16 a sum of ones ends at 256.
+    outputs, bias = jnp.zeros((5, 200, 3), jnp.bfloat16), jnp.zeros(3)
+    _, backward = jax.vjp(products.add_bias, outputs, bias)
+    of_outputs, of_bias = backward(jnp.ones_like(outputs))
+    np.testing.assert_array_equal(of_bias, [1000] * 3)
+    assert (of_outputs.dtype, of_bias.dtype) == (jnp.bfloat16, jnp.float32)
+
+
+def test_kernels_are_used_in_16_bits_on_one_gpu_from_ampere_on(monkeypatch):
+    class Device:
+        device_kind, compute_capability = "NVIDIA A100-SXM4-40GB", "8.0"
+
+    def used(dtype, devices):
+        products._one_ampere.cache_clear()
+        monkeypatch.setattr(jax, "devices", lambda: devices)
+        return products.kernels_for(dtype) is not None
+
+    old, amd = Device(), Device()
+    old.compute_capability, amd.device_kind = "7.5", "AMD Instinct MI300X"
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    try:
+        assert used("bfloat16", [Device()]) and used(jnp.float16, [Device()])
+        assert not used("float32", [Device()])
+        assert not used("bfloat16", [Device()] * 2)
+        assert not used("bfloat16", [old]) and not used("bfloat16", [amd])
+        with products.without_kernels():
+            assert not used("bfloat16", [Device()])
+        monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+        assert not used("bfloat16", [Device()])
+    finally:
+        products._one_ampere.cache_clear()

@@ -21,9 +21,8 @@ from jax.typing import DTypeLike
 
 # Longest sentences: scores of a head are held in registers.
 LONGEST = 64
-# A program's share of a layer norm: rows held at a time, and threads in groups of 32.
-_ROWS, _NORM_WARPS = 4, 4
-_ATTENTION_WARPS = 2
+# What a program of a layer norm holds at a time, and its threads in groups of 32.
+_NUMBERS, _NORM_WARPS = 4096, 4
 # Programs of the gradient of a layer norm, each with sums of its own for scale and bias.
 _PROGRAMS = 1024
 _MASKED = -1e9  # as in `layers.Attention`
@@ -113,10 +112,11 @@ def _call_attention(kernel, heads, query, key, value, mask, *gradient):
         (None, mask_rows, _power_of_two(num_keys)), lambda row, head: (row * own_mask, 0, 0)
     )
     outputs = (query, key, value) if gradient else (query,)
+    numbers = _power_of_two(max(num_queries, num_keys)) * head_width
     sizes = {"num_queries": num_queries, "num_keys": num_keys, "scale": 1 / math.sqrt(head_width)}
     return _call(
         functools.partial(kernel, **sizes),
-        _ATTENTION_WARPS,
+        min(8, max(2, numbers // 1024)),
         grid=(batch, heads),
         in_specs=[queries, keys, keys, masks] + [queries] * len(gradient),
         out_specs=[queries, keys, keys][: len(outputs)],
@@ -161,23 +161,6 @@ attention.defvjp(
 )
 
 
-@jax.custom_vjp
-def relu(inputs: jax.Array) -> jax.Array:
-    """max(x, 0), whose gradient looks at the result instead of x.
-
-    So nothing else needs x, and cuBLAS computes product, bias and ReLU in one kernel.
-    """
-    return jnp.maximum(inputs, 0)
-
-
-def _relu_forward(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    outputs = relu(inputs)
-    return outputs, outputs
-
-
-relu.defvjp(_relu_forward, lambda outputs, gradient: (jnp.where(outputs > 0, gradient, 0),))
-
-
 def _normalize(inputs: jax.Array, width: int, epsilon: float) -> tuple[jax.Array, jax.Array]:
     """(x − mean) / √(variance + ε) of rows that zeros pad beyond `width`, and 1 / √(…)."""
     centered = inputs - inputs.sum(1, keepdims=True) / width
@@ -187,7 +170,7 @@ def _normalize(inputs: jax.Array, width: int, epsilon: float) -> tuple[jax.Array
 
 
 def _norm_kernel(inputs, scale, bias, outputs, *, num_rows, width, epsilon):
-    left = num_rows - pl.program_id(0) * _ROWS
+    left = num_rows - pl.program_id(0) * inputs.shape[0]
     normed, _ = _normalize(_load(inputs, left, width).astype(jnp.float32), width, epsilon)
     result = normed * _load(scale, width)[None] + _load(bias, width)[None]
     _store(outputs, result, left, width)
@@ -197,10 +180,10 @@ def _norm_gradient_kernel(
     inputs, scale, gradient, of_inputs, of_scale, of_bias, *, num_rows, width, epsilon
 ):
     scale = _load(scale, width)
-    first = pl.program_id(0) * inputs.shape[0]
+    held, first = _rows_held(width), pl.program_id(0) * inputs.shape[0]
 
     def add(step: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        rows, left = pl.ds(step * _ROWS, _ROWS), num_rows - first - step * _ROWS
+        rows, left = pl.ds(step * held, held), num_rows - first - step * held
         of_outputs = _load(gradient.at[rows, :], left, width).astype(jnp.float32)
         block = _load(inputs.at[rows, :], left, width).astype(jnp.float32)
         normed, inverse = _normalize(block, width, epsilon)
@@ -211,7 +194,7 @@ def _norm_gradient_kernel(
         return sums[0] + (of_outputs * normed).sum(0), sums[1] + of_outputs.sum(0)
 
     none = jnp.zeros(scale.shape, jnp.float32)
-    sums = jax.lax.fori_loop(0, inputs.shape[0] // _ROWS, add, (none, none))
+    sums = jax.lax.fori_loop(0, inputs.shape[0] // held, add, (none, none))
     for ref, total in zip((of_scale, of_bias), sums, strict=True):
         _store(ref, total, width)
 
@@ -231,16 +214,21 @@ def layer_norm(
     """
     width = inputs.shape[-1]
     rows = inputs.reshape(-1, width)
-    block, vector = _blocks(_ROWS, width)
+    held = _rows_held(width)
+    block, vector = _blocks(held, width)
     outputs = _call(
         functools.partial(_norm_kernel, num_rows=len(rows), width=width, epsilon=epsilon),
         _NORM_WARPS,
-        grid=(pl.cdiv(len(rows), _ROWS),),
+        grid=(pl.cdiv(len(rows), held),),
         in_specs=[block, vector, vector],
         out_specs=block,
         out_shape=jax.ShapeDtypeStruct(rows.shape, dtype),
     )(rows, scale, bias)
     return outputs.reshape(inputs.shape)
+
+
+def _rows_held(width: int) -> int:
+    return max(1, _NUMBERS // _power_of_two(width))
 
 
 def _blocks(num_rows: int, width: int) -> tuple[Any, Any]:
@@ -258,7 +246,8 @@ def _norm_backward(
     inputs, scale = saved
     width = inputs.shape[-1]
     rows = inputs.reshape(-1, width)
-    share = pl.cdiv(pl.cdiv(len(rows), _ROWS), _PROGRAMS) * _ROWS
+    held = _rows_held(width)
+    share = pl.cdiv(len(rows), held * _PROGRAMS) * held
     programs = pl.cdiv(len(rows), share)
     block, vector = _blocks(share, width)
     own = pl.BlockSpec((None, _power_of_two(width)), lambda number: (number, 0))
@@ -281,3 +270,106 @@ layer_norm.defvjp(
     ),
     _norm_backward,
 )
+
+
+# Logits that a program reads at a time, and as how many loads, which do not wait for one another.
+_LOGITS, _LOADS, _LOGITS_WARPS = 1024, 4, 4
+
+
+def _softmax_kernel(
+    *refs: Any, has_bias: bool, vocab_size: int, num_rows: int, smoothing: float
+) -> None:
+    logits, bias, *refs = refs if has_bias else (refs[0], None, *refs[1:])
+    labels, weights, gradient, log_normalizer, label_logit, mean_logit = refs
+    label, weight = labels[...], weights[...]
+    groups = pl.cdiv(num_rows, _LOGITS * _LOADS)
+
+    def read(group: jax.Array) -> list[tuple[Any, jax.Array, jax.Array]]:
+        """Places of the logits, their ids, and themselves in float32, −∞ beyond the vocabulary."""
+        loads = []
+        for number in range(_LOADS):
+            place = pl.ds((group * _LOADS + number) * _LOGITS, _LOGITS)
+            ids = place.start + jax.lax.broadcasted_iota(jnp.int32, (_LOGITS,), 0)
+            real = ids < vocab_size
+            loaded = triton.load(logits.at[place], mask=real, other=-jnp.inf).astype(jnp.float32)
+            if has_bias:
+                loaded += triton.load(bias.at[place], mask=real, other=0)
+            loads.append((place, ids, loaded))
+        return loads
+
+    def add(group: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        largest, total, plain = sums
+        loads = [loaded for _, _, loaded in read(group)]
+        new = functools.reduce(jnp.maximum, loads, largest)
+        total = total * jnp.exp(largest - new)
+        for loaded in loads:
+            total += jnp.exp(loaded - new)
+            plain += jnp.where(loaded == -jnp.inf, 0, loaded)
+        return new, total, plain
+
+    # Each lane has a maximum and sums of its own, which are joined at the end.
+    none = jnp.zeros((_LOGITS,), jnp.float32)
+    lowest = jnp.full((_LOGITS,), jnp.finfo(jnp.float32).min)
+    of_lanes, totals, plain = jax.lax.fori_loop(0, groups, add, (lowest, none, none))
+    largest = of_lanes.max()
+    normalizer = largest + jnp.log((totals * jnp.exp(of_lanes - largest)).sum())
+    log_normalizer[...] = normalizer
+    mean_logit[...] = plain.sum() / vocab_size
+
+    def write(group: jax.Array, at_label: jax.Array) -> jax.Array:
+        for place, ids, loaded in read(group):
+            target = jnp.where(ids == label, 1 - smoothing, 0) + smoothing / vocab_size
+            values = weight * (
+                jnp.exp(loaded - normalizer) - jnp.where(ids < vocab_size, target, 0)
+            )
+            triton.store(gradient.at[place], values.astype(gradient.dtype), mask=ids < num_rows)
+            at_label += jnp.where(ids == label, loaded, 0)
+        return at_label
+
+    label_logit[...] = jax.lax.fori_loop(0, groups, write, none).sum()
+
+
+def softmax_gradient(
+    logits: jax.Array,
+    bias: jax.Array | None,
+    labels: jax.Array,
+    weights: jax.Array,
+    *,
+    vocab_size: int,
+    smoothing: float,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The gradient of a label-smoothed cross-entropy by its logits, and what its value takes.
+
+    Reads the logits twice and writes the gradient in their place. With the ε and V of
+    `losses.translation.translation_loss`, weight · (p − (1 − ε) [v = label] − ε / V).
+
+    Args:
+        logits: [tokens, rows].
+        bias: [rows] float32 to add to each, or None.
+        labels: [tokens] int32.
+        weights: [tokens] float32.
+        vocab_size: V; rows from there on are padding, and their gradient is 0.
+        smoothing: ε.
+
+    Returns:
+        The gradient, [tokens, rows] in the logits' dtype, and log Σ_v exp(logit_v), the label's
+        logit and the mean logit, each [tokens] float32.
+    """
+    num_tokens, num_rows = logits.shape
+    padded = pl.cdiv(num_rows, _LOGITS * _LOADS) * _LOGITS * _LOADS
+    row, each = (
+        pl.BlockSpec((None, padded), lambda i: (i, 0)),
+        pl.BlockSpec((None,), lambda i: (i,)),
+    )
+    biases = [] if bias is None else [bias]
+    number = jax.ShapeDtypeStruct((num_tokens,), jnp.float32)
+    sizes = {"vocab_size": vocab_size, "num_rows": num_rows, "smoothing": smoothing}
+    return _call(
+        functools.partial(_softmax_kernel, has_bias=bool(biases), **sizes),
+        _LOGITS_WARPS,
+        grid=(num_tokens,),
+        in_specs=[row, *(pl.BlockSpec((padded,), lambda i: (0,)) for _ in biases), each, each],
+        out_specs=[row, each, each, each],
+        out_shape=[jax.ShapeDtypeStruct(logits.shape, logits.dtype), number, number, number],
+        input_output_aliases={0: 0},
+    )(logits, *biases, labels, weights)

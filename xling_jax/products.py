@@ -1,12 +1,27 @@
 """Products and sums in the form that is fastest, or most precise, on the device."""
 
+import contextlib
+import contextvars
 import functools
 import importlib.util
+from collections.abc import Iterator
 from types import ModuleType
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
+
+_WITHOUT_KERNELS = contextvars.ContextVar("without_kernels", default=False)
+
+
+@contextlib.contextmanager
+def without_kernels() -> Iterator[None]:
+    """Within it, `kernels_for` returns None."""
+    token = _WITHOUT_KERNELS.set(True)
+    try:
+        yield
+    finally:
+        _WITHOUT_KERNELS.reset(token)
 
 
 def kernels_for(dtype: DTypeLike) -> ModuleType | None:
@@ -16,7 +31,8 @@ def kernels_for(dtype: DTypeLike) -> ModuleType | None:
     float32 in TF32 and needs compute capability 8, and XLA does not know how to split a kernel
     over several devices.
     """
-    if not (jnp.dtype(dtype).itemsize == 2 and jax.default_backend() == "gpu" and _one_ampere()):
+    is_half = jnp.dtype(dtype).itemsize == 2
+    if _WITHOUT_KERNELS.get() or not (is_half and jax.default_backend() == "gpu" and _one_ampere()):
         return None
     from xling_jax import kernels  # importing Pallas takes 0.1 s
 

@@ -117,7 +117,8 @@ def _from_chunks(array: jax.Array) -> jax.Array:
 
 def _input_gradients(gradient, hidden, table, bias):
     """From the gradient of the logits to those of hidden states, table and bias."""
-    bias_gradient = None if bias is None else gradient.sum(range(gradient.ndim - 1))
+    axes = tuple(range(gradient.ndim - 1))
+    bias_gradient = None if bias is None else gradient.sum(axes, dtype=jnp.float32)
     is_float16 = hidden.dtype == jnp.float16
     gradient = (gradient * _FLOAT16_SCALE if is_float16 else gradient).astype(hidden.dtype)
     hidden_gradient = jax.lax.dot_general(
@@ -158,12 +159,15 @@ def _run(chunk_loss, max_logits, dtype, hidden, table, bias, targets, with_gradi
     return totals, (_from_chunks(hidden_gradient), *of_weights)
 
 
-def logits_limit(max_logits: int = 0, num_devices: int = 1) -> int:
-    """Most logits of all devices together, from those of one; 0 for 2²⁶, or on a GPU 2²⁸.
+def logits_limit(max_logits: int = 0, num_devices: int = 1, in_place: bool = False) -> int:
+    """Most logits of all devices together, from those of one.
 
-    Each part of a batch adds to a gradient as large as the table; GPUs have memory for larger ones.
+    0 is 2²⁶ on a CPU or TPU and 2²⁸ on a GPU, which has memory for more: each part of a batch adds
+    to a gradient as large as the table. Where a kernel writes gradients in the place of bfloat16
+    logits (`in_place`), they take a third of the memory, and it is 2³⁰.
     """
-    return num_devices * (max_logits or 1 << (28 if jax.default_backend() == "gpu" else 26))
+    on_gpu = 1 << (30 if in_place else 28)
+    return num_devices * (max_logits or (on_gpu if jax.default_backend() == "gpu" else 1 << 26))
 
 
 def fused_loss(

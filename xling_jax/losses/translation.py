@@ -4,11 +4,13 @@ The output layer is part of the loss; see `losses.fused_softmax`.
 """
 
 import functools
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
+from xling_jax import products
 from xling_jax.losses.fused_softmax import fused_loss, output_softmax, real_rows
 
 
@@ -48,8 +50,32 @@ def decoder_tokens(
     return jnp.where(labels == pad_id, pad_id, previous), labels
 
 
+def softmax_kernels(dtype: DTypeLike) -> ModuleType | None:
+    """`xling_jax.kernels` where the gradient by the logits of hidden states in `dtype` uses them.
+
+    Not in float16, for which most of this gradient is too small; see `fused_softmax`.
+    """
+    return products.kernels_for(dtype) if dtype == jnp.bfloat16 else None
+
+
+def _sums(weights, log_normalizer, label_logit, mean_logit, smoothing):
+    """The loss and −log p_y, summed over tokens."""
+    negative_log_likelihood = log_normalizer - label_logit
+    smooth = log_normalizer - mean_logit
+    per_token = (1 - smoothing) * negative_log_likelihood + smoothing * smooth
+    return (weights * per_token).sum(), (weights * negative_log_likelihood).sum()
+
+
 def _chunk_loss(hidden, table, bias, labels, weights, *, smoothing, vocab_size, with_gradient):
     """Loss sums of one chunk and, on demand, the gradient by its logits."""
+    sizes = {"smoothing": smoothing, "vocab_size": vocab_size}
+    if with_gradient and (kernels := softmax_kernels(hidden.dtype)):
+        # One product writes the logits, in bfloat16 as PyTorch's autocast does.
+        logits = hidden @ table.T
+        arguments = logits.reshape(-1, len(table)), bias, labels.reshape(-1), weights.reshape(-1)
+        gradient, *parts = kernels.softmax_gradient(*arguments, **sizes)
+        parts = (part.reshape(labels.shape) for part in parts)
+        return _sums(weights, *parts, smoothing), gradient.reshape(logits.shape)
     softmax = output_softmax(hidden, table, bias, vocab_size)
     label_logit = jnp.take_along_axis(softmax.logits, labels[..., None], axis=-1)[..., 0]
     # The mean of the logits is the logit of the mean row: no pass over [tokens, vocab].
@@ -57,10 +83,7 @@ def _chunk_loss(hidden, table, bias, labels, weights, *, smoothing, vocab_size, 
     mean_logit = hidden.astype(jnp.float32) @ mean_row
     if bias is not None:
         mean_logit += jnp.where(softmax.real, bias, 0).sum() / vocab_size
-    negative_log_likelihood = softmax.log_normalizer - label_logit
-    smooth = softmax.log_normalizer - mean_logit
-    per_token = (1 - smoothing) * negative_log_likelihood + smoothing * smooth
-    sums = ((weights * per_token).sum(), (weights * negative_log_likelihood).sum())
+    sums = _sums(weights, softmax.log_normalizer, label_logit, mean_logit, smoothing)
     if not with_gradient:
         return sums, None
     target = smoothing / vocab_size * softmax.real + (1 - smoothing) * (

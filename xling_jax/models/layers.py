@@ -321,14 +321,9 @@ class FeedForward(nn.Module):
         dense = lambda width, init, name: Dense(
             width, kernel_init=init, dtype=self.dtype, name=name
         )
-        shape, activate = inputs.shape, getattr(nn, self.activation)
-        kernels = products.kernels_for(self.dtype)
-        if kernels and self.activation == "relu":
-            inputs, activate = inputs.reshape(-1, shape[-1]), kernels.relu
-        hidden = activate(dense(self.hidden, self.kernel_init, "inner")(inputs))
+        hidden = getattr(nn, self.activation)(dense(self.hidden, self.kernel_init, "inner")(inputs))
         hidden = Dropout(self.dropout, self.generator)(hidden, deterministic)
-        outputs = dense(self.width, self.output_init or self.kernel_init, "outer")(hidden)
-        return outputs.reshape(shape)
+        return dense(self.width, self.output_init or self.kernel_init, "outer")(hidden)
 
 
 class _KernelLayerNorm(nn.Module):

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jax_core
 
+from xling_jax import products
+
 # Dense peaks of one device in TFLOP/s for products in bfloat16, float16 and float32, from data
 # sheets; None where it has no units for them. At JAX's default precision, float32 products are
 # computed in bfloat16 on a TPU and in TF32 on NVIDIA GPUs since A100. Products of float16
@@ -59,7 +61,9 @@ class FlopsByShape:
         shape = tuple((name, array.shape) for name, array in batch.items())
         if shape not in self._known:
             key = jax.eval_shape(lambda: jax.random.key(0))
-            self._known[shape] = matmul_flops(self._gradient, self._params, batch, key)
+            # A kernel multiplies some matrices again instead of keeping the product.
+            with products.without_kernels():
+                self._known[shape] = matmul_flops(self._gradient, self._params, batch, key)
         return self._known[shape]
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from xling_jax.losses.fused_softmax import logits_limit
-from xling_jax.losses.translation import translation_loss
+from xling_jax.losses.translation import softmax_kernels, translation_loss
 from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave
 
 
@@ -53,7 +53,8 @@ class Translation(Term):
             weights = weights / jnp.maximum(lengths, 1)
             count = (lengths > 0).sum().astype(jnp.float32)
         # More chunks than needed would make devices sum the output table's gradient more often.
-        limit = logits_limit(self.passed["max_logits"], setting.num_devices)
+        in_place = softmax_kernels(hidden.dtype) is not None
+        limit = logits_limit(self.passed["max_logits"], setting.num_devices, in_place)
         value, nll = translation_loss(
             hidden,
             table,
