@@ -13,6 +13,7 @@ timed. A part that fails says so on the page, and the others run; the exit statu
 
 import argparse
 import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -33,6 +34,8 @@ import jax.numpy as jnp
 import numpy as np
 from interleaved import markdown_table
 from train_step import PAD, make_batch
+
+from xling_jax import products
 
 # Row of the page -> config and argument, without the size.
 UPDATES = {
@@ -203,6 +206,9 @@ def updates(form: Form) -> tuple[str, bool]:
         for name, config in UPDATES.items()
         if name != "static" or size == form.sizes[0]
     }
+    if products.kernels_for(jnp.bfloat16):
+        arguments = UPDATES["T-LASER"], form.sizes[0], form, False
+        jobs[f"T-LASER {form.sizes[0]}, XLA alone"] = functools.partial(Update, *arguments)
     rows = [(name, *update.measure()) for name, update in form.all_of(side_by_side(jobs).items())]
     if importlib.util.find_spec("torch"):
         for size in form.all_of(form.sizes):
@@ -231,9 +237,14 @@ class Update:
     Args:
         name, size: see `load`.
         form: of the measurement.
+        kernels: whether to use `xling_jax.kernels` where training would.
     """
 
-    def __init__(self, name: str, size: str, form: Form):
+    def __init__(self, name: str, size: str, form: Form, kernels: bool = True):
+        with contextlib.nullcontext() if kernels else products.without_kernels():
+            self._compile(name, size, form)
+
+    def _compile(self, name: str, size: str, form: Form) -> None:
         from xling_jax.models.dtypes import compute_dtype
         from xling_jax.train.batching import Bucket
         from xling_jax.train.build import build
@@ -351,15 +362,24 @@ def compile_encoder(name: str, size: str, dtype: str, form: Form) -> tuple[Any, 
 def attention(form: Form) -> tuple[str, bool]:
     """Fused attention against the plain one, forward and backward, 16 heads of 64, in bfloat16."""
     rows, heads, size = [], 16, 64
+    kernels = products.kernels_for(jnp.bfloat16)
     dtype = jnp.bfloat16 if jax.default_backend() != "cpu" else jnp.float32
     for length in form.all_of(form.lengths):
         shape = (max(1, form.tokens // length), length, heads, size)
         x = jax.random.normal(jax.random.key(0), shape, dtype)
         cells = []
-        for way in ("xla", "cudnn"):
+        for way in ("xla", "cudnn", "kernel"):
+            if way == "kernel" and not (kernels and length <= kernels.LONGEST):
+                cells.append("")
+                continue
 
             def loss(x: jax.Array, way: str = way) -> jax.Array:
-                attended = jax.nn.dot_product_attention(x, x, x, implementation=way)
+                if way == "kernel":
+                    rows_of_heads = (x.reshape(*x.shape[:2], -1),) * 3
+                    mask = jnp.ones((1, 1, x.shape[1]), bool)
+                    attended = kernels.attention(*rows_of_heads, mask, heads)
+                else:
+                    attended = jax.nn.dot_product_attention(x, x, x, implementation=way)
                 return attended.astype(jnp.float32).sum()
 
             try:
@@ -368,7 +388,7 @@ def attention(form: Form) -> tuple[str, bool]:
             except Exception as error:  # jax raises many kinds where there is no cuDNN
                 cells.append(f"no: {str(error).splitlines()[0]:.60}")
         rows.append((length, *cells))
-    return markdown_table(("length", "plain, ms", "cuDNN, ms"), rows), True
+    return markdown_table(("length", "plain, ms", "cuDNN, ms", "kernel, ms"), rows), True
 
 
 def search(form: Form) -> tuple[str, bool]:
@@ -452,8 +472,9 @@ def main() -> int:
     args = parser.parse_args()
     deadline_s = time.monotonic() + 60 * args.minutes
     memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)  # JAX's share of it
-    tokens = 65_536 if memory > 40e9 else 16_384
-    form = Form(("paper", "base"), tokens, 10, 100_000, (32, 128, 512, 2048), deadline_s)
+    # The paper's update of T-LASER is 131,072 tokens.
+    tokens = 131_072 if memory > 100e9 else 65_536 if memory > 40e9 else 16_384
+    form = Form(("paper", "base"), tokens, 5, 100_000, (32, 128, 512, 2048), deadline_s)
     if args.small:
         form = Form(("small",), 1024, 2, 4_000, (64,), deadline_s)
     args.output.mkdir(parents=True, exist_ok=True)
