@@ -2,11 +2,13 @@
 
     python benchmarks/nearest_neighbors.py --queries 200000 --keys 2000 --dim 512
     python benchmarks/nearest_neighbors.py --queries 50000 --keys 50000 --dim 1024
+    python benchmarks/nearest_neighbors.py --queries 20000 --keys 20000 --dim 256 --both-ways
 
 Needs `pip install faiss-cpu sentence-transformers`, or a selection of `--contestants`. The vectors
 are random clustered unit vectors, generated in advance. The contestants run in separate processes
 and take turns; medians are compared. `beyond inputs` is the peak memory of a process beyond what it
 held, including its input, when it was ready; the results, 12 bytes per neighbor, are part of it.
+With `--both-ways`, the peers search twice, and ours with `knn.top_k_both_ways`.
 """
 
 import argparse
@@ -30,6 +32,23 @@ def clustered(rows: int, dim: int, seed: int, clusters: int = 1000) -> np.ndarra
         block += rng.standard_normal(block.shape, np.float32)
         block /= np.linalg.norm(block, axis=1, keepdims=True)
     return vectors
+
+
+def both_ways(
+    name: str, queries: np.ndarray, keys: np.ndarray, k: int, memory_mb: float
+) -> Callable:
+    """As `searcher`, of both directions: [n + m, k]."""
+    if name in ("numpy", "jax"):
+        from xling_jax.align import knn
+
+        def search() -> np.ndarray:
+            found = knn.top_k_both_ways(queries, keys, k, memory_mb=memory_mb, backend=name)
+            return np.concatenate([indices for _, indices in found])
+
+        return search
+    there = searcher(name, queries, keys, k, memory_mb)
+    back = searcher(name, keys, queries, k, memory_mb)
+    return lambda: np.concatenate([there(), back()])
 
 
 def searcher(
@@ -69,9 +88,10 @@ def searcher(
 def work(args: argparse.Namespace) -> None:
     """Serves searches of one contestant."""
     queries, keys = clustered(args.queries, args.dim, 1), clustered(args.keys, args.dim, 2)
-    search = searcher(args.worker, queries, keys, args.k, args.memory_mb)
+    make = both_ways if args.both_ways else searcher
+    search = make(args.worker, queries, keys, args.k, args.memory_mb)
     # Warm up: compilation, threads.
-    searcher(args.worker, queries[:64], keys[:64], args.k, args.memory_mb)()
+    make(args.worker, queries[:64], keys[:64], args.k, args.memory_mb)()
     if args.worker == "jax":
         search()
     ready_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -93,6 +113,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--k", type=int, default=4)
     parser.add_argument("--memory-mb", type=float, default=256, help="of our backends")
+    parser.add_argument("--both-ways", action="store_true", help="keys against queries, too")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS)
     parser.add_argument("--worker", choices=CONTESTANTS, help=argparse.SUPPRESS)
@@ -104,9 +125,10 @@ def main() -> None:
         text
         for name in ("queries", "keys", "dim", "k", "memory_mb")
         for text in (f"--{name.replace('_', '-')}", str(getattr(args, name)))
-    ]
+    ] + ["--both-ways"] * args.both_ways
     arguments = {name: [*options, "--worker", name] for name in args.contestants}
     numbers, facts = interleaved.take_turns(__file__, arguments, args.rounds)
+    # Of one direction: the other one's are the same.
     products = 2 * args.queries * args.keys * args.dim
     first = args.contestants[0]
     table = []
@@ -125,7 +147,8 @@ def main() -> None:
                 "yes" if same else "no",
             )
         )
-    print(f"Top {args.k}, {args.queries:,} against {args.keys:,} of {args.dim}, float32;")
+    ways = ", both ways" if args.both_ways else ""
+    print(f"Top {args.k}, {args.queries:,} against {args.keys:,} of {args.dim}, float32{ways};")
     print(f"memory_mb={args.memory_mb:g} for numpy and jax.")
     print(f"{interleaved.circumstances()}, {args.rounds} rounds\n")
     header = ("", "s", "CPU s", "GFLOP/s", f"speedup over {first}", "MB beyond inputs")
