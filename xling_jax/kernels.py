@@ -2,8 +2,8 @@ r"""Kernels for NVIDIA GPUs: attention of short sentences, layer norm, softmax o
 
 XLA computes each of these in several kernels, which write what lies between them to memory and read
 it again: with 32 tokens to a sentence, attention took 4.7 times and a layer norm 2.6 times as long
-(docs/h200.md). The kernels are written in Pallas and compiled by Triton. JAX has announced to
-remove that compiler; without it, and on every other device, XLA computes all three.
+(docs/h200.md). The kernels are written in Pallas and compiled by Triton. JAX has announced the
+removal of that compiler; without it, and on every other device, XLA computes all three.
 
 `products.kernels_for` says where they are used. Where there is no GPU they run in Pallas's
 interpreter, which is slow and for tests.
@@ -19,8 +19,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.typing import DTypeLike
 
-# Longest sentences: scores of a head are held in registers.
-LONGEST = 64
+# The longest sentences of attention, and the most numbers of a head: a program keeps all of them in
+# registers and shared memory, of which some cards have 99 KB.
+LONGEST, _HEAD_NUMBERS = 64, 4096
 # What a program of a layer norm holds at a time, and its threads in groups of 32.
 _NUMBERS, _NORM_WARPS = 4096, 4
 # Programs of the gradient of a layer norm, each with sums of its own for scale and bias.
@@ -92,10 +93,10 @@ def _attention_gradient_kernel(
     result = _product(weights.astype(gradient.dtype), gradient, (0, 0))
     _store(of_value, result, num_keys, width)
     of_weights = _product(gradient, value, (1, 1))
-    of_scores = weights * (of_weights - (weights * of_weights).sum(1, keepdims=True)) * scale
+    of_scores = weights * (of_weights - (weights * of_weights).sum(1, keepdims=True))
     of_scores = jnp.where(allowed, of_scores, 0).astype(query.dtype)
-    _store(of_query, _product(of_scores, key, (1, 0)), num_queries, width)
-    _store(of_key, _product(of_scores, query, (0, 0)), num_keys, width)
+    _store(of_query, _product(of_scores, key, (1, 0)) * scale, num_queries, width)
+    _store(of_key, _product(of_scores, query, (0, 0)) * scale, num_keys, width)
 
 
 def _call_attention(kernel, heads, query, key, value, mask, *gradient):
@@ -125,9 +126,14 @@ def _call_attention(kernel, heads, query, key, value, mask, *gradient):
 
 
 def fits_attention(query: jax.Array, key: jax.Array, heads: int) -> bool:
-    """Whether `attention` takes these: sentences up to `LONGEST`, heads 16, 32, 64 or 128 wide."""
-    longest = max(query.shape[1], key.shape[1])
-    return longest <= LONGEST and query.shape[2] // heads in (16, 32, 64, 128)
+    """Whether `attention` takes these.
+
+    Sentences up to `LONGEST` tokens and heads 16, 32 or 64 wide; 128 up to 32 tokens.
+    """
+    longest, width = max(query.shape[1], key.shape[1]), query.shape[2] // heads
+    if longest > LONGEST or width not in (16, 32, 64, 128):
+        return False
+    return _power_of_two(longest) * width <= _HEAD_NUMBERS
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
@@ -142,7 +148,7 @@ def attention(
         query: [batch, queries, width] bfloat16 or float16.
         key: [batch, keys, width], of the same dtype.
         value: [batch, keys, width], of the same dtype.
-        mask: bool, broadcastable to [batch, queries, keys].
+        mask: [batch or 1, queries or 1, keys] bool.
         heads: see `fits_attention`.
     """
     return _call_attention(_attention_kernel, heads, query, key, value, mask)[0]
@@ -373,3 +379,24 @@ def softmax_gradient(
         out_shape=[jax.ShapeDtypeStruct(logits.shape, logits.dtype), number, number, number],
         input_output_aliases={0: 0},
     )(logits, *biases, labels, weights)
+
+
+def compile_all() -> None:
+    """Compiles every kernel for the default device, or raises what its compiler does."""
+    half = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
+    single = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+    states, mask = half((2, LONGEST, 128)), jax.ShapeDtypeStruct((2, 1, LONGEST), jnp.bool_)
+    vector, labels = single((128,)), jax.ShapeDtypeStruct((2,), jnp.int32)
+
+    def gradients(states, mask, scale, logits, labels, weights):
+        def total(states, scale):
+            normed = layer_norm(states, scale, scale, 1e-5, jnp.bfloat16)
+            heads = states.shape[2] * LONGEST // _HEAD_NUMBERS
+            return attention(normed, normed, normed, mask, heads).astype(jnp.float32).sum()
+
+        sizes = {"vocab_size": 100, "smoothing": 0.1}
+        softmax = softmax_gradient(logits, None, labels, weights, **sizes)
+        return jax.grad(total, (0, 1))(states, scale), softmax
+
+    arguments = states, mask, vector, half((2, 128)), labels, single((2,))
+    jax.jit(gradients).lower(*arguments).compile()

@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import functools
 import importlib.util
+import logging
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -11,12 +12,17 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+_logger = logging.getLogger(__name__)
+
 _WITHOUT_KERNELS = contextvars.ContextVar("without_kernels", default=False)
 
 
 @contextlib.contextmanager
 def without_kernels() -> Iterator[None]:
-    """Within it, `kernels_for` returns None."""
+    """Within it, `kernels_for` returns None.
+
+    For functions that are traced within it; what `jit` has traced before keeps its kernels.
+    """
     token = _WITHOUT_KERNELS.set(True)
     try:
         yield
@@ -27,12 +33,14 @@ def without_kernels() -> Iterator[None]:
 def kernels_for(dtype: DTypeLike) -> ModuleType | None:
     """`xling_jax.kernels` where computation in `dtype` uses them, else None.
 
-    That is on a single NVIDIA GPU from Ampere on, in bfloat16 and float16: Triton multiplies
-    float32 in TF32 and needs compute capability 8, and XLA does not know how to split a kernel
-    over several devices.
+    That is in bfloat16 and float16 where the only visible device is an NVIDIA GPU from Ampere on:
+    Triton multiplies float32 in TF32 and needs compute capability 8, and XLA does not know how to
+    split a kernel over several devices.
     """
-    is_half = jnp.dtype(dtype).itemsize == 2
-    if _WITHOUT_KERNELS.get() or not (is_half and jax.default_backend() == "gpu" and _one_ampere()):
+    elsewhere = jax.config.jax_default_device is not None  # such as a CPU for comparison
+    if _WITHOUT_KERNELS.get() or elsewhere or jnp.dtype(dtype).itemsize != 2:
+        return None
+    if jax.default_backend() != "gpu" or not _one_ampere():
         return None
     from xling_jax import kernels  # importing Pallas takes 0.1 s
 
@@ -42,10 +50,21 @@ def kernels_for(dtype: DTypeLike) -> ModuleType | None:
 @functools.cache
 def _one_ampere() -> bool:
     device, *others = jax.devices()
-    if others or "NVIDIA" not in device.device_kind:
+    if others or "NVIDIA" not in device.device_kind or float(device.compute_capability) < 8:
         return False
-    has_triton = importlib.util.find_spec("jax.experimental.pallas.triton") is not None
-    return has_triton and float(device.compute_capability) >= 8
+    if importlib.util.find_spec("jax.experimental.pallas.triton") is None:
+        return False
+    from xling_jax import kernels
+
+    try:
+        kernels.compile_all()
+    except (
+        Exception
+    ) as error:  # of any kind: what the compiler of an unknown card or version raises
+        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        _logger.warning("no kernels on %s, which is slower: %s", device.device_kind, *reason)
+        return False
+    return True
 
 
 def kernel_gradient(inputs: jax.Array, gradient: jax.Array) -> jax.Array:

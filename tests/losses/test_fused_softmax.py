@@ -29,3 +29,4 @@ def test_a_gpu_computes_the_normalizer_in_one_pass_and_has_memory_for_more_logit
     ]
     assert reductions.count("reduce") == 1 and "reduce_max" not in reductions
     assert (limit, logits_limit(0, 3), logits_limit(1000, 3)) == (3 << 26, 3 << 28, 3000)
+    assert (logits_limit(0, 3, in_place=True), logits_limit(9, 1, in_place=True)) == (3 << 30, 9)

@@ -109,6 +109,9 @@ def translation_loss(
     Per token ℓ = (1 − ε)(−log p_y) + (ε / V) Σ_v (−log p_v), where the smoothing covers all V
     entries, including the true one (fairseq before 2020-10; T-LASER).
 
+    Logits are float32. Where a kernel computes the gradient (`softmax_kernels`), they are rounded
+    to bfloat16 first, as PyTorch's autocast does; what follows is float32 there, too.
+
     Args:
         hidden: [batch, length, width], decoder states.
         output_table: [rows, width] float32; rows beyond `vocab_size` are padding and not part of

@@ -61,7 +61,7 @@ class FlopsByShape:
         shape = tuple((name, array.shape) for name, array in batch.items())
         if shape not in self._known:
             key = jax.eval_shape(lambda: jax.random.key(0))
-            # A kernel multiplies some matrices again instead of keeping the product.
+            # What kernels multiply is not seen, and they multiply some of it twice.
             with products.without_kernels():
                 self._known[shape] = matmul_flops(self._gradient, self._params, batch, key)
         return self._known[shape]

@@ -53,7 +53,7 @@ class Translation(Term):
             weights = weights / jnp.maximum(lengths, 1)
             count = (lengths > 0).sum().astype(jnp.float32)
         # More chunks than needed would make devices sum the output table's gradient more often.
-        in_place = softmax_kernels(hidden.dtype) is not None
+        in_place = inputs.train and softmax_kernels(hidden.dtype) is not None
         limit = logits_limit(self.passed["max_logits"], setting.num_devices, in_place)
         value, nll = translation_loss(
             hidden,
