@@ -396,7 +396,7 @@ def compile_all() -> None:
 
         sizes = {"vocab_size": 100, "smoothing": 0.1}
         softmax = softmax_gradient(logits, None, labels, weights, **sizes)
-        return jax.grad(total, (0, 1))(states, scale), softmax
+        return jax.value_and_grad(total, (0, 1))(states, scale), softmax
 
     arguments = states, mask, vector, half((2, 128)), labels, single((2,))
     jax.jit(gradients).lower(*arguments).compile()
