@@ -289,7 +289,7 @@ def test_every_kernel_compiles():
     kernels.compile_all()
 
 
-def test_kernels_are_used_in_16_bits_on_one_gpu_from_ampere_on(monkeypatch):
+def test_kernels_are_used_in_16_bits_on_a_single_gpu_ampere_or_newer(monkeypatch):
     class Device:
         device_kind, compute_capability = "NVIDIA A100-SXM4-40GB", "8.0"
 
@@ -332,5 +332,6 @@ def test_kernels_that_do_not_compile_are_left_out_with_a_warning(monkeypatch, ca
         assert products.kernels_for("bfloat16") is None
     finally:
         products._one_ampere.cache_clear()
-    message = "no kernels on NVIDIA RTX 9090, which is slower: out of resource: shared memory"
-    assert [record.getMessage() for record in caplog.records] == [message]
+    reason = "out of resource: shared memory"
+    message = f"the kernels do not compile ({reason}); XLA computes instead, which is slower"
+    assert [record.getMessage() for record in caplog.records] == [f"NVIDIA RTX 9090: {message}"]

@@ -32,7 +32,7 @@ def without_kernels() -> Iterator[None]:
 def kernels_for(dtype: DTypeLike) -> ModuleType | None:
     """`xling_jax.kernels` where computation in `dtype` uses them, else None.
 
-    That is in bfloat16 and float16 where the only visible device is an NVIDIA GPU from Ampere on:
+    That is in bfloat16 and float16 where the only visible device is an NVIDIA GPU, Ampere or newer:
     Triton multiplies float32 in TF32 and needs compute capability 8, and XLA does not know how to
     split a kernel over several devices.
     """
@@ -58,7 +58,8 @@ def _one_ampere() -> bool:
         kernels.compile_all()
     except Exception as error:
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
-        _logger.warning("no kernels on %s, which is slower: %s", device.device_kind, *reason)
+        message = "%s: the kernels do not compile (%s); XLA computes instead, which is slower"
+        _logger.warning(message, device.device_kind, *reason)
         return False
     return True
 
