@@ -33,12 +33,10 @@ PROGRAMS = {
 }
 # Those of them that the run on everyday text reads.
 EVERYDAY_CORPORA = ("translated.tsv", "unaccented.tsv[:20000]")
-# Workdir of a run -> its phase of the config. The second continues the first.
-RUNS = {"long": "train", "everyday": "everyday", "short": "short"}
-# The encoder is the mean of these.
-AVERAGED = ("everyday", "everyday", "short")
-# Of the dimensions; pairs and triples need fewer than tokens.
-FEATURE_SHARE = 0.75
+# Workdir of a run -> its phase of the config. The last continues from the mean of the others, with
+# topics and sentiment.
+RUNS = {"long": "train", "short": "short", "everyday": "everyday"}
+AVERAGED = ("long", "long", "short")
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
 
@@ -91,7 +89,8 @@ def commands(
 ) -> Iterator[tuple[list[str], Path | None]]:
     """The commands, each with what it makes; None if it does nothing a second time."""
     workdir, data = args.workdir, args.data
-    mean, words, model = workdir / "mean", workdir / "words.npy", workdir / "mini"
+    mean, words, joined = workdir / "mean", workdir / "words.npy", workdir / "joined"
+    model = workdir / "mini"
     axes = str(workdir / "axes.txt")
     held_out = sorted(glob.glob(f"{data}/{DEVELOPMENT[0]}"))
     files = (*corpora(config, data / "parallel"), *(f"tsv:{workdir}/{name}" for name in CORPORA))
@@ -100,26 +99,30 @@ def commands(
         *(f"tsv:{workdir}/{name}" for name in EVERYDAY_CORPORA),
     )
     exclude = f"--config.data.exclude={tuple(held_out)!r}"
-    long = workdir / "long"
-    for name, phase in RUNS.items():
-        text = [f"--config.data.corpora={everyday if name == 'everyday' else files!r}", exclude]
-        if name == "everyday":
-            text += [f"--config.train.model_init={long}/encoder"]
-        elif name == "short":
-            text += [f"--config.vocab.model={long}/vocab/sentencepiece.model"]
-        of_phase = f"{args.config}{',' if ':' in args.config else ':'}phase={phase}"
-        train = ["xling", "train", "--config", of_phase, "--workdir", str(workdir / name)]
-        yield [*train, *text, *overrides], None
+
+    def config_of(name: str) -> str:
+        return f"{args.config}{',' if ':' in args.config else ':'}phase={RUNS[name]}"
+
+    def train(name: str, *settings: str) -> tuple[list[str], None]:
+        command = ["xling", "train", "--config", config_of(name), "--workdir", str(workdir / name)]
+        text = everyday if name == "everyday" else files
+        return [*command, f"--config.data.corpora={text!r}", exclude, *settings, *overrides], None
+
+    vocabulary = workdir / "long/vocab/sentencepiece.model"
+    yield train("long")
+    yield train("short", f"--config.vocab.model={vocabulary}")
     first, *others = (str(workdir / name) for name in AVERAGED)
     average = ["xling", "export", "--model", first, "--average", *others]
     yield [*average, "--output", str(mean)], mean
     of_words = ["--model", str(mean), "--sample", axes, "--wordnet", str(args.wordnet)]
     yield ["mini_words.py", *of_words, "--output", str(words)], words
+    encoder = load_config(config_of("everyday"), overrides).encoder
+    widths = ["--truncate-dim", str(encoder.width), "--feature-dim", str(encoder.feature_width)]
     export = ["xling", "export", "--model", str(mean), "--token-vectors", str(words)]
-    width = config.encoder.width
-    export += ["--principal-axes", axes, "--truncate-dim", str(width)]
-    export += ["--feature-dim", str(int(FEATURE_SHARE * width)), "--storage", "int4"]
-    yield [*export, "--output", str(model)], model
+    yield [*export, "--principal-axes", axes, *widths, "--output", str(joined)], joined
+    yield train("everyday", f"--config.train.model_init={joined}")
+    export = ["xling", "export", "--model", str(workdir / "everyday"), "--principal-axes", axes]
+    yield [*export, "--storage", "mixed", "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
     common = ["--model", str(model), "--languages", ",".join(config.languages)]
     # The captions are among what the calibration is tested on.

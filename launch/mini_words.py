@@ -25,7 +25,7 @@ from xling_jax.text.vocabularies import Vocabulary
 
 WORDNET = Path("/usr/share/wordnet")
 # Of a sentence on average, relative to the length of its vector.
-TOPICS_SHARE, SENTIMENT_SHARE = 0.5, 0.08
+TOPICS_SHARE, SENTIMENT_SHARE = 0.7, 0.08
 # WordNet's pointers to synsets of the same topic: hypernyms, instances, domains, derivations.
 POINTERS = ("@", "@i", ";c", "-c", "#p", "%p", "+", "&")
 FILES = {"n": "noun", "v": "verb", "a": "adj", "s": "adj", "r": "adv"}

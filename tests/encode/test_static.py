@@ -48,7 +48,10 @@ def random_params(form, vocab, sentences):
     return params
 
 
-@pytest.fixture(params=[*FORMS, "int8 static", "int4 static", "int8 narrow", "int4 narrow"])
+MIXED = ("mixed static", "mixed narrow")
+
+
+@pytest.fixture(params=[*FORMS, "int8 static", "int4 static", "int8 narrow", "int4 narrow", *MIXED])
 def static_directory(request, vocab, sentences, tmp_path):
     from xling_jax.models import registry
 
@@ -87,7 +90,11 @@ def test_vectors_are_those_of_the_flax_module(static_directory, sentences):
 
 @pytest.mark.parametrize(
     ("storage", "step", "cosine", "share"),
-    [("int8", 1 / 127, 0.9995, 0.3), ("int4", 1 / 7, 0.98, 0.2)],
+    [
+        ("int8", 1 / 127, 0.9995, 0.3),
+        ("mixed", 1 / 127, 0.98, 0.3),
+        ("int4", 1 / 7, 0.98, 0.2),
+    ],
 )
 def test_few_bits_are_close_to_what_was_trained(
     vocab, tmp_path, sentences, storage, step, cosine, share
@@ -100,7 +107,7 @@ def test_few_bits_are_close_to_what_was_trained(
     kept = small.trainable(reduced)["embedding"]
     largest = np.abs(rows).max(axis=1, keepdims=True)
     fitting = np.round(rows / largest / step) * step * largest
-    if storage == "int8":
+    if storage != "int4":
         np.testing.assert_allclose(kept, fitting, atol=1e-6)
     errors, usual = (np.square(found - rows).sum(axis=1) for found in (kept, fitting))
     assert (errors <= usual * 1.0001).all()
@@ -227,14 +234,15 @@ def test_export_keeps_some_dimensions_of_features(vocab, sentences, tmp_path, ca
     save(tmp_path / "zeros", vocab, "static", arguments, params)
     expected, found = (xling_jax.load(tmp_path / n).encode(sentences) for n in ("zeros", "some"))
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    for wrong in ("0", "17", "5 --storage int4", "9 --truncate-dim 8"):
+    for wrong in ("0", "17", "5 --storage int4", "5 --storage mixed", "9 --truncate-dim 8"):
         assert main([*export, str(tmp_path / "x"), "--feature-dim", *wrong.split()]) == 2
         assert "must be from 1 to" in (error := capsys.readouterr().err) or "even number" in error
     plain = {name: value for name, value in params.items() if not name.startswith("feature")}
     save(tmp_path / "plain", vocab, "static", {**arguments, "features": []}, plain)
     export[2] = str(tmp_path / "plain")
-    assert main([*export, str(tmp_path / "x"), "--feature-dim", "4"]) == 2
-    assert "has tokens alone" in capsys.readouterr().err
+    for wrong in ("--feature-dim 4", "--storage mixed"):
+        assert main([*export, str(tmp_path / "x"), *wrong.split()]) == 2
+        assert "has tokens alone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["axes", "vectors"])

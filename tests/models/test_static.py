@@ -187,6 +187,8 @@ def test_dropout_drops_whole_tokens_and_features(rates):
         ({"width": 0}, "width=0 must be at least 1"),
         ({"feature_width": 513}, "feature_width=513 must be from 0 to 512"),
         ({"feature_width": 3, "storage": "int4"}, "feature_width=3 must be even"),
+        ({"storage": "mixed"}, "mixed is for encoders with features"),
+        ({"storage": "mixed", "features": ("pairs",), "width": 3}, "width=3 must be even"),
     ],
 )
 def test_forms_that_cannot_be_are_refused(changes, message):

@@ -210,7 +210,7 @@ def export_static(args: argparse.Namespace) -> None:
     width, feature_dim = _chosen_dims(args, form)
     form, params = form.rotated(params, axes[:, :width])
     form, params = form.narrowed(params, feature_dim)
-    if args.storage in ("int8", "int4"):
+    if args.storage not in (None, "float32"):
         form, params = form.quantized(params, args.storage)
     config = spec.config
     save_model(
@@ -242,14 +242,18 @@ def _chosen_dims(args: argparse.Namespace, form: StaticForm) -> tuple[int, int]:
     width = form.width if args.truncate_dim is None else args.truncate_dim
     most = min(form.feature_dims, width)
     feature_dim = most if args.feature_dim is None else args.feature_dim
-    for option, dims, largest in (
-        ("--truncate-dim", width, form.width),
-        ("--feature-dim", feature_dim, most),
+    if args.storage == "mixed" and not form.features:
+        raise OptionError(f"--storage mixed: {args.model} has tokens alone; use int8 or int4")
+    for option, dims, largest, halved in (
+        ("--truncate-dim", width, form.width, ("int4",)),
+        ("--feature-dim", feature_dim, most, ("int4", "mixed")),
     ):
         if not 1 <= dims <= largest:
             raise OptionError(f"{option} {dims}: must be from 1 to {largest}")
-        if args.storage == "int4" and dims % 2:
-            raise OptionError(f"--storage int4: needs an even number of dimensions, not {dims}")
+        if args.storage in halved and dims % 2:
+            raise OptionError(
+                f"--storage {args.storage}: needs an even number of dimensions, not {dims}"
+            )
     return width, feature_dim
 
 

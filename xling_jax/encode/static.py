@@ -10,7 +10,7 @@ import numpy as np
 
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.models.static_form import FeatureFinder, StaticForm, unpacked
+from xling_jax.models.static_form import FeatureFinder, StaticForm, is_packed, unpacked
 
 # Below this a product with a sparse matrix costs more to set up than to compute.
 _FEW_SENTENCES = 8
@@ -40,10 +40,7 @@ class StaticBackend:
     def __init__(self, form: StaticForm, stored: Mapping[str, Any]):
         self.form, self.params = form, stored
         # In 4 bits they are unpacked row by row: the whole tables would be twice as large.
-        self._tables = [
-            _Table(rows, factors, form.storage == "int4")
-            for rows, factors in form.packed_tables(stored)
-        ]
+        self._tables = [_Table(rows, factors) for rows, factors in form.packed_tables(stored)]
         self._finder = FeatureFinder(form, stored["feature_keys"]) if form.features else None
 
     def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
@@ -84,12 +81,11 @@ class _Table:
     Args:
         rows: [rows, dims] float32 or int8, or [rows, dims / 2] uint8, two numbers of 4 bits a byte.
         factors: [rows] float32.
-        is_packed: whether a byte holds two numbers.
     """
 
-    def __init__(self, rows: np.ndarray, factors: np.ndarray, is_packed: bool):
-        self._rows, self._factors, self._is_packed = rows, factors, is_packed
-        self.dims = rows.shape[1] * (2 if is_packed else 1)
+    def __init__(self, rows: np.ndarray, factors: np.ndarray):
+        self._rows, self._factors, self._is_packed = rows, factors, is_packed(rows)
+        self.dims = rows.shape[1] * (2 if self._is_packed else 1)
 
     def sum(self, rows: np.ndarray, share: np.float32) -> np.ndarray:
         """Those of one sentence: [rows] int32 -> [dims] float32, times `share`."""

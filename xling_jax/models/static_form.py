@@ -21,7 +21,8 @@ from xling_jax.registry import check_choice
 FEATURES = {"pairs": (0, 1), "skips": (0, 2), "triples": (0, 1, 2)}
 # Storage of whole numbers -> the largest.
 _LARGEST = {"int8": 127, "int4": 7}
-STORAGES = ("float32", *_LARGEST)
+_MIXED = {"token": "int8", "feature": "int4"}
+STORAGES = ("float32", *_LARGEST, "mixed")
 # What has rows -> its table of float32 parameters.
 _TABLES = {"token": "embedding", "feature": "feature_embedding"}
 # Rows, and a factor for each.
@@ -55,9 +56,10 @@ class StaticForm:
         pad_id: id of padding.
         storage: of the parameters in a model directory: `float32` as trained, or `int8` or `int4`,
             a number from -127 to 127 or from -7 to 7 for each element and a factor for each row,
-            with its weight. `rows` holds the numbers of tokens and then of features, which are in
-            `narrow_rows` if they are shorter. Two numbers of 4 bits share a byte, each plus 8, that
-            of the even dimension in the lower bits.
+            with its weight; `mixed` is `int8` for tokens and `int4` for features. `rows` holds the
+            numbers of tokens and then of features, which are in `narrow_rows` if they are shorter
+            or have fewer bits. Two numbers of 4 bits share a byte, each plus 8, that of the even
+            dimension in the lower bits.
         normalize: whether vectors are scaled to length 1.
     """
 
@@ -82,12 +84,22 @@ class StaticForm:
                 f"encoder.feature_width={self.feature_width} must be from 0 to {self.width}, the "
                 "encoder's width; 0 is all of it"
             )
-        for name in ("width", "feature_width"):
-            if self.storage == "int4" and getattr(self, name) % 2:
+        if self.storage == "mixed" and not self.features:
+            raise ValueError("encoder.storage=mixed is for encoders with features; use int8")
+        for name, dims, kind in (
+            ("width", self.width, "token"),
+            ("feature_width", self.feature_width, "feature"),
+            ("width", self.feature_dims, "feature"),
+        ):
+            if self.storage_of(kind) == "int4" and dims % 2:
                 raise ValueError(
-                    f"encoder.{name}={getattr(self, name)} must be even with encoder.storage=int4; "
+                    f"encoder.{name}={dims} must be even with encoder.storage={self.storage}; "
                     "use int8"
                 )
+
+    def storage_of(self, kind: str) -> str:
+        """Storage of the rows of `token` or `feature`."""
+        return _MIXED[kind] if self.storage == "mixed" else self.storage
 
     @property
     def token_rows(self) -> int:
@@ -111,17 +123,22 @@ class StaticForm:
             weights = {f"{kind}_weight": ((size[0],), "float32") for kind, size in sizes.items()}
             return tables | weights | keys
         rows = sum(size[0] for size in sizes.values())
-        tables = {"rows": (rows, self.width)}
+        tables = {"rows": ((rows, self.width), "token")}
         if self._has_narrow_rows:
-            tables = {"rows": sizes["token"], "narrow_rows": sizes["feature"]}
-        share, dtype = (2, "uint8") if self.storage == "int4" else (1, "int8")
-        stored = {name: ((size[0], size[1] // share), dtype) for name, size in tables.items()}
+            tables = {
+                "rows": (sizes["token"], "token"),
+                "narrow_rows": (sizes["feature"], "feature"),
+            }
+        stored = {}
+        for name, ((count, dims), kind) in tables.items():
+            is_half = self.storage_of(kind) == "int4"
+            stored[name] = ((count, dims // 2), "uint8") if is_half else ((count, dims), "int8")
         return stored | {"factor": ((rows,), "float32")} | keys
 
     @property
     def _has_narrow_rows(self) -> bool:
         """Whether whole numbers of features are in a table of their own."""
-        return bool(self.features) and self.feature_dims < self.width
+        return bool(self.features) and (self.feature_dims < self.width or self.storage == "mixed")
 
     def packed_tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
         """The rows of tokens, then those of features if it has some, each with its factors.
@@ -146,10 +163,10 @@ class StaticForm:
 
     def tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
         """As `packed_tables`, the rows [rows, width] float32 or int8."""
-        tables = self.packed_tables(stored)
-        if self.storage != "int4":
-            return tables
-        return [(unpacked(np.asarray(rows)), factors) for rows, factors in tables]
+        return [
+            (unpacked(np.asarray(rows)) if is_packed(rows) else rows, factors)
+            for rows, factors in self.packed_tables(stored)
+        ]
 
     def trainable(self, stored: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The float32 parameters of `models.static.StaticEncoder` with the stored vectors."""
@@ -249,7 +266,7 @@ class StaticForm:
     def quantized(
         self, params: Mapping[str, np.ndarray], storage: str
     ) -> tuple[StaticForm, dict[str, np.ndarray]]:
-        """The form and its parameters in `int8` or `int4`.
+        """The form and its parameters in `int8`, `int4` or `mixed`.
 
         Row r of the result is q_r f_r, where q_r are whole numbers and f_r is a factor. In 8 bits
         the largest element of a row becomes ±127. In 4 bits, f_r is the one of a few that leaves
@@ -260,7 +277,12 @@ class StaticForm:
             storage: of the result.
         """
         form = dataclasses.replace(self, storage=storage)
-        numbers, factors = zip(*(_rounded(rows, storage) for rows in self._vectors(params)))
+        numbers, factors = zip(
+            *(
+                _rounded(rows, form.storage_of(kind))
+                for kind, rows in zip(_TABLES, self._vectors(params))
+            )
+        )
         if not form._has_narrow_rows:
             numbers = [np.concatenate(numbers)]
         stored = dict(zip(("rows", "narrow_rows"), numbers))
@@ -301,6 +323,11 @@ def _packed(numbers: np.ndarray) -> np.ndarray:
     """[rows, width] from -7 to 7 -> [rows, width / 2] uint8."""
     shifted = (numbers + 8).astype(np.uint8)
     return shifted[:, ::2] | shifted[:, 1::2] << 4
+
+
+def is_packed(rows: np.ndarray) -> bool:
+    """Whether rows, as stored, hold two numbers of 4 bits in a byte."""
+    return rows.dtype == np.uint8
 
 
 def unpacked(packed: np.ndarray) -> np.ndarray:
