@@ -18,7 +18,7 @@ Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures
              the model card has the numbers.
 Data         Parallel text in de, en, es, fr and it whose licenses allow to publish what is trained
              on it; the model card names the sources.
-Hardware     Two CPU cores, 27 minutes, and 10 for the two others.
+Hardware     Two CPU cores, 27 minutes, and 11 for the two others.
 Arguments    `phase=train` (default); `short` and `everyday`, the other runs, of which the last
              needs `train.model_init`; or `tune` to fine-tune the packaged encoder on other pairs:
              300 updates of 256 at 1e-3, a minute or two on a laptop.
@@ -79,6 +79,7 @@ def get_config(arg: str = ""):
     if argument.phase in ("everyday", "tune"):
         config.train.update(word_vectors="", total_steps=1000 if seven else 800)
         config.schedule.init_value = 1e-3
+        # As in the package.
         config.encoder.feature_width = 20 if argument.size == "smoke" else 160
     if argument.phase == "tune":
         config.train.update(model_init="mini", total_steps=300)
