@@ -33,8 +33,8 @@ PROGRAMS = {
 }
 # Those of them that the run on everyday text reads.
 EVERYDAY_CORPORA = ("translated.tsv", "unaccented.tsv[:20000]")
-# Workdir of a run -> its phase of the config. The last continues from the mean of the others, with
-# topics and sentiment.
+# Workdir of a run -> its phase of the config. The last continues from the mean of the others once
+# topics and sentiment are added.
 RUNS = {"long": "train", "short": "short", "everyday": "everyday"}
 AVERAGED = ("long", "long", "short")
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")

@@ -212,6 +212,9 @@ def test_export_rotates_and_shrinks_a_model(feature_width, vocab, sentences, tmp
     np.testing.assert_allclose(few, all_[:, :4], atol=1e-5)
     odd = ["--storage", "int4", "--truncate-dim", "5"]
     assert main([*export[:-1], str(tmp_path / "odd"), *odd]) == 2
+    odd[1:2], odd[4:] = ["mixed"], ["--feature-dim", "4"]  # tokens need no even number
+    assert main([*export[:-1], str(tmp_path / "odd"), *odd]) == 0
+    assert xling_jax.load(tmp_path / "odd").dim == 5
     narrow = xling_jax.load(tmp_path / "narrow")
     assert narrow.dim == 6 and load_model(tmp_path / "narrow").config["encoder"]["width"] == 6
     first = xling_jax.load(tmp_path / "small", truncate_dim=6).encode(sentences, normalize=True)
@@ -236,7 +239,7 @@ def test_export_keeps_some_dimensions_of_features(vocab, sentences, tmp_path, ca
     np.testing.assert_allclose(found, expected, atol=1e-5)
     for wrong in ("0", "17", "5 --storage int4", "5 --storage mixed", "9 --truncate-dim 8"):
         assert main([*export, str(tmp_path / "x"), "--feature-dim", *wrong.split()]) == 2
-        assert "must be from 1 to" in (error := capsys.readouterr().err) or "even number" in error
+        assert "must be from 1 to" in (error := capsys.readouterr().err) or "must be even" in error
     plain = {name: value for name, value in params.items() if not name.startswith("feature")}
     save(tmp_path / "plain", vocab, "static", {**arguments, "features": []}, plain)
     export[2] = str(tmp_path / "plain")

@@ -85,7 +85,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "vocabulary; a sentence gets the mean of those of its tokens",
     )
     parser.add_argument(
-        "--storage", choices=STORAGES, help="static encoders: of the parameters (float32)"
+        "--storage",
+        choices=STORAGES,
+        help="static encoders: of the parameters; mixed is int8 for tokens and int4 for pairs and "
+        "triples of them (float32)",
     )
     parser.add_argument(
         "--principal-axes",
@@ -251,9 +254,7 @@ def _chosen_dims(args: argparse.Namespace, form: StaticForm) -> tuple[int, int]:
         if not 1 <= dims <= largest:
             raise OptionError(f"{option} {dims}: must be from 1 to {largest}")
         if args.storage in halved and dims % 2:
-            raise OptionError(
-                f"--storage {args.storage}: needs an even number of dimensions, not {dims}"
-            )
+            raise OptionError(f"{option} {dims}: must be even with --storage {args.storage}")
     return width, feature_dim
 
 

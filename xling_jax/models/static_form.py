@@ -21,7 +21,7 @@ from xling_jax.registry import check_choice
 FEATURES = {"pairs": (0, 1), "skips": (0, 2), "triples": (0, 1, 2)}
 # Storage of whole numbers -> the largest.
 _LARGEST = {"int8": 127, "int4": 7}
-# Rounding features to 4 bits costs nothing that could be measured; rounding tokens does.
+# Rounding features to 4 bits costs next to nothing; rounding tokens does not.
 _MIXED = {"token": "int8", "feature": "int4"}
 STORAGES = ("float32", *_LARGEST, "mixed")
 # What has rows -> its table of float32 parameters.
