@@ -3,8 +3,9 @@
     python benchmarks/minimal_pairs.py --model mini
 
 From English to the other four languages; chance is a half. `negation`: of a sentence and its
-negation, both ways. `roles`: who does what, persons and animals in all pairs, "The doctor saw the
-dog." and "The dog saw the doctor." `homographs`: a word of two senses, translated by either.
+negation, both ways. Likewise `tense` (past and future), `person` (he and she, I and you), `number`
+and `opposites`. `roles`: who does what, persons and animals in all pairs, "The doctor saw the dog."
+and "The dog saw the doctor." `homographs`: a word of two senses, translated by either.
 """
 
 import argparse
@@ -16,53 +17,254 @@ import numpy as np
 import xling_jax
 
 LANGUAGES = ("de", "fr", "es", "it")
-# A sentence, its negation.
-NEGATION = {
-    "en": """He sleeps. He does not sleep.
+# A sentence and one that says something else, in English, German, French, Spanish and Italian.
+PAIRS = {
+    "negation": """\
+He sleeps. He does not sleep.
+Er schläft. Er schläft nicht.
+Il dort. Il ne dort pas.
+Él duerme. Él no duerme.
+Lui dorme. Lui non dorme.
+
 She is at home. She is not at home.
-We have time. We do not have time.
-I know him. I do not know him.
-The shop is open. The shop is not open.
-They want to go. They do not want to go.
-You must wait. You must not wait.
-The train has arrived. The train has not arrived.
-It works. It does not work.""",
-    "de": """Er schläft. Er schläft nicht.
 Sie ist zu Hause. Sie ist nicht zu Hause.
-Wir haben Zeit. Wir haben keine Zeit.
-Ich kenne ihn. Ich kenne ihn nicht.
-Der Laden ist offen. Der Laden ist nicht offen.
-Sie wollen gehen. Sie wollen nicht gehen.
-Du musst warten. Du darfst nicht warten.
-Der Zug ist angekommen. Der Zug ist nicht angekommen.
-Es funktioniert. Es funktioniert nicht.""",
-    "fr": """Il dort. Il ne dort pas.
 Elle est à la maison. Elle n'est pas à la maison.
-Nous avons le temps. Nous n'avons pas le temps.
-Je le connais. Je ne le connais pas.
-Le magasin est ouvert. Le magasin n'est pas ouvert.
-Ils veulent partir. Ils ne veulent pas partir.
-Tu dois attendre. Tu ne dois pas attendre.
-Le train est arrivé. Le train n'est pas arrivé.
-Ça marche. Ça ne marche pas.""",
-    "es": """Él duerme. Él no duerme.
 Ella está en casa. Ella no está en casa.
-Tenemos tiempo. No tenemos tiempo.
-Lo conozco. No lo conozco.
-La tienda está abierta. La tienda no está abierta.
-Quieren ir. No quieren ir.
-Debes esperar. No debes esperar.
-El tren ha llegado. El tren no ha llegado.
-Funciona. No funciona.""",
-    "it": """Lui dorme. Lui non dorme.
 Lei è a casa. Lei non è a casa.
+
+We have time. We do not have time.
+Wir haben Zeit. Wir haben keine Zeit.
+Nous avons le temps. Nous n'avons pas le temps.
+Tenemos tiempo. No tenemos tiempo.
 Abbiamo tempo. Non abbiamo tempo.
+
+I know him. I do not know him.
+Ich kenne ihn. Ich kenne ihn nicht.
+Je le connais. Je ne le connais pas.
+Lo conozco. No lo conozco.
 Lo conosco. Non lo conosco.
+
+The shop is open. The shop is not open.
+Der Laden ist offen. Der Laden ist nicht offen.
+Le magasin est ouvert. Le magasin n'est pas ouvert.
+La tienda está abierta. La tienda no está abierta.
 Il negozio è aperto. Il negozio non è aperto.
+
+They want to go. They do not want to go.
+Sie wollen gehen. Sie wollen nicht gehen.
+Ils veulent partir. Ils ne veulent pas partir.
+Quieren ir. No quieren ir.
 Vogliono andare. Non vogliono andare.
+
+You must wait. You must not wait.
+Du musst warten. Du darfst nicht warten.
+Tu dois attendre. Tu ne dois pas attendre.
+Debes esperar. No debes esperar.
 Devi aspettare. Non devi aspettare.
+
+The train has arrived. The train has not arrived.
+Der Zug ist angekommen. Der Zug ist nicht angekommen.
+Le train est arrivé. Le train n'est pas arrivé.
+El tren ha llegado. El tren no ha llegado.
 Il treno è arrivato. Il treno non è arrivato.
+
+It works. It does not work.
+Es funktioniert. Es funktioniert nicht.
+Ça marche. Ça ne marche pas.
+Funciona. No funciona.
 Funziona. Non funziona.""",
+    "tense": """\
+He called me. He will call me.
+Er hat mich angerufen. Er wird mich anrufen.
+Il m'a appelé. Il m'appellera.
+Me llamó. Me llamará.
+Mi ha chiamato. Mi chiamerà.
+
+She sold the house. She will sell the house.
+Sie hat das Haus verkauft. Sie wird das Haus verkaufen.
+Elle a vendu la maison. Elle vendra la maison.
+Ella vendió la casa. Ella venderá la casa.
+Ha venduto la casa. Venderà la casa.
+
+We saw the film. We will see the film.
+Wir haben den Film gesehen. Wir werden den Film sehen.
+Nous avons vu le film. Nous verrons le film.
+Vimos la película. Veremos la película.
+Abbiamo visto il film. Vedremo il film.
+
+They won the game. They will win the game.
+Sie haben das Spiel gewonnen. Sie werden das Spiel gewinnen.
+Ils ont gagné le match. Ils gagneront le match.
+Ganaron el partido. Ganarán el partido.
+Hanno vinto la partita. Vinceranno la partita.
+
+The bus left at noon. The bus will leave at noon.
+Der Bus fuhr mittags ab. Der Bus wird mittags abfahren.
+Le bus est parti à midi. Le bus partira à midi.
+El autobús salió al mediodía. El autobús saldrá al mediodía.
+L'autobus è partito a mezzogiorno. L'autobus partirà a mezzogiorno.
+
+I wrote a letter. I will write a letter.
+Ich habe einen Brief geschrieben. Ich werde einen Brief schreiben.
+J'ai écrit une lettre. J'écrirai une lettre.
+Escribí una carta. Escribiré una carta.
+Ho scritto una lettera. Scriverò una lettera.
+
+It rained. It will rain.
+Es hat geregnet. Es wird regnen.
+Il a plu. Il pleuvra.
+Llovió. Lloverá.
+Ha piovuto. Pioverà.
+
+You learned a lot. You will learn a lot.
+Du hast viel gelernt. Du wirst viel lernen.
+Tu as beaucoup appris. Tu apprendras beaucoup.
+Aprendiste mucho. Aprenderás mucho.
+Hai imparato molto. Imparerai molto.""",
+    "person": """\
+He is my neighbor. She is my neighbor.
+Er ist mein Nachbar. Sie ist meine Nachbarin.
+C'est mon voisin. C'est ma voisine.
+Es mi vecino. Es mi vecina.
+È il mio vicino. È la mia vicina.
+
+He works in a bank. She works in a bank.
+Er arbeitet in einer Bank. Sie arbeitet in einer Bank.
+Il travaille dans une banque. Elle travaille dans une banque.
+Él trabaja en un banco. Ella trabaja en un banco.
+Lui lavora in una banca. Lei lavora in una banca.
+
+I know him. I know her.
+Ich kenne ihn. Ich kenne sie.
+Je le connais. Je la connais.
+Lo conozco. La conozco.
+Lo conosco. La conosco.
+
+I gave the book to him. I gave the book to her.
+Ich habe ihm das Buch gegeben. Ich habe ihr das Buch gegeben.
+Je lui ai donné le livre, à lui. Je lui ai donné le livre, à elle.
+Le di el libro a él. Le di el libro a ella.
+Ho dato il libro a lui. Ho dato il libro a lei.
+
+He is tired. She is tired.
+Er ist müde. Sie ist müde.
+Il est fatigué. Elle est fatiguée.
+Él está cansado. Ella está cansada.
+Lui è stanco. Lei è stanca.
+
+My brother is coming. My sister is coming.
+Mein Bruder kommt. Meine Schwester kommt.
+Mon frère vient. Ma sœur vient.
+Mi hermano viene. Mi hermana viene.
+Mio fratello viene. Mia sorella viene.
+
+I wait for you. You wait for me.
+Ich warte auf dich. Du wartest auf mich.
+Je t'attends. Tu m'attends.
+Te espero. Me esperas.
+Ti aspetto. Mi aspetti.
+
+They help us. We help them.
+Sie helfen uns. Wir helfen ihnen.
+Ils nous aident. Nous les aidons.
+Nos ayudan. Los ayudamos.
+Ci aiutano. Li aiutiamo.""",
+    "number": """\
+The dog is sleeping. The dogs are sleeping.
+Der Hund schläft. Die Hunde schlafen.
+Le chien dort. Les chiens dorment.
+El perro duerme. Los perros duermen.
+Il cane dorme. I cani dormono.
+
+I bought a book. I bought books.
+Ich habe ein Buch gekauft. Ich habe Bücher gekauft.
+J'ai acheté un livre. J'ai acheté des livres.
+Compré un libro. Compré libros.
+Ho comprato un libro. Ho comprato dei libri.
+
+The window is open. The windows are open.
+Das Fenster ist offen. Die Fenster sind offen.
+La fenêtre est ouverte. Les fenêtres sont ouvertes.
+La ventana está abierta. Las ventanas están abiertas.
+La finestra è aperta. Le finestre sono aperte.
+
+The child is playing in the garden. The children are playing in the garden.
+Das Kind spielt im Garten. Die Kinder spielen im Garten.
+L'enfant joue dans le jardin. Les enfants jouent dans le jardin.
+El niño juega en el jardín. Los niños juegan en el jardín.
+Il bambino gioca nel giardino. I bambini giocano nel giardino.
+
+The car costs too much. The cars cost too much.
+Das Auto kostet zu viel. Die Autos kosten zu viel.
+La voiture coûte trop cher. Les voitures coûtent trop cher.
+El coche cuesta demasiado. Los coches cuestan demasiado.
+L'auto costa troppo. Le auto costano troppo.
+
+My friend lives here. My friends live here.
+Mein Freund wohnt hier. Meine Freunde wohnen hier.
+Mon ami habite ici. Mes amis habitent ici.
+Mi amigo vive aquí. Mis amigos viven aquí.
+Il mio amico vive qui. I miei amici vivono qui.
+
+I am working today. We are working today.
+Ich arbeite heute. Wir arbeiten heute.
+Je travaille aujourd'hui. Nous travaillons aujourd'hui.
+Trabajo hoy. Trabajamos hoy.
+Oggi lavoro. Oggi lavoriamo.
+
+She needs two days. She needs ten days.
+Sie braucht zwei Tage. Sie braucht zehn Tage.
+Elle a besoin de deux jours. Elle a besoin de dix jours.
+Necesita dos días. Necesita diez días.
+Ha bisogno di due giorni. Ha bisogno di dieci giorni.""",
+    "opposites": """\
+The water is hot. The water is cold.
+Das Wasser ist heiß. Das Wasser ist kalt.
+L'eau est chaude. L'eau est froide.
+El agua está caliente. El agua está fría.
+L'acqua è calda. L'acqua è fredda.
+
+Open the door. Close the door.
+Öffne die Tür. Schließ die Tür.
+Ouvre la porte. Ferme la porte.
+Abre la puerta. Cierra la puerta.
+Apri la porta. Chiudi la porta.
+
+Prices are rising. Prices are falling.
+Die Preise steigen. Die Preise fallen.
+Les prix augmentent. Les prix baissent.
+Los precios suben. Los precios bajan.
+I prezzi salgono. I prezzi scendono.
+
+I love this film. I hate this film.
+Ich liebe diesen Film. Ich hasse diesen Film.
+J'adore ce film. Je déteste ce film.
+Me encanta esta película. Odio esta película.
+Amo questo film. Odio questo film.
+
+He bought the house. He sold the house.
+Er hat das Haus gekauft. Er hat das Haus verkauft.
+Il a acheté la maison. Il a vendu la maison.
+Compró la casa. Vendió la casa.
+Ha comprato la casa. Ha venduto la casa.
+
+The exam was easy. The exam was difficult.
+Die Prüfung war leicht. Die Prüfung war schwer.
+L'examen était facile. L'examen était difficile.
+El examen fue fácil. El examen fue difícil.
+L'esame era facile. L'esame era difficile.
+
+Everyone came. No one came.
+Alle sind gekommen. Niemand ist gekommen.
+Tout le monde est venu. Personne n'est venu.
+Todos vinieron. Nadie vino.
+Sono venuti tutti. Non è venuto nessuno.
+
+She always laughs. She never laughs.
+Sie lacht immer. Sie lacht nie.
+Elle rit toujours. Elle ne rit jamais.
+Siempre se ríe. Nunca se ríe.
+Ride sempre. Non ride mai.""",
 }
 # As the subject and as the object.
 NOUNS = {
@@ -120,12 +322,13 @@ def words(text: str) -> list[str]:
     return text.replace("\n", "|").split("|")
 
 
-def negations(language: str) -> Iterator[Triple]:
-    """Every sentence and every negation."""
-    for entries in zip(words(NEGATION["en"]), words(NEGATION[language])):
-        (plain, negated), (right, other) = (entry.split(". ", 1) for entry in entries)
-        yield f"{plain}.", f"{right}.", other
-        yield negated, other, f"{right}."
+def pairs(kind: str) -> Iterator[Triple]:
+    """Every sentence of a kind of pairs and its counterpart, in each of the other languages."""
+    for entry in PAIRS[kind].split("\n\n"):
+        english, *others = (line.split(". ", 1) for line in entry.splitlines())
+        for first, second in others:
+            yield f"{english[0]}.", f"{first}.", second
+            yield english[1], second, f"{first}."
 
 
 def roles(language: str) -> Iterator[Triple]:
@@ -155,7 +358,7 @@ def main() -> None:
     parser.add_argument("--model", default="mini", help="a model (%(default)s)")
     encoder = xling_jax.load(parser.parse_args().model)
     kinds = {
-        "negation": [triple for code in LANGUAGES for triple in negations(code)],
+        **{kind: [*pairs(kind)] for kind in PAIRS},
         "roles": [triple for code in LANGUAGES for triple in roles(code)],
         "homographs": [tuple(line.split("|")) for line in HOMOGRAPHS.splitlines()],
     }
@@ -163,9 +366,11 @@ def main() -> None:
         vectors = [encoder.encode(side, normalize=True) for side in zip(*triples)]
         right, other = (np.einsum("nd,nd->n", vectors[0], side) for side in vectors[1:])
         found, ties = (right > other + 1e-6).sum(), (abs(right - other) <= 1e-6).sum()
+        means = f"{right.mean():.2f} with the right one, {other.mean():.2f} with the other"
+        low, high = np.quantile(other, (0.05, 0.95))
         print(
-            f"{kind}: {found} of {len(triples)} ({found / len(triples):.0%}), {ties} ties; mean "
-            f"cosine {right.mean():.2f} with the right one, {other.mean():.2f} with the other"
+            f"{kind}: {found} of {len(triples)} ({found / len(triples):.0%}), {ties} ties; "
+            f"mean cosine {means} (5 to 95 %: {low:.2f} to {high:.2f})"
         )
 
 
