@@ -10,10 +10,10 @@ from pathlib import Path
 from mini_text import (
     NOT_PUBLISHABLE,
     corpora,
+    write_careless,
     write_emoji,
     write_lines,
     write_translated,
-    write_unaccented,
 )
 from mini_words import WORDNET, ratings_of_vader, texts_of_synsets
 from ml_collections import ConfigDict
@@ -25,14 +25,14 @@ from xling_jax.config import ConfigError, load_config
 CORPORA = {
     "emoji.tsv": write_emoji,
     "translated.tsv": write_translated,
-    "unaccented.tsv": write_unaccented,
+    "careless.tsv": write_careless,
 }
 PROGRAMS = {
     "xling": [sys.executable, "-m", "xling_jax.cli.main"],
     "mini_words.py": [sys.executable, str(Path(__file__).with_name("mini_words.py"))],
 }
 # Those of them that the run on everyday text reads.
-EVERYDAY_CORPORA = ("translated.tsv", "unaccented.tsv[:20000]")
+EVERYDAY_CORPORA = ("translated.tsv", "careless.tsv[:40000]")
 # Workdir of a run -> its phase of the config. The last continues from the mean of the others once
 # topics and sentiment are added.
 RUNS = {"long": "train", "short": "short", "everyday": "everyday"}

@@ -85,6 +85,26 @@ def test_long_text_is_cut_and_counted(make_encoder, caplog):
     ]
 
 
+def test_text_in_an_unknown_script_is_counted_and_named_once(make_encoder, caplog):
+    encoder = make_encoder()
+    stats = EncodeStats()
+    # By SentencePiece: ▁ and <unk>; two pieces or more of each known word, then ▁ and <unk>.
+    few = "la mo ti ren su kel 日"
+    assert 4 < len(encoder.vocab.encode([few])[0])
+    with caplog.at_level(logging.WARNING):
+        list(encoder.encode_stream(["la mo", "日本語", "", few, "Привет мир"], stats=stats))
+        encoder.encode(["日本語"])
+        make_encoder(languages=()).encode([few, "日本語"])
+        make_encoder().encode(["la", "", few])
+    assert (stats.num_sentences, stats.num_unknown) == (5, 2)
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 of 5 sentences have a quarter or more unknown tokens and vectors that mean little; the "
+        "encoder knows de, en (further warnings suppressed)",
+        "1 of 2 sentences have a quarter or more unknown tokens and vectors that mean little "
+        "(further warnings suppressed)",
+    ]
+
+
 def test_normalize_gives_unit_length(encoder):
     plain = encoder.encode(["la mo", "ti"])
     np.testing.assert_allclose(

@@ -96,7 +96,7 @@ class Encoder:
                 f"max_length_tokens={max_length_tokens} must leave room for text besides the "
                 f"{max_length_tokens - self._room} special tokens"
             )
-        self._warned_of_truncation = False
+        self._warned_of_truncation = self._warned_of_unknown = False
 
     @classmethod
     def from_directory(
@@ -588,6 +588,14 @@ class Encoder:
                 embeddings[:] = whole[:, : self.dim]
             stats.add(counts)
             done += rows
+            if counts.num_unknown and not self._warned_of_unknown:
+                self._warned_of_unknown = True
+                _logger.warning(
+                    "%d of %d sentences have a quarter or more unknown tokens and vectors that mean "
+                    "little%s (further warnings suppressed)",
+                    *(counts.num_unknown, rows),
+                    f"; the encoder knows {', '.join(self.languages)}" if self.languages else "",
+                )
             if normalize:
                 embeddings[:] = l2_normalize(embeddings)
             yield embeddings

@@ -21,6 +21,7 @@ class EncodeStats:
     num_sentences: int = 0
     num_empty: int = 0  # without tokens; their vector is that of the special tokens
     num_truncated: int = 0  # cut to `max_length_tokens`
+    num_unknown: int = 0  # at least a quarter of whose tokens are unknown
     num_tokens: int = 0  # special tokens included
     num_padded_tokens: int = 0  # padding included as well
 
@@ -70,6 +71,7 @@ def tokenize(
         num_sentences=len(texts),
         num_empty=len(texts) - np.count_nonzero(lengths),
         num_truncated=int((lengths > room).sum()) if is_cut else 0,
+        num_unknown=_num_unknown(ids, lengths, vocab.unk_id),
         num_tokens=int(offsets[-1]),
     )
     if is_cut:
@@ -85,3 +87,13 @@ def tokenize(
         tokens[offsets[1:] - len(suffix) + place] = number
     tokens[np.repeat(offsets[:-1] + len(prefix), kept) + positions_within(kept)] = ids
     return TokenWindow(tokens, offsets), stats
+
+
+def _num_unknown(ids: np.ndarray, lengths: np.ndarray, unk_id: int | None) -> int:
+    """How many texts are a quarter or more of unknown tokens; ids are of one text after another."""
+    is_unknown = ids == unk_id
+    if not np.count_nonzero(is_unknown):  # faster than any() on a few
+        return 0
+    texts = np.repeat(np.arange(len(lengths)), lengths)[is_unknown]
+    counts = np.bincount(texts, minlength=len(lengths))
+    return np.count_nonzero((counts > 0) & (4 * counts >= lengths))

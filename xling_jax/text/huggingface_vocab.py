@@ -23,6 +23,7 @@ MERGES_FILE = "merges.txt"
 # As published tokenizers call the token of masked language modeling.
 _MASKS = ("<mask>", "[MASK]")
 _XLM_MASKS = ("<special1>",)
+_UNKNOWN = ("<unk>", "[UNK]")
 
 # Published vocabularies have up to half a million pieces.
 _MAX_ID = 10**7
@@ -101,6 +102,7 @@ class HuggingFaceVocab(Vocabulary):
             self._tokenize = lambda texts: [xlm.encode(text) for text in texts]
             self._ids, masks = dictionary, _XLM_MASKS
         self.mask_id = next((self._ids[name] for name in masks if name in self._ids), None)
+        self.unk_id = next((self._ids[name] for name in _UNKNOWN if name in self._ids), None)
         size = max(self._ids.values(), default=-1) + 1
         for name, limit in (("bos_id", size), ("eos_id", size), ("pad_id", size + 1)):
             number = getattr(self, name)

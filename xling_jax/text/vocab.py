@@ -129,8 +129,7 @@ class Vocab(Vocabulary):
 
     Attributes:
         model_bytes: content of the file.
-        unk_id, mask_id: ids of the unknown piece and of the control piece `<MASK>`, None if there
-            is none; see also `Vocabulary`.
+        mask_id: id of the control piece `<MASK>`, None if there is none; see also `Vocabulary`.
 
     Raises:
         OSError: if the file cannot be read.

@@ -40,7 +40,7 @@ class Vocabulary(abc.ABC):
         text: its settings, what is done with text before it is split.
         files: content of its files by name; equal files and settings give equal ids.
         size: number of ids, special tokens included.
-        bos_id, eos_id, pad_id, mask_id: ids of special tokens, None if there are none.
+        bos_id, eos_id, pad_id, unk_id, mask_id: ids of special tokens, None if there are none.
         lowercase: whether text is lower-cased; None if the tokenizer decides.
         truncation_side: where texts are cut that are too long, `right` or `left`.
     """
@@ -53,6 +53,7 @@ class Vocabulary(abc.ABC):
     bos_id: int | None
     eos_id: int | None
     pad_id: int | None
+    unk_id: int | None = None
     mask_id: int | None = None
     lowercase: bool | None
     truncation_side: str = "right"
