@@ -90,7 +90,7 @@ def test_text_in_an_unknown_script_is_counted_and_named_once(make_encoder, caplo
     stats = EncodeStats()
     # By SentencePiece: ▁ and <unk>; two pieces or more of each known word, then ▁ and <unk>.
     few = "la mo ti ren su kel 日"
-    assert 4 < len(encoder.vocab.encode([few])[0])
+    assert len(encoder.vocab.encode([few])[0]) > 4
     with caplog.at_level(logging.WARNING):
         list(encoder.encode_stream(["la mo", "日本語", "", few, "Привет мир"], stats=stats))
         encoder.encode(["日本語"])

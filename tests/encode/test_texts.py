@@ -59,11 +59,12 @@ def test_tokens_and_counts_by_hand(side, long):
         rows = [lists[text] for text in given]
         return np.array(sum(rows, []), np.int32), np.array([*map(len, rows)])
 
-    vocab = types.SimpleNamespace(encode_flat=encode_flat, truncation_side=side)
+    vocab = types.SimpleNamespace(encode_flat=encode_flat, truncation_side=side, unk_id=8)
     given, prefix, suffix = ["short", "long", "", "fits"], np.array([1, 2]), np.array([3, 11])
     window, stats = texts.tokenize(given, vocab, prefix, suffix, room=3)
     rows = np.split(window.tokens, window.offsets[1:-1])
     expected = [[1, 2, 4, 3, 11], long, [1, 2, 3, 11], [1, 2, 4, 5, 6, 3, 11]]
     assert [row.tolist() for row in rows] == expected
     assert (stats.num_sentences, stats.num_empty, stats.num_truncated) == (4, 1, 1)
+    assert stats.num_unknown == 1  # a quarter of "long"
     assert stats.num_tokens == len(window.tokens) == 23

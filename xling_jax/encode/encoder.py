@@ -591,8 +591,8 @@ class Encoder:
             if counts.num_unknown and not self._warned_of_unknown:
                 self._warned_of_unknown = True
                 _logger.warning(
-                    "%d of %d sentences have a quarter or more unknown tokens and vectors that mean "
-                    "little%s (further warnings suppressed)",
+                    "%d of %d sentences have a quarter or more unknown tokens and vectors that "
+                    "mean little%s (further warnings suppressed)",
                     *(counts.num_unknown, rows),
                     f"; the encoder knows {', '.join(self.languages)}" if self.languages else "",
                 )
