@@ -3,9 +3,10 @@
     python benchmarks/minimal_pairs.py --model mini
 
 From English to the other four languages; chance is a half. `negation`: of a sentence and its
-negation, both ways. Likewise `tense` (past and future), `person` (he and she, I and you), `number`
-and `opposites`. `roles`: who does what, persons and animals in all pairs, "The doctor saw the dog."
-and "The dog saw the doctor." `homographs`: a word of two senses, translated by either.
+negation, both ways. Likewise `tense` (past and future), `person` (he and she, I and you), `number`,
+`question` (and statement) and `opposites`. `roles`: who does what, persons and animals in all
+pairs, "The doctor saw the dog." and "The dog saw the doctor." `homographs`: a word of two senses,
+translated by either.
 """
 
 import argparse
@@ -217,6 +218,54 @@ Sie braucht zwei Tage. Sie braucht zehn Tage.
 Elle a besoin de deux jours. Elle a besoin de dix jours.
 Necesita dos días. Necesita diez días.
 Ha bisogno di due giorni. Ha bisogno di dieci giorni.""",
+    "question": """\
+The shop is open. Is the shop open?
+Der Laden ist offen. Ist der Laden offen?
+Le magasin est ouvert. Le magasin est-il ouvert ?
+La tienda está abierta. ¿Está abierta la tienda?
+Il negozio è aperto. È aperto il negozio?
+
+You speak German. Do you speak German?
+Du sprichst Deutsch. Sprichst du Deutsch?
+Tu parles allemand. Est-ce que tu parles allemand ?
+Hablas alemán. ¿Hablas alemán?
+Parli tedesco. Parli tedesco?
+
+He lives here. Does he live here?
+Er wohnt hier. Wohnt er hier?
+Il habite ici. Est-ce qu'il habite ici ?
+Él vive aquí. ¿Vive él aquí?
+Lui abita qui. Abita qui?
+
+They have arrived. Have they arrived?
+Sie sind angekommen. Sind sie angekommen?
+Ils sont arrivés. Est-ce qu'ils sont arrivés ?
+Han llegado. ¿Han llegado?
+Sono arrivati. Sono arrivati?
+
+I can help you. Can I help you?
+Ich kann dir helfen. Kann ich dir helfen?
+Je peux t'aider. Est-ce que je peux t'aider ?
+Puedo ayudarte. ¿Puedo ayudarte?
+Posso aiutarti. Posso aiutarti?
+
+The train is late. Is the train late?
+Der Zug hat Verspätung. Hat der Zug Verspätung?
+Le train est en retard. Le train est-il en retard ?
+El tren llega tarde. ¿Llega tarde el tren?
+Il treno è in ritardo. Il treno è in ritardo?
+
+She knows the answer. Does she know the answer?
+Sie kennt die Antwort. Kennt sie die Antwort?
+Elle connaît la réponse. Est-ce qu'elle connaît la réponse ?
+Ella sabe la respuesta. ¿Sabe ella la respuesta?
+Lei sa la risposta. Sa la risposta?
+
+We were right. Were we right?
+Wir hatten recht. Hatten wir recht?
+Nous avions raison. Avions-nous raison ?
+Teníamos razón. ¿Teníamos razón?
+Avevamo ragione. Avevamo ragione?""",
     "opposites": """\
 The water is hot. The water is cold.
 Das Wasser ist heiß. Das Wasser ist kalt.

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,6 +44,19 @@ def test_it_is_small_and_says_what_it_is():
     card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
     for word in ("licenses", "Europarl", "negation", "What scores mean"):
         assert word in card
+
+
+def test_the_cosines_that_its_card_quotes_are_its_own(mini, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    from card_figures import EXAMPLE
+
+    card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
+    examples = EXAMPLE.findall(card)
+    assert len(examples) > 40
+    for one, other, _, cosine in examples:
+        texts = [" ".join(text.split()) for text in (one, other)]
+        found = np.dot(*mini.encode(texts, normalize=True))
+        assert abs(found - float(cosine)) < 0.006, (texts, found)
 
 
 def test_its_vectors_are_pinned(mini):

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -152,7 +153,7 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path):
     kinds = [*made, "calibrate", *5 * ["evaluate"]]
     assert [command[0] for command in commands] == kinds
     (corpora,) = [word for word in commands[0] if word.startswith("--config.data.corpora=")]
-    for name in ("stories.tsv.gz", "unaccented.tsv", "translated.tsv", "emoji.tsv"):
+    for name in ("stories.tsv.gz", "careless.tsv", "translated.tsv", "emoji.tsv"):
         assert name in corpora
     assert "news.tsv.gz" not in corpora and "europarl.en.tsv" not in corpora  # one of the five
     assert "europarl.en-fr.tsv.gz[:60000]" in corpora
@@ -186,14 +187,55 @@ def test_an_evaluation_is_done_when_its_results_are_there(data, tmp_path, monkey
     assert len(results) == 5 and {path.name for path in results} == {"results.json"}
 
 
-def test_rows_without_text_in_the_languages_lose_no_accents(data, tmp_path, monkeypatch):
+def test_careless_pairs_have_one_side_changed_and_only_languages_of_the_config(
+    data, tmp_path, monkeypatch
+):
     monkeypatch.syspath_prepend(ROOT / "launch")
     import mini_text
 
-    rows = [("Äh", "Éh", "Olá"), ("", "", "Não há")]
+    rows = [("Ähm, ja!", "Éh, yes!", "Olá"), ("", "", "Não há"), ("Nur dies.", "", "")] * 50
     write(data / "parallel/stories.tsv.gz", ("de", "en", "pt"), rows)
-    mini_text.write_unaccented(load_config("mini"), data, tmp_path / "made.tsv")
-    assert len((tmp_path / "made.tsv").read_text().splitlines()) == 2
+    monkeypatch.setitem(mini_text.NUM_CARELESS, "markup", 5)
+    made = tmp_path / "made.tsv"
+    mini_text.write_careless(load_config("mini"), data, made)
+    header, *lines = made.read_text("utf-8").splitlines()
+    assert header.split("\t") == [*LANGUAGES]
+    of_stories = [line.split("\t")[:2] for line in lines if "yes" in line or "Ähm" in line]
+    assert len(of_stories) > 20
+    for german, english in of_stories:
+        assert (german == "Ähm, ja!") != (english == "Éh, yes!")
+    assert not any("Nur" in line or "há" in line for line in lines)
+    assert sum("</" in line or "<br" in line or "&nbsp;" in line for line in lines) <= 5
+
+
+def test_a_careless_text_by_kind(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    import mini_text
+
+    words = ["page", "lune"]
+
+    def all_of(text, kind, code="fr"):
+        generators = map(random.Random, range(200))
+        return {mini_text.careless(text, kind, code, words, each) for each in generators}
+
+    assert all_of("Où est Zoë ?", "accents") == {"Ou est Zoe ?"}
+    assert all_of("Öl, süß", "accents", "de") == {"Ol, suß", "Oel, suess"}
+    assert all_of("A-t-il dit : « C'est ça » ?", "punctuation") == {"A-t-il dit C'est ça"}
+    assert all_of("?!", "punctuation") == {"?!"}
+    assert all_of("le chat, 12345", "typo") == {
+        f"le {word}, 12345" for word in ("cat", "cht", "chhat", "chaat", "caht", "chta")
+    }
+    assert all_of("le dos", "typo") == {"le dos"}
+    text = "Le chat dort."
+    for changed in all_of(text, "markup"):
+        assert re.sub(r"<[^>]*>|&nbsp;", "", changed) == text
+    assert {"Le chat dort.<br>", "Le <b>chat</b> dort.", "<p>Le chat dort.</p>"} <= all_of(
+        text, "markup"
+    )
+    for changed in all_of(text, "address"):
+        before, found, behind = changed.partition(text)
+        assert found and re.fullmatch(r"\S+ | \S+", before + behind)
+        assert "page" in changed or "lune" in changed
 
 
 def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
@@ -346,12 +388,11 @@ def test_the_small_form_runs_to_its_end_and_again_does_nothing(
     encoder = xling_jax.load(tmp_path / "w/mini")
     assert encoder.calibration is not None and encoder.dim == 32
     assert np.load(tmp_path / "w/words.npy").shape == (encoder.vocab.size, 34)
-    unaccented = (tmp_path / "w/unaccented.tsv").read_text().splitlines()
-    stories = [line for line in unaccented[1:] if "Yes!" not in line and "." not in line]
-    assert len(stories) > 800
-    for line in stories:
-        changed, intact = sorted(filter(None, line.split("\t")), key=lambda text: "è" in text)
-        assert "è" not in changed and "è" in intact
+    careless = (tmp_path / "w/careless.tsv").read_text().splitlines()
+    originals = {text for row in sentences(900, 0) for text in row}
+    stories = [line.split("\t") for line in careless[1:] if "è" in line]
+    assert len(stories) > 500
+    assert all(sum(text in originals for text in row if text) == 1 for row in stories)
     results = json.loads((tmp_path / "w/results/margin/results.json").read_text())
     assert results["matrices"]
     again = mini(*words, path=apertium, packages=packages)
