@@ -14,6 +14,7 @@ from mini_text import (
     write_emoji,
     write_lines,
     write_translated,
+    write_unaccented,
 )
 from mini_words import WORDNET, ratings_of_vader, texts_of_synsets
 from ml_collections import ConfigDict
@@ -22,20 +23,27 @@ from run import run
 from xling_jax.config import ConfigError, load_config
 
 # Files in the workdir that are trained on beside the text in the folder, and what writes them.
-CORPORA = {
+WRITTEN = {
+    "axes.txt": write_lines,
     "emoji.tsv": write_emoji,
     "translated.tsv": write_translated,
+    "unaccented.tsv": write_unaccented,
     "careless.tsv": write_careless,
 }
 PROGRAMS = {
     "xling": [sys.executable, "-m", "xling_jax.cli.main"],
     "mini_words.py": [sys.executable, str(Path(__file__).with_name("mini_words.py"))],
 }
-# Those of them that the run on everyday text reads.
-EVERYDAY_CORPORA = ("translated.tsv", "careless.tsv[:40000]")
-# Workdir of a run -> its phase of the config. The last continues from the mean of the others once
-# topics and sentiment are added.
-RUNS = {"long": "train", "short": "short", "everyday": "everyday"}
+# Those of them that a run reads.
+CORPORA = {
+    "long": ("emoji.tsv", "translated.tsv", "unaccented.tsv"),
+    "everyday": ("translated.tsv", "unaccented.tsv[:20000]"),
+    "careless": ("translated.tsv", "careless.tsv"),
+}
+CORPORA["short"] = CORPORA["long"]
+# Workdir of a run -> its phase of the config. `everyday` continues from the mean of those before it
+# once topics and sentiment are added, and `careless` from `everyday`.
+RUNS = {"long": "train", "short": "short", "everyday": "everyday", "careless": "careless"}
 AVERAGED = ("long", "long", "short")
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
@@ -63,14 +71,13 @@ def main() -> None:
     for path in sorted((args.data / "parallel").glob("*.tsv.gz")):
         if path.name.startswith(NOT_PUBLISHABLE):
             print(f"left out, not for published weights: {path.name}", flush=True)
-    written = {"axes.txt": write_lines, **CORPORA}
     if not args.dry_run:
         if not (args.workdir / "words.npy").exists():  # said now, not after the training
             next(texts_of_synsets(args.wordnet))
             ratings_of_vader()
         args.workdir.mkdir(parents=True, exist_ok=True)
         share_data(args.workdir)
-    for name, write in written.items():
+    for name, write in WRITTEN.items():
         if not args.dry_run and not (args.workdir / name).exists():
             print(f"writing {name}", flush=True)
             write(config, args.data, args.workdir / name)
@@ -93,11 +100,6 @@ def commands(
     model = workdir / "mini"
     axes = str(workdir / "axes.txt")
     held_out = sorted(glob.glob(f"{data}/{DEVELOPMENT[0]}"))
-    files = (*corpora(config, data / "parallel"), *(f"tsv:{workdir}/{name}" for name in CORPORA))
-    everyday = (
-        *corpora(config, data / "parallel", everyday=True),
-        *(f"tsv:{workdir}/{name}" for name in EVERYDAY_CORPORA),
-    )
     exclude = f"--config.data.exclude={tuple(held_out)!r}"
 
     def config_of(name: str) -> str:
@@ -105,7 +107,8 @@ def commands(
 
     def train(name: str, *settings: str) -> tuple[list[str], None]:
         command = ["xling", "train", "--config", config_of(name), "--workdir", str(workdir / name)]
-        text = everyday if name == "everyday" else files
+        text = corpora(config, data / "parallel", everyday=name in ("everyday", "careless"))
+        text += tuple(f"tsv:{workdir}/{made}" for made in CORPORA[name])
         return [*command, f"--config.data.corpora={text!r}", exclude, *settings, *overrides], None
 
     vocabulary = workdir / "long/vocab/sentencepiece.model"
@@ -121,7 +124,8 @@ def commands(
     export = ["xling", "export", "--model", str(mean), "--token-vectors", str(words)]
     yield [*export, "--principal-axes", axes, *widths, "--output", str(joined)], joined
     yield train("everyday", f"--config.train.model_init={joined}")
-    export = ["xling", "export", "--model", str(workdir / "everyday"), "--principal-axes", axes]
+    yield train("careless", f"--config.train.model_init={workdir / 'everyday'}")
+    export = ["xling", "export", "--model", str(workdir / "careless"), "--principal-axes", axes]
     yield [*export, "--storage", "mixed", "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
     common = ["--model", str(model), "--languages", ",".join(config.languages)]

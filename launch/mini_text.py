@@ -45,9 +45,9 @@ EVERYDAY_LIMITS = {
     "lohelp.": 5000,
     "messages.": 5000,
 }
-# Rows of `write_careless`, of each kind.
-NUM_CARELESS = {
-    "accents": 120_000,
+# Rows of `write_unaccented` and of `write_careless`, of each kind.
+NUM_UNACCENTED = {"accents": 120_000}
+NUM_CARELESS = NUM_UNACCENTED | {
     "punctuation": 30_000,
     "typo": 50_000,
     "markup": 30_000,
@@ -137,10 +137,20 @@ def write_lines(config: ConfigDict, data: Path, output: Path) -> None:
     write_whole(output, "\n".join([*lines[:NUM_AXES_LINES], ""]))
 
 
+def write_unaccented(config: ConfigDict, data: Path, output: Path) -> None:
+    """Writes pairs of which one side has lost its accents."""
+    write_changed(config, data, output, NUM_UNACCENTED)
+
+
 def write_careless(config: ConfigDict, data: Path, output: Path) -> None:
     """Writes pairs of which one side is as people type in a hurry, or as it is in a web page."""
-    generator, rows = random.Random(0), {kind: [] for kind in NUM_CARELESS}
-    kinds, counts = [*NUM_CARELESS], [*NUM_CARELESS.values()]
+    write_changed(config, data, output, NUM_CARELESS)
+
+
+def write_changed(config: ConfigDict, data: Path, output: Path, numbers: dict[str, int]) -> None:
+    """Writes pairs of which one side is changed: so many of each kind of `careless`."""
+    generator, rows = random.Random(0), {kind: [] for kind in numbers}
+    kinds, counts = [*numbers], [*numbers.values()]
     recent = ["page"]  # words, for addresses
     for row in filter(None, sample_rows(config, data)):
         code = generator.choice(sorted(row))
@@ -151,7 +161,7 @@ def write_careless(config: ConfigDict, data: Path, output: Path) -> None:
             rows[kind].append({code: changed, other: row[other]})
         recent = [*re.findall(r"[a-z]{3,}", row[code].lower()), *recent][:20]
     found = []
-    for kind, count in NUM_CARELESS.items():
+    for kind, count in numbers.items():
         generator.shuffle(rows[kind])
         found += rows[kind][:count]
     generator.shuffle(found)

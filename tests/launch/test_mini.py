@@ -149,17 +149,20 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path):
     lines = done.stdout.splitlines()
     assert "left out, not for published weights: news.tsv.gz" in lines
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("xling ")]
-    made = ["train", "train", "export", "export", "train", "export"]
+    made = ["train", "train", "export", "export", "train", "train", "export"]
     kinds = [*made, "calibrate", *5 * ["evaluate"]]
     assert [command[0] for command in commands] == kinds
     (corpora,) = [word for word in commands[0] if word.startswith("--config.data.corpora=")]
-    for name in ("stories.tsv.gz", "careless.tsv", "translated.tsv", "emoji.tsv"):
+    for name in ("stories.tsv.gz", "unaccented.tsv", "translated.tsv", "emoji.tsv"):
         assert name in corpora
     assert "news.tsv.gz" not in corpora and "europarl.en.tsv" not in corpora  # one of the five
     assert "europarl.en-fr.tsv.gz[:60000]" in corpora
     (everyday,) = [word for word in commands[4] if word.startswith("--config.data.corpora=")]
     assert "europarl.en-fr.tsv.gz[:8000]" in everyday and "tatoeba.en-es.tsv.gz'" in everyday
     assert "manuals.en-es.tsv.gz" in corpora and "manuals.en-es.tsv.gz" not in everyday
+    (careless,) = [word for word in commands[5] if word.startswith("--config.data.corpora=")]
+    unaccented = f"tsv:{tmp_path}/w/unaccented.tsv[:20000]"
+    assert careless == everyday.replace(unaccented, f"tsv:{tmp_path}/w/careless.tsv")
     (held_out,) = [word for word in commands[0] if word.startswith("--config.data.exclude=")]
     assert held_out.count(".dev.tsv.gz") == 3
     assert not (tmp_path / "w").exists()

@@ -1,4 +1,6 @@
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import pytest
 
 from tests.train.synthetic import smoke_config
@@ -25,3 +27,35 @@ def test_what_a_config_describes_has_shapes_and_no_arrays():
     built = build(smoke_config())
     assert isinstance(built.objective.setting.model, nn.Module)
     assert built.shapes.params["encoder"] and built.settings.total_steps == 8
+
+
+@pytest.mark.parametrize("names", [("embedding",), ("blocks_0", "final_norm")])
+def test_frozen_parameters_stay_and_the_others_move(names):
+    config = smoke_config()
+    config.train.frozen = names
+    built = build(config)
+    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), built.shapes.params)
+    updates, _ = built.optimizer.update(params, built.optimizer.init(params), params)
+    found = set()
+    for path, update in jax.tree_util.tree_leaves_with_path(updates):
+        frozen = {entry.key for entry in path} & {*names}
+        assert bool((update == 0).all()) == bool(frozen), path
+        found |= frozen
+    assert found == {*names}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ("embeding",),
+            r"no parameter has 'embeding' in its path; the names on paths are .*encoder",
+        ),
+        (("encoder", "decoder"), r"\('encoder', 'decoder'\) leaves nothing to train"),
+    ],
+)
+def test_frozen_names_that_cannot_be_are_refused(names, message):
+    config = smoke_config()
+    config.train.frozen = names
+    with pytest.raises(ValueError, match=rf"train\.frozen.*{message}"):
+        build(config)

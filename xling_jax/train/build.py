@@ -1,6 +1,7 @@
 """From a config to everything it describes, except data and devices."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +130,9 @@ def build(
     settings = options.build(TrainSettings, in_steps, "train")
     schedule = resolve_schedule(config.schedule, epoch, total)
     optimizer = make_optimizer(schedule=make_schedule(**schedule), **config.optimizer)
-    if config.encoder.get("features"):
-        optimizer = frozen(optimizer, NOT_TRAINED)
+    not_trained = {*settings.frozen, *(NOT_TRAINED if config.encoder.get("features") else ())}
+    if not_trained:
+        optimizer = frozen(optimizer, not_trained)
     if compute_dtype(config.compute_dtype) == jnp.float16:
         optimizer = with_loss_scale(optimizer)
     objective = build_objective(config, vocab or VocabFacts(config.vocab.size), num_devices)
@@ -142,6 +144,7 @@ def build(
         )
     init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
     _check_dim(objective.setting.model, shapes.params)
+    _check_frozen(settings.frozen, shapes.params)
     built = Build(data, settings, schedule, objective, optimizer, init, shapes)
     check_validation_metrics(built)
     return built
@@ -172,6 +175,24 @@ def check_validation_metrics(built: Build, directions: Collection[Direction] = (
         find_goal(
             setting, metric, getattr(settings, f"{which}_goal"), known_goal(metric, objective)
         )
+
+
+def _check_frozen(names: Collection[str], params: Any) -> None:
+    paths = [
+        [entry.key for entry in path] for path, _ in jax.tree_util.tree_leaves_with_path(params)
+    ]
+    known = dict.fromkeys(itertools.chain(*paths))
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"train.frozen: no parameter has {name!r} in its path; {_listed(known)}"
+            )
+    if all({*path} & {*names, *NOT_TRAINED} for path in paths):
+        raise ValueError(f"train.frozen={tuple(names)!r} leaves nothing to train; {_listed(known)}")
+
+
+def _listed(names: Collection[str]) -> str:
+    return f"the names on paths are {', '.join(sorted(names))}"
 
 
 def _check_dim(model: CrossLingualModel, params: Any) -> None:

@@ -206,7 +206,11 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformationExtraArg
 def frozen(
     optimizer: optax.GradientTransformation, names: Collection[str]
 ) -> optax.GradientTransformationExtraArgs:
-    """The optimizer, with the same state, that never changes the parameters of some names.
+    """The optimizer, with the same state, that never changes parameters with these names.
+
+    Args:
+        optimizer: the optimizer.
+        names: of parameters, or of modules with all that is in them.
 
     A gradient of zero does not suffice: weight decay changes them as well.
     """
@@ -214,7 +218,8 @@ def frozen(
 
     def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradients, state, params, **more)
-        keep = lambda path, leaf: jnp.zeros_like(leaf) if path[-1].key in names else leaf
+        is_frozen = lambda path: any(entry.key in names for entry in path)
+        keep = lambda path, leaf: jnp.zeros_like(leaf) if is_frozen(path) else leaf
         return jax.tree_util.tree_map_with_path(keep, updates), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)

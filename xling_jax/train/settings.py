@@ -42,6 +42,8 @@ class TrainSettings:
             tokens included; longer text is cut. 0 for the limit of its family, 2,000 or the table
             of positions.
         model_init: model directory or workdir with the initial encoder of a new run.
+        frozen: parameters that stay as they are: names on their paths, such as `embedding`, the
+            token table, or `blocks_0`, a layer.
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
             (`text.cooccurrence`), or a multiCCA or word2vec text file with vectors of whole words.
 
@@ -70,6 +72,7 @@ class TrainSettings:
     export: str = "last"
     max_length_tokens: int = 0
     model_init: str = ""
+    frozen: tuple[str, ...] = ()
     word_vectors: str = ""
 
     def __post_init__(self):
