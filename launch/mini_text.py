@@ -9,10 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from mini_careless import careless
 from ml_collections import ConfigDict
 
 from xling_jax.corpora.quickstart_text import content
@@ -53,14 +53,10 @@ NUM_CARELESS = NUM_UNACCENTED | {
     "markup": 30_000,
     "address": 30_000,
 }
-INLINE_TAGS = ("a", "b", "code", "em", "i", "span", "strong")
-BLOCK_TAGS = ("div", "h1", "h2", "li", "p", "td")
-DOMAINS = ("com", "net", "org", "eu", "de", "es", "fr", "it", "co.uk")
 # Lines of text for the principal axes.
 NUM_AXES_LINES = 200_000
 # What they and the careless pairs are drawn from.
 ROWS_OF_EACH = 20_000
-UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss"}
 SKIN_TONES = {chr(code) for code in range(0x1F3FB, 0x1F400)}
 VARIATION = "\ufe0f"
 
@@ -166,82 +162,6 @@ def write_changed(config: ConfigDict, data: Path, output: Path, numbers: dict[st
         found += rows[kind][:count]
     generator.shuffle(found)
     write_rows(config, output, found)
-
-
-def careless(text: str, kind: str, code: str, words: list[str], generator: random.Random) -> str:
-    """A text after a change of a kind; itself, where the change finds nothing to do."""
-    if kind == "accents":
-        return unaccented(text, code == "de" and generator.random() < 0.5)
-    if kind == "punctuation":
-        return " ".join(re.sub(r"[^\w\s'’-]|(?<!\w)[-'’]|[-'’](?!\w)", " ", text).split()) or text
-    if kind == "typo":
-        return with_typo(text, generator)
-    if kind == "markup":
-        return with_markup(text, words, generator)
-    address = address_of(words, generator)
-    return f"{address} {text}" if generator.random() < 0.3 else f"{text} {address}"
-
-
-def unaccented(text: str, with_e: bool) -> str:
-    """Drops accents; with_e writes umlauts with an e."""
-    if with_e:
-        text = "".join(UMLAUTS.get(character, character) for character in text)
-    return "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
-
-
-def with_typo(text: str, generator: random.Random) -> str:
-    """A letter within a word of four or more is missing, doubled, or behind the next one."""
-    inner = [
-        m.start() + i for m in re.finditer(r"[^\W\d_]{4,}", text) for i in range(1, len(m[0]) - 1)
-    ]
-    if not inner:
-        return text
-    place = generator.choice(inner)
-    letter, following = text[place], text[place + 1]
-    instead = generator.choice(["", letter * 2, following + letter])
-    rest = place + (2 if len(instead) == 2 and instead[0] == following else 1)
-    return text[:place] + instead + text[rest:]
-
-
-def with_markup(text: str, words: list[str], generator: random.Random) -> str:
-    """HTML around a few words, around all of them, or both."""
-    found, tag = text.split(), generator.choice(INLINE_TAGS)
-    if generator.random() < 0.7:
-        start = generator.randrange(len(found))
-        end = min(len(found) - 1, start + generator.choice([0, 0, 1, 2]))
-        attribute = ""
-        if tag == "a":
-            attribute = f' href="{address_of(words, generator)}"'
-        elif generator.random() < 0.3:
-            attribute = f' class="{generator.choice(words)}"'
-        found[start] = f"<{tag}{attribute}>{found[start]}"
-        found[end] += f"</{tag}>"
-    block = generator.choice(BLOCK_TAGS)
-    if generator.random() < 0.6:
-        return f"<{block}>{' '.join(found)}</{block}>"
-    return " ".join(found) + generator.choice(["", "<br>", "<br/>", "&nbsp;"])
-
-
-def address_of(words: list[str], generator: random.Random) -> str:
-    """The address of a page or a mailbox that no one has, or the name of a user."""
-    one, two, three = (generator.choice(words) for _ in range(3))
-    host = f"{one}.{generator.choice(DOMAINS)}"
-    pages = (f"https://www.{host}", f"http://{host}", f"https://{host}", f"www.{host}")
-    page = generator.choice(pages)
-    number = generator.randrange(10_000)
-    ends = (
-        "",
-        f"/{two}",
-        f"/{two}/{three}.html",
-        f"/{two}?id={number}",
-        f"/{two}-{three}/{number}",
-    )
-    choices = (
-        page + generator.choice(ends),
-        f"{two}@{host}",
-        f"@{two}{generator.choice(['', number])}",
-    )
-    return generator.choices(choices, (8, 2, 3))[0]
 
 
 def write_emoji(config: ConfigDict, data: Path, output: Path) -> None:

@@ -213,13 +213,13 @@ def test_careless_pairs_have_one_side_changed_and_only_languages_of_the_config(
 
 def test_a_careless_text_by_kind(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "launch")
-    import mini_text
+    import mini_careless
 
     words = ["page", "lune"]
 
     def all_of(text, kind, code="fr"):
         generators = map(random.Random, range(200))
-        return {mini_text.careless(text, kind, code, words, each) for each in generators}
+        return {mini_careless.careless(text, kind, code, words, each) for each in generators}
 
     assert all_of("Où est Zoë ?", "accents") == {"Ou est Zoe ?"}
     assert all_of("Öl, süß", "accents", "de") == {"Ol, suß", "Oel, suess"}
