@@ -96,6 +96,7 @@ def test_text_in_an_unknown_script_is_counted_and_named_once(make_encoder, caplo
         encoder.encode(["日本語"])
         make_encoder(languages=()).encode([few, "日本語"])
         make_encoder().encode(["la", "", few])
+        make_encoder().encode(["la mo"] * 99 + ["日本語"])  # no more than a hundredth
     assert (stats.num_sentences, stats.num_unknown) == (5, 2)
     assert [record.getMessage() for record in caplog.records] == [
         "2 of 5 sentences have a quarter or more unknown tokens and vectors that mean little; the "

@@ -588,7 +588,8 @@ class Encoder:
                 embeddings[:] = whole[:, : self.dim]
             stats.add(counts)
             done += rows
-            if counts.num_unknown and not self._warned_of_unknown:
+            # A few in a text are emoji, names or noise.
+            if counts.num_unknown > rows / 100 and not self._warned_of_unknown:
                 self._warned_of_unknown = True
                 _logger.warning(
                     "%d of %d sentences have a quarter or more unknown tokens and vectors that "
