@@ -27,8 +27,8 @@ UMLAUTS = str.maketrans(
 )
 OTHERS = ("ina", "ast", "glg", "cat", "por", "oci", "lat", "nld", "ron", "pol", "tur")
 SCRIPTS = ("rus", "cmn", "jpn", "ell")
-# A text of several sentences, of PUD.
-SENTENCES = 20
+# Sentences of PUD in a long text.
+COUNTS = (5, 20)
 # "one" and "other" 0.50
 EXAMPLE = re.compile(r'"([^"]+)"\s+and\s+"([^"]+)"(\s+)(-?0\.\d\d|1\.00)')
 
@@ -62,30 +62,39 @@ def spread(directory: Path, encode: Encode) -> None:
     print(
         f"PUD, unrelated: mean {unrelated.mean():.2f}, 99.9 %: {np.quantile(unrelated, 0.999):.2f}"
     )
-    whole = {
-        code: [
-            " ".join(found[i : i + SENTENCES]) for i in range(0, len(found) - SENTENCES, SENTENCES)
-        ]
+    for count in COUNTS:
+        long_texts(texts, vectors, count, encode)
+
+
+def long_texts(
+    texts: dict[str, list[str]], vectors: dict[str, np.ndarray], count: int, encode: Encode
+) -> None:
+    """Texts of `count` sentences: whether they and their sentences are found."""
+    starts = range(0, len(texts["en"]) - count, count)
+    long = {
+        code: encode([" ".join(found[start : start + count]) for start in starts])
         for code, found in texts.items()
     }
-    long = {code: encode(found) for code, found in whole.items()}
-    right, unrelated, found, inside = [], [], [], {True: [], False: []}
+    places = np.arange(len(starts) * count) // count
+    right, unrelated, found = [], [], []
+    inside, of_inside = {True: [], False: []}, {True: [], False: []}
     for one, other in itertools.product(LANGUAGES, repeat=2):
-        of_sentence = (vectors[one][: len(long[one]) * SENTENCES] @ long[other].T).argmax(axis=1)
-        places = np.arange(len(of_sentence)) // SENTENCES
-        inside[one == other].append(np.mean(of_sentence == places))
+        of_sentences = vectors[one][: len(places)] @ long[other].T
+        inside[one == other].append(np.mean(of_sentences.argmax(axis=1) == places))
+        of_inside[one == other].append(of_sentences[np.arange(len(places)), places].mean())
         if one != other:
             cosines = long[one] @ long[other].T
             found.append(np.mean(cosines.argmax(axis=1) == np.arange(len(cosines))))
             right.append(np.diag(cosines))
             unrelated.append(cosines[~np.eye(len(cosines), dtype=bool)])
     print(
-        f"{len(long['en'])} texts of {SENTENCES} sentences: {np.mean(found):.1%} found; cosine of "
+        f"{len(starts)} texts of {count} sentences: {np.mean(found):.1%} found; cosine of "
         f"translations {np.mean(right):.2f}, of unrelated texts {np.mean(unrelated):.2f}"
     )
     print(
-        f"a sentence finds the text that contains it: {np.mean(inside[True]):.0%} in its language, "
-        f"{np.mean(inside[False]):.0%} in another"
+        "a sentence and the text that contains it: in its language, cosine "
+        f"{np.mean(of_inside[True]):.2f}, {np.mean(inside[True]):.0%} found; in another, "
+        f"{np.mean(of_inside[False]):.2f}, {np.mean(inside[False]):.0%}"
     )
 
 
