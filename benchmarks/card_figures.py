@@ -1,4 +1,4 @@
-r"""The figures of the card of `mini` that no other command prints.
+r"""Figures of the card of `mini`: the cosines that it quotes, and those of its list of failings.
 
     python benchmarks/card_figures.py --data DIR
 
@@ -70,7 +70,7 @@ def long_texts(
     texts: dict[str, list[str]], vectors: dict[str, np.ndarray], count: int, encode: Encode
 ) -> None:
     """Texts of `count` sentences: whether they and their sentences are found."""
-    starts = range(0, len(texts["en"]) - count, count)
+    starts = range(0, len(texts["en"]) - count + 1, count)
     long = {
         code: encode([" ".join(found[start : start + count]) for start in starts])
         for code, found in texts.items()
@@ -152,6 +152,8 @@ def main() -> None:
     parser.add_argument("--card", type=Path, default=SHIPPED["mini"] / "README.md")
     parser.add_argument("--write", action="store_true", help="correct the cosines of the card")
     args = parser.parse_args()
+    if args.write and args.model != "mini" and args.card == SHIPPED["mini"] / "README.md":
+        parser.error(f"--write: the card is that of mini, the model {args.model}; name its --card")
     encode = functools.partial(xling_jax.load(args.model).encode, normalize=True)
     card = with_cosines(args.card.read_text(encoding="utf-8"), encode)
     if args.write:

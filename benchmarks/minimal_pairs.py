@@ -143,7 +143,7 @@ Lo conosco. La conosco.
 
 I gave the book to him. I gave the book to her.
 Ich habe ihm das Buch gegeben. Ich habe ihr das Buch gegeben.
-Je lui ai donné le livre, à lui. Je lui ai donné le livre, à elle.
+C'est à lui que j'ai donné le livre. C'est à elle que j'ai donné le livre.
 Le di el libro a él. Le di el libro a ella.
 Ho dato il libro a lui. Ho dato il libro a lei.
 
@@ -159,7 +159,7 @@ Mon frère vient. Ma sœur vient.
 Mi hermano viene. Mi hermana viene.
 Mio fratello viene. Mia sorella viene.
 
-I wait for you. You wait for me.
+I am waiting for you. You are waiting for me.
 Ich warte auf dich. Du wartest auf mich.
 Je t'attends. Tu m'attends.
 Te espero. Me esperas.
@@ -213,11 +213,11 @@ Je travaille aujourd'hui. Nous travaillons aujourd'hui.
 Trabajo hoy. Trabajamos hoy.
 Oggi lavoro. Oggi lavoriamo.
 
-She needs two days. She needs ten days.
-Sie braucht zwei Tage. Sie braucht zehn Tage.
-Elle a besoin de deux jours. Elle a besoin de dix jours.
-Necesita dos días. Necesita diez días.
-Ha bisogno di due giorni. Ha bisogno di dieci giorni.""",
+She needs a day. She needs several days.
+Sie braucht einen Tag. Sie braucht mehrere Tage.
+Elle a besoin d'un jour. Elle a besoin de plusieurs jours.
+Necesita un día. Necesita varios días.
+Ha bisogno di un giorno. Ha bisogno di diversi giorni.""",
     "question": """\
 The shop is open. Is the shop open?
 Der Laden ist offen. Ist der Laden offen?
@@ -235,7 +235,7 @@ He lives here. Does he live here?
 Er wohnt hier. Wohnt er hier?
 Il habite ici. Est-ce qu'il habite ici ?
 Él vive aquí. ¿Vive él aquí?
-Lui abita qui. Abita qui?
+Lui abita qui. Lui abita qui?
 
 They have arrived. Have they arrived?
 Sie sind angekommen. Sind sie angekommen?
@@ -259,7 +259,7 @@ She knows the answer. Does she know the answer?
 Sie kennt die Antwort. Kennt sie die Antwort?
 Elle connaît la réponse. Est-ce qu'elle connaît la réponse ?
 Ella sabe la respuesta. ¿Sabe ella la respuesta?
-Lei sa la risposta. Sa la risposta?
+Lei sa la risposta. Lei sa la risposta?
 
 We were right. Were we right?
 Wir hatten recht. Hatten wir recht?
@@ -375,7 +375,7 @@ def pairs(kind: str) -> Iterator[Triple]:
     """Every sentence of a kind of pairs and its counterpart, in each of the other languages."""
     for entry in PAIRS[kind].split("\n\n"):
         english, *others = (line.split(". ", 1) for line in entry.splitlines())
-        for first, second in others:
+        for _, (first, second) in zip(LANGUAGES, others, strict=True):
             yield f"{english[0]}.", f"{first}.", second
             yield english[1], second, f"{first}."
 

@@ -4,7 +4,8 @@
 
 The sentences of the given languages, up to 1,000 of each, are changed by rule. Per change: the
 cosine between a sentence and what it has become, and the share of changed sentences that still find
-their translation in the first other language, by cosine, beside the share without the change.
+their translation in the first other language of the file, by cosine, beside the share without the
+change.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def one_typo(text: str, generator: random.Random) -> str:
 
 
 def typos_in_a_third(text: str, generator: random.Random) -> str:
-    """A typo in every third word that is long enough for one."""
+    """A typo in every third word, if it is long enough for one."""
     found = [word if i % 3 else one_typo(word, generator) for i, word in enumerate(text.split())]
     return " ".join(found)
 
@@ -57,6 +58,8 @@ def shuffled(text: str, generator: random.Random) -> str:
 def without_a_word(text: str, generator: random.Random) -> str:
     """One word is missing."""
     found = text.split()
+    if len(found) < 2:
+        return text
     found.pop(generator.randrange(len(found)))
     return " ".join(found)
 
@@ -86,7 +89,7 @@ CHANGES: dict[str, Change] = {
     "no punctuation": lambda text, _: " ".join(re.sub(r"[^\w\s]", " ", text).split()),
     "no accents": lambda text, _: without_accents(text),
     "one typo": one_typo,
-    "a typo in a third of the words": typos_in_a_third,
+    "a typo in every third word, if long": typos_in_a_third,
     "one word missing": without_a_word,
     "other digits": other_digits,
     "words in random order": shuffled,
@@ -103,8 +106,8 @@ def outcomes(
     for code, plain in texts.items():
         target = vectors[next(other for other in texts if other != code)]
         generator = random.Random(0)
-        changed = [change(text, generator) for text in plain]
-        places = [place for place, text in enumerate(plain) if changed[place] != text]
+        changed = [change(text, generator) if text else "" for text in plain]
+        places = [place for place, text in enumerate(plain) if text and changed[place] != text]
         if places:
             before, after = vectors[code][places], encode([changed[place] for place in places])
             found = [(rows @ target.T).argmax(axis=1) == places for rows in (after, before)]
@@ -135,6 +138,8 @@ def main() -> None:
                 for texts, vectors in zip(parts, encoded)
                 for rows in outcomes(change, texts, vectors, encode)
             ]
+            if not found:
+                continue  # such as digits, where there are none
             rows = np.concatenate(found, axis=1)
             low, median, high = np.quantile(rows[0], (0.05, 0.5, 0.95))
             cosines = f"{median:.2f}", f"{low:.2f} to {high:.2f}"

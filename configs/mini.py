@@ -11,7 +11,7 @@ The packaged encoder begins as the mean of two: this run, counted twice, and a s
 updates with cosines times 12, which keeps more of what the initial vectors know of topics. Then it
 gets dimensions for topics and sentiment from two English lexicons (`launch/mini_words.py`), and
 principal axes bring it back to 256, of which pairs and triples keep 160. The lexicons cost some
-retrieval, which 800 updates at 1e-3 on everyday text restore. At last, 500 updates of the weights
+retrieval, which 800 updates at 1e-3 on everyday text restore. Finally, 500 updates of the weights
 alone, on text that is also careless or marked up, teach it what to ignore. With 8 bits per number
 for pieces and 4 for pairs and triples it takes 31.6 MB.
 

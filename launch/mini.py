@@ -22,7 +22,7 @@ from run import run
 
 from xling_jax.config import ConfigError, load_config
 
-# Files in the workdir that are trained on beside the text in the folder, and what writes them.
+# Files made in the workdir, and what writes them.
 WRITTEN = {
     "axes.txt": write_lines,
     "emoji.tsv": write_emoji,
@@ -34,7 +34,7 @@ PROGRAMS = {
     "xling": [sys.executable, "-m", "xling_jax.cli.main"],
     "mini_words.py": [sys.executable, str(Path(__file__).with_name("mini_words.py"))],
 }
-# Those of them that a run reads.
+# Of these, what each run trains on beside the text in the folder.
 CORPORA = {
     "long": ("emoji.tsv", "translated.tsv", "unaccented.tsv"),
     "everyday": ("translated.tsv", "unaccented.tsv[:20000]"),

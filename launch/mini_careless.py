@@ -20,6 +20,8 @@ def careless(text: str, kind: str, code: str, words: list[str], generator: rando
         return with_typo(text, generator)
     if kind == "markup":
         return with_markup(text, words, generator)
+    if kind != "address":
+        raise ValueError(f"kind={kind!r} must be accents, punctuation, typo, markup or address")
     address = address_of(words, generator)
     return f"{address} {text}" if generator.random() < 0.3 else f"{text} {address}"
 
@@ -64,7 +66,7 @@ def with_markup(text: str, words: list[str], generator: random.Random) -> str:
 
 
 def address_of(words: list[str], generator: random.Random) -> str:
-    """The address of a page or a mailbox that no one has, or the name of a user."""
+    """A made-up address of a page or a mailbox, or the name of a user."""
     one, two, three = (generator.choice(words) for _ in range(3))
     host = f"{one}.{generator.choice(DOMAINS)}"
     pages = (f"https://www.{host}", f"http://{host}", f"https://{host}", f"www.{host}")

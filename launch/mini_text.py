@@ -45,7 +45,7 @@ EVERYDAY_LIMITS = {
     "lohelp.": 5000,
     "messages.": 5000,
 }
-# Rows of `write_unaccented` and of `write_careless`, of each kind.
+# At most so many rows of `write_unaccented` and of `write_careless`, of each kind.
 NUM_UNACCENTED = {"accents": 120_000}
 NUM_CARELESS = NUM_UNACCENTED | {
     "punctuation": 30_000,

@@ -12,7 +12,7 @@ import pytest
 
 import xling_jax
 from xling_jax.encode import device_batches
-from xling_jax.encode.encoder import l2_normalize
+from xling_jax.encode.encoder import Encoder, l2_normalize
 from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.encode.texts import EncodeStats
 
@@ -85,7 +85,7 @@ def test_long_text_is_cut_and_counted(make_encoder, caplog):
     ]
 
 
-def test_text_in_an_unknown_script_is_counted_and_named_once(make_encoder, caplog):
+def test_text_in_an_unknown_script_is_counted_and_named_once(make_encoder, caplog, monkeypatch):
     encoder = make_encoder()
     stats = EncodeStats()
     # By SentencePiece: ▁ and <unk>; two pieces or more of each known word, then ▁ and <unk>.
@@ -94,15 +94,16 @@ def test_text_in_an_unknown_script_is_counted_and_named_once(make_encoder, caplo
     with caplog.at_level(logging.WARNING):
         list(encoder.encode_stream(["la mo", "日本語", "", few, "Привет мир"], stats=stats))
         encoder.encode(["日本語"])
-        make_encoder(languages=()).encode([few, "日本語"])
+        encoder.encode(["日本語"], truncate_dim=2)
+        make_encoder().encode([few, "日本語"], truncate_dim=2)
         make_encoder().encode(["la", "", few])
-        make_encoder().encode(["la mo"] * 99 + ["日本語"])  # no more than a hundredth
+        monkeypatch.setattr(Encoder, "window_sentences", 3)
+        make_encoder().encode(["la mo"] * 99 + ["日本語"])  # no more than a hundredth of all
     assert (stats.num_sentences, stats.num_unknown) == (5, 2)
     assert [record.getMessage() for record in caplog.records] == [
-        "2 of 5 sentences have a quarter or more unknown tokens and vectors that mean little; the "
-        "encoder knows de, en (further warnings suppressed)",
-        "1 of 2 sentences have a quarter or more unknown tokens and vectors that mean little "
-        "(further warnings suppressed)",
+        f"{count} sentences are at least a quarter unknown tokens, as in a script that the encoder "
+        "was not trained on; their vectors mean little (further warnings suppressed)"
+        for count in ("2 of 5", "1 of 2")
     ]
 
 

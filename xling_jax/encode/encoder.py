@@ -96,7 +96,7 @@ class Encoder:
                 f"max_length_tokens={max_length_tokens} must leave room for text besides the "
                 f"{max_length_tokens - self._room} special tokens"
             )
-        self._warned_of_truncation = self._warned_of_unknown = False
+        self._warned: set[str] = set()  # copies share it
 
     @classmethod
     def from_directory(
@@ -330,8 +330,8 @@ class Encoder:
         with Progress("encode", len(embeddings), "sentence", show=show) as progress:
             for window in windows:
                 progress(progress.done + len(window))
-        if stats.num_truncated and not self._warned_of_truncation:
-            self._warned_of_truncation = True
+        if stats.num_truncated and "truncated" not in self._warned:
+            self._warned.add("truncated")
             _logger.warning(
                 "%d of %d sentences were truncated to %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
@@ -575,7 +575,7 @@ class Encoder:
                 sentences = [prompt + sentence for sentence in sentences]
             else:
                 sentences = (prompt + sentence for sentence in sentences)
-        done = 0
+        done = unknown = 0
         for window, counts in self._tokenized_windows(sentences):
             rows = len(window.offsets) - 1
             embeddings = np.empty((rows, self.dim), np.float32) if out is None else out[done:]
@@ -588,14 +588,15 @@ class Encoder:
                 embeddings[:] = whole[:, : self.dim]
             stats.add(counts)
             done += rows
+            unknown += counts.num_unknown
             # A few in a text are emoji, names or noise.
-            if counts.num_unknown > rows / 100 and not self._warned_of_unknown:
-                self._warned_of_unknown = True
+            if unknown > done / 100 and "unknown" not in self._warned:
+                self._warned.add("unknown")
                 _logger.warning(
-                    "%d of %d sentences have a quarter or more unknown tokens and vectors that "
-                    "mean little%s (further warnings suppressed)",
-                    *(counts.num_unknown, rows),
-                    f"; the encoder knows {', '.join(self.languages)}" if self.languages else "",
+                    "%d of %d sentences are at least a quarter unknown tokens, as in a script that "
+                    "the encoder was not trained on; their vectors mean little (further warnings "
+                    "suppressed)",
+                    *(unknown, done),
                 )
             if normalize:
                 embeddings[:] = l2_normalize(embeddings)

@@ -1,7 +1,6 @@
 """From a config to everything it describes, except data and devices."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_leng
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective, parse_objective
-from xling_jax.train.optimizer import frozen, make_optimizer, make_schedule
+from xling_jax.train.optimizer import frozen, is_named, make_optimizer, make_schedule
 from xling_jax.train.selection import find_goal
 from xling_jax.train.settings import TrainSettings
 from xling_jax.train.state import TrainState, abstract_state
@@ -178,21 +177,16 @@ def check_validation_metrics(built: Build, directions: Collection[Direction] = (
 
 
 def _check_frozen(names: Collection[str], params: Any) -> None:
-    paths = [
-        [entry.key for entry in path] for path, _ in jax.tree_util.tree_leaves_with_path(params)
-    ]
-    known = dict.fromkeys(itertools.chain(*paths))
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(params)]
     for name in names:
-        if name not in known:
+        if not any(is_named(path, (name,)) for path in paths):
+            known = sorted({entry.key for path in paths for entry in path})
             raise ValueError(
-                f"train.frozen: no parameter has {name!r} in its path; {_listed(known)}"
+                f"train.frozen: no parameter or module is called {name!r}; they are called "
+                f"{', '.join(known)}"
             )
-    if all({*path} & {*names, *NOT_TRAINED} for path in paths):
-        raise ValueError(f"train.frozen={tuple(names)!r} leaves nothing to train; {_listed(known)}")
-
-
-def _listed(names: Collection[str]) -> str:
-    return f"the names on paths are {', '.join(sorted(names))}"
+    if names and all(is_named(path, {*names, *NOT_TRAINED}) for path in paths):
+        raise ValueError(f"train.frozen={tuple(names)!r} leaves nothing to train; name fewer")
 
 
 def _check_dim(model: CrossLingualModel, params: Any) -> None:

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -210,7 +210,8 @@ def frozen(
 
     Args:
         optimizer: the optimizer.
-        names: of parameters, or of modules with all that is in them.
+        names: of parameters, or of modules with all that is in them, wherever they are; or parts
+            of paths, such as `encoder/blocks_0`.
 
     A gradient of zero does not suffice: weight decay changes them as well.
     """
@@ -218,8 +219,13 @@ def frozen(
 
     def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradients, state, params, **more)
-        is_frozen = lambda path: any(entry.key in names for entry in path)
-        keep = lambda path, leaf: jnp.zeros_like(leaf) if is_frozen(path) else leaf
+        keep = lambda path, leaf: jnp.zeros_like(leaf) if is_named(path, names) else leaf
         return jax.tree_util.tree_map_with_path(keep, updates), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def is_named(path: Sequence[Any], names: Collection[str]) -> bool:
+    """Whether the path of a parameter in a tree has one of some names, or parts of paths, in it."""
+    whole = f"/{'/'.join(entry.key for entry in path)}/"
+    return any(f"/{name}/" in whole for name in names)
