@@ -43,7 +43,7 @@ CORPORA = {
 CORPORA["short"] = CORPORA["long"]
 # Workdir of a run -> its phase of the config. `everyday` continues from the mean of those before it
 # once topics and sentiment are added, and `careless` from `everyday`.
-RUNS = {"long": "train", "short": "short", "everyday": "everyday", "careless": "careless"}
+RUNS = {"long": "train", "short": "short", "everyday": "everyday", "careless": "everyday"}
 AVERAGED = ("long", "long", "short")
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
@@ -107,7 +107,7 @@ def commands(
 
     def train(name: str, *settings: str) -> tuple[list[str], None]:
         command = ["xling", "train", "--config", config_of(name), "--workdir", str(workdir / name)]
-        text = corpora(config, data / "parallel", everyday=name in ("everyday", "careless"))
+        text = corpora(config, data / "parallel", everyday=RUNS[name] == "everyday")
         text += tuple(f"tsv:{workdir}/{made}" for made in CORPORA[name])
         return [*command, f"--config.data.corpora={text!r}", exclude, *settings, *overrides], None
 
