@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import AbstractMesh
 
 from xling_jax.train.mesh import AXES, make_mesh
-from xling_jax.train.optimizer import make_optimizer
+from xling_jax.train.optimizer import frozen, make_optimizer
 from xling_jax.train.state import abstract_state, count_parameters
 from xling_jax.train.step import make_steps
 
@@ -70,6 +70,24 @@ def test_clipping_comes_after_the_division():
     expected = START - 0.1 * gradient * 0.25 / norm
     np.testing.assert_allclose(state.params["w"], expected, rtol=1e-5)
     np.testing.assert_allclose(sums["gradient_norm"], norm, rtol=1e-5)  # as it was
+
+
+def test_what_is_not_trained_counts_neither_in_the_norm_nor_in_clipping():
+    def with_bias(params, batch, key, train):
+        loss, sums = loss_fn({"w": params["w"]}, batch, key, train)
+        return loss + 100 * params["b"].sum(), sums
+
+    optimizer = make_optimizer("sgd", schedule=lambda _: 0.1, clip_global_norm=0.25)
+    init_params = lambda key: {"w": jnp.asarray(START), "b": jnp.ones(2)}
+    init, shapes = abstract_state(init_params, frozen(optimizer, ("b",)), 0)
+    arguments = (frozen(optimizer, ("b",)), make_mesh(1, 1), shapes, 0)
+    steps = make_steps(with_bias, *arguments, not_trained=("b",))
+    state, sums = steps.train(init(), make_batch(0), np.int32(0))
+    alone, steps = make(optimizer)
+    alone, expected = steps.train(alone, make_batch(0), np.int32(0))
+    np.testing.assert_allclose(sums["gradient_norm"], expected["gradient_norm"], rtol=1e-6)
+    np.testing.assert_allclose(state.params["w"], alone.params["w"], rtol=1e-6)
+    np.testing.assert_array_equal(state.params["b"], np.ones(2))
 
 
 def test_accumulated_micro_batches_equal_one_large_batch():

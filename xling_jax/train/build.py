@@ -83,6 +83,7 @@ class Build:
         schedule: arguments of the learning-rate schedule, durations in steps.
         objective: the loss and its model.
         optimizer: including the schedule.
+        not_trained: names of parameters that stay as they are.
         init: creates the initial state.
         shapes: of that state.
     """
@@ -92,13 +93,16 @@ class Build:
     schedule: Mapping[str, Any]
     objective: Objective
     optimizer: optax.GradientTransformation
+    not_trained: Collection[str]
     init: Callable[[], TrainState]
     shapes: TrainState
 
     def steps(self, mesh: Mesh, seed: int) -> Steps:
         """The functions of an update on a mesh."""
         objective, read_twice = self.objective, self.objective.read_twice
-        return make_steps(objective, self.optimizer, mesh, self.shapes, seed, read_twice)
+        return make_steps(
+            objective, self.optimizer, mesh, self.shapes, seed, read_twice, self.not_trained
+        )
 
 
 # A placeholder until the data are prepared.
@@ -144,7 +148,7 @@ def build(
     init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
     _check_dim(objective.setting.model, shapes.params)
     _check_frozen(settings.frozen, shapes.params)
-    built = Build(data, settings, schedule, objective, optimizer, init, shapes)
+    built = Build(data, settings, schedule, objective, optimizer, not_trained, init, shapes)
     check_validation_metrics(built)
     return built
 

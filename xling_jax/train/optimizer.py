@@ -213,7 +213,7 @@ def frozen(
         names: of parameters, or of modules with all that is in them, wherever they are; or parts
             of paths, such as `encoder/blocks_0`.
 
-    A gradient of zero does not suffice: weight decay changes them as well.
+    A gradient of zero, as of `with_constants`, does not suffice: weight decay changes them as well.
     """
     optimizer = optax.with_extra_args_support(optimizer)
 
@@ -223,6 +223,12 @@ def frozen(
         return jax.tree_util.tree_map_with_path(keep, updates), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def with_constants(params: Any, names: Collection[str]) -> Any:
+    """The parameters; those that `frozen` keeps have no gradient, and it is not computed."""
+    fix = lambda path, leaf: jax.lax.stop_gradient(leaf) if is_named(path, names) else leaf
+    return jax.tree_util.tree_map_with_path(fix, params)
 
 
 def is_named(path: Sequence[Any], names: Collection[str]) -> bool:
