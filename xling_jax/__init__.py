@@ -39,7 +39,7 @@ def load(
         dtype: in which the encoder computes: `float32`, `bfloat16` or `float16`. None for the one
             that the model directory records (`xling convert --compute-dtype`), otherwise float32 on
             a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32; those
-            of small encoders differ by less than 4e-5 in cosine (bfloat16) or 3e-7 (float16) from
+            of small encoders differ by less than 4e-5 in cosine (bfloat16) or 6e-7 (float16) from
             ones computed in float32, see the performance page of the documentation.
         backend: what computes the vectors: `numpy`, on the CPU, in float32, without compiling
             anything; or `jax`, on all local devices, for all families but `static`. `auto` is JAX

@@ -61,10 +61,10 @@ bring the encoder back to its size.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", help="directory of a run")
-    parser.add_argument("--checkpoint", type=int, metavar="STEP", help="its step")
+    parser.add_argument("--checkpoint", type=int, metavar="STEP", help="step of the checkpoint")
     parser.add_argument("--model", help=f"instead of a run: {MODEL_HELP}")
     formats = "; ".join(f"{name}: {EXPORTERS.help(name)}" for name in EXPORTERS)
-    parser.add_argument("--to", choices=tuple(EXPORTERS), help=f"its format; {formats}")
+    parser.add_argument("--to", choices=tuple(EXPORTERS), help=f"format to write; {formats}")
     parser.add_argument(
         "--quantize",
         choices=QUANTIZATIONS,
@@ -87,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--storage",
         choices=STORAGES,
-        help="static encoders: of the parameters; mixed is int8 for tokens and int4 for pairs and "
-        "triples of them (float32)",
+        help="static encoders: how parameters are stored; mixed is int8 for tokens and int4 for "
+        "pairs and triples of them (float32)",
     )
     parser.add_argument(
         "--principal-axes",
@@ -280,7 +280,7 @@ def _averaged(args: argparse.Namespace, spec: ModelSpec, form: StaticForm) -> di
         ):
             raise OptionError(
                 f"--average {path}: must be of the same form and vocabulary as {args.model}; "
-                "average runs that differ in --config.seed alone"
+                "average runs that differ in seed, length or objective alone"
             )
     try:
         return form.averaged([spec.params, *(other.params for other in others)])

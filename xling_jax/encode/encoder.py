@@ -288,8 +288,9 @@ class Encoder:
             ranges: [2, dim] of the dimensions for "int8", see `learn_ranges`; by default those of
                 these vectors, which no other call shares.
             normalize_embeddings: sentence-transformers' name of `normalize`.
-            show_progress_bar: its name of `show_progress`.
-            **others: its other arguments, which change nothing or are refused with the way out.
+            show_progress_bar: likewise, of `show_progress`.
+            **others: other arguments of sentence-transformers, which change nothing or are refused
+                with the way out.
 
         Returns:
             float32 [n, dim], row i for sentence i; [dim] for one string. In other precisions
@@ -352,7 +353,7 @@ class Encoder:
     def encode_query(self, sentences: str | Sequence[str], **settings: Any) -> np.ndarray:
         """Encodes what is searched for: with the prompt "query" of models that have one.
 
-        Without it, and unless another is given, with no prompt. Arguments, result and errors as
+        If the model has none and none is given, no prompt is used. Arguments, result and errors as
         `encode`.
         """
         return self.encode(sentences, **self._prompt_of(("query",), settings))
@@ -360,8 +361,8 @@ class Encoder:
     def encode_document(self, sentences: str | Sequence[str], **settings: Any) -> np.ndarray:
         """Encodes what is searched: with the prompt "document" (or "passage", or "corpus").
 
-        Without any of them, and unless another is given, with no prompt. Arguments, result and
-        errors as `encode`; texts are not split into sentences, see `encode_documents` for that.
+        If the model has none and none is given, no prompt is used. Arguments, result and errors as
+        `encode`; texts are not split into sentences, see `encode_documents` for that.
         """
         return self.encode(sentences, **self._prompt_of(_DOCUMENT_PROMPTS, settings))
 

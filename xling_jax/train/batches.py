@@ -95,10 +95,10 @@ class DataSettings:
         batch_multiple: divides the number of rows; the number of devices must divide it.
         truncate: cut longer sentences to the longest bucket instead of dropping them.
         hard_negatives: share of the rows of a micro-batch that make room for hard negatives of the
-            others, see `train.hard_negatives`; 0 for none. They come from
-        negatives_file: see `corpora.row_negatives`; or from
-        mine_every_steps: updates between searches with the encoder that is being trained, the first
-            before the first update.
+            others, see `train.hard_negatives`; 0 for none.
+        negatives_file: where they come from, see `corpora.row_negatives`; or
+        mine_every_steps: to mine them: updates between searches with the encoder that is being
+            trained, the first before the first update.
         negatives_pool: rows among which a row's negatives are searched, drawn anew each time.
         negatives_margin: a row counts as a translation, and is never used as a negative, if its
             cosine exceeds that of the true translation minus the margin.

@@ -43,7 +43,7 @@ class TrainSettings:
             of positions.
         model_init: model directory or workdir with the initial encoder of a new run.
         frozen: parameters that stay as they are: names on their paths, such as `embedding`, the
-            token table, or `blocks_0`, a layer of each side; or parts of paths, such as
+            token table, or `blocks_0`, a layer of encoder and decoder; or parts of paths, such as
             `encoder/blocks_0`.
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
             (`text.cooccurrence`), or a multiCCA or word2vec text file with vectors of whole words.
