@@ -11,7 +11,7 @@ alignments"); the matrix and its factors are those of Levy and Goldberg (2014).
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.sparse import csr_array, csr_matrix, diags_array
+from scipy.sparse import csr_array, csr_matrix, diags_array, vstack
 from sklearn.utils.extmath import randomized_svd
 
 # (tokens [sum of lengths], offsets [rows + 1]) of consecutive rows.
@@ -49,14 +49,17 @@ def cooccurrence_vectors(
         ValueError: if fewer than `width` tokens occur in the rows.
     """
     shape = (vocab_size, vocab_size)
-    together, counts = csr_array(shape, dtype=np.float32), np.zeros(vocab_size, np.int64)
+    parts, counts = [], np.zeros(vocab_size, np.int64)
     for other, pivot in rows:
         for begin in range(0, len(other[1]) - 1, _ROWS_AT_A_TIME):
             bags = [_bags(side, begin, vocab_size, counts) for side in (other, pivot)]
             sizes = np.maximum(np.diff(bags[1].indptr), 1)
             contexts = (diags_array(1 / np.sqrt(sizes, dtype=np.float32)) @ bags[1]).tocsr()
-            for side in bags:
-                together = together + (side.T.tocsr() @ contexts).tocsr()
+            parts.append(vstack(bags, "csr").T.tocsr() @ vstack([contexts, contexts], "csr"))
+            # A sum copies both: parts are added when they are of similar size.
+            while len(parts) > 1 and parts[-2].nnz < 2 * parts[-1].nnz:
+                parts.append(parts.pop() + parts.pop())
+    together = sum(reversed(parts), csr_array(shape, dtype=np.float32))
     information = _information(together)
     found = np.diff(information.indptr) > 0
     if found.sum() < width:
