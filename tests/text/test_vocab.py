@@ -4,7 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
+import tokenizers
 
+from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
 from xling_jax.text.vocab import (
     SPECIALS,
     Vocab,
@@ -251,3 +253,12 @@ def test_rare_characters_have_a_piece_only_if_they_are_covered():
 
 def test_normalize_text_can_keep_case():
     assert normalize_text(" Ab  C ", lowercase=False) == "Ab C"
+
+
+@pytest.mark.parametrize("name", ["[UNK]", "⁇"])
+def test_the_unknown_token_of_a_published_tokenizer_may_have_any_name(name):
+    word_level = tokenizers.models.WordLevel({"[PAD]": 0, "dog": 1, name: 2}, unk_token=name)
+    tokenizer = tokenizers.Tokenizer(word_level)
+    text = HuggingFaceText(bos_id=None, eos_id=None, pad_id=0)
+    vocab = HuggingFaceVocab({"tokenizer.json": tokenizer.to_str().encode()}, text)
+    assert vocab.split(["cat"], 1) == [[vocab.unk_id]] == [[2]]

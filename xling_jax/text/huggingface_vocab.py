@@ -103,6 +103,8 @@ class HuggingFaceVocab(Vocabulary):
             self._ids, masks = dictionary, _XLM_MASKS
         self.mask_id = next((self._ids[name] for name in masks if name in self._ids), None)
         self.unk_id = next((self._ids[name] for name in _UNKNOWN if name in self._ids), None)
+        if self.unk_id is None and TOKENIZER_FILE in files:
+            self.unk_id = unknown_id(tokenizer)
         size = max(self._ids.values(), default=-1) + 1
         for name, limit in (("bos_id", size), ("eos_id", size), ("pad_id", size + 1)):
             number = getattr(self, name)
