@@ -94,7 +94,7 @@ CHANGES: dict[str, Change] = {
     "other digits": other_digits,
     "words in random order": shuffled,
     "HTML around it": tags_around_a_word,
-    "an address behind it": lambda text, _: f"{text} https://www.example.org/news?id=42",
+    "a URL appended": lambda text, _: f"{text} https://www.example.org/news?id=42",
     "the first half only": first_half,
 }
 
