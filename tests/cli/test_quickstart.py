@@ -228,4 +228,4 @@ def test_the_overlap_with_the_training_text_is_that_of_the_encoder():
     assert quickstart._NUM_IN_ITS_TRAINING == 59
     steps = Path(__file__).parents[2] / "docs" / "first-steps.md"
     text = " ".join(steps.read_text(encoding="utf-8").split())
-    assert "Of the 1,000 messages, 59 also occur in it" in text
+    assert "Of the 1,000 messages, 59 also occur in the training text" in text
