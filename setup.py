@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+)"', (HERE / "xling_jax/__init__.py").read_text())[1]
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "xling_jax/version.py").read_text())[1]
 
 setup(
     name="xling_jax",

@@ -2,21 +2,25 @@ r"""Figures of the card of `mini`: the cosines that it quotes, and those of its 
 
     python benchmarks/card_figures.py --data DIR
 
-DIR/retrieval and DIR/classification are as for `launch/mini.sh`. First the quoted examples of a
-card whose cosine has changed, with its new one (`--card`, by default that of the packaged encoder);
-`--write` corrects it. Then figures of sets, in percent where a cosine is not meant.
+DIR/parallel, DIR/retrieval and DIR/classification are as for `launch/mini.sh`. First the quoted
+examples of a card whose cosine has changed, with its new one (`--card`, by default that of the
+packaged encoder); `--write` corrects it. Then figures of sets, in percent where a cosine is not
+meant.
 """
 
 import argparse
 import functools
 import itertools
+import random
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 import xling_jax
+from xling_jax.corpora.specs import read_corpus
 from xling_jax.encode.model_directory import SHIPPED
 from xling_jax.eval.classification_data import load_classification_data
 from xling_jax.eval.retrieval_data import load_retrieval_data
@@ -27,6 +31,8 @@ UMLAUTS = str.maketrans(
 )
 OTHERS = ("ina", "ast", "glg", "cat", "por", "oci", "lat", "nld", "ron", "pol", "tur")
 SCRIPTS = ("rus", "cmn", "jpn", "ell")
+# Pairs of English sentences with one translation.
+NUM_PARAPHRASES = 20_000
 # Sentences of PUD in a long text.
 COUNTS = (5, 20)
 # "one" and "other" 0.50
@@ -116,6 +122,25 @@ def topics(directory: Path, encode: Encode) -> None:
     )
 
 
+def paraphrases(directory: Path, encode: Encode) -> None:
+    """Cosines of two English sentences of Tatoeba with the same translation."""
+    english = defaultdict(set)
+    for code in ("de", "fr", "es"):
+        for row in read_corpus(f"tsv:{directory}/parallel/tatoeba.en-{code}.tsv.gz", ("en", code)):
+            if len(row.texts) == 2:
+                english[code, row.texts[code]].add(row.texts["en"])
+    generator = random.Random(0)
+    groups = [sorted(found) for found in english.values() if len(found) > 1]
+    chosen = generator.sample(groups, min(NUM_PARAPHRASES, len(groups)))
+    pairs = [generator.sample(found, 2) for found in chosen]
+    one, other = (encode([*side]) for side in zip(*pairs))
+    low, median, high = np.quantile((one * other).sum(axis=1), (0.05, 0.5, 0.95))
+    print(
+        f"{len(pairs)} pairs of English sentences with the same translation: median {median:.2f} "
+        f"(5 to 95 %: {low:.2f} to {high:.2f})"
+    )
+
+
 def errors(directory: Path, encode: Encode, change: Callable[[str], str]) -> dict[str, float]:
     """Tatoeba errors to English after a change of the other side, in percent."""
     found = {}
@@ -160,6 +185,7 @@ def main() -> None:
         args.card.write_text(card, encoding="utf-8")
     spread(args.data, encode)
     topics(args.data, encode)
+    paraphrases(args.data, encode)
     for name, change in {
         "without a change": str,
         "without accents": without_accents,

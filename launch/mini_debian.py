@@ -7,7 +7,8 @@ Nothing in the packages is run; only the `.deb` files of one release are read:
     python launch/mini_debian.py list Contents-*.gz | (cd debs && xargs apt-get download)
     python launch/mini_debian.py write --debs debs --descriptions . --data DIR
 
-The files are written to DIR/parallel. It takes dpkg-deb, `pip install lxml`, 5 GB and 10 minutes.
+The files are written to DIR/parallel. It takes dpkg-deb, `pip install lxml`, 5 GB and 10 to 25
+minutes.
 """
 
 import argparse

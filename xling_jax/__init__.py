@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from xling_jax.version import __version__
+
 if TYPE_CHECKING:
     from xling_jax.align.mining import mine
     from xling_jax.encode.encoder import Encoder
     from xling_jax.encode.sentence_alignment import align_sentences
 
-__version__ = "0.3.0"
 __all__ = ["__version__", "align_sentences", "load", "mine"]
 
 

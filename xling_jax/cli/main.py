@@ -15,12 +15,12 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-import xling_jax
 from xling_jax.cli.options import LazyParser, add_subcommands, flag
 from xling_jax.files import progress
 from xling_jax.files.leaving import leave
 from xling_jax.options import OptionError
 from xling_jax.registry import Registry, did_you_mean
+from xling_jax.version import __version__
 
 COMMANDS = Registry(
     "command",
@@ -67,7 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Cross-lingual sentence and document embeddings.",
         epilog=EPILOG,
     )
-    parser.add_argument("--version", action="version", version=xling_jax.__version__)
+    parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument(
         "--quiet", action="store_true", help="log warnings and errors only, and show no progress"

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xling_jax import __version__
 from xling_jax.align import bitext, knn, mining
 from xling_jax.align.backends import import_faiss
 from xling_jax.align.filters import Filters
@@ -44,6 +43,7 @@ from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress, track
 from xling_jax.files.whole import read_json, remove_temporary
 from xling_jax.options import OptionError, option
+from xling_jax.version import __version__
 
 if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import safetensors
 
-import xling_jax
 from xling_jax import options
 from xling_jax.encode.model_card import model_card, with_scores_section
 from xling_jax.files.errors import one_line
@@ -41,6 +40,7 @@ from xling_jax.files.whole import naming_errors, whole_directory, write_whole
 from xling_jax.models.forms import FORMS, Form
 from xling_jax.models.static_form import StaticForm
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
+from xling_jax.version import __version__
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -55,7 +55,7 @@ CARD_FILE = "README.md"
 # Directories of encoders inside the package, by name.
 SHIPPED = {
     config.parent.name: config.parent
-    for config in pathlib.Path(xling_jax.__file__).with_name("shipped").glob(f"*/{CONFIG_FILE}")
+    for config in pathlib.Path(__file__).parents[1].glob(f"shipped/*/{CONFIG_FILE}")
 }
 
 _CONFIG_TYPES: dict[str, type] = {
@@ -254,7 +254,7 @@ def save_model(
         "specials": expected.specials,
         "max_length_tokens": int(max_length_tokens),
         "versions": {
-            "xling_jax": xling_jax.__version__,
+            "xling_jax": __version__,
             **{name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")},
             "python": platform.python_version(),
         },
@@ -430,7 +430,7 @@ def read_config(directory: pathlib.Path) -> dict[str, Any]:
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{path}: format_version {version} is newer than the {FORMAT_VERSION} this "
-            f"xling_jax {xling_jax.__version__} reads; upgrade xling_jax"
+            f"xling_jax {__version__} reads; upgrade xling_jax"
         )
     for key, kind in _CONFIG_TYPES.items():
         if not isinstance(config.get(key), kind):

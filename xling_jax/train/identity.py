@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import xling_jax
 from xling_jax import options
 from xling_jax.models.dual import TokenDistributionHead
 from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
@@ -18,6 +17,7 @@ from xling_jax.train.objective import ObjectiveSettings
 from xling_jax.train.optimizer import make_optimizer
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import all_reads
+from xling_jax.version import __version__
 
 # Options that the config.json of runs of earlier versions has, without effect on the results.
 REMOVED = ("lstm_implementation",)  # of the encoder, until 0.3
@@ -42,7 +42,7 @@ def identity(
         data: fingerprint of the prepared data.
     """
     return {
-        "version": xling_jax.__version__,
+        "version": __version__,
         "config": _settings(config) | {"schedule": dict(schedule)},
         "vocab_fingerprint": vocab,
         "data_fingerprint": data,
@@ -61,7 +61,7 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
     try:
         settings = _settings(saved["config"])
     except ValueError as error:
-        return f"xling_jax {saved['version']} wrote it; this is {xling_jax.__version__}: {error}"
+        return f"xling_jax {saved['version']} wrote it; this is {__version__}: {error}"
     now = dict(current["config"])
     if settings["compute_dtype"] == "auto":
         # Checkpoints of 0.2 do not say which of these two it was; float16 has another state.

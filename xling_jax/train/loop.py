@@ -14,7 +14,6 @@ import numpy as np
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-import xling_jax
 from xling_jax import options
 from xling_jax.corpora.shards import VALIDATION, pair_name
 from xling_jax.files.progress import counted
@@ -50,6 +49,7 @@ from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
 from xling_jax.train.validation import SEED, Validation, is_validation, known_goal
+from xling_jax.version import __version__
 
 _logger = logging.getLogger(__name__)
 
@@ -291,7 +291,7 @@ def _write_config(config: ConfigDict, path: Path, resumed: bool) -> None:
 
 def _versioned(config: ConfigDict) -> dict[str, Any]:
     """The content of `config.json`."""
-    return {"version": xling_jax.__version__, **config.to_dict()}
+    return {"version": __version__, **config.to_dict()}
 
 
 def _goal(built: Build, which: str, goal_of: GoalOf) -> str:

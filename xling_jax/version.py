@@ -1,0 +1,3 @@
+"""The version of this package; a module of its own, so that all others may import it."""
+
+__version__ = "0.3.0"
