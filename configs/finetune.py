@@ -13,7 +13,7 @@ Hardware     For a base-sized transformer a GPU; the batch is encoded in pieces 
              `--config.objective.encode_chunks=8`, so that memory does not limit its size.
 Argument     `pairs=A-B+A-C`, the pairs of languages (de-en).
 
-    xling convert --from huggingface xlm-roberta-base --output models/xlmr
+    xling convert --from huggingface DIR/xlm-roberta-base --output models/xlmr
     xling train --config finetune:pairs=de-en --workdir runs/tuned \
         --config.train.model_init=models/xlmr --config.data.corpora="('tsv:corpora/*.tsv.gz',)"
 """

@@ -18,7 +18,7 @@ Data: http://data.statmt.org/wmt16/document-alignment-task/lett.test.tgz, and it
 https://www.statmt.org/wmt16/bilingual-task.html; docs/how-to/align.md turns them into JSON lines.
 Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
-    xling convert --from huggingface xlm-mlm-100-1280 --pooling mean --output models/xlm
+    xling convert --from huggingface DIR/xlm-mlm-100-1280 --pooling mean --output models/xlm
     xling align --config lawdr_wmt16:encoder=xlm,pooling=mean --model models/xlm \
         --source en.jsonl.gz --target fr.jsonl.gz --gold test.pairs.tsv --output pairs.tsv
 """

@@ -17,7 +17,7 @@ Data: http://data.statmt.org/news-commentary/v14/documents.tgz in ar cs de en es
 nl pt ru zh; docs/how-to/align.md turns it into JSON lines in which translations share an `id`.
 Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
-    xling convert --from huggingface xlm-mlm-100-1280 --pooling mean --output models/xlm
+    xling convert --from huggingface DIR/xlm-mlm-100-1280 --pooling mean --output models/xlm
     xling evaluate alignment --config lawdr_wmt19:encoder=xlm,pooling=mean \
         --model models/xlm --data news.jsonl.gz --output runs/lawdr_wmt19
 """

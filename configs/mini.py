@@ -19,7 +19,7 @@ Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures
              the model card has the numbers.
 Data         Parallel text in de, en, es, fr and it whose licenses allow to publish what is trained
              on it; the model card names the sources.
-Hardware     Two CPU cores, 27 minutes, and about 15 for the three others.
+Hardware     Two CPU cores, 27 minutes, and about 20 for the three others.
 Arguments    `phase=train` (default); `short` and `everyday`, the other runs, of which the last
              needs `train.model_init`; or `tune` to fine-tune the packaged encoder on other pairs:
              300 updates of 256 at 1e-3, a minute or two on a laptop.

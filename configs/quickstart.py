@@ -6,8 +6,8 @@ takes effect only once translation has separated the sentences (docs/experiments
 longer.
 
 Reproduces   No paper; it shows that the method learns. README.md has the expected results.
-Data         Message catalogs of free software, installed by pip.
-Hardware     2 CPU cores, under eight minutes with download and evaluation.
+Data         Message catalogs of free software, downloaded by pip.
+Hardware     2 CPU cores, 4 minutes with download and evaluation.
 Sizes        :small (default), :smoke.
 
     make quickstart

@@ -68,28 +68,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text, one sentence per line; may be .gz .xz .zst .bz2; - for stdin",
     )
     add_output(parser, "embedding file; - for stdout")
-    add("--format", choices=FORMATS, default="npy", help="laser: float32 without a header (npy)")
+    add(
+        "--format",
+        choices=FORMATS,
+        default="npy",
+        help="laser: float32 without a header (default: npy)",
+    )
     add(
         "--documents",
         action="store_true",
         help="each line is a document: JSON with 'text' or 'sentences' if the input is .jsonl or "
         "begins with '{', otherwise plain text; its vector is the mean over its sentences",
     )
-    add("--document-mode", choices=MODES, help=f"{MODES_HELP} (sentences)")
-    add("--splitter", choices=SPLITTERS, help=f"{SPLITTERS_HELP} (rule)")
+    add("--document-mode", choices=MODES, help=f"{MODES_HELP} (default: sentences)")
+    add("--splitter", choices=SPLITTERS, help=f"{SPLITTERS_HELP} (default: rule)")
     add("--normalize", action="store_true", help="scale vectors to length 1")
     add(
         "--precision",
         choices=PRECISIONS,
         default="float32",
         help="of the vectors in the file; int8 and packed bits (binary, ubinary) come with "
-        "OUTPUT.json, which says what they mean (float32)",
+        "OUTPUT.json, which says what they mean (default: float32)",
     )
     add(
         "--ranges-from",
         metavar="FILE",
-        help="for int8: text, on whose first 10,000 lines the range of each dimension is learned "
-        "(--input), or an int8 .npy file written before, whose ranges are taken",
+        help="for int8: text, on whose first 10,000 lines the range of each dimension is learned, "
+        "or an int8 .npy file written before, whose ranges are taken (default: the input)",
     )
     add(
         "--prompt-name",

@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--storage",
         choices=STORAGES,
         help="static encoders: how parameters are stored; mixed is int8 for tokens and int4 for "
-        "pairs and triples of them (float32)",
+        "pairs and triples of them (default: float32)",
     )
     parser.add_argument(
         "--principal-axes",

@@ -15,8 +15,8 @@ from xling_jax.registry import check_choice
 SPLITTERS = ("rule", "sentencex", "laser", "lines")
 SPLITTERS_HELP = (
     "finds sentences in 'text': by punctuation (rule), by the rules of the language in 'lang' "
-    "(sentencex, pip install sentencex), at each separate '.' of tokenized text (laser), or at "
-    "line breaks only (lines)"
+    "(sentencex, pip install 'xling_jax[sentences]'), at each separate '.' of tokenized text "
+    "(laser), or at line breaks only (lines)"
 )
 
 # Closing quotes and brackets after a sentence.
