@@ -20,6 +20,7 @@ from xling_jax.cli.main import main
 from xling_jax.files.embeddings import write_embeddings
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.files.quantization import Quantizer, learn_ranges
+from xling_jax.options import OptionError
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog", "hail", "dew")
 DIM = 6
@@ -455,6 +456,15 @@ def test_outputs_that_cannot_be_files_are_refused_before_any_work(files, encoded
     assert not encoded
 
 
+def test_files_of_vectors_of_different_widths_are_named(files, fails):
+    (files / "more.en").write_text("one\ntwo\n")
+    np.save(files / "more.en.npy", np.ones((2, 1), np.float32))
+    texts = ["--source", files / "a.en", files / "more.en"]
+    vectors = ["--source-embeddings", files / "a.en.npy", files / "more.en.npy", *ready(files)[2:]]
+    line = fails(mine(files, *texts, *vectors, model=None, source=None), 1)
+    assert f"more.en.npy: must have {DIM} dimensions, as {files / 'a.en.npy'}; found 1" in line
+
+
 def test_vectors_that_a_pattern_matches_follow_the_texts(files, fails):
     """part and part-1 are sorted otherwise than part.npy and part-1.npy."""
     for name, texts in (("part", SOURCE[:3]), ("part-1", SOURCE[3:])):
@@ -503,6 +513,7 @@ def test_a_workdir_knows_what_quantized_vectors_mean(files):
         ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),
         (("--top", 0), {}, "--top=0 must be positive"),
         (("--n-best", "none/n.tsv"), {}, "none/n.tsv: no such directory"),
+        (("--output", "-", "--n-best", "-"), {}, "--n-best -: stdout is already that of --output"),
     ],
 )
 def test_wrong_use_is_refused_before_any_work(
@@ -516,6 +527,8 @@ def test_wrong_use_is_refused_before_any_work(
 def test_precision_without_a_calibrated_model_is_refused(files, encoded, fails):
     line = fails(mine(files, "--precision", 0.9), 2)
     assert "--precision 0.9: m: not calibrated; run xling calibrate --model m --data FILE" in line
+    with pytest.raises(OptionError, match="m: not calibrated for 3 dimensions; write a model"):
+        mine_cut.Cut(precision=0.9).calibration(None, "ratio", 4, "max", "m", truncate_dim=3)
     line = fails(mine(files, "--dim", 0, *ready(files, "bin"), model=None), 2)
     assert "--dim 0: must be positive" in line
     line = fails(mine(files, "--precision", 0.9, *ready(files), model=None), 2)

@@ -110,6 +110,13 @@ def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, 
         run(*again, tmp_path / "ubinary.npy", "--output", tmp_path / "x.npy")
     with pytest.raises(OptionError, match=r"int8\.npy: is also --ranges-from; choose another"):
         run(*again, tmp_path / "int8.npy", "--output", tmp_path / "int8.npy", "--overwrite")
+    np.save(tmp_path / "floats.npy", expected)
+    with pytest.raises(OptionError, match=r"floats\.npy: must be an int8 file of xling embed"):
+        run(*again, tmp_path / "floats.npy", "--output", tmp_path / "x.npy")
+    (tmp_path / "docs.json").write_text("la mo\n")
+    with pytest.raises(OptionError, match=r"docs\.json, which is written with it, is also --input"):
+        options = ("--output", tmp_path / "docs", "--precision", "binary", "--overwrite")
+        run("--input", tmp_path / "docs.json", *options)
     (tmp_path / "int8.npy.json").unlink()
     with pytest.raises(ValueError, match=r"int8.npy.json with their precision is missing; copy"):
         read_embeddings(tmp_path / "int8.npy")

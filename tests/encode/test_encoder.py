@@ -135,10 +135,12 @@ def test_compilations_are_bounded_by_the_listed_shapes(make_encoder, sentences):
 def test_after_warming_up_nothing_is_compiled(make_encoder, sentences):
     own = make_encoder(vocab_size=151)
     own.warm_up(12)  # of the lengths 8, 12, …
-    shapes = [shape for shape in own.batch_shapes().all() if shape[1] <= 12]
-    assert (
-        0 < own.backend.programs.apply._cache_size() == len(shapes) < len(own.batch_shapes().all())
-    )
+    compiled = own.backend.programs.apply._cache_size()
+    assert 0 < compiled == len(own.batch_shapes().all(12)) < len(own.batch_shapes().all())
+    short = [text for text in sentences if len(own.vocab.encode(text)) <= 10]
+    for count in (1, 2, 3, len(short)):
+        own.encode(short[:count])
+    assert own.backend.programs.apply._cache_size() == compiled
     own.warm_up()
     compiled = own.backend.programs.apply._cache_size()
     assert compiled == len(own.batch_shapes().all())

@@ -24,7 +24,8 @@ PROMPTS = {"query": "la mo: ", "passage": "ren su: "}
 def prompted(tmp_path, model_arguments):
     """A model with prompts and a width to keep."""
     given = {"prompts": PROMPTS, "default_prompt": "passage", "truncate_dim": 10}
-    save_model(tmp_path / "prompted", **model_arguments, **given)
+    results = {"dev/p_at_1": 0.5}
+    save_model(tmp_path / "prompted", **model_arguments, **given, results=results)
     return xling_jax.load(tmp_path / "prompted")
 
 
@@ -159,12 +160,14 @@ def test_a_saved_model_is_the_model(prompted, sentences, tmp_path):
     assert copy.fingerprint == prompted.fingerprint
     saved = load_model(tmp_path / "copy")
     assert (saved.prompts, saved.config["training"]) == (PROMPTS, {"steps": 0})
+    assert "| dev/p_at_1 | 0.5 |" in (tmp_path / "copy/README.md").read_text(encoding="utf-8")
     np.testing.assert_array_equal(copy.encode(sentences), prompted.encode(sentences))
     with pytest.raises(FileExistsError, match="overwrite=True"):
         prompted.save(tmp_path / "copy")
     prompted.truncated(4).with_max_length(20).save(tmp_path / "copy", overwrite=True)
     small = xling_jax.load(tmp_path / "copy")
     assert (small.dim, small.max_length_tokens) == (4, 20)
+    assert "None recorded." in (tmp_path / "copy/README.md").read_text(encoding="utf-8")
     expected = prompted.with_max_length(20).encode(sentences, truncate_dim=4)
     np.testing.assert_array_equal(small.encode(sentences), expected)
 

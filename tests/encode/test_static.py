@@ -88,6 +88,13 @@ def test_vectors_are_those_of_the_flax_module(static_directory, sentences):
     assert encoder.with_params(spec.params).encode(["la"]).shape == (1, 16)
 
 
+def test_with_its_own_parameters_a_stored_encoder_stays_as_it_is():
+    mini = xling_jax.load("mini")
+    np.testing.assert_array_equal(
+        mini.with_params(mini.params).encode(["Hello"]), mini.encode(["Hello"])
+    )
+
+
 @pytest.mark.parametrize(
     ("storage", "step", "cosine", "share"),
     [

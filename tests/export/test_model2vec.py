@@ -98,7 +98,7 @@ def test_what_model2vec_does_not_have_is_refused(vocab, tmp_path):
     with pytest.raises(ValueError, match="mini: has vectors for pairs, triples of tokens, which"):
         export_model2vec("mini", tmp_path / "out")
     prompts = {"prompts": {"query": "query: "}, "default_prompt": "query"}
-    refused("prompt", "puts 'query' in front of a text, and model2vec has no prompts", **prompts)
+    refused("prompt", "puts 'query: ' in front of a text, and model2vec has no prompts", **prompts)
     refused("cut", "keeps truncate_dim=8 dimensions of", normalize=True, truncate_dim=8)
     tokenizer = reference.train_tokenizer("byte-level")
     tokenizer.enable_truncation(9, direction="left")

@@ -79,6 +79,10 @@ def test_the_description_of_quantized_vectors_goes_with_them(tmp_path, embedding
     (tmp_path / "e.npy.json").write_text("{}")  # something else
     write_embeddings(path, [embeddings], dim=5, overwrite=True)
     assert (tmp_path / "e.npy.json").read_text() == "{}"
+    path.unlink()
+    with pytest.raises(FileExistsError, match=r"e\.npy\.json: already exists and would be"):
+        write_embeddings(path, [embeddings], dim=5, quantizer=quantizer)
+    assert (tmp_path / "e.npy.json").read_text() == "{}" and not path.exists()
 
 
 def test_new_vectors_are_never_read_with_the_old_ranges(tmp_path, embeddings, monkeypatch):

@@ -41,6 +41,8 @@ def test_a_second_run_is_refused_in_a_line_that_names_the_first(holder, tmp_path
     assert text.startswith(f"{tmp_path}: in use since 20") and "\n" not in text
     assert f"by process {holder.pid} on {os.uname().nodename}: " in text
     assert "--config 'a b'; wait for it, or choose another --workdir" in text
+    with pytest.raises(OSError, match="another --output"), only_run(tmp_path, "--output"):
+        pass
 
 
 def test_a_killed_run_blocks_nobody_for_any_time(holder, tmp_path, caplog):

@@ -45,6 +45,8 @@ def test_codes_without_ranges_are_numbers():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="ranges must be finite"):
         Quantizer("int8", 1, [[0], [np.inf]])
+    with pytest.raises(ValueError, match="ranges must be finite"):
+        Quantizer("int8", 1, [[np.nan], [np.nan]])
     with pytest.raises(ValueError, match="the smallest and the largest"):
         Quantizer("int8", 1, [[1], [0]])
     with pytest.raises(ValueError, match=r"binary must be int8 \[n, 1\].*found uint8 \[2, 1\]"):

@@ -1,9 +1,11 @@
 """Files and directories that appear whole or not at all."""
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import resource
+import shutil
 import stat
 import threading
 
@@ -115,6 +117,26 @@ def test_a_directory_appears_when_it_is_complete_and_replaces_another(tmp_path):
     assert names(tmp_path / "up") == ["d"] and names(tmp_path / "up/d") == ["new"]
 
 
+@pytest.mark.parametrize("call", ["rename", "rmtree"])
+def test_a_directory_survives_ctrl_c_while_it_is_replaced(tmp_path, monkeypatch, call):
+    with whole_directory(tmp_path / "d") as directory:
+        (directory / "old").touch()
+    owner = {"rename": os, "rmtree": shutil}[call]
+    real, calls = getattr(owner, call), []
+
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
+        # The second rename takes the old directory away, the third gives the new one its name.
+        if len(calls) == {"rename": 3, "rmtree": 1}[call]:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    with pytest.raises(KeyboardInterrupt), whole_directory(tmp_path / "d") as directory:
+        (directory / "new").touch()
+        monkeypatch.setattr(owner, call, interrupted)
+    assert names(tmp_path / "d") == [{"rename": "old", "rmtree": "new"}[call]]
+
+
 def test_of_two_that_write_one_directory_the_last_to_finish_stays(tmp_path):
     with whole_directory(tmp_path / "d") as first:
         (first / "first").touch()
@@ -165,6 +187,18 @@ def test_a_lock_is_waited_for_and_said_to_be(tmp_path, caplog):
         assert release.is_set()
     assert caplog.messages == [f"{tmp_path}: waiting for another process that works here"]
     process.join()
+
+
+def test_where_there_are_no_locks_nobody_waits(tmp_path, caplog, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    caplog.set_level("INFO")
+    with lock_directory(tmp_path):
+        assert caplog.messages == [f"{tmp_path}: its file system has no locks"]
+    with pytest.raises(OSError, match="own"), lock_directory(tmp_path):
+        raise OSError("own")
 
 
 def test_what_a_link_names_is_replaced_and_not_the_link(tmp_path):

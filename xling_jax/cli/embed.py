@@ -142,6 +142,12 @@ def _check_arguments(args: argparse.Namespace) -> None:
         beside = meaning_path(args.output)
         if os.path.isdir(beside):
             raise OptionError(f"--output {args.output}: {beside} is a directory; choose another")
+        for name in ("input", "ranges_from"):
+            if os.path.realpath(beside) == os.path.realpath(getattr(args, name) or ""):
+                raise OptionError(
+                    f"--output {args.output}: {beside}, which is written with it, is also "
+                    f"{flag(name)}; choose another"
+                )
         refuse_existing(beside, args.overwrite)
     if args.precision != "float32" and args.format != "npy":
         raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
@@ -217,6 +223,11 @@ def _quantizer(args: argparse.Namespace, encoder: Encoder) -> Quantizer:
         return Quantizer(args.precision, encoder.dim)
     path = args.ranges_from or args.input
     if path.endswith(".npy"):
+        if not os.path.isfile(meaning_path(path)):
+            raise OptionError(
+                f"--ranges-from {path}: must be an int8 file of xling embed, with "
+                f"{meaning_path(path)} beside it, which is missing; or name a text"
+            )
         quantizer = read_quantizer(path)
         if (quantizer.precision, quantizer.dim) != ("int8", encoder.dim):
             raise OptionError(

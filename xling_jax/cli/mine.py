@@ -143,7 +143,8 @@ def run(args: argparse.Namespace) -> None:
         finally:
             if processes.index == 0:
                 for side in SIDES:
-                    processes.remove(_shared_vectors(args, side))
+                    shared = _shared_vectors(args, side)
+                    processes.remove(shared.with_name(glob.escape(shared.name)))
 
 
 def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
@@ -160,6 +161,8 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
         raise OptionError("--pairs -: stdin is already read for --source or --target")
     if args.n_best and args.pairs:
         raise OptionError("--n-best: not with --pairs, which scores given pairs only")
+    if args.n_best == args.output == "-":
+        raise OptionError("--n-best -: stdout is already that of --output; name a file")
     options = options_from(args, Options)
     check_sides(args, ("pairs",), ("output", "n_best"))
     if options.index != "exact" or options.backend == "faiss":
@@ -238,16 +241,16 @@ def _stages(args: argparse.Namespace, processes: Processes) -> Iterator[Path | N
     output = Path(args.output)
     directory = Path(args.workdir or output.with_name(f".{output.name}.mining"))
     try:
-        with only_run(directory):
+        with only_run(directory, "--workdir" if args.workdir else "--output"):
             if args.workdir is None:  # the lock is then the output's too
                 remove_temporary(output.parent, output.name)
             yield directory
+            if args.workdir is None:  # while no other run can begin in it
+                shutil.rmtree(directory, ignore_errors=True)
     finally:
         if args.workdir is None:
             with contextlib.suppress(OSError):  # there is something to continue from
                 directory.rmdir()
-    if args.workdir is None:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _mine(
@@ -260,7 +263,7 @@ def _mine(
 ) -> None:
     encoder = load_encoder(args.model, args) if args.model else None
     scored = options.margin, options.k, options.retrieval
-    calibration = cut.calibration(encoder, *scored, args.model)
+    calibration = cut.calibration(encoder, *scored, args.model, args.truncate_dim)
     times = [time.perf_counter()]
     pairs = bitext.read_pairs(args.pairs) if args.pairs else None
     vectors = args.source_embeddings, args.target_embeddings
@@ -392,6 +395,12 @@ def _given_vectors(
         read_vectors(path, num_lines, f"lines of {file}", args, encoder)
         for path, num_lines, file in zip(side.vectors, side.file_lines, side.files)
     ]
+    for array, path in zip(arrays, side.vectors):
+        if array.shape[1] != arrays[0].shape[1]:
+            raise ValueError(
+                f"{path}: must have {arrays[0].shape[1]} dimensions, as {side.vectors[0]}; found "
+                f"{array.shape[1]}"
+            )
     # Without gaps the rows need not be gathered.
     lines = None if len(side.texts) == side.num_lines else side.last_lines
     return knn.UnitRows(join_embeddings(arrays), lines, name=" ".join(side.vectors))

@@ -64,9 +64,17 @@ class Cut:
             )
 
     def calibration(
-        self, encoder: Encoder | None, margin: str, k: int, retrieval: str, model: str | None
+        self,
+        encoder: Encoder | None,
+        margin: str,
+        k: int,
+        retrieval: str,
+        model: str | None,
+        truncate_dim: int | None = None,
     ) -> Calibration | None:
         """What the scores mean; None if that is unknown.
+
+        `model` and `truncate_dim` are what the encoder was loaded from, for errors.
 
         Raises:
             OptionError: if it is needed and unknown.
@@ -78,6 +86,12 @@ class Cut:
                 return calibration
             except ValueError as error:
                 problem = str(error)
+        elif truncate_dim:
+            problem = (
+                f"not calibrated for {truncate_dim} dimensions; write a model of these, "
+                f"xling_jax.load({model!r}, truncate_dim={truncate_dim}).save(DIR), and run "
+                "xling calibrate --model DIR --data FILE"
+            )
         else:
             problem = f"not calibrated; run xling calibrate --model {model} --data FILE"
         if self.precision is not None:

@@ -1,5 +1,6 @@
 """Groups sentences of similar length into batches of a few fixed padded shapes."""
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
@@ -70,10 +71,15 @@ class BatchShapes:
         """The shape for one sentence alone of up to a length."""
         return (self._on_devices(1), self._coarse(length))
 
-    def all(self) -> list[tuple[int, int]]:
-        """Lists every (rows, length), shortest length first."""
-        shapes = {(self.full(length), length) for length in self.lengths}
-        for length in self.lengths:
+    def all(self, longest: int | None = None) -> list[tuple[int, int]]:
+        """Lists every (rows, length), shortest length first; only those for inputs up to `longest`.
+
+        Batches that are not full may be padded beyond that.
+        """
+        longest = min(longest or self.max_length_tokens, self.max_length_tokens)
+        shapes = set()
+        for length in self.lengths[: bisect.bisect_left(self.lengths, longest) + 1]:
+            shapes.add((self.full(length), length))
             shapes.update(self.partial(length))
             if self.has_single_row:
                 shapes.add(self.single(length))

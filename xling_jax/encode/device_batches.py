@@ -259,9 +259,10 @@ class _Programs:
         return work is not None and work.done() and work.exception() is None
 
     def once(self, key: Any, work: Callable[[], None]) -> concurrent.futures.Future[None]:
-        """Does work in a thread, unless it was done or begun before."""
+        """Does work in a thread, unless it was done or begun before; again if it failed."""
         with self._lock:
-            if key not in self._work:
+            known = self._work.get(key)
+            if known is None or known.done() and known.exception() is not None:
                 self._work[key] = self._pool.submit(work)
             return self._work[key]
 

@@ -181,14 +181,12 @@ class Encoder:
                 that JAX already has.
         """
         shapes = self.batch_shapes(batch_size)
-        longest = min(max_length_tokens or self.max_length_tokens, self.max_length_tokens)
-        last = next(length for length in shapes.lengths if length >= longest)
         if cache is not None and self.backend.name == "jax":
             import jax
 
             jax.config.update("jax_compilation_cache_dir", os.fspath(cache))
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        self.backend.compile([shape for shape in shapes.all() if shape[1] <= last])
+        self.backend.compile(shapes.all(max_length_tokens))
 
     def with_params(self, params: Any) -> Encoder:
         """Returns the same encoder with other parameters; compiled programs are shared."""
@@ -452,6 +450,8 @@ class Encoder:
             FileExistsError: if the directory exists, is not empty and `overwrite` is False.
         """
         spec = self._spec("saved")
+        loaded = (spec.max_length_tokens, spec.truncate_dim or spec.dim)
+        is_unchanged = (self.max_length_tokens, self.dim) == loaded
         model_directory.save_model(
             path,
             family=spec.config["family"],
@@ -461,13 +461,13 @@ class Encoder:
             languages=spec.languages,
             max_length_tokens=self.max_length_tokens,
             training=spec.config.get("training", {}),
+            results=spec.config.get("results") if is_unchanged else None,
             prompts=spec.prompts,
             default_prompt=spec.default_prompt,
             truncate_dim=None if self.dim == self._model_dim else self.dim,
+            calibration=self.calibration,
             overwrite=overwrite,
         )
-        if self.calibration is not None:
-            model_directory.write_calibration(path, self.calibration)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Uploads what `save` writes to the Hugging Face hub; see `hub.push_directory`.

@@ -206,6 +206,7 @@ def save_model(
     prompts: Mapping[str, str] | None = None,
     default_prompt: str | None = None,
     truncate_dim: int | None = None,
+    calibration: Calibration | None = None,
     overwrite: bool = False,
 ) -> str:
     """Writes a model directory; it appears whole or not at all.
@@ -220,10 +221,12 @@ def save_model(
         languages: codes of the training languages.
         max_length_tokens: longest input in tokens, special tokens included; longer ones are cut.
         training: JSON-compatible summary of the training, for `config.json` and the model card.
-        results: measured values for the model card, `eval_name/metric` to number.
+        results: measured values, `eval_name/metric` to number, for `config.json` and the model
+            card.
         prompts: see `ModelSpec`.
         default_prompt: see `ModelSpec`.
         truncate_dim: see `ModelSpec`.
+        calibration: see `ModelSpec`.
         overwrite: replace an existing model directory; other directories are never replaced.
 
     Returns:
@@ -265,10 +268,15 @@ def save_model(
     config |= {key: v for key, v in zip(_OPTIONAL_KEYS, optional) if v not in ({}, None)}
     _check_prompts_and_width(config, str(directory))
     config["fingerprint"] = _fingerprint(config, flat, vocab)
+    if results:
+        config["results"] = dict(results)
     num_params = sum(value.size for value in flat.values())
     size_mb = sum(value.nbytes for value in flat.values()) / 1e6
     sizes = {"num_params": num_params, "size_mb": size_mb}
     card = model_card(config, **sizes, vocab=vocab, results=results)
+    if calibration:
+        config["calibration"] = calibration.to_json()
+        card = with_scores_section(card, calibration)
     with whole_directory(directory) as fresh, naming_errors(directory):
         write_tensors(fresh / PARAMS_FILE, flat)
         write_vocab(vocab, fresh)

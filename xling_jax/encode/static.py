@@ -44,7 +44,9 @@ class StaticBackend:
         self._finder = FeatureFinder(form, stored["feature_keys"]) if form.features else None
 
     def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
-        """Returns the same with other parameters, float32."""
+        """Returns the same with other parameters, float32 or stored as these."""
+        if params.keys() == self.form.parameters.keys():
+            return StaticBackend(self.form, params)
         return StaticBackend(dataclasses.replace(self.form, storage="float32"), params)
 
     def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:

@@ -84,6 +84,11 @@ def write_embeddings(
         return rows
     if os.path.isfile(path) and not overwrite:
         raise FileExistsError(f"{path}: already exists; pass overwrite=True to replace it")
+    if is_described and os.path.exists(meaning_path(path)) and not overwrite:
+        raise FileExistsError(
+            f"{meaning_path(path)}: already exists and would be replaced; choose another path, or "
+            "pass overwrite=True"
+        )
     with whole_file(path) as file:
         rows = _write_stream(file, chunks, quantizer, format)
         if is_described or overwrite:

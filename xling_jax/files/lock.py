@@ -30,11 +30,11 @@ STALE_S = 45.0
 
 
 @contextlib.contextmanager
-def only_run(directory: Path) -> Iterator[None]:
+def only_run(directory: Path, argument: str = "--workdir") -> Iterator[None]:
     """Holds a directory for the time of a block; it is made if needed.
 
     The lock of a run on another machine is watched until its heart beats, then it counts, or until
-    it has not for `STALE_S`.
+    it has not for `STALE_S`. `argument` is what chooses the directory, for the error.
 
     Raises:
         OSError: if another run holds the directory, in one line that names it; or if the lock file
@@ -50,7 +50,7 @@ def only_run(directory: Path) -> Iterator[None]:
             "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
         }
     )
-    with _open_locked(path) as file:
+    with _open_locked(path, argument) as file:
         with naming_errors(path):
             file.truncate(0)
             file.write(this_run)
@@ -68,7 +68,7 @@ def only_run(directory: Path) -> Iterator[None]:
                     path.unlink()
 
 
-def _open_locked(path: Path) -> IO[str]:
+def _open_locked(path: Path, argument: str) -> IO[str]:
     """Opens the lock file once no other run holds it."""
     watched_since_s = beat = None
     while True:
@@ -86,7 +86,10 @@ def _open_locked(path: Path) -> IO[str]:
                 stack.pop_all()
                 return file
             if is_locked is False and is_here or beat not in (None, status.st_mtime_ns):
-                raise OSError(_refusal(path.parent, holder))
+                raise OSError(
+                    f"{_description(path.parent, holder)}; wait for it, or choose another "
+                    f"{argument}"
+                )
             if watched_since_s is None:
                 watched_since_s, beat = time.monotonic(), status.st_mtime_ns
                 if holder:
@@ -133,7 +136,3 @@ def _description(directory: Path, holder: Mapping[str, Any]) -> str:
         f"{directory}: in use since {known['since']} by process {known['pid']} on "
         f"{known['host']}: {known['command'][:200]}"
     )
-
-
-def _refusal(directory: Path, holder: Mapping[str, Any]) -> str:
-    return f"{_description(directory, holder)}; wait for it, or choose another --workdir"

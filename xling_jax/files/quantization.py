@@ -58,13 +58,13 @@ class Quantizer:
             )
         if self.ranges is not None:
             ranges = np.asarray(self.ranges, np.float32)
+            if not np.isfinite(ranges).all():
+                raise ValueError("ranges must be finite; learn them of finite embeddings")
             if ranges.shape != (2, self.dim) or not (ranges[0] <= ranges[1]).all():
                 raise ValueError(
                     f"ranges must be [2, {self.dim}], the smallest and the largest value of each "
                     f"dimension; found {list(ranges.shape)}"
                 )
-            if not np.isfinite(ranges).all():
-                raise ValueError("ranges must be finite; learn them of finite embeddings")
             object.__setattr__(self, "ranges", ranges)
 
     @property

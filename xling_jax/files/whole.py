@@ -111,22 +111,32 @@ def rename_directory(source: Path, target: Path) -> None:
     """Syncs a directory to disk and renames it, replacing an existing directory.
 
     A directory that is not empty cannot be replaced in one step: for a moment the name is missing,
-    but it never names a directory that is incomplete.
+    but it never names a directory that is incomplete. The old one is removed once the new one has
+    its name, and gets it back if that fails.
     """
+    replaced: list[Path] = []
     with naming_errors(target):
         for path in (*source.rglob("*"), source):
             _sync(path)
-        while True:
-            try:
-                os.rename(source, target)
-                break
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-            old = _temporary(target)
-            with contextlib.suppress(FileNotFoundError):  # another process was faster
-                os.rename(target, old)
-            shutil.rmtree(old, ignore_errors=True)
+        try:
+            while True:
+                try:
+                    os.rename(source, target)
+                    break
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                old = _temporary(target)
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
+                    os.rename(target, old)
+                    replaced.append(old)
+        except BaseException:
+            if replaced and not target.exists():
+                os.rename(replaced.pop(), target)
+            raise
+        finally:
+            for old in replaced:
+                shutil.rmtree(old, ignore_errors=True)
         _sync(target.parent)
 
 
@@ -166,7 +176,8 @@ def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 def lock_directory(directory: Path) -> Iterator[None]:
     """Lets one process at a time work in a directory; the others wait.
 
-    The system releases the lock when the process ends, however it ends.
+    The system releases the lock when the process ends, however it ends. Where there are no locks,
+    nobody waits.
     """
     try:
         import fcntl
@@ -179,6 +190,8 @@ def lock_directory(directory: Path) -> Iterator[None]:
         except BlockingIOError:
             _logger.info("%s: waiting for another process that works here", directory)
             fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:  # file systems such as Lustre, by their mount options
+            _logger.info("%s: its file system has no locks", directory)
         yield
 
 
