@@ -109,6 +109,7 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
         ("--config.data.validation_pairs=-1", "data.validation_pairs=-1 must not be negative"),
         ("--config.languages=('de','fr')", "unknown language 'en'; known: de, fr"),
         ("--config.data.pairs=('de-xx',)", "unknown language 'xx'; known: de, en"),
+        ("--config.data.pairs=('en-en',)", r"data.pairs=\('en-en',\) name one language only"),
         ("--config.data.reader=pandas", "data.reader='pandas'"),
         ("--config.encoder.heads=3", "heads=3"),
         ("--config.optimizer.name=adamz", "optimizer.name='adamz'"),

@@ -165,6 +165,12 @@ def test_words_in_the_first_line_of_held_out_text_are_no_header(tmp_path):
     assert file_hashes(path) == {content_hash(text) for text in ("hallo", "hello")}
 
 
+def test_labels_are_no_held_out_text(tmp_path):
+    path = tmp_path / "test.de.tsv"
+    path.write_text("politics\tDie Wahl.\nsport\tDas Spiel.\n")
+    assert file_hashes(path) == {content_hash("die wahl"), content_hash("das spiel")}
+
+
 def test_held_out_directories_may_be_links(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real/dev.tsv").write_text("en\tde\nyes\tja\n")

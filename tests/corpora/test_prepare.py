@@ -306,12 +306,13 @@ def test_pairs_that_are_not_wanted_any_more_are_removed(corpus, tmp_path):
     assert names == ["en-fr", "text"]
 
 
-def test_a_moved_corpus_is_the_same_corpus(corpus, tmp_path):
-    first = prepare(workdir=tmp_path / "w", **settings(corpus))
+@pytest.mark.parametrize("kind", ["tsv:", ""])
+def test_a_moved_corpus_is_the_same_corpus(corpus, tmp_path, kind):
+    first = prepare(workdir=tmp_path / "w", **settings(f"{kind}{tmp_path}/corpus.tsv"))
     (tmp_path / "elsewhere").mkdir()
     os.rename(tmp_path / "corpus.tsv", tmp_path / "elsewhere" / "corpus.tsv")
-    second = prepare(workdir=tmp_path / "w", **settings(f"tsv:{tmp_path}/elsewhere/corpus.tsv"))
-    assert first.fingerprint == second.fingerprint
+    moved = settings(f"{kind}{tmp_path}/elsewhere/corpus.tsv")
+    assert first.fingerprint == prepare(workdir=tmp_path / "w", **moved).fingerprint
 
 
 def test_a_damaged_vocabulary_is_made_again(corpus, tmp_path):

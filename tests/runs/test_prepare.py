@@ -91,3 +91,10 @@ def test_an_export_records_where_the_encoder_began_and_its_dropout(tmp_path, mon
     assert (training["steps"], training["model_init"], training["pairs"]) == (3, "mini", ["de-en"])
     assert training["encoder"] == {"token_dropout": 0.3, "feature_dropout": 0.2}
     assert "token_dropout" not in saved["encoder_args"] and saved["results"] == {"a/b": 1.0}
+
+
+def test_vectors_that_a_model_would_replace_are_refused():
+    words = ["--config.train.model_init=mini"]
+    with pytest.raises(OptionError, match="train.word_vectors cooccurrence: the vectors of"):
+        check_beginning(load_config("mini", words))
+    check_beginning(load_config("mini:phase=tune", words))

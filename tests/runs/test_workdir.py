@@ -6,6 +6,7 @@ import pytest
 
 import xling_jax
 from xling_jax.config import load_config
+from xling_jax.files import urls
 from xling_jax.runs import workdir
 from xling_jax.runs.workdir import Workdir, open_run
 
@@ -41,3 +42,21 @@ def test_prepared_data_serve_when_what_they_were_made_from_is_gone(tmp_path, mon
 
     with pytest.raises(FileNotFoundError):
         run.ensure_prepared(None, prepare)
+
+
+def test_a_start_that_is_refused_leaves_the_copy_of_a_url_as_it_is(tmp_path, monkeypatch):
+    stored = {"metrics.jsonl": b"stored", "config.json": b"{}"}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(urls, "exists", lambda *_: True)
+    monkeypatch.setattr(urls, "read", lambda url: stored.get(url.rpartition("/")[2]))
+    monkeypatch.setattr(urls, "get", lambda *_: None)
+    first = Workdir("gs://bucket/run")
+    assert first.read_config() == b"{}"
+    with first.in_use():
+        metrics = first.path / "metrics.jsonl"
+        assert metrics.read_bytes() == b"stored"
+        metrics.write_bytes(b"stored, and more")
+        second = Workdir("gs://bucket/run")
+        with pytest.raises(OSError, match="in use since"), second.in_use():
+            pass
+        assert metrics.read_bytes() == b"stored, and more"

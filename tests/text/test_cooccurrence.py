@@ -93,5 +93,5 @@ def test_parts_of_the_text_count_as_one():
 
 
 def test_more_dimensions_than_words_are_refused():
-    with pytest.raises(ValueError, match=r"11 tokens occur .* fewer than encoder.width=12"):
+    with pytest.raises(ValueError, match=r"11 tokens occur .* fewer than the 12 dimensions"):
         cooccurrence_vectors([text()], SIZE, 12)

@@ -4,9 +4,10 @@ import jax.numpy as jnp
 import pytest
 
 from tests.train.synthetic import smoke_config
+from xling_jax.config import load_config
 from xling_jax.models import registry
 from xling_jax.models.tlaser import TLaserEncoder
-from xling_jax.train.build import build
+from xling_jax.train.build import build, check_config
 
 
 class WrongSize(TLaserEncoder):
@@ -62,3 +63,18 @@ def test_frozen_names_that_cannot_be_are_refused(names, message):
     config.train.frozen = names
     with pytest.raises(ValueError, match=rf"train\.frozen.*{message}"):
         build(config)
+
+
+def test_chunks_must_divide_the_batches_of_one_direction_too():
+    def check(pairs):
+        words = ["data.both_directions=True", "data.batch_size=8", "data.max_tokens=0"]
+        words += [
+            f"data.pairs={pairs!r}",
+            "languages=('de','en','es')",
+            "objective.encode_chunks=16",
+        ]
+        check_config(load_config("t_laser:smoke", [f"--config.{word}" for word in words]))
+
+    check(("de-en", "en-de"))
+    with pytest.raises(ValueError, match="encode_chunks=16 must divide the 8 sentences"):
+        check(("de-en", "en-de", "es-en"))

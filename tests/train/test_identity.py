@@ -39,6 +39,7 @@ def test_the_same_settings_continue():
         ("ct_laser:smoke", "schedule.peak_value=1e-3", "schedule.peak_value"),
         ("ct_laser:smoke", "data.max_tokens=1024", "data.max_tokens"),
         ("ct_laser:smoke", "seed=1", "seed"),
+        ("ct_laser:smoke", "train.frozen=('embedding',)", "train.frozen is [] in the checkpoint"),
     ],
 )
 def test_what_changes_the_mathematics_is_another_run(argument, override, where):
@@ -70,6 +71,7 @@ def test_an_option_younger_than_the_checkpoint_counts_with_its_default():
     old = saved(make())
     del old["config"]["objective"]["distance"]["negatives"]
     del old["config"]["encoder"]["attention_hops"]
+    del old["config"]["train"]
     assert difference(old, make()) is None
     changed = make(overrides=["objective.distance.negatives=derangement"])
     assert "negatives is 'permutation' in the checkpoint" in difference(old, changed)

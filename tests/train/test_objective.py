@@ -27,11 +27,12 @@ OBJECTIVES = {
     "encoder_l2": {"reduction": "mean", "encoder_l2": {"weight": 0.01}},
     "summed_l2": {"encoder_l2": {"weight": 0.01}, "similarity": {"weight": 0.0}},
     "summed_similarity": {"similarity": {"weight": 0.7}},
+    "summed_distribution": {"similarity_distribution": {"weight": 0.3}},
 }
 
 
 # Both directions change what is encoded and translated, not how the loss is put together.
-BOTH = ("translation", "constrained", "similarity", "summed_similarity")
+BOTH = ("translation", "constrained", "similarity", "summed_similarity", "summed_distribution")
 CASES = [*((name, False) for name in OBJECTIVES), *((name, True) for name in BOTH)]
 
 
@@ -138,6 +139,10 @@ def test_the_loss_equals_the_formulas(params, results, name, both):
         similarity = ((sources - targets) ** 2).sum()
         np.testing.assert_allclose(sums["similarity_loss"], similarity, rtol=1e-5)
         expected_total += settings["similarity"]["weight"] * directions * similarity
+    if "similarity_distribution" in settings:  # once per update, whatever the batch
+        value = sums["similarity_distribution_loss"]
+        assert value > 0
+        expected_total += 0.3 * value * sums["normalizer"]
     if "encoder_l2" in settings:
         penalty = sum((leaf**2).sum() for leaf in jax.tree.leaves(params["encoder"]))
         np.testing.assert_allclose(sums["encoder_l2"], penalty, rtol=1e-5)

@@ -109,6 +109,7 @@ def test_checkpoints_kept_for_good():
     [
         ({"keep_from_steps": 5}, "keep_from_steps needs train.keep_every_steps"),
         ({"keep_every_steps": 1, "keep_from_steps": 5, "keep_to_steps": 4}, "must be in order|in"),
+        ({"export": "best", "best_metric": "x", "keep_best": 0}, "set train.keep_best=1"),
         ({"best_goal": "min"}, "train.best_goal='min' needs train.best_metric"),
         ({"stop_metric": "dev/x"}, "needs train.stop_patience_steps"),
         ({"stop_min_steps": 5}, "train.stop_min_steps=5 needs train.stop_metric"),

@@ -23,6 +23,7 @@ from xling_jax.text.splitting import split_sentences
 
 # Fields of evaluation files that hold no text.
 _NOT_TEXT = frozenset({"id", "ids", "sentence_id", "label", "lang", "language", "domain", "url"})
+_LABELED = re.compile(r"(train|dev|test)\.[A-Za-z_-]+\.tsv\b")  # label<TAB>text
 _HEADER_CELL = re.compile(r"[A-Za-z]{2,12}([_-][A-Za-z0-9]{2,8})*")
 
 
@@ -162,9 +163,10 @@ def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True
     """Reads a file into the hashes of its texts, without that of an empty text.
 
     Args:
-        file: TSV (with or without a header of languages), TMX, JSON lines (documents with `text`,
-            whose sentences count too, or `sentences`, or a field per language), or plain text with
-            one sentence per line; may be compressed.
+        file: TSV (with or without a header of languages; of a labeled file such as `test.de.tsv`,
+            the first of two columns is the label), TMX, JSON lines (documents with `text`, whose
+            sentences count too, or `sentences`, or a field per language), or plain text with one
+            sentence per line; may be compressed.
         languages: of training; a TMX file is read in these, and a column or field of that name is
             text, also `id`, Indonesian.
         strict: whether a line that cannot be read is an error. Otherwise it is skipped: beside
@@ -215,6 +217,8 @@ def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:
         if number == 1 and len(cells) > 1 and _is_header(cells, not_text):
             skipped = {i for i, cell in enumerate(cells) if cell.lower() in not_text}
             continue
+        if number == 1 and len(cells) == 2 and _LABELED.match(Path(path).name):
+            skipped = {0}
         yield from (cell for i, cell in enumerate(cells) if i not in skipped)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from xling_jax.corpora import pair_text
 from xling_jax.corpora.held_out import HeldOutText
 from xling_jax.corpora.settings import PrepareSettings
-from xling_jax.corpora.specs import split_limit
+from xling_jax.corpora.specs import kind_of, split_limit
 from xling_jax.files.hashes import fingerprint
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -39,7 +39,7 @@ def text_key(
     excluded = [text.key for text in held_out if text.excluded]
     others = {text.key for text in held_out} - {*excluded}
     files = list(files)
-    corpus = [spec.partition(":")[0], spec.partition("?")[2], files] if files else [spec]
+    corpus = [kind_of(spec)[0], spec.partition("?")[2], files] if files else [spec]
     if files and (limit := split_limit(spec)[1]):
         corpus.append(limit)
     return fingerprint(

@@ -114,6 +114,11 @@ class PrepareSettings:
         codes = [parse_pair(pair, allow_same=True) for pair in self.pairs]
         for code in itertools.chain(*codes):
             check_known(code, self.languages, "data.pairs")
+        if len(set(itertools.chain(*codes))) < 2:
+            raise ValueError(
+                f"data.pairs={tuple(self.pairs)!r} name one language only, and corpora have two or "
+                "more; add a pair with another language"
+            )
         self.pairs = tuple(sorted({pair_name(*pair) for pair in codes}))
         self.corpora = tuple(self.corpora)
         for name in ("exclude", "validation_corpora", "evaluation"):

@@ -32,6 +32,13 @@ def open_corpus(spec: str) -> Reader:
         ValueError: if it is neither.
     """
     spec, _ = split_limit(spec)
+    kind, where = kind_of(spec)
+    return READERS[kind](spec, os.path.expanduser(where))
+
+
+def kind_of(spec: str) -> tuple[str, str]:
+    """KIND and WHERE of a corpus; errors as `open_corpus`."""
+    spec, _ = split_limit(spec)
     kind, _, where = spec.partition(":")
     if (
         kind not in READERS
@@ -52,7 +59,7 @@ def open_corpus(spec: str) -> Reader:
             f"moses:data/europarl.de-en, where KIND is one of {', '.join(READERS)}; or the path "
             "of a .tsv or .tmx file"
         )
-    return READERS[kind](spec, os.path.expanduser(where))
+    return kind, where
 
 
 def names_kind(spec: str) -> bool:

@@ -21,7 +21,18 @@ _logger = logging.getLogger(__name__)
 
 def begin_with(config: ConfigDict, vocab: Vocabulary, directory: Path, params: Any) -> Any:
     """Fresh parameters with what the training text and the `train` section put into them."""
-    if config.encoder.get("features"):
+    model = None
+    if config.train.model_init:
+        from xling_jax.encode.model_directory import find_model_directory, load_model
+
+        model_directory = find_model_directory(config.train.model_init)
+        model = load_model(model_directory)
+        if model.vocab.fingerprint != vocab.fingerprint:
+            raise ValueError(
+                f"train.model_init: {model_directory} has another vocabulary; give it to "
+                "--config.vocab.model and prepare with it"
+            )
+    if config.encoder.get("features") and not (model and "feature_keys" in model.params):
         from xling_jax.models.registry import build_encoder
         from xling_jax.train.warm_start import put_feature_keys
 
@@ -41,22 +52,14 @@ def begin_with(config: ConfigDict, vocab: Vocabulary, directory: Path, params: A
             *(100 * covered["pieces"], 100 * covered["words"]),
         )
         params = put_word_vectors(params, vectors, found)
-    if config.train.model_init:
+    if model:
         import jax
 
-        from xling_jax.encode.model_directory import find_model_directory, load_model
         from xling_jax.train.warm_start import put_encoder
 
-        directory = find_model_directory(config.train.model_init)
-        model = load_model(directory)
-        if model.vocab.fingerprint != vocab.fingerprint:
-            raise ValueError(
-                f"train.model_init: {directory} has another vocabulary; give it to "
-                "--config.vocab.model and prepare with it"
-            )
         params, taken = put_encoder(params, model.params, vocab.size)
         count = len(jax.tree.leaves(params["encoder"]))
-        _logger.info("%d of the encoder's %d arrays are those of %s", taken, count, directory)
+        _logger.info("%d of the encoder's %d arrays are those of %s", taken, count, model_directory)
     return params
 
 

@@ -62,6 +62,11 @@ def check_beginning(config: ConfigDict) -> None:
     """Refuses missing word vectors, or a missing model to initialize from."""
     if config.train.word_vectors not in ("", COOCCURRENCE):
         require_file(config.train.word_vectors, "--config.train.word_vectors")
+    if config.train.model_init and config.train.word_vectors:
+        raise OptionError(
+            f"--config.train.word_vectors {config.train.word_vectors}: the vectors of "
+            "train.model_init would replace them; leave one of the two empty"
+        )
     if config.train.model_init:
         from xling_jax.encode.model_directory import find_model_directory
 

@@ -28,14 +28,18 @@ def export_checkpoint(
     import jax
 
     from xling_jax.train.build import VocabFacts, build
-    from xling_jax.train.checkpoint import read_params
+    from xling_jax.train.checkpoint import read_params, recorded_dtype
     from xling_jax.train.mesh import make_mesh
     from xling_jax.train.state import sharded_shapes
 
     config, vocab = open_run(workdir)
     mesh = make_mesh(devices=jax.devices()[:1])  # whatever the run was trained on
-    targets = sharded_shapes(mesh, build(config, VocabFacts.of(vocab)).shapes)
-    params = read_params(Path(workdir, "checkpoints"), step, targets, vocab.fingerprint)
+    checkpoints = Path(workdir, "checkpoints")
+    trained = config.copy_and_resolve_references()
+    with trained.unlocked():  # the optimizer's state depends on it, and this may be another device
+        trained.compute_dtype = recorded_dtype(checkpoints, step) or config.compute_dtype
+    targets = sharded_shapes(mesh, build(trained, VocabFacts.of(vocab)).shapes)
+    params = read_params(checkpoints, step, targets, vocab.fingerprint)
     export_encoder(
         config,
         vocab,

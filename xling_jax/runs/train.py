@@ -164,10 +164,11 @@ def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
     """
     from xling_jax.train.identity import config_difference
 
-    path = workdir.path / "config.json"
-    if not path.is_file() or not workdir.has_checkpoints():
+    content = workdir.read_config()
+    if content is None or not workdir.has_checkpoints():
         return config
-    saved = parse_json(path.read_bytes(), str(path))
+    path = f"{workdir.name.rstrip('/')}/config.json"
+    saved = parse_json(content, path)
     if not isinstance(saved, dict) or not isinstance(saved.get("vocab"), dict):
         raise ValueError(f"{path}: is not the config of a run; restore it, or remove the workdir")
     if not config.data.bucket_lengths:

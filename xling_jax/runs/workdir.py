@@ -96,14 +96,13 @@ class Workdir:
         self.path = cache_for("workdirs") / fingerprint(self._url)
         self.path.mkdir(exist_ok=True)
         _logger.info("%s: copy in %s", self._url, self.path)
-        for name in self._PUBLISHED if self.processes.index == 0 else self._PUBLISHED[:1]:
-            shutil.rmtree(self.path / name, ignore_errors=True)
-            if (content := urls.read(f"{self._url}/{name}")) is not None:
-                write_whole(self.path / name, content)
-            else:
-                (self.path / name).unlink(missing_ok=True)
-                urls.get(f"{self._url}/{name}", self.path / name)
-        self._published_s = time.time()
+
+    def read_config(self) -> bytes | None:
+        """The `config.json` of the run, None if there is none."""
+        if self.is_remote:
+            return urls.read(f"{self._url}/config.json")
+        path = self.path / "config.json"
+        return path.read_bytes() if path.is_file() else None
 
     def manifest(self) -> dict[str, Any] | None:
         """The `manifest.json` of the prepared data, None if there are none."""
@@ -130,6 +129,8 @@ class Workdir:
             yield
             return
         with only_run(self.path):
+            if self.is_remote:
+                self._fetch_published()
             yield
 
     def ensure_prepared(
@@ -188,6 +189,17 @@ class Workdir:
         """Copies back the encoder; called by process 0."""
         if self.is_remote:
             self._replace("encoder")
+
+    def _fetch_published(self) -> None:
+        """Makes the config, metrics and event files here those of the store."""
+        for name in self._PUBLISHED:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+            if (content := urls.read(f"{self._url}/{name}")) is not None:
+                write_whole(self.path / name, content)
+            else:
+                (self.path / name).unlink(missing_ok=True)
+                urls.get(f"{self._url}/{name}", self.path / name)
+        self._published_s = time.time()
 
     def _replace(self, name: str) -> None:
         urls.remove(f"{self._url}/{name}")

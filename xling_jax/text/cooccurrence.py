@@ -64,8 +64,8 @@ def cooccurrence_vectors(
     found = np.diff(information.indptr) > 0
     if found.sum() < width:
         raise ValueError(
-            f"train.word_vectors=cooccurrence: {found.sum()} tokens occur with others in the text, "
-            f"fewer than encoder.width={width}; use a smaller width or more text"
+            f"vectors from co-occurrence: {found.sum()} tokens occur with others in the text, "
+            f"fewer than the {width} dimensions; use narrower vectors or more text"
         )
     left, singular, _ = randomized_svd(information, width, n_iter=2, random_state=0)
     vectors = left * np.sqrt(singular)

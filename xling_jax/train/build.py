@@ -214,9 +214,11 @@ def check_config(config: ConfigDict) -> None:
     """
     options.check_number(config.seed, "seed", at_least=0)
     built = build(config)
-    both = any(direction.both for direction in built.data.directions())
+    directions = built.data.directions()
+    both = any(direction.both for direction in directions)
     objective, chunks = built.objective, built.objective.setting.encode_chunks
-    sides = 2 if both or "target" in objective.reads else 1
+    has_two = "target" in objective.reads or all(direction.both for direction in directions)
+    sides = 2 if has_two else 1
     # The numbers of rows; where the text tells the bucket lengths, they are multiples of this one.
     chosen = built.data.batch_size or built.data.batch_multiple
     buckets = built.data.bucket_lengths and built.data.buckets()

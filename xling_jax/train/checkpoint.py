@@ -412,6 +412,18 @@ def kept_steps(directory: str | os.PathLike) -> list[int]:
     return sorted(ocp.utils.checkpoint_steps(_absolute(directory)))
 
 
+def recorded_dtype(directory: str | os.PathLike, step: int) -> str | None:
+    """The `compute_dtype` that a checkpoint was trained in, None if it does not say.
+
+    It is part of the config of its record, where `auto` is what that stood for.
+    """
+    try:
+        record, _ = _read_record(_absolute(directory) / f"{step:08d}")
+        return record["config"]["compute_dtype"]
+    except Exception:  # `read_params` says what is wrong
+        return None
+
+
 def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, vocab: str) -> Any:
     """Parameters of one checkpoint; a run may be writing others.
 

@@ -1,8 +1,8 @@
 """What a checkpoint must share with the run that resumes it: everything that affects the results.
 
-The terms of the objective with their options, encoder, decoder, head, optimizer, schedule, batches,
-seed and precision, and fingerprints of vocabulary and data. Options added after a checkpoint was
-written count with their defaults.
+The terms of the objective with their options, encoder, decoder, head, frozen parameters, optimizer,
+schedule, batches, seed and precision, and fingerprints of vocabulary and data. Options added after
+a checkpoint was written count with their defaults.
 """
 
 import json
@@ -122,7 +122,9 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     identity["data"] = section(DataSettings, config["data"], "data")
     before = {n: options.defaults(make_optimizer)[n] for n in ("clip_global_norm", "l2_penalty")}
     optimizer = before | dict(config["optimizer"])
-    return identity | {"optimizer": optimizer, "schedule": dict(config["schedule"])}
+    frozen = sorted(config.get("train", {}).get("frozen", ()))
+    identity |= {"optimizer": optimizer, "schedule": dict(config["schedule"])}
+    return identity | {"train": {"frozen": frozen}}
 
 
 def first_difference(

@@ -394,7 +394,8 @@ class _Run:
         interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
         source = self._read(start)
         if self.evaluation_due:
-            self._evaluate(state, start)
+            with interval.pause():
+                self._evaluate(state, start)
             self.evaluation_due = False
             evaluation = {"dev": self.dev, "evaluated": True, "evaluation_due": False}
             evaluation["early_stopping"] = self.stopping.progress_to_save()
@@ -436,20 +437,21 @@ class _Run:
                 interval.drain()
                 self._log(step, interval.metrics(self.mesh.size, self.peak))
                 interval.restart()
+            due = step == total or step % settings.evaluate_every_steps == 0
+            # There may be only seconds to save, so a stop leaves it to the next start.
+            evaluated = due and not (stopping and (self.evaluators or self.validation))
+            self.evaluation_due = due and not evaluated
+            saving = step % settings.checkpoint_every_steps == 0 or step in kept
+            # The best may be any that was measured.
+            saving |= evaluated and bool(settings.best_metric and settings.keep_best)
+            saving |= step == total or stopping
+            if evaluated or saving:
+                interval.drain()  # the time of the update is not part of the pause
             with interval.pause():
-                due = step == total or step % settings.evaluate_every_steps == 0
-                # There may be only seconds to save, so a stop leaves it to the next start.
-                evaluated = due and not (stopping and (self.evaluators or self.validation))
-                self.evaluation_due = due and not evaluated
                 if evaluated:
-                    interval.drain()
                     self._evaluate(state, step)
                 over = evaluated and bool(self.stopping.reason)
-                saving = step % settings.checkpoint_every_steps == 0 or step in kept
-                # The best may be any that was measured.
-                saving |= evaluated and bool(settings.best_metric and settings.keep_best)
-                if step == total or stopping or over or saving:
-                    interval.drain()
+                if over or saving:
                     # A finite gradient can still give parameters that are not.
                     if not _all_finite(state.params):
                         raise FloatingPointError(

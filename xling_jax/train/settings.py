@@ -90,6 +90,10 @@ class TrainSettings:
         check_choice("train.export", self.export, ("last", "best"))
         if self.export == "best" and not self.best_metric:
             raise ValueError("train.export='best' needs train.best_metric, e.g. 'dev/p_at_1'")
+        if self.export == "best" and not self.keep_best:
+            raise ValueError(
+                "train.export='best' needs a checkpoint that is kept: set train.keep_best=1"
+            )
         self._check_kept()
         self._check_stopping()
 

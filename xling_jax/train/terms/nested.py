@@ -17,6 +17,9 @@ class NestedTerm(Term):
     The first dimensions then suffice where space is short (`Encoder.truncated`). A cosine is that
     of the truncated vectors, so of length 1; dot products and distances take them as they are.
 
+    `sums_pairs`, a class attribute, says whether `compare` gives a sum over pairs, which a batch of
+    both directions counts twice, or has its own count.
+
     Attributes:
         widths: w, ascending, the last that of the encoder; empty for whole vectors only.
         width_weights: c_w; empty for 1 each.
@@ -24,6 +27,8 @@ class NestedTerm(Term):
 
     widths: tuple[int, ...] = ()
     width_weights: tuple[float, ...] = ()
+
+    sums_pairs = True
 
     def __post_init__(self):
         widths, weights = tuple(self.widths), tuple(self.width_weights)
@@ -47,7 +52,7 @@ class NestedTerm(Term):
         """
         if not self.widths:
             value, sums = self.compare(setting, inputs)
-            return of_pairs(value, setting, inputs), sums
+            return self._counted(value, setting, inputs), sums
         dim = inputs.source.shape[-1]
         if self.widths[-1] != dim:
             raise ValueError(
@@ -60,8 +65,11 @@ class NestedTerm(Term):
             cut = dataclasses.replace(inputs, source=source, target=target)
             value, sums = self.compare(setting, cut)
             total += weight * value
-        return of_pairs(total, setting, inputs), sums
+        return self._counted(total, setting, inputs), sums
 
     def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """The sum over pairs and the metrics at one width, as `Term`."""
         raise NotImplementedError
+
+    def _counted(self, value: jax.Array, setting: Setting, inputs: Inputs) -> jax.Array:
+        return of_pairs(value, setting, inputs) if self.sums_pairs else value

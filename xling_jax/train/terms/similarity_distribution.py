@@ -17,6 +17,7 @@ class SimilarityDistribution(NestedTerm):
     reads = frozenset({"target"})
     logged = "similarity_distribution_loss"
     collapses = True
+    sums_pairs = False
 
     def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Counted once per update."""
