@@ -14,7 +14,7 @@ PACKAGE = ROOT / "xling_jax"
 ROOMS = {"align", "convert", "corpora", "documents", "encode", "eval", "files", "losses", "models"}
 ROOMS |= {"export", "report", "runs", "text", "train"}
 # What every room may use; of these each may use those before it.
-FOUNDATION = ("registry", "options", "devices", "files", "text", "kernels", "products")
+FOUNDATION = ("version", "registry", "options", "devices", "files", "text", "kernels", "products")
 # Another room and the rooms below it that it may use.
 ALLOWED = {
     "losses": set(),
