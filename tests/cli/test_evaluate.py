@@ -33,6 +33,17 @@ def test_languages_that_the_encoder_does_not_know_are_named(parallel, tmp_path, 
         assert caplog.messages == ([f"m was not trained on {others}"] if others else [])
 
 
+def test_languages_of_labeled_text_are_named_as_well(labeled, tmp_path, caplog, encoder, capsys):
+    encoder.languages = ("en",)
+    with caplog.at_level("WARNING"):
+        assert evaluate("classification", labeled, tmp_path / "out", "--no-pictures") == 0
+    assert caplog.messages == ["m was not trained on de"]
+    (labeled / "train.de.tsv").write_bytes((labeled / "test.de.tsv").read_bytes())
+    options = ("--languages", "de", "--train-languages", "en")
+    assert evaluate("classification", labeled, tmp_path / "other", *options) == 2
+    assert "no training text in 'en' among that read (de); name it in" in capsys.readouterr().err
+
+
 @pytest.fixture
 def parallel(tmp_path):
     path = tmp_path / "toy.dev.tsv"

@@ -1,5 +1,6 @@
 """Recall of document alignment: rules by hand, cells against the LAWDR estimator, bad data."""
 
+import dataclasses
 import gzip
 import json
 import re
@@ -220,6 +221,27 @@ def test_baselines_see_whole_documents(write):
     assert list(result.counts) == ["biased-mean-cosine", "document-cosine", "document-margin"]
     assert seen[0] == " ".join(records()[0]["sentences"]) and len(seen) == 2 * NUM_DOCUMENTS
     assert result.primary == "biased-mean-cosine"
+    # Also where what is encoded at once are overlapping parts of them.
+    seen.clear()
+    texts = {code: side.texts for code, side in data.documents.items()}
+    parts = {
+        code: dataclasses.replace(side, sentences=["part"] * len(side.sentences))
+        for code, side in data.documents.items()
+    }
+    alignment.measure_alignment(
+        lambda sentences: np.ones((len(sentences), 3)),
+        dataclasses.replace(data, documents=parts),
+        AlignmentOptions(),
+        cells=["biased-mean-cosine"],
+        baselines={"document": encode_whole},
+        texts=texts,
+    )
+    assert seen == [*texts["en"], *texts["fr"]]
+
+
+def test_the_primary_result_does_not_depend_on_the_order_of_the_cells():
+    task = alignment.Alignment(cells=("debiased-weighted-margin", "biased-mean-cosine"))
+    assert task._cells == ["biased-mean-cosine", "debiased-weighted-margin"]
 
 
 def test_empty_documents_are_counted_and_never_matched(write):

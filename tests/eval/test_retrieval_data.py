@@ -59,6 +59,13 @@ def test_tatoeba_layout_of_laser(tmp_path):
     write(tmp_path / "tatoeba.fra-eng.eng.gz", "y\n")
     _, part = retrieval_data.load_retrieval_data(tmp_path).parts
     assert part.texts == {"fra": ["x"], "eng": ["y"]}
+    write(tmp_path / "tatoeba.zh_Hans-en.zh_Hans", "z\n")
+    write(tmp_path / "tatoeba.zh_Hans-en.en", "y\n")
+    assert "zh_Hans" in retrieval_data.load_retrieval_data(tmp_path).parts[-1].texts
+    for code in ("zh_Hans", "en"):
+        write(tmp_path / f"tatoeba.zh_Hans-en.{code}", "")
+    with pytest.raises(ValueError, match=r"zh_Hans: must hold lines of text; the file is empty"):
+        retrieval_data.load_retrieval_data(tmp_path)
     write(tmp_path / "tatoeba.deu-eng.eng", "c\n")
     with pytest.raises(ValueError, match=r"as many lines .* found \[2, 1\]"):
         retrieval_data.load_retrieval_data(tmp_path)

@@ -175,6 +175,11 @@ def test_rows_without_a_translation_change_nothing():
         assert expected.cells["de", "en"]["xsim_plus_plus"] > 0
 
 
+def test_a_text_without_a_common_row_is_refused():
+    with pytest.raises(ValueError, match="no row has text in two of en, de"):
+        measure({"en": ["Hello", ""], "de": ["", "Hallo"]})
+
+
 def test_copies_are_like_the_texts_of_their_rows():
     circle = lambda degrees: np.stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))], 1)
     source, target = circle([0, 60, 120]), circle([10, 80, 150])

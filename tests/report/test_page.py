@@ -613,7 +613,7 @@ def test_a_chart_holds_its_values_and_survives_odd_ones():
 
 
 def test_labels_of_ticks_differ():
-    for low, high in ((0.9885, 0.9895), (0, 1), (0.968, 0.976), (0, 97), (1, 9000)):
+    for low, high in ((0.9885, 0.9895), (0, 1), (0.968, 0.976), (0, 97), (1, 9000), (0, 3e-15)):
         chart = report_charts.line_chart("x", [(0, "a", [0, 1], [float(low), float(high)])])
         labels = [label for _, label in chart["ticks_y"]]
         assert len(set(labels)) == len(labels) > 2

@@ -22,7 +22,7 @@ def test_pca_keeps_distances_of_points_in_a_plane_and_repeats():
 def test_pictures_are_png_files(tmp_path):
     rng = np.random.default_rng(0)
     embeddings = {code: rng.standard_normal((12, 4)) for code in ("en", "de", "zh")}
-    projection = Projection("p", embeddings, "toy", {0: "one", 7: "七"})
+    projection = Projection("p", embeddings, "toy", {0: "From $5 (2%) to $6", 7: "七"})
     empty = Heatmap("m", np.full((1, 2), np.nan), ["en"], ["de", "fr"], "t")
     pictures.draw_all([projection, empty], tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"p.pca.png", "p.tsne.png", "m.png"}

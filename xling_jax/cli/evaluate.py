@@ -235,11 +235,6 @@ def _measure(
         _logger.info("measuring %s", one.name)
         outcomes |= task.measure(encoder, one, output)
     _remove_earlier(output, _COMPARISON)
-    if getattr(args, "pictures", False):
-        from xling_jax.report.pictures import draw_all
-
-        _logger.info("drawing pictures")
-        draw_all(task.pictures(encoder, data, outcomes), output)
     model = {"path": path, "fingerprint": encoder.fingerprint}
     if args.model:
         model["dtype"] = encoder.dtype
@@ -258,6 +253,11 @@ def _measure(
         "matrices": {name: outcome.to_dict() for name, outcome in outcomes.items()},
     }
     print(results_lib.write_results(output, task.tables(data, outcomes), content))
+    if getattr(args, "pictures", False):
+        from xling_jax.report.pictures import draw_all
+
+        _logger.info("drawing pictures")
+        draw_all(task.pictures(encoder, data, outcomes), output)
     _logger.info("results in %s", output)
     return content["metrics"]
 

@@ -100,6 +100,11 @@ class AlignmentData:
     gold: dict[tuple[str, str], Gold]
 
     @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the documents."""
+        return tuple(self.documents)
+
+    @property
     def fingerprint(self) -> str:
         """SHA-256 of documents and gold pairs, independent of file names and compression."""
         columns = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from xling_jax.documents.density import TophatDensity
 from xling_jax.documents.records import (
     AlignmentData,
     Gold,
+    collect_documents,
     load_alignment_data,
     load_document_pairs,
 )
@@ -90,7 +91,7 @@ class Alignment(AlignmentOptions, Task):
     @property
     def _cells(self) -> list[str]:
         if "all" not in self.cells:
-            return list(dict.fromkeys(self.cells))
+            return [cell for cell in CELLS if cell in self.cells]
         return [cell for cell in CELLS if self.debias != 0 or cell.startswith("biased")]
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[AlignmentData]:
@@ -101,6 +102,19 @@ class Alignment(AlignmentOptions, Task):
         if len(paths) != 2:
             raise OptionError(f"gold: needs two files of data, source and target; got {[*paths]}")
         return [load_document_pairs(*paths, self.gold, languages, **settings)]
+
+    def while_training(
+        self, path: str, languages: Sequence[str]
+    ) -> dict[str, Callable[[Any], dict[str, float]]]:
+        """See `Task`; of the languages, those that have documents."""
+        found = collect_documents(path, keep_sentences=False, domain=self.domain or None)
+        shared = [code for code in languages if code in found]
+        if len(shared) < 2:
+            raise ValueError(
+                f"{path}: must have documents in two of {', '.join(languages)}; found "
+                f"{', '.join(found) or 'none'}"
+            )
+        return super().while_training(path, shared)
 
     def vector_files(self, data: Sequence[AlignmentData]) -> dict[str, Sequence[str]]:
         """`NAME.LANG` has the vectors of all sentences of a language."""
@@ -119,9 +133,13 @@ class Alignment(AlignmentOptions, Task):
         encode = encoder.encode
         if directory is not None and hasattr(encoder, "encode_stream"):
             encode = lambda texts: encode_mapped(encoder, texts, len(texts), directory, data.name)
-        data = _regroup(data, encoder, self.document_mode)
         result = measure_alignment(
-            encode, data, self, cells=self._cells, baselines=self._baselines(encoder)
+            encode,
+            _regroup(data, encoder, self.document_mode),
+            self,
+            cells=self._cells,
+            baselines=self._baselines(encoder),
+            texts={code: side.texts for code, side in data.documents.items()},
         )
         return {data.name: result}
 
@@ -268,6 +286,7 @@ def measure_alignment(
     *,
     cells: Sequence[str] = CELLS,
     baselines: Mapping[str, Encode] | None = None,
+    texts: Mapping[str, Sequence[str]] | None = None,
 ) -> AlignmentResult:
     """Aligns all pairs of languages that have gold pairs, in every cell.
 
@@ -277,6 +296,8 @@ def measure_alignment(
         options: of the alignment.
         cells: of `CELLS`.
         baselines: name -> function from whole documents to embeddings [n, dim].
+        texts: whole documents by language; None for those of `data`, whose sentences may be
+            overlapping windows.
 
     Raises:
         ValueError: if there are no sentences, or vectors are not finite.
@@ -305,7 +326,7 @@ def measure_alignment(
     }
     for name, encode_texts in (baselines or {}).items():
         for code, side in data.documents.items():
-            whole = np.array(encode_texts(side.texts), np.float32)
+            whole = np.array(encode_texts(texts[code] if texts else side.texts), np.float32)
             whole[np.array(side.lengths) == 0] = 0  # never matched
             documents[code][name] = whole
         cells = (*cells, *(f"{name}-{score}" for score in SIMILARITIES))

@@ -134,6 +134,13 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                     where = f"no text in {code!r} in {paths[0]}"
                     raise OptionError(f"{name}: {where}; found {', '.join(known)}")
         data = load_classification_data(paths[0], languages)
+        for code in self.train_languages or ():
+            if code not in data.splits["train"]:
+                read = ", ".join(data.splits["train"])
+                raise OptionError(
+                    f"--train-languages: no training text in {code!r} among that read ({read}); "
+                    f"name it in --languages, too, or add train.{code}.tsv"
+                )
         if self.split and self.split not in data.splits:
             raise OptionError(f"split: {paths[0]} has no {self.split} files")
         if self.split == "dev":  # else text of the test split would be embedded as well

@@ -35,6 +35,11 @@ class ClassificationData:
     path: str = ""
 
     @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of all splits."""
+        return tuple(dict.fromkeys(code for parts in self.splits.values() for code in parts))
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """All labels of the training text, sorted."""
         return tuple(sorted({y for part in self.splits["train"].values() for y in part.labels}))

@@ -168,6 +168,11 @@ class MiningData:
     path: str = ""
 
     @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of the two."""
+        return self.train.languages
+
+    @property
     def has_test(self) -> bool:
         """Whether the threshold is tested on other text than it was tuned on."""
         return self.test is not self.train

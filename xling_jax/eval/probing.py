@@ -69,6 +69,7 @@ class Probing(Task):
         "mean": "mean",
     }
     primary = "accuracy"
+    lower_is_better = frozenset({"mse"})
     cheap = MappingProxyType({"folds": 3})
 
     def __post_init__(self):

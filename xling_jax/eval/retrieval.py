@@ -20,6 +20,7 @@ from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, rank
 from xling_jax.eval.results import Heatmap, Projection, percent
 from xling_jax.eval.retrieval_data import ParallelTask, RetrievalData, load_distractors
 from xling_jax.eval.xsim import nearest_by_margin
+from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
 
 _logger = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ class Retrieval(ParallelTask):
                     for code, texts in distractors.items()
                     if code in rows
                 },
-                present={c: np.array([*map(bool, texts)]) for c, texts in part.texts.items()},
+                present={c: np.array([*map(bool, texts)], bool) for c, texts in part.texts.items()},
                 text_ids=rows,
                 match=self.match,
                 # Bilingual files of one directory have other texts of a language each.
@@ -132,7 +133,15 @@ class Retrieval(ParallelTask):
             "margin_neighbors": MARGIN_NEIGHBORS,
             "csls_neighbors": CSLS_NEIGHBORS,
             "distractors": self._hashed_distractors,
-        }
+        } | self._drawn_settings
+
+    @property
+    def _drawn_settings(self) -> dict[str, Any]:
+        """What determined the rows of XSR."""
+        if self.xsr_samples:
+            files = sorted(self.xsr_samples.glob("*.xsr.*.json"))
+            return {"xsr_samples": {file.name: hash_file(file) for file in files}}
+        return {"seed": xsr.SEED} if self.xsr else {}
 
     def tables(
         self, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]

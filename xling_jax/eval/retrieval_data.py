@@ -24,10 +24,11 @@ _logger = logging.getLogger(__name__)
 
 _TSV = re.compile(rf"(?P<name>.+)\.tsv({COMPRESSED})?")
 # The layout of LASER's Tatoeba test set: tatoeba.deu-eng.deu beside tatoeba.deu-eng.eng.
+_CODE = r"[a-z]+(_[A-Za-z0-9]+)*"
 _TATOEBA = re.compile(
-    rf"(?P<pair>.+\.(?P<first>[a-z_]+)-(?P<second>[a-z_]+))\.(?P=first)(?P<packed>({COMPRESSED})?)"
+    rf"(?P<pair>.+\.(?P<first>{_CODE})-(?P<second>{_CODE}))\.(?P=first)(?P<packed>({COMPRESSED})?)"
 )
-_DISTRACTORS = re.compile(rf".+\.(?P<language>[A-Za-z_]+)\.txt({COMPRESSED})?")
+_DISTRACTORS = re.compile(rf".+\.(?P<language>[A-Za-z]+(_[A-Za-z0-9]+)*)\.txt({COMPRESSED})?")
 # A first column of row names, as in Parallel Universal Dependencies. It is read as Indonesian only
 # if that language is asked for, or if there are only two columns.
 _ID_COLUMN = "id"
@@ -251,6 +252,8 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
             counts = [len(column) for column in columns.values()]
             if counts[0] != counts[1]:
                 raise ValueError(f"{file}: must have as many lines as {other}; found {counts}")
+            if not counts[0]:
+                raise ValueError(f"{file}: must hold lines of text; the file is empty")
             chosen = _choose_columns(columns, languages)
             texts = {code: columns[name] for name, code in chosen.items()}
             parts.append(ParallelText(file.name, texts, tuple(columns)))

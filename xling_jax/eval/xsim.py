@@ -91,7 +91,9 @@ class Xsim(ParallelTask):
         cells: dict[Direction, dict[str, float]] = {}
         for part, by in zip(data.parts, altered):
             rows = {code: ids(texts) for code, texts in part.texts.items()}
-            present = {code: np.array([*map(bool, texts)]) for code, texts in part.texts.items()}
+            present = {
+                code: np.array([*map(bool, texts)], bool) for code, texts in part.texts.items()
+            }
             copies = {code: ids([one.text for one in found]) for code, found in by.items()}
             for pair in itertools.permutations(rows, 2):
                 common = present[pair[0]] & present[pair[1]]
@@ -119,6 +121,9 @@ class Xsim(ParallelTask):
                     margin=self.margin,
                     k=self.k,
                 )
+        if not cells:
+            listed = ", ".join(data.languages)
+            raise ValueError(f"{data.path or data.name}: no row has text in two of {listed}")
         if directory:
             _write_altered(directory, data, altered)
         return {data.name: LanguageMatrix(data.languages, cells)}

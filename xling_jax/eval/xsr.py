@@ -18,7 +18,7 @@ from xling_jax.eval.ranking import rank
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.whole import read_json, write_json
 
-_SEED = 1234  # MUSE's, both for the order of rows and for the queries
+SEED = 1234  # MUSE's, both for the order of rows and for the queries
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def draw_sample(
     if not 0 < num_queries <= num_keys <= len(rows):
         rule = f"must be positive and at most the {len(rows)} distinct rows"
         raise ValueError(f"num_queries={num_queries} and num_keys={num_keys} {rule}")
-    order = np.random.RandomState(_SEED).permutation(len(rows))
+    order = np.random.RandomState(SEED).permutation(len(rows))
     keys = np.array(rows, np.int64)[order][:num_keys]
-    queries = np.random.RandomState(_SEED).choice(num_keys, size=num_queries, replace=False)
+    queries = np.random.RandomState(SEED).choice(num_keys, size=num_queries, replace=False)
     return XsrSample(keys, queries.astype(np.int64), _fingerprint(source, target))
 
 

@@ -224,6 +224,7 @@ def _draw_legend(axes: Axes, examples: Mapping[int, str]) -> None:
             fontsize=8.5,
             color=_INK,
             linespacing=1.35,
+            parse_math=False,  # two dollar signs are no formula
         )
 
 
