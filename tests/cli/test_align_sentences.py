@@ -1,6 +1,8 @@
 """`xling align --sentences` from its arguments to its files, with the encoder in the package."""
 
 import json
+import os
+import threading
 
 import pytest
 
@@ -132,7 +134,8 @@ def test_documents_are_known_by_their_first_character_too(files):
     assert align(*ids, source="en.jsonl", target="de.jsonl") == 0
     expected = (files / "out").read_text()
     for code in ("en", "de"):
-        (files / f"{code}.jsonl").rename(files / f"{code}.json")
+        content = (files / f"{code}.jsonl").read_text()
+        (files / f"{code}.json").write_text(f"\n{content}")  # blank lines are skipped
     assert align(*ids, "--overwrite", source="en.json", target="de.json") == 0
     assert (files / "out").read_text() == expected
 
@@ -173,6 +176,7 @@ def test_half_of_an_emoji_in_a_document_becomes_a_replacement_character(files, k
         (["--max-sentences", "1"], "max_sentences=1 must be at least 2"),
         (["--pairs", "a.en"], "--pairs: --source must be JSON lines"),
         (["--languages", "en"], "--languages: must be two codes"),
+        (["--splitter", "sentencex"], "--splitter sentencex: needs the languages, such as"),
     ],
 )
 def test_wrong_use(files, capsys, words, message):
@@ -185,3 +189,13 @@ def test_options_of_sentences_need_sentences(files, capsys):
     words = "align --model mini --source en.jsonl --target de.jsonl --output out --radius 5"
     assert main(words.split()) == 2
     assert "--radius: needs --sentences" in capsys.readouterr().err
+
+
+def test_json_lines_from_a_pipe_are_not_taken_for_text(files, capsys):
+    for code in ("en", "de"):
+        os.mkfifo(files / f"{code}.pipe")
+        content = (files / f"{code}.jsonl").read_text()
+        threading.Thread(target=(files / f"{code}.pipe").write_text, args=(content,)).start()
+    assert align(source="en.pipe", target="de.pipe") == 2
+    assert "en.pipe: holds JSON lines, which --sentences does not" in capsys.readouterr().err
+    (files / "de.pipe").read_text()  # lets its writer end

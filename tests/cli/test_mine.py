@@ -512,6 +512,7 @@ def test_a_workdir_knows_what_quantized_vectors_mean(files):
         (("--pairs", "none.tsv"), {}, "none.tsv: no such file"),
         ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),
         (("--top", 0), {}, "--top=0 must be positive"),
+        (("--max-words", "0"), {}, "--max-words=0 must be positive"),
         (("--n-best", "none/n.tsv"), {}, "none/n.tsv: no such directory"),
         (("--output", "-", "--n-best", "-"), {}, "--n-best -: stdout is already that of --output"),
     ],

@@ -124,6 +124,7 @@ TOKENIZER = {
     "eos_token": ("mo", ""),
     "extra_special_tokens": (["mo"], ""),
     "tokenizer_class": ("BertTokenizer", ""),
+    "word_tokenizer_type": ("mecab", "words are split by MeCab or another program"),
     "errors": ("ignore", ""),
     "trim_offsets": (False, ""),
     "is_local": (True, ""),

@@ -223,6 +223,7 @@ CONFIG_CHANGES = {
         "'t5' is not supported.*bert, camembert, distilbert, mpnet, roberta",
     ),
     "none": ({"model_type": None}, "model_type None is not supported"),
+    "code": ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map names Python code in the directory"),
     "decoder": ({"is_decoder": True}, "is_decoder must be False; found True"),
     "relative": ({"position_embedding_type": "relative_key"}, "must be 'absolute'; found 'relati"),
     "size": ({"hidden_size": "24"}, "hidden_size must be a whole number above 0; found '24'"),
@@ -252,6 +253,11 @@ def test_another_config_is_refused_in_one_line(copied, tmp_path, change):
         convert_huggingface(path, tmp_path / "m")
     assert "\n" not in str(error.value) and str(path) in str(error.value)
     assert not (tmp_path / "m").exists()
+
+
+def test_a_language_is_for_xlm_only(copied, tmp_path):
+    with pytest.raises(ValueError, match="language='de': only XLM's tokenizer has rules by langua"):
+        convert_huggingface(copied("bert"), tmp_path / "m", language="de")
 
 
 def damage(path, content):

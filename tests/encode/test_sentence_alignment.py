@@ -96,3 +96,11 @@ def test_empty_documents_and_blank_sentences_keep_their_positions(mini):
 def test_wrong_arguments(mini, source, target, options, message):
     with pytest.raises(ValueError, match=message):
         xling_jax.align_sentences(source, target, mini, **options)
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(0, []), (3, [3]), (2000, [2000]), (4001, [2000, 2001])]
+)
+def test_the_last_documents_have_others_to_be_compared_with(count, sizes):
+    pairs = ([["one"], ["ein"]] for _ in range(count))
+    assert [len(window) for window in sentence_alignment._windows(pairs)] == sizes

@@ -22,7 +22,7 @@ FORMS = {
 }
 
 
-def save(directory, vocab, family, arguments, params):
+def save(directory, vocab, family, arguments, params, **more):
     save_model(
         directory,
         family=family,
@@ -32,6 +32,7 @@ def save(directory, vocab, family, arguments, params):
         languages=("de", "en"),
         max_length_tokens=25,
         training={},
+        **more,
     )
 
 
@@ -196,6 +197,18 @@ print(json.dumps([list(vectors.shape), [name for name in heavy if name in sys.mo
 """
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert json.loads(output) == [[2, 16], []]
+
+
+def test_export_scales_no_shorter_vectors_unasked(vocab, sentences, tmp_path, capsys):
+    arguments = {"width": 16, "pad_id": vocab.pad_id, "normalize": True}
+    params = random_params(StaticForm(vocab.size, **arguments), vocab, sentences)
+    save(tmp_path / "m", vocab, "static", arguments, params, truncate_dim=8)
+    export = ["export", "--model", str(tmp_path / "m"), "--output", str(tmp_path / "small")]
+    assert main([*export, "--storage", "int8"]) == 2
+    assert "keeps 8 dimensions of vectors of length 1, and its new" in capsys.readouterr().err
+    assert main([*export, "--storage", "int8", "--truncate-dim", "8"]) == 0
+    vectors = xling_jax.load(tmp_path / "small").encode(sentences[:5])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
 
 
 @pytest.mark.parametrize("feature_width", [0, 6])

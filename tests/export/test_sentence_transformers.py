@@ -64,13 +64,14 @@ def test_prompts_and_width_go_along(tmp_path, models):
         vocab=spec.vocab,
         languages=(),
         max_length_tokens=40,
-        training={},
+        training={"similarity": "dot"},
         prompts={"query": "the dog "},
         default_prompt="query",
         truncate_dim=5,
     )
     export_sentence_transformers(tmp_path / "m", tmp_path / "out")
     model = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    assert model.similarity_fn_name == "dot"
     ours = xling_jax.load(tmp_path / "m")
     found = model.encode(TEXTS)
     assert found.shape[1] == 5

@@ -176,3 +176,10 @@ def test_it_is_a_family_whose_special_tokens_are_an_option():
     assert names == module.specials
     assert registry.special_names({"family": "rotary"}) == (("bos",), ("eos",))
     assert registry.special_names({"family": "laser"}) == ((), ("eos",))
+
+
+def test_the_table_has_the_rows_of_a_head():
+    module, params = build()
+    table = module.apply({"params": params}, method="table")
+    np.testing.assert_array_equal(table[:20], params["embedding"])
+    assert table.shape == (128, 12) and not np.asarray(table[20:]).any()

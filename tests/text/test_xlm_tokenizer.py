@@ -40,7 +40,7 @@ def read(directory):
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-@pytest.mark.parametrize("language", ["en", "de", "fr"])
+@pytest.mark.parametrize("language", ["en", "de", "fr", "ro"])
 def test_ids_are_those_of_transformers(directory, lowercase, language):
     files = [directory / name for name in ("vocab.json", "merges.txt")]
     theirs = transformers.XLMTokenizer(*map(str, files), do_lowercase_and_remove_accent=lowercase)

@@ -52,7 +52,7 @@ class Filters:
     )
 
     def __post_init__(self):
-        if self.max_words is not None and self.max_words < (self.min_words or 1):
+        if None not in (self.min_words, self.max_words) and self.max_words < self.min_words:
             raise OptionError(
                 f"--max-words {self.max_words}: must be at least --min-words {self.min_words}"
             )

@@ -7,6 +7,7 @@ source; texts, ids and URLs are the caller's.
 from __future__ import annotations
 
 import collections
+import itertools
 import logging
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
@@ -187,7 +188,11 @@ def _score_domain(
         for side, (cosines, indices) in enumerate(lists)
     ]
     if everything:
-        scores = score(sides[0][:] @ sides[1][:].T, 0, np.s_[None, :])
+        cosines = np.empty((n, m), np.float32)
+        for start, first in itertools.product(range(0, n, BLOCK_ROWS), range(0, m, BLOCK_ROWS)):
+            part = slice(start, start + BLOCK_ROWS), slice(first, first + BLOCK_ROWS)
+            cosines[part] = sides[0][part[0]] @ sides[1][part[1]].T
+        scores = score(cosines, 0, np.s_[None, :])
         rows = np.repeat(np.arange(n, dtype=np.int32), m)
         columns = np.tile(np.arange(m, dtype=np.int32), n)
         return MinedPairs(rows, columns, scores.ravel()), num_raised

@@ -170,15 +170,15 @@ def check_output(
         raise OptionError(
             f"{named}: is written uncompressed; drop the suffix, or write to - and pipe into gzip"
         )
-    refuse_existing(path, args.overwrite)
+    refuse_existing(path, args.overwrite, flag(name))
     if not Path(path).parent.is_dir():
         raise OptionError(f"{named}: no such directory; create it first")
 
 
-def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:
-    """Raises `OptionError` if an output exists and may not be replaced."""
+def refuse_existing(path: str | os.PathLike, overwrite: bool, argument: str = "--output") -> None:
+    """Raises `OptionError` if the output of an argument exists and may not be replaced."""
     if str(path) != "-" and Path(path).exists() and not overwrite:
-        raise OptionError(f"{path}: exists; choose another --output or add --overwrite")
+        raise OptionError(f"{path}: exists; choose another {argument} or add --overwrite")
 
 
 def choose_checkpoints(workdir: str, chosen: str) -> list[int]:

@@ -183,6 +183,12 @@ def export_static(args: argparse.Namespace) -> None:
     if args.average:
         params = _averaged(args, spec, form)
         training = training | {"averaged_runs": 1 + len(args.average)}
+    if spec.truncate_dim and form.normalize and args.truncate_dim is None:
+        raise OptionError(
+            f"--model {args.model}: keeps {spec.truncate_dim} dimensions of vectors of length 1, "
+            "and its new form would scale the shorter ones to that length; add --truncate-dim "
+            f"{spec.truncate_dim} if that is wanted"
+        )
     if spec.truncate_dim:  # what comes next is about the dimensions that are used
         form, params = form.rotated(
             params, np.eye(form.width, dtype=np.float32)[:, : spec.truncate_dim]

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from xling_jax.cli.options import flag
 from xling_jax.files import urls
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.copies import cache_for, local_names
@@ -43,8 +44,10 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
             with wrong_use():
                 is_there = not given.get("overwrite") and urls.exists(url)
             if is_there:
-                raise OptionError(f"{url}: exists; choose another --output or add --overwrite")
-            args.store, _, file = url.rpartition("/")
+                raise OptionError(f"{url}: exists; choose another {flag(name)} or add --overwrite")
+            store, _, file = url.rpartition("/")
+            if name == "output":  # what processes exchange lies beside it
+                args.store = store
             scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=cache_for("outputs")))
             given[name] = str(Path(scratch, file))
         yield

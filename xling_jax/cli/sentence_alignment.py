@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +26,7 @@ from xling_jax.encode.unique import Encode
 from xling_jax.files.lines import iterate_lines, shown
 from xling_jax.files.progress import Progress, counted
 from xling_jax.options import OptionError
+from xling_jax.text.languages import to_iso639_1
 from xling_jax.text.splitting import split_sentences
 
 if TYPE_CHECKING:
@@ -142,7 +143,10 @@ def _check_arguments(args: argparse.Namespace) -> str:
     check_sides(args, inputs, ("output", "save_debias"), folders=SIDES)
     kinds = [_kind(path) for path in _paths(args)]
     if "text" in kinds and kinds[0] != kinds[1]:
-        raise OptionError("--source and --target: both must be text files, or both documents")
+        raise OptionError(
+            "--source and --target: both must be text files, or both documents; JSON lines "
+            "from a pipe are not recognized, write them to a file"
+        )
     kind = kinds[0]
     if args.pairs and kind == "text":
         raise OptionError(f"--pairs: --source must be JSON lines or a folder; found {args.source}")
@@ -186,8 +190,13 @@ def _kind(path: str) -> str:
     if ".jsonl" in path.rpartition("/")[2]:
         return "records"
     # A pipe can be read only once.
-    begins = next(iterate_lines(path), "") if Path(path).is_file() else ""
-    return "records" if begins.startswith("{") else "text"
+    lines = iterate_lines(path) if Path(path).is_file() else ()
+    return "records" if _begins_with_object(lines) else "text"
+
+
+def _begins_with_object(lines: Iterable[str]) -> bool:
+    """Whether the first line that is not blank looks like JSON."""
+    return next((line for line in lines if line.strip()), "").lstrip().startswith("{")
 
 
 def _encoders(args: argparse.Namespace) -> tuple[Encoder | None, list[Encode]]:
@@ -206,10 +215,18 @@ def _read_lines(
 ) -> tuple[list[str], list[int] | None]:
     """The sentences of a text file, and their lines unless lines are split."""
     splitter = getattr(args, "splitter", None) or "lines"
+    if splitter == "sentencex" and language is None:
+        raise OptionError("--splitter sentencex: needs the languages, such as --languages de,en")
+    lines = list(iterate_lines(path))
+    if _begins_with_object(lines):
+        raise OptionError(
+            f"{shown(path)}: holds JSON lines, which --sentences does not read from a pipe; write "
+            "them to a file"
+        )
     if splitter != "lines":
-        text = "\n".join(iterate_lines(path))
-        return split_sentences(text, splitter=splitter, language=language), None
-    filled = [(n, line.strip()) for n, line in enumerate(iterate_lines(path)) if line.strip()]
+        code = language and to_iso639_1(language)
+        return split_sentences("\n".join(lines), splitter=splitter, language=code), None
+    filled = [(n, line.strip()) for n, line in enumerate(lines) if line.strip()]
     return [line for _, line in filled], [number for number, _ in filled]
 
 

@@ -45,7 +45,7 @@ def convert_huggingface(
     pool_specials: bool = True,
     compute_dtype: str | None = None,
     prefix: str | None = None,
-    language: str = "en",
+    language: str | None = None,
     first_token: str | None = None,
     base: str | os.PathLike[str] | None = None,
     languages: Sequence[str] = (),
@@ -68,7 +68,7 @@ def convert_huggingface(
             float32.
         prefix: before every text, such as e5's "query: ", in place of the prompts of
             sentence-transformers. None keeps these, to be chosen when text is encoded.
-        language: whose Moses rules split the text, for XLM only.
+        language: whose Moses rules split the text, for XLM only; None is English.
         first_token: special token before the text; None is the tokenizer's own.
         base: directory of the model that an adapter was made for; None looks where the adapter
             says.
@@ -99,6 +99,11 @@ def convert_huggingface(
     adapter = read_adapter(transformer, base)
     weights = adapter.base if adapter else transformer
     kind = read_model_type(weights, (*LAYOUTS, *rotary.LAYOUTS))
+    if language is not None and kind != "xlm":
+        raise ValueError(
+            f"language={language!r}: only XLM's tokenizer has rules by language; leave it out, or "
+            "record the training languages as languages"
+        )
     is_rotary = kind in rotary.LAYOUTS
     published = (rotary.read_rotary if is_rotary else read_config)(weights)
     modules = modules or _modules(pooling or "mean", weights, published)
@@ -107,7 +112,7 @@ def convert_huggingface(
         transformer if has_tokenizer else weights,
         published,
         prefix=prefix or "",
-        language=language,
+        language=language or "en",
         first_token=first_token,
         lowercase=modules.lowercase,
     )

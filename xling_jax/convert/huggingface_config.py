@@ -255,10 +255,11 @@ def read_model_type(directory: Path, known: Iterable[str]) -> str:
     """Returns the `model_type` of a transformer's `config.json`.
 
     Raises:
-        ValueError: if it is missing or broken, or not a known type.
+        ValueError: if it is missing or broken, not a known type, or the model is code of its own.
     """
     path = directory / CONFIG_FILE
-    model_type = read_settings(path).get("model_type")
+    settings = read_settings(path)
+    model_type = settings.get("model_type")
     if model_type == "new":
         raise ValueError(
             f"{path}: model_type 'new' is Python code in the directory, which is not run; take "
@@ -268,6 +269,11 @@ def read_model_type(directory: Path, known: Iterable[str]) -> str:
         raise ValueError(
             f"{path}: model_type {model_type!r:.60} is not supported; it must be one of "
             f"{', '.join(known)}"
+        )
+    if settings.get("auto_map"):
+        raise ValueError(
+            f"{path}: auto_map names Python code in the directory, which is not run; if the "
+            f"vectors are those of transformers' own {model_type}, remove auto_map"
         )
     return model_type
 

@@ -353,6 +353,9 @@ def _local_layers(
 def _one_rope(path: Path, config: Mapping[str, Any], theta: float) -> dict[str, Any]:
     """The rotation of a model with one for all layers."""
     found = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    original = config.get("original_max_position_embeddings")
+    if isinstance(found, dict) and original is not None:  # transformers prefers this one
+        found = {**found, "original_max_position_embeddings": original}
     rope = _rope(path, config, found, "rope_theta", theta)
     return {"rope": rope, "local_rope": rope}
 

@@ -183,6 +183,15 @@ def _tokenizer_class(
 
 
 def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any]) -> Any:
+    named = settings["tokenizer_class"]
+    if (
+        named == "BertJapaneseTokenizer"
+        or _switch(settings, "word_tokenizer_type", "basic") != "basic"
+    ):
+        raise ValueError(
+            f"{directory / _SETTINGS_FILES[1]}: tokenizer_class {named}: words are split by MeCab "
+            "or another program, which is not run; take a model whose tokenizer.json does all"
+        )
     path = directory / TOKENIZER_FILE
     if path.is_file():
         tokenizer = load_tokenizer(path.read_bytes(), str(path))
@@ -267,6 +276,11 @@ def _named_tokens(settings: Mapping[str, Any], where: Path) -> list[Any]:
         raise ValueError(f"{where}: names a token that is none: {error}") from error
 
 
+def _switch(settings: Mapping[str, Any], key: str, default: Any) -> Any:
+    """A setting; null, which transformers writes too, is the default."""
+    return default if settings.get(key) is None else settings[key]
+
+
 def _wordpiece(path: Path, settings: Mapping[str, Any]) -> Any:
     """BERT's tokenizer from its vocab.txt."""
     tokenizers = import_tokenizers()
@@ -280,9 +294,9 @@ def _wordpiece(path: Path, settings: Mapping[str, Any]) -> Any:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=unknown))
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        handle_chinese_chars=_switch(settings, "tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),
-        lowercase=settings.get("do_lower_case", True),
+        lowercase=_switch(settings, "do_lower_case", True),
     )
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     _add_specials(tokenizer, settings, path)
@@ -302,7 +316,7 @@ def _byte_level(directory: Path, settings: Mapping[str, Any]) -> Any:
         ) from error
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=settings.get("add_prefix_space", False)
+        add_prefix_space=_switch(settings, "add_prefix_space", False)
     )
     _add_specials(tokenizer, {**_DEFAULTS["roberta"], **settings}, paths[0])
     return tokenizer

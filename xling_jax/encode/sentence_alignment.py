@@ -101,16 +101,22 @@ def align_pairs(
 
 
 def _windows(pairs: Iterable[tuple]) -> Iterator[list[tuple]]:
-    """The pairs, some at a time."""
+    """The pairs, some at a time.
+
+    Short documents are compared with the others of their window, so what is left at the end is not
+    one of its own.
+    """
+    complete: list[tuple] = []
     window, count = [], 0
     for pair in pairs:
         window.append(pair)
         count += max(map(len, pair))
         if count >= _WINDOW:
-            yield window
-            window, count = [], 0
-    if window:
-        yield window
+            if complete:
+                yield complete
+            complete, window, count = window, [], 0
+    if complete or window:
+        yield complete + window
 
 
 def _listed(name: str, side: Any) -> Any:

@@ -148,7 +148,14 @@ def _converted(spec: ModelSpec) -> Any:
     import jax.numpy as jnp
 
     from xling_jax.encode.device_batches import in_dtype
+    from xling_jax.models.tlaser import SYMBOLIC_LENGTH
 
+    if spec.config["family"] == "tlaser" and spec.max_length_tokens > SYMBOLIC_LENGTH:
+        raise ValueError(
+            f"max_length_tokens={spec.max_length_tokens}: a graph of T-LASER has {SYMBOLIC_LENGTH} "
+            f"positions; shorten the model, xling_jax.load(M).with_max_length({SYMBOLIC_LENGTH})"
+            ".save(DIR)"
+        )
     module = in_dtype(spec.module, "float32")
     params = jax.tree.map(jnp.asarray, spec.params)
 

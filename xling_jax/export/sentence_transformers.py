@@ -388,7 +388,7 @@ def _settings(spec: ModelSpec) -> dict[str, Any]:
         default = "prefix"
         prompts[default] = prefix
     return {
-        "similarity_fn_name": "cosine",
+        "similarity_fn_name": (spec.config.get("training") or {}).get("similarity", "cosine"),
         "prompts": prompts,
         "default_prompt_name": default,
         "truncate_dim": spec.truncate_dim,

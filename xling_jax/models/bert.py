@@ -54,6 +54,12 @@ def activation_function(name: str) -> Callable[[jax.Array], jax.Array]:
     return ACTIVATIONS[name]
 
 
+def padded_table(table: jax.Array) -> jax.Array:
+    """A token table [rows, width] with zero rows behind, as many as the bias of a head has."""
+    missing = padded_vocab_size(len(table), _ROWS_MULTIPLE) - len(table)
+    return jnp.pad(table, ((0, missing), (0, 0)))
+
+
 def project(
     vectors: jax.Array, projections: Sequence[tuple[int, str, bool]], normalize: bool
 ) -> jax.Array:
@@ -258,9 +264,7 @@ class BertEncoder(nn.Module):
 
         Padded to the rows of a head's bias.
         """
-        table = self.get_variable("params", "embedding")
-        missing = padded_vocab_size(len(table), _ROWS_MULTIPLE) - len(table)
-        return jnp.pad(table, ((0, missing), (0, 0)))
+        return padded_table(self.get_variable("params", "embedding"))
 
     def _embed(self, tokens: jax.Array) -> jax.Array:
         """LN(E[token] + position), [batch, length, width] in `dtype`."""

@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax import products
-from xling_jax.models.bert import activation_function, project
+from xling_jax.models.bert import activation_function, padded_table, project
 from xling_jax.models.layers import (
     Dense,
     Dropout,
@@ -282,8 +282,11 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
         return project(pool(states, mask, self.pooling), self.projections, self.normalize)
 
     def table(self) -> jax.Array:
-        """The token table, for a decoder or head that shares it."""
-        return self.get_variable("params", "embedding")
+        """The token table, for a decoder or head that shares it; after a call.
+
+        Padded to the rows of a head's bias.
+        """
+        return padded_table(self.get_variable("params", "embedding"))
 
     def _rotation(self, rope: Sequence[Any], tokens: jax.Array) -> jax.Array:
         """The `rope_table` of the length of tokens."""

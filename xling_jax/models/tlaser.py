@@ -30,7 +30,7 @@ from xling_jax.models.layers import (
 from xling_jax.registry import check_choice
 
 _INIT_STDDEV = 0.02  # published, at width 1024
-_SYMBOLIC_LENGTH = 4096  # positions of an exported encoder
+SYMBOLIC_LENGTH = 4096  # positions of an exported encoder
 
 
 class TokenEmbedding(nn.Module):
@@ -67,7 +67,7 @@ class TokenEmbedding(nn.Module):
         """[length, width]; the length may be symbolic, as `export` traces the encoder."""
         if isinstance(length, int):
             return sinusoidal_positions(length, self.width, self.pad_id + 1)
-        longest = sinusoidal_positions(_SYMBOLIC_LENGTH, self.width, self.pad_id + 1)
+        longest = sinusoidal_positions(SYMBOLIC_LENGTH, self.width, self.pad_id + 1)
         return jnp.asarray(longest)[:length]
 
     def table(self) -> jax.Array:

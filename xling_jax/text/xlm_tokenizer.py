@@ -23,6 +23,8 @@ _PUNCTUATION = str.maketrans(
     | dict(zip("０１２３４５６７８９", "0123456789", strict=True))
     | {"…": "..."}
 )
+# Of Romanian, as in XLM's code.
+_ROMANIAN = str.maketrans("ŞşŢţȘșȚțĂăÂâÎî", "SsTtSsTtAaAaIi")
 _FULL_STOP = re.compile(r"[。．]\s*")
 
 
@@ -70,6 +72,8 @@ class XlmTokenizer:
         text = _FULL_STOP.sub(". ", text).translate(_PUNCTUATION)
         text = punctuation.normalize(text)
         text = "".join(char for char in text if unicodedata.category(char)[0] != "C")
+        if self._language == "ro":
+            text = text.translate(_ROMANIAN)
         words = tokenizer.tokenize(text, escape=False)
         if self._lowercase:
             letters = unicodedata.normalize("NFD", " ".join(words).lower())
