@@ -205,3 +205,15 @@ def test_data_of_files_that_a_pattern_no_longer_matches_are_kept(tmp_path, caplo
         assert main(words) == 0
     assert "corpus.b.tsv: no such file; training on" in caplog.text
     assert (tmp_path / "w/data/manifest.json").read_bytes() == before
+
+
+def test_a_checkpoint_of_float16_is_exported_where_auto_is_another_dtype(place):
+    run, output = place / "half", place / "half_model"
+    more = ["--config.train.total_steps=2", "--config.compute_dtype=float16"]
+    assert main(arguments("train", f"tsv:{place / 'corpus.tsv'}", run, *more)) == 0
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"compute_dtype": "auto"}))
+    export = ["export", "--workdir", str(run), "--checkpoint", "2", "--output", str(output)]
+    assert main(export) == 0
+    weights = [path / "encoder.safetensors" for path in (output, run / "encoder")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
