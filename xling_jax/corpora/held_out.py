@@ -23,7 +23,7 @@ from xling_jax.text.splitting import split_sentences
 
 # Fields of evaluation files that hold no text.
 _NOT_TEXT = frozenset({"id", "ids", "sentence_id", "label", "lang", "language", "domain", "url"})
-_LABELED = re.compile(r"(train|dev|test)\.[A-Za-z_-]+\.tsv\b")  # label<TAB>text
+_LABELED = re.compile(r"(train|dev|test)\.[A-Za-z0-9_-]+\.tsv\b")  # label<TAB>text
 _HEADER_CELL = re.compile(r"[A-Za-z]{2,12}([_-][A-Za-z0-9]{2,8})*")
 
 
