@@ -12,11 +12,12 @@ from mini_text import (
     corpora,
     write_careless,
     write_emoji,
+    write_english,
     write_lines,
     write_translated,
     write_unaccented,
 )
-from mini_words import WORDNET, ratings_of_vader, texts_of_synsets
+from mini_words import WORD_VECTORS, ratings_of_vader, there
 from ml_collections import ConfigDict
 from run import run
 
@@ -26,6 +27,7 @@ from xling_jax.config import ConfigError, load_config
 WRITTEN = {
     "axes.txt": write_lines,
     "emoji.tsv": write_emoji,
+    "english.tsv": write_english,
     "translated.tsv": write_translated,
     "unaccented.tsv": write_unaccented,
     "careless.tsv": write_careless,
@@ -58,7 +60,7 @@ def main() -> None:
         help="mini:languages=seven, or mini:smoke for a try (%(default)s)",
     )
     parser.add_argument(
-        "--wordnet", default=WORDNET, type=Path, help="WordNet's files (%(default)s)"
+        "--word-vectors", default=WORD_VECTORS, type=Path, help="GloVe's, an archive (%(default)s)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
     args, overrides = parser.parse_known_args()
@@ -73,7 +75,7 @@ def main() -> None:
             print(f"left out, not for published weights: {path.name}", flush=True)
     if not args.dry_run:
         if not (args.workdir / "words.npy").exists():  # said now, not after the training
-            next(texts_of_synsets(args.wordnet))
+            there(args.word_vectors)
             ratings_of_vader()
         args.workdir.mkdir(parents=True, exist_ok=True)
         share_data(args.workdir)
@@ -117,8 +119,8 @@ def commands(
     first, *others = (str(workdir / name) for name in AVERAGED)
     average = ["xling", "export", "--model", first, "--average", *others]
     yield [*average, "--output", str(mean)], mean
-    of_words = ["--model", str(mean), "--sample", axes, "--wordnet", str(args.wordnet)]
-    yield ["mini_words.py", *of_words, "--output", str(words)], words
+    rows = ["--rows", str(workdir / "english.tsv"), "--word-vectors", str(args.word_vectors)]
+    yield ["mini_words.py", "--model", str(mean), *rows, "--output", str(words)], words
     encoder = load_config(config_of("everyday"), overrides).encoder
     widths = ["--truncate-dim", str(encoder.width), "--feature-dim", str(encoder.feature_width)]
     export = ["xling", "export", "--model", str(mean), "--token-vectors", str(words)]

