@@ -115,7 +115,7 @@ def memory_gb(program: Any) -> str:
     """What a compiled program holds on the device at its peak: arguments, results, temporaries."""
     of = program.memory_analysis()
     if of is None:
-        return "not told"
+        return "unknown"
     shared = of.alias_size_in_bytes  # donated arguments, which become results
     total = of.argument_size_in_bytes + of.output_size_in_bytes + of.temp_size_in_bytes - shared
     return f"{total / 1e9:.2f}"
@@ -504,7 +504,8 @@ def main() -> int:
         (args.output / "README.md").write_text("\n".join(page))
     minutes = math.ceil((time.monotonic() - begun) / 6) / 10
     page.append(
-        f"{minutes} minutes. " + (f"Failed: {', '.join(failed)}." if failed else "All right.")
+        f"{minutes} minutes. "
+        + (f"Failed: {', '.join(failed)}." if failed else "All parts passed.")
     )
     (args.output / "README.md").write_text("\n".join(page) + "\n")
     print(f"{args.output / 'README.md'}")

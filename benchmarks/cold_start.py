@@ -5,7 +5,8 @@
 Three families with random weights and the vocabulary of `mini`: the lightweight dual encoder
 (2 layers of width 512), T-LASER (6 of 512) and LASER_1 (a BiLSTM of 512 units a direction). The
 peer is sentence-transformers with a model of the same sizes and the same pieces: an XLM-R for the
-transformers, its LSTM module for the BiLSTM.
+transformers, its LSTM module for the BiLSTM. The XLM-R pools the mean and so needs its last layer
+at every position, which T-LASER needs at the first only: an eighth of its products are saved.
 
 Each start is a process of its own, and contestants take turns. It encodes the sentences one by one
 as a service would: `first` is the time from the start of the process to the first vector, `load`

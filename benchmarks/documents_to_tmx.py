@@ -74,8 +74,11 @@ def measure(place: Path, cases: list, gold: dict, languages: list[str], args) ->
             sys.exit(done.stderr)
         found[name] = time.perf_counter() - begin, cpu_seconds() - used, done.stderr
     texts = [[path.read_text("utf-8") for path in folder.iterdir()] for folder in folders]
-    sizes = [f"{len(side)} documents ({sum(t.count(chr(10)) for t in side)})" for side in texts]
-    print(f"{sizes[0]} and {sizes[1]} with so many sentences, {len(gold)} pairs")
+    sizes = [
+        f"{len(side)} documents of {sum(t.count(chr(10)) for t in side)} sentences"
+        for side in texts
+    ]
+    print(f"{sizes[0]} and {sizes[1]}, {len(gold)} pairs")
     documents, groups = read_groups(place / "out.groups", gold)
     right = len(documents & gold.keys())
     print_scores("documents", right / len(documents), right / len(gold))

@@ -85,7 +85,7 @@ def work(task: str, library: str, rows: int, generator: str) -> None:
 
 
 def planned_megabytes(rows: int, chunks: int) -> float:
-    """Buffers XLA plans for the gradient of a batch, without arguments and results."""
+    """Temporary buffers XLA plans for the gradient of a batch, without arguments and results."""
     import jax
 
     from xling_jax.train.build import build

@@ -326,11 +326,11 @@ el perro/al perro|el niño/al niño|el soldado/al soldado|la mujer/a la mujer"""
     "it": "il medico|l'avvocato|il professore|il re|il cane|il bambino|il soldato|la donna",
 }
 VERBS = {
-    "en": "saw|followed|killed|called|helped",
+    "en": "saw|followed|killed|called|saved",
     "de": "sah|verfolgte|tötete|rief|rettete",
-    "fr": "a vu|a suivi|a tué|a appelé|a aidé",
-    "es": "vio|siguió|mató|llamó|ayudó",
-    "it": "ha visto|ha seguito|ha ucciso|ha chiamato|ha aiutato",
+    "fr": "a vu|a suivi|a tué|a appelé|a sauvé",
+    "es": "vio|siguió|mató|llamó|salvó",
+    "it": "ha visto|ha seguito|ha ucciso|ha chiamato|ha salvato",
 }
 # A sentence, its translation, another sense.
 HOMOGRAPHS = """\

@@ -5,11 +5,12 @@
 
 Without a model, random vectors around shared centers take the place of the texts, a third of them
 with a translation on the other side. They are written to files, so that `xling mine` does the rest:
-read text and vectors, unify, search in both directions, choose, write. Peak memory is that of the
-child process.
+read text and vectors, unify, search in both directions, choose, write. Peak memory is that of
+`xling mine`.
 """
 
 import argparse
+import multiprocessing
 import re
 import resource
 import subprocess
@@ -71,7 +72,9 @@ def main() -> None:
         if args.model:
             what = ["--model", args.model, "--source", args.source, "--target", args.target]
         else:
-            what = write_random_sides(directory, args.rows, args.dim)
+            # In another process: the peak of a child begins with that of this one.
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                what = pool.apply(write_random_sides, (directory, args.rows, args.dim))
         options = ["--backend", args.backend, "--memory-mb", str(args.memory_mb)]
         command = [sys.executable, "-m", "xling_jax.cli.main", "mine", "--output", str(output)]
         started = time.perf_counter()

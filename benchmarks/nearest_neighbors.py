@@ -12,7 +12,6 @@ With `--both-ways`, the peers search twice, and ours with `knn.top_k_both_ways`.
 """
 
 import argparse
-import resource
 from collections.abc import Callable
 
 import interleaved
@@ -94,7 +93,7 @@ def work(args: argparse.Namespace) -> None:
     make(args.worker, queries[:64], keys[:64], args.k, args.memory_mb)()
     if args.worker == "jax":
         search()
-    ready_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    ready_mb = interleaved.peak_mb()
     inputs_mb = (queries.nbytes + keys.nbytes) / 2**20
 
     def run() -> dict[str, float]:

@@ -11,7 +11,6 @@ processes of its own, which take turns: `start` is a process from nothing to the
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -67,13 +66,7 @@ def load(name: str, model: str, directory: str) -> Callable[[Sequence[str]], np.
 def start_once(name: str, model: str, directory: str) -> None:
     """Prints the peak memory of a process that makes one vector."""
     load(name, model, directory)(["Where is the station?"])
-    print(peak_mb())
-
-
-def peak_mb() -> float:
-    """The peak memory of this process; that of `resource` begins with its parent's."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
+    print(interleaved.peak_mb())
 
 
 def serve(name: str, model: str, directory: str, text: str, count: int) -> None:
@@ -95,7 +88,11 @@ def serve(name: str, model: str, directory: str, text: str, count: int) -> None:
         began = time.perf_counter()
         encode(sentences)
         rate = len(sentences) / (time.perf_counter() - began)
-        return {"single_us": 1e6 * single, "sentences_per_second": rate, "text_mb": peak_mb()}
+        return {
+            "single_us": 1e6 * single,
+            "sentences_per_second": rate,
+            "text_mb": interleaved.peak_mb(),
+        }
 
     interleaved.serve(run, {"sentences": len(sentences)})
 

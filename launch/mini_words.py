@@ -56,16 +56,16 @@ def main() -> None:
     tokens = (rows * factors[:, None])[: spec.vocab.size]
     with args.rows.open(encoding="utf-8", newline="") as file:
         translations = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
-    topics, ratings = read_word_vectors(args.word_vectors), ratings_of_vader()
+    lexicons = read_word_vectors(args.word_vectors), ratings_of_vader()
     with whole_file(args.output) as file:
-        np.save(file, word_dimensions(tokens, spec.vocab, translations, topics, ratings))
+        np.save(file, word_dimensions(tokens, spec.vocab, translations, *lexicons))
 
 
 def word_dimensions(
     tokens: np.ndarray,
     vocab: Vocabulary,
     translations: list[dict[str, str]],
-    topics: Lexicon,
+    word_vectors: Lexicon,
     ratings: Lexicon,
 ) -> np.ndarray:
     """Topics and sentiment of all tokens, scaled to their shares of a sentence.
@@ -74,14 +74,14 @@ def word_dimensions(
         tokens: [vocab, width], their vectors.
         vocab: of the encoder.
         translations: language -> text, each with English ("en").
-        topics: the word vectors.
+        word_vectors: of English words.
         ratings: how good and how bad each word is, at least 0.
 
     Returns:
         [vocab, dimensions of both] float32.
     """
     english = [WORD.findall(row["en"].lower()) for row in translations]
-    targets = [of_english(english, lexicon) for lexicon in (topics, ratings)]
+    targets = [of_english(english, lexicon) for lexicon in (word_vectors, ratings)]
     cells = [(place, text) for place, row in enumerate(translations) for text in row.values()]
     places, texts = zip(*(cell for cell in cells if cell[1]))
     ids, lengths = vocab.encode_flat(list(texts))
@@ -89,16 +89,18 @@ def word_dimensions(
     counts = csr_array((np.ones(len(ids), np.float32), ids, ends), (len(texts), vocab.size))
     is_used = (lengths > 1) & (lengths <= MOST_TOKENS)
     counts, places, lengths = counts[is_used], np.array(places)[is_used], lengths[is_used, None]
+
+    def of_sentences(values: np.ndarray) -> np.ndarray:
+        return counts @ values / lengths
+
     # Of sums, not of means: a long sentence says more about words than a short one.
     sums = (np.hstack(targets)[places] * lengths).astype(np.float32)
     values = ridge_regression(counts, sums)
-    topics_of_tokens, sentiment = np.split(values, [targets[0].shape[1]], axis=1)
-    topics_of_tokens = without_first_component(
-        topics_of_tokens, counts @ topics_of_tokens / lengths
-    )
-    length, scaled = np.linalg.norm(counts @ tokens / lengths, axis=1).mean(), []
-    for part, share in ((topics_of_tokens, TOPICS_SHARE), (sentiment, SENTIMENT_SHARE)):
-        sentences = counts @ part / lengths
+    topics, sentiment = np.split(values, [targets[0].shape[1]], axis=1)
+    topics = without_first_component(topics, of_sentences(topics))
+    length, scaled = np.linalg.norm(of_sentences(tokens), axis=1).mean(), []
+    for part, share in ((topics, TOPICS_SHARE), (sentiment, SENTIMENT_SHARE)):
+        sentences = of_sentences(part)
         # Without what all sentences have in common, which would bring unrelated ones together.
         common = sentences.mean(axis=0)
         own = np.linalg.norm(sentences - common, axis=1).mean()
