@@ -17,7 +17,7 @@ for pairs and triples it takes 31.6 MB.
 
 Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures it in one command;
              the model card has the numbers.
-Data         Parallel text in de, en, es, fr and it whose licenses allow to publish what is trained
+Data         Parallel text in de, en, es, fr and it whose licenses allow publishing what is trained
              on it; the model card names the sources.
 Hardware     Two CPU cores, 27 minutes, and about 20 for the three others.
 Arguments    `phase=train` (default); `short` and `everyday`, the other runs, of which the last

@@ -100,9 +100,14 @@ def main() -> None:
     )
     args = parser.parse_args()
     runs = {name: read_metrics(path) for name, path in short_names(args.workdirs).items()}
+    for name, records in runs.items():
+        if not records:
+            parser.error(
+                f"{name}: has no metrics.jsonl with measurements; give the workdir of a run"
+            )
     measured = dev_metrics(runs)
     if not measured and (args.step is None or args.output):
-        parser.error("no run has measured P@1; give --step and --metrics, and no --output")
+        parser.error("not all runs have measured P@1; give --step and --metrics, and no --output")
     step = args.step or min(max(curve(records, measured[0])[0]) for records in runs.values())
     names = args.metrics or [*measured, "train/translation_loss"]
     print(f"At step {step}:\n\n{table(runs, names, step)}")

@@ -15,4 +15,9 @@
 #
 # Run it again to do what is missing; --dry-run prints the commands. The result is in WORKDIR/mini,
 # its measurements in WORKDIR/results.
-exec "${PYTHON:-python3}" "$(dirname "$0")/mini.py" "$@"
+python=${PYTHON:-python3}
+"$python" -c 'import importlib.util as util, sys; sys.exit(not util.find_spec("xling_jax"))' || {
+    echo "launch/mini.sh: $python has no xling_jax; activate its environment or set PYTHON" >&2
+    exit 1
+}
+exec "$python" "$(dirname "$0")/mini.py" "$@"

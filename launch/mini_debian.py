@@ -4,6 +4,7 @@ Nothing in the packages is run; only the `.deb` files of one release are read:
 
     curl -O MIRROR/dists/bookworm/main/Contents-all.gz          # and Contents-amd64.gz
     curl -O MIRROR/dists/bookworm/main/i18n/Translation-it.bz2  # and de, en (.xz), es and fr
+    mkdir -p debs
     python launch/mini_debian.py list Contents-*.gz | (cd debs && xargs apt-get download)
     python launch/mini_debian.py write --debs debs --descriptions . --data DIR
 

@@ -16,7 +16,7 @@ DIR holds the training text `parallel/*.tsv.gz`, `retrieval/*.dev.tsv.gz` and
 `classification/sib200`, which stands in for MLDoc. All rows of a table use the same text,
 vocabulary and seeds. Rows shared by several tables are trained once. Run it again in the same
 workdir to do what is missing; another scale or other corpora need another workdir. Nothing is
-downloaded: what is missing is said, with where to get it.
+downloaded; the script says what is missing and where to get it.
 """
 
 import argparse
@@ -130,7 +130,7 @@ class Runner:
         (words,) = [words for task, words in self.evaluations(table, row) if "mldoc" in task]
         self.xling(
             *("evaluate", "classification", "--model", workdir, "--checkpoint", "all", *words),
-            *("--split", "dev", "--metric", f"{self.mldoc.name}/cross"),
+            *("--split", "dev", "--metric", "cross"),
             *("--languages", table.languages, "--no-pictures", "--output", dev),
             done=scores,
         )
@@ -289,7 +289,7 @@ def main() -> None:
     add("--workdir", type=Path, help="one directory per row, and the table")
     add("--scale", choices=SCALES, default="small")
     add("--seeds", type=int, default=1, metavar="N", help="train each row with seeds 0 to N - 1")
-    add("--row", metavar="NAME", help="only this row")
+    add("--row", metavar="NAME", help="only this row; its part of the table is only printed")
     add("--mldoc", type=Path, metavar="DIR", help="MLDoc, {train,dev,test}.LANG.tsv")
     add("--corpora", nargs="+", default=(), metavar="CORPUS", help="text to train on instead")
     add("--cpu", action="store_true", help="train at base or paper scale on a CPU, too")
@@ -318,9 +318,9 @@ def main() -> None:
             rows[row.name] = [measured(workdir, table.languages) for workdir in workdirs]
     if args.dry_run or not all(seed for row in rows.values() for seed in row):
         return
-    table = replace(table, rows=tuple(chosen))
-    text = markdown(table, rows, args.scale)
-    (args.workdir / f"{args.table}.md").write_text(text + "\n", encoding="utf-8")
+    text = markdown(replace(table, rows=tuple(chosen)), rows, args.scale)
+    if not args.row:
+        (args.workdir / f"{args.table}.md").write_text(text + "\n", encoding="utf-8")
     print(text)
 
 

@@ -6,4 +6,9 @@
 #   launch/reproduce.sh --list
 #
 # Run it again to do what is missing. --dry-run prints the commands.
-exec "${PYTHON:-python3}" "$(dirname "$0")/reproduce.py" "$@"
+python=${PYTHON:-python3}
+"$python" -c 'import importlib.util as util, sys; sys.exit(not util.find_spec("xling_jax"))' || {
+    echo "launch/reproduce.sh: $python has no xling_jax; activate its environment or set PYTHON" >&2
+    exit 1
+}
+exec "$python" "$(dirname "$0")/reproduce.py" "$@"

@@ -92,13 +92,15 @@ class BeamRunner:
         name = "FnApiRunner" if self.is_here else self.name
         messages = io.StringIO()
         try:
-            with contextlib.redirect_stderr(messages):
+            with contextlib.redirect_stderr(messages), contextlib.redirect_stdout(io.StringIO()):
                 options = PipelineOptions([f"--runner={name}", *self.options])
                 # Otherwise a wrong value shows only when the pipeline starts.
                 options.get_all_options()
         except SystemExit as error:
-            reason = messages.getvalue().strip().splitlines()[-1].partition("error: ")[2]
-            raise ValueError(reason) from error
+            lines = messages.getvalue().strip().splitlines()
+            if not lines:  # --help
+                raise ValueError("its options are in Beam's documentation") from error
+            raise ValueError(lines[-1].partition("error: ")[2]) from error
         return options
 
     def _make_pipeline(self) -> "beam.Pipeline":
@@ -146,7 +148,10 @@ def keeping_error(directory: str, name: str) -> Iterator[None]:
 
 
 def raise_kept_error(directory: str) -> None:
-    """Raises the first error that `keeping_error` kept, if any."""
-    for path in store.below(directory):
+    """Raises the first error that `keeping_error` kept, if any: one in the input if there is one.
+
+    Others may have been overcome by a second try.
+    """
+    for path in sorted(store.below(directory), key=lambda path: (not path.endswith(BROKEN), path)):
         text = store.read(path).decode()
         raise (ValueError if path.endswith(BROKEN) else OSError)(text)

@@ -1,4 +1,6 @@
-"""Files of Beam's file systems: directories, gs://, s3://, hdfs:// and what else it knows.
+"""Files of directories and of object stores that Beam knows: gs://, s3:// and azfs://.
+
+Not of hdfs://, where Beam lists a directory without what is below it, and fails if it is missing.
 
 Every function raises OSError naming the file if the store fails.
 """
@@ -35,9 +37,11 @@ def use_options(options: Sequence[str]) -> None:
 
 
 def check(path: str) -> None:
-    """Raises ValueError if Beam has no file system for a path."""
+    """Raises ValueError if Beam has no store for a path, or one that has directories."""
     from apache_beam.io.filesystems import FileSystems
 
+    if path.startswith("hdfs:"):
+        raise ValueError(f"{path}: HDFS is not supported; mount it, or copy the text to a store")
     FileSystems.get_filesystem(path)
 
 

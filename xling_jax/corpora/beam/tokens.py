@@ -1,7 +1,7 @@
 """Steps of the pipeline that train the vocabulary, write token shards, and conclude.
 
 DIR/vocab/, DIR/data/          what `corpora.prepare` writes there, but for the cleaned text
-SCRATCH/shards/PAIR.KEY/00000  that a shard made of what KEY says is in DIR/data
+SCRATCH/shards/PURPOSE-PAIR.KEY/00000  that a shard made of what KEY says is in DIR/data
 """
 
 import contextlib
