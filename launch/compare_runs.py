@@ -102,9 +102,7 @@ def main() -> None:
     runs = {name: read_metrics(path) for name, path in short_names(args.workdirs).items()}
     for name, records in runs.items():
         if not records:
-            parser.error(
-                f"{name}: has no metrics.jsonl with measurements; give the workdir of a run"
-            )
+            parser.error(f"{name}: no measurements in metrics.jsonl; give the workdir of a run")
     measured = dev_metrics(runs)
     if not measured and (args.step is None or args.output):
         parser.error("not all runs have measured P@1; give --step and --metrics, and no --output")

@@ -114,6 +114,8 @@ def test_checkpoints_are_chosen_on_the_dev_set_and_tested_once(tmp_path):
     words = ("--workdir", tmp_path / "w", "--scale", "paper", "--mldoc", tmp_path)
     _, _, dev, export, test = commands("li-mak-4", *words, "--row", "T-LASER")
     assert dev[dev.index("--checkpoint") + 1] == "all" and dev[dev.index("--split") + 1] == "dev"
+    # Without the name of the set, which may have characters that names of metrics do not.
+    assert dev[dev.index("--metric") + 1] == "cross"
     assert export[1] == "export"
     assert test[test.index("--model") + 1] == export[export.index("--output") + 1]
     # Table 6 is that of the tenth epoch, the last.
@@ -220,6 +222,9 @@ def test_finished_rows_are_not_run_again_and_the_table_has_both_sides(data, tmp_
     out = reproduce(*words)
     assert out.returncode == 0, out.stderr
     assert "| UGT + ALIGN | 20.0 | 37.5 | 30.0 | 50.0 | 89.9 | 90.4 | 84.1 | 81.9 |" in out.stdout
+    assert (tmp_path / "mao-7.md").read_text("utf-8") == out.stdout
+    one = reproduce(*words, "--row", "UGT")
+    assert "| UGT |" in one.stdout and "UGT + ALIGN" not in one.stdout
     assert (tmp_path / "mao-7.md").read_text("utf-8") == out.stdout
 
 
@@ -328,6 +333,26 @@ def test_a_missing_corpus_ends_in_one_line_that_says_where_to_get_it(tmp_path, m
     notice, error = out.stderr.strip().splitlines()
     assert "MLDoc is not measured" in notice
     assert f"wget -P {tmp_path}/tfds/downloads/manual/europarl_v7 https://www.statmt.org" in error
+
+
+def test_without_the_package_a_script_says_so_in_one_line(tmp_path):
+    words = [ROOT / "launch/reproduce.sh", "--list"]
+    env = {"PATH": os.environ["PATH"], "PYTHON": str(tmp_path / "python")}
+    (tmp_path / "python").symlink_to("/bin/false")
+    out = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert out.returncode == 1
+    (line,) = out.stderr.splitlines()
+    assert line.endswith("has no xling_jax; activate its environment or set PYTHON")
+
+
+def test_a_run_without_measurements_is_not_compared(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 4, "pud/p_at_1": 0.5}\n')
+    words = [sys.executable, ROOT / "launch/compare_runs.py", tmp_path, tmp_path / "typo"]
+    out = subprocess.run(
+        [*map(str, words), "--step=4"], capture_output=True, text=True, timeout=100
+    )
+    assert out.returncode == 2
+    assert "typo: no measurements in metrics.jsonl" in out.stderr.splitlines()[-1]
 
 
 def test_compared_runs_keep_their_lines_and_names_apart(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments
 from xling_jax.cli.main import main
-from xling_jax.corpora.beam.runner import BeamRunner
+from xling_jax.corpora.beam.runner import BeamRunner, keeping_error, raise_kept_error
 
 needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
@@ -73,6 +73,10 @@ def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, mess
             "--runner direct: argument --direct_num_workers: invalid int value: 'x'",
         ),
         (
+            ["--runner=direct", "--beam-options=--help"],
+            "--runner direct: its options are in Beam's documentation",
+        ),
+        (
             ["--beam-options=--parallelism=2"],
             "--beam-options need --runner",
         ),
@@ -109,3 +113,22 @@ def test_stores_that_beam_does_not_know_are_told_before_anything_runs(tmp_path, 
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("xling prepare: error: Unable to get filesystem") and "xy://" in line
     assert not (tmp_path / "w/data").exists()
+
+
+@needs_beam
+def test_hdfs_is_refused_because_it_would_lose_finished_work(tmp_path, capsys):
+    command = [*arguments("prepare", "tsv:corpus.tsv", tmp_path / "w"), "--runner=direct"]
+    assert main([*command, "--workdir=hdfs://name/w"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("xling prepare: error: hdfs://name/w: HDFS is not supported")
+
+
+def test_an_error_in_the_input_comes_before_one_that_was_overcome(tmp_path):
+    with pytest.raises(OSError, match="hiccup"), keeping_error(str(tmp_path), "2-00000"):
+        raise OSError("hiccup")
+    with pytest.raises(OSError, match="hiccup"):
+        raise_kept_error(str(tmp_path))
+    with keeping_error(str(tmp_path), "2-00001"):
+        raise ValueError("a.tsv:3: a row must have 2 cells")
+    with pytest.raises(ValueError, match="a.tsv:3"):
+        raise_kept_error(str(tmp_path))
