@@ -80,6 +80,7 @@ def prepare_on_beam(runner: BeamRunner, config: ConfigDict, workdir: str) -> dic
     from xling_jax.corpora.beam.prepare import prepare as beam_prepare
 
     # A URL is Beam's to read and write, and may be of a kind that training does not know.
+    store.check(workdir)
     here = None if is_url(workdir) else Workdir(workdir)
     started = time.monotonic()
     with here.in_use() if here else contextlib.nullcontext():
