@@ -96,7 +96,7 @@ def pictures(outputs):
 
 def check_mining(directory, outputs):
     found, precision = re.search(r"(\d+) pairs, ([\d.]+)% of", printed(outputs["measure"])).groups()
-    assert int(found) > 100 and float(precision) > 90
+    assert int(found) > 50 and float(precision) > 90
     assert len((directory / "pairs.tsv").read_text().splitlines()) == int(found)
 
 
