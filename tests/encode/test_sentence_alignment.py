@@ -64,8 +64,10 @@ def test_costs_may_be_normalized_by_the_single_sentences_of_a_window():
 def test_short_documents_among_others_have_the_costs_of_long_ones(mini):
     sources, targets = [GERMAN, GERMAN[:1]], [ENGLISH, ENGLISH[:1]]
     (_, (group,)) = xling_jax.align_sentences(sources, targets, mini)
-    (alone,) = xling_jax.align_sentences(GERMAN[:1], ENGLISH[:1], mini)
-    assert group.cost < 0.3 and alone.cost == pytest.approx(1, abs=0.01)
+    assert group.cost < 0.3 and group.source and group.target
+    # Alone, there is nothing to compare with: a pair costs as much as leaving out both sentences.
+    for alone in xling_jax.align_sentences(GERMAN[:1], ENGLISH[:1], mini):
+        assert not (alone.source and alone.target) or alone.cost == pytest.approx(1, abs=0.01)
 
 
 def test_empty_documents_and_blank_sentences_keep_their_positions(mini):
