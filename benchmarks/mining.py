@@ -10,9 +10,8 @@ read text and vectors, unify, search in both directions, choose, write. Peak mem
 """
 
 import argparse
-import multiprocessing
+import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,15 @@ from pathlib import Path
 import interleaved
 import numpy as np
 from nearest_neighbors import clustered
+
+# `xling`, which then prints its peak memory.
+MINE = """
+import sys, interleaved
+from xling_jax.cli.main import main
+status = main(sys.argv[1:])
+print(interleaved.peak_mb())
+sys.exit(status)
+"""
 
 
 def write_random_sides(directory: Path, rows: int, dim: int) -> list[str]:
@@ -72,17 +80,18 @@ def main() -> None:
         if args.model:
             what = ["--model", args.model, "--source", args.source, "--target", args.target]
         else:
-            # In another process: the peak of a child begins with that of this one.
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                what = pool.apply(write_random_sides, (directory, args.rows, args.dim))
+            what = write_random_sides(directory, args.rows, args.dim)
         options = ["--backend", args.backend, "--memory-mb", str(args.memory_mb)]
-        command = [sys.executable, "-m", "xling_jax.cli.main", "mine", "--output", str(output)]
+        command = [sys.executable, "-c", MINE, "mine", "--output", str(output), *what, *options]
+        path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
         started = time.perf_counter()
-        result = subprocess.run([*command, *what, *options], capture_output=True, text=True)
+        result = subprocess.run(
+            command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+        )
         seconds = time.perf_counter() - started
         if result.returncode:
             raise RuntimeError(result.stderr)
-        peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        peak_mb = float(result.stdout.splitlines()[-1])
         splits = re.findall(r"([a-z ]+) ([0-9.]+) s(?:,|$)", result.stderr.splitlines()[-1])
         pairs = output.read_bytes().count(b"\n")
         rows = [(split.strip(), value, f"{float(value) / seconds:.0%}") for split, value in splits]

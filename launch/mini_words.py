@@ -31,8 +31,8 @@ WORD_VECTORS = Path(f"{PACKAGE}-{VERSION}.tgz")
 DIMENSIONS = 100
 # Of a sentence on average, relative to the length of its vector.
 TOPICS_SHARE, SENTIMENT_SHARE = 0.6, 0.12
-# Longer sentences are left out of the regression; a token's values count as much against it as
-# one occurrence.
+# Longer sentences are left out of the regression. The penalty weighs as much as one occurrence of
+# each token.
 MOST_TOKENS, RIDGE = 64, 1.0
 # The a of a / (a + p): down-weights frequent words.
 FREQUENCY = 1e-3
@@ -161,6 +161,9 @@ def without_first_component(values: np.ndarray, sentences: np.ndarray) -> np.nda
     Args:
         values: [vocab, width].
         sentences: [sentences, width], of which the component is.
+
+    Returns:
+        [vocab, width].
     """
     centered = sentences - sentences.mean(axis=0)
     first = np.linalg.eigh(centered.T @ centered).eigenvectors[:, -1:]
