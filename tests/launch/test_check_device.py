@@ -24,7 +24,7 @@ def test_the_page_has_every_part_that_was_asked_for(tmp_path):
     assert f"launch/check_device.sh --output {tmp_path}" in page
     for words in ("## Device", "| T-LASER small | float32 |", "| static small | float32 |"):
         assert words in page
-    assert page.splitlines()[-1].endswith("All right.") and "| yes |" in page
+    assert page.splitlines()[-1].endswith("All parts passed.") and "| yes |" in page
     assert (tmp_path / "page/encoding.png").stat().st_size > 5000
 
 
