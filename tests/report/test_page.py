@@ -390,7 +390,7 @@ def test_every_table_says_where_its_numbers_come_from(workdir):
     for fact in (
         ("Model's fingerprint", "c0ffee"),
         ("SHA-256 of its text", "5ea1"),
-        ("Seed", "none; nothing is drawn at random"),
+        ("Seed", "none; nothing was drawn at random"),
         ("Command", "xling evaluate retrieval --model 'a b'"),
         ("Encoder's fingerprint", "ab1e"),
         ("Training data's fingerprint", "da7a"),

@@ -83,7 +83,7 @@ def _seeds(results: Mapping[str, Any]) -> str:
     if not seeds:
         settings = results["settings"]
         seeds = settings.get("seeds") or {settings.get("seed")} - {None}
-    return ", ".join(map(str, sorted(seeds))) or "none; nothing is drawn at random"
+    return ", ".join(map(str, sorted(seeds))) or "none; nothing was drawn at random"
 
 
 def _origin(head: str, facts: Sequence[tuple[str, Any]]) -> Origin:
