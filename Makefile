@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test unit test-beam lint docs clean
+.PHONY: quickstart test test-all unit test-beam lint docs clean
 
 # An environment that could not be made is made again.
 .DELETE_ON_ERROR:
@@ -12,6 +12,9 @@ quickstart: $(VENV)/installed
 	$(BIN)/xling quickstart --workdir runs/quickstart
 
 test: $(VENV)/installed-test
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not exhaustive"
+
+test-all: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 unit: $(VENV)/installed-test

@@ -307,6 +307,7 @@ for n, m, k, memory_mb in ((23, 61, 4, 256), (23, 61, 70, 256), (40, 500, 5, 1e-
 """
 
 
+@pytest.mark.slow
 def test_keys_split_over_eight_devices_give_the_same_neighbors_and_ties():
     flags = "--xla_force_host_platform_device_count=8"
     result = subprocess.run(

@@ -270,6 +270,7 @@ _DIVERGING = (
 )
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_with_step_pair_and_last_good_checkpoint(
     corpus, trained, fails, tmp_path
 ):

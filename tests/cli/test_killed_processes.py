@@ -36,9 +36,21 @@ def setup(number):
 
 
 @pytest.mark.parametrize(
-    "count, sent", [(2, signal.SIGKILL), (4, signal.SIGKILL), (3, signal.SIGSTOP)]
+    "command, count, sent",
+    [
+        ("embed", 2, signal.SIGKILL),
+        ("mine", 3, signal.SIGSTOP),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in [
+                ("embed", 3, signal.SIGSTOP),
+                ("embed", 4, signal.SIGKILL),
+                ("mine", 2, signal.SIGKILL),
+                ("mine", 4, signal.SIGKILL),
+            ]
+        ),
+    ],
 )
-@pytest.mark.parametrize("command", ["embed", "mine"])
 def test_a_process_lost_at_a_random_moment_ends_all(command, count, sent, model, tmp_path):
     rng = random.Random(count)
     sentences = made_up_sentences(400)

@@ -163,6 +163,7 @@ def run_on_two_machines(store, command, directory, programs) -> list[str]:
     return said
 
 
+@pytest.mark.exhaustive
 def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, tmp_path):
     store.write("text/corpus.tsv", (local.parent / "corpus.tsv").read_bytes())
     command = train("tsv:gs://bucket/text/corpus.tsv", "gs://bucket/runs/two")

@@ -93,6 +93,7 @@ def newest(workdir: Path) -> int:
     return max((int(path.name) for path in steps), default=0)
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_is_one_line_and_with_room_the_same_command_continues(
     corpus, finished, tmp_path
 ):

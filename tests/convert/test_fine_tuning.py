@@ -85,6 +85,7 @@ def padded(vocab, texts, length=16, rows=5):
     return tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "xlm", "xlm-roberta", "modules"])
 def test_a_step_is_that_of_torch(published, tmp_path, kind):
     path = tmp_path / "published"
@@ -241,7 +242,7 @@ def train_here(settings, workdir):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["xlm", "modernbert"])
+@pytest.mark.parametrize("kind", [pytest.param("xlm", marks=pytest.mark.exhaustive), "modernbert"])
 def test_trained_on_several_devices_stopped_and_exported(published, corpus, tmp_path, kind):
     """XLM: its vocabulary is `vocab.json`; LaBSE-like heads are in the test of a step."""
     if kind in rotary_reference.CONFIGS:

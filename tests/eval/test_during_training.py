@@ -169,6 +169,7 @@ def test_every_task_can_be_measured(tmp_path):
     assert set(paths) == set(TASKS)
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_accuracy_and_keeps_the_best(tmp_path):
     corpus = write_tsv(tmp_path / "corpus.tsv")
     header, *rows = (line.split("\t") for line in corpus.read_text().splitlines())

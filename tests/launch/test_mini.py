@@ -419,6 +419,7 @@ def test_what_the_words_need_is_said_before_anything_is_trained(data, tmp_path):
     assert done.returncode == 1 and "pip install vaderSentiment" in done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_small_form_runs_to_its_end_and_again_does_nothing(
     data, tmp_path, apertium, words_of_english

@@ -11,6 +11,8 @@ from xling_jax.train.integrity import seal, unseal
 from xling_jax.train.loop import train
 from xling_jax.train.metrics import read_metrics
 
+pytestmark = pytest.mark.slow
+
 METRIC = "dev/score"
 SCORES = {4: 0.9, 6: 0.5, 8: 0.1, 12: 0.2, 16: 0.3}  # the highest is best
 OTHER = "dev/other"
@@ -124,11 +126,20 @@ def test_a_run_that_is_shortened_to_where_it_was_stopped_evaluates_there(run, tm
 
 
 NONE = {"best_metric": "", "best_goal": "", "export": "last"}
+SMALLEST = {"best_metric": OTHER, "best_goal": "min"}
 ONE = {"keep_last": 1, "keep_best": 1}
 
 
-@pytest.mark.parametrize("before", [{"best_metric": OTHER, "best_goal": "min"}, NONE])
-@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(
+    "before, older",
+    [
+        (NONE, True),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in [(NONE, False), *((SMALLEST, older) for older in (False, True))]
+        ),
+    ],
+)
 def test_checkpoints_are_ranked_by_a_metric_that_is_chosen_later(before, older, run, tmp_path):
     other = {4: 0.1, 8: 0.2, 12: 0.3, 16: 0.4}
     run(tmp_path, total_steps=12, other=other, **before | {"keep_last": 3})

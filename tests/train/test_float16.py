@@ -27,6 +27,8 @@ FAMILIES = {
     "static": [],
     "contextual": [],
 }
+# One of each kind of encoder and loss.
+DIFFERENT = {"t_laser", "laser", "lightweight", "static"}
 
 
 def make_batch():
@@ -65,7 +67,14 @@ def run(family, dtype):
     return vectors, loss, jax.tree.map(lambda g: g / SCALE, gradient)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(name, marks=[] if name in DIFFERENT else pytest.mark.exhaustive)
+        for name in FAMILIES
+    ],
+)
 def test_float16_trains_as_float32_does(family):
     (vectors, loss, gradient), (expected, exact_loss, exact) = (
         run(family, dtype) for dtype in ("float16", "float32")

@@ -44,7 +44,7 @@ def no_room_at_step_5(here, step):
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, ROOM_BYTES))
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
 def test_a_full_disk_of_one_ends_both_and_the_last_checkpoint_continues(
     number, corpus, cache, undisturbed, tmp_path
 ):

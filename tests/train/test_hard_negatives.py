@@ -233,6 +233,7 @@ def params_of(result):
     return jax.tree.leaves(result.encoder_params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped_after", [6, 8])
 def test_a_stopped_run_goes_on_with_the_same_bits(bags, tmp_path, stopped_after):
     """After 6 updates the neighbors of step 4 are in use; after 8 others are due."""
@@ -253,6 +254,7 @@ def test_a_stopped_run_goes_on_with_the_same_bits(bags, tmp_path, stopped_after)
         loop.train(make_config(**{"data.mine_every_steps": 5}), tmp_path / "parts", bags)
 
 
+@pytest.mark.slow
 def test_damaged_negatives_in_a_checkpoint_are_found_and_the_one_before_continues(
     bags, tmp_path, caplog
 ):
@@ -286,6 +288,7 @@ def kill_at_step_eight(number: int, step: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_run_several_devices_and_processes_give_the_same(corpus, tmp_path):
     one, killed, two, pair = (tmp_path / name for name in ("one", "killed", "two", "pair"))
     cache = tmp_path / "cache"

@@ -25,23 +25,28 @@ def eight_devices(request):
     return json.loads(out.stdout)
 
 
+@pytest.mark.slow
 def test_the_gradient_on_eight_devices_equals_that_on_one(eight_devices):
     assert eight_devices["data_parallel"] < 1e-5
 
 
+@pytest.mark.slow
 def test_negatives_are_taken_over_all_devices(eight_devices):
     assert eight_devices["contrastive"] < 1e-4  # large logits: float32 rounding
 
 
+@pytest.mark.slow
 def test_both_gradients_of_a_table_are_added_before_they_are_communicated(eight_devices):
     assert eight_devices["reduced_apart"] == 1
 
 
+@pytest.mark.slow
 def test_the_gradient_with_split_parameters_equals_that_on_one_device(eight_devices):
     assert eight_devices["split_parameters"] > 10
     assert eight_devices["fsdp"] < 1e-5
 
 
+@pytest.mark.slow
 def test_micro_batches_on_eight_devices_equal_one_batch_on_one(eight_devices):
     assert eight_devices["accumulated"] < 1e-5
 

