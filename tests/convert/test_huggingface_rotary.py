@@ -71,6 +71,14 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
                 },
             },
         ),
+        (
+            "qwen3",
+            "mean",
+            {
+                "original_max_position_embeddings": 8,
+                "rope_parameters": {**YARN, "rope_theta": 300.0},
+            },
+        ),
         ("gemma3_text", "mean", {}),
         (
             "gemma3_text",
