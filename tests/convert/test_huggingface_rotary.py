@@ -71,14 +71,6 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
                 },
             },
         ),
-        (
-            "qwen3",
-            "mean",
-            {
-                "original_max_position_embeddings": 8,
-                "rope_parameters": {**YARN, "rope_theta": 300.0},
-            },
-        ),
         ("gemma3_text", "mean", {}),
         (
             "gemma3_text",
@@ -110,6 +102,16 @@ def test_vectors_are_those_of_transformers(tmp_path, kind, pooling, config):
     assert encoder.max_length_tokens == reference.POSITIONS
     expected = reference.vectors(path, TEXTS, pooling)
     assert reference.difference(encoder.encode(TEXTS), expected) < 1e-5
+
+
+def test_the_original_positions_beside_the_rotation_win(tmp_path):
+    rope = {**YARN, "rope_theta": 300.0}
+    path = reference.save_model(tmp_path / "original", "qwen3", rope_parameters=rope)
+    both = {"original_max_position_embeddings": 2, "rope_parameters": rope}
+    huggingface_reference.edit_json(path / "config.json", **both)
+    convert_huggingface(path, tmp_path / "m", pooling="mean")
+    expected = reference.vectors(path, TEXTS, "mean")
+    assert reference.difference(xling_jax.load(tmp_path / "m").encode(TEXTS), expected) < 1e-5
 
 
 def _save_bare_qwen(path):
