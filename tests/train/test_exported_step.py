@@ -133,11 +133,10 @@ ONE = {"keep_last": 1, "keep_best": 1}
 @pytest.mark.parametrize(
     "before, older",
     [
-        (NONE, True),
-        *(
-            pytest.param(*case, marks=pytest.mark.exhaustive)
-            for case in [(NONE, False), *((SMALLEST, older) for older in (False, True))]
-        ),
+        pytest.param(NONE, True, id="none-older"),
+        pytest.param(NONE, False, id="none", marks=pytest.mark.exhaustive),
+        pytest.param(SMALLEST, True, id="another-older", marks=pytest.mark.exhaustive),
+        pytest.param(SMALLEST, False, id="another", marks=pytest.mark.exhaustive),
     ],
 )
 def test_checkpoints_are_ranked_by_a_metric_that_is_chosen_later(before, older, run, tmp_path):
