@@ -39,7 +39,7 @@ from xling_jax.configs import recipes
 
 # Pairs with the other two of seven languages.
 SIX_PAIRS = ("de-nl", "en-nl", "en-pt", "es-pt", "fr-nl", "fr-pt")
-CHOICES = {"phase": ("train", "everyday", "short", "tune"), "languages": ("five", "seven")}
+CHOICES = {"phase": ("train", "all", "everyday", "short", "tune"), "languages": ("five", "seven")}
 
 
 def get_config(arg: str = ""):
@@ -77,11 +77,17 @@ def get_config(arg: str = ""):
     if argument.phase == "short":
         config.train.total_steps = 1900 if seven else 1500
         config.objective.alignment.scale = 12.0
-    if argument.phase in ("everyday", "tune"):
+    if argument.phase in ("all", "everyday", "tune"):
         config.train.update(word_vectors="", total_steps=1000 if seven else 800)
         config.schedule.init_value = 1e-3
         # As in the package.
         config.encoder.feature_width = 20 if argument.size == "smoke" else 160
+    if argument.phase == "all":
+        config.train.total_steps = 5000 if seven else 4000
+        config.schedule.init_value = 2e-3
+        config.objective.alignment.scale = 32.0
+    if argument.phase == "everyday":
+        config.objective.alignment.scale = 64.0
     if argument.phase == "tune":
         config.train.update(model_init="mini", total_steps=300)
         config.data.batch_size = 256
