@@ -11,18 +11,19 @@ The packaged encoder begins as the mean of two: this run, counted twice, and a s
 updates with cosines times 12, which keeps more of what the initial vectors know of topics. Then it
 gets dimensions for topics and sentiment from English word vectors and ratings
 (`launch/mini_words.py`), and principal axes bring it back to 256, of which pairs and triples keep
-160. They cost some retrieval, which 800 updates at 1e-3 on everyday text restore. 800 more, on text
-that is also careless or marked up, teach it what to ignore. With 8 bits per number for pieces and 4
-for pairs and triples it takes 31.6 MB.
+160. They cost some retrieval, which two runs from there restore: 800 updates at 1e-3 on everyday
+text, cosines times 64, counted twice, and 4,000 at 2e-3 on all text, with all of Europarl, cosines
+times 32. From their mean, 800 updates on everyday text, some of it careless or marked up, teach it
+what to ignore. With 8 bits per number for pieces and 4 for pairs and triples it takes 31.6 MB.
 
 Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures it in one command;
              the model card has the numbers.
 Data         Parallel text in de, en, es, fr and it whose licenses allow publishing what is trained
              on it; the model card names the sources.
-Hardware     Two CPU cores, 27 minutes, and about 20 for the three others.
-Arguments    `phase=train` (default); `short` and `everyday`, the other runs, of which the last
-             needs `train.model_init`; or `tune` to fine-tune the packaged encoder on other pairs:
-             300 updates of 256 at 1e-3, a minute or two on a laptop.
+Hardware     Two CPU cores, 27 minutes, and about 35 for the four others.
+Arguments    `phase=train` (default); `short`, `all` and `everyday`, the other runs, of which the
+             last two need `train.model_init`; or `tune` to fine-tune the packaged encoder on other
+             pairs: 300 updates of 256 at 1e-3, a minute or two on a laptop.
              `languages=five` (default); or `seven`, with Dutch and Portuguese: 36,000 pieces and a
              quarter more updates, as many as before for the five.
 Sizes        :paper (default), :smoke.

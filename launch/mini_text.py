@@ -20,7 +20,7 @@ from xling_jax.files.whole import write_whole
 
 # Names that begin so hold text that may be used for research only, or test sets.
 NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
-# Rows of files whose names begin so; all of the others. `LIMITS` are those of the runs from nothing.
+# Rows of files whose names begin so; all of the others. The runs from nothing have `LIMITS`.
 LIMITS_OF_ALL = {
     "debian-descriptions.": 30_000,
     "debian-messages.": 40_000,
