@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class StaticBackend:
         tokens, offsets = window
         of_tokens, *of_features = self._tables
         if len(embeddings) <= _FEW_SENTENCES:
-            for embedding, start, end in zip(embeddings, offsets[:-1], offsets[1:]):
+            for embedding, (start, end) in zip(embeddings, pairwise(offsets.tolist())):
                 ids, share = tokens[start:end], np.float32(1 / max(end - start, 1))
                 embedding[:] = of_tokens.sum(ids, share)
                 for table in of_features:

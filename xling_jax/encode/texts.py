@@ -27,8 +27,9 @@ class EncodeStats:
 
     def add(self, counts: "EncodeStats") -> None:
         """Adds the counts of more input."""
+        own = vars(self)
         for name, value in vars(counts).items():
-            setattr(self, name, getattr(self, name) + value)
+            own[name] += value
 
 
 class TokenWindow(NamedTuple):
@@ -62,11 +63,11 @@ def tokenize(
     """
     # Threads cost more than they save on a few sentences.
     ids, lengths = vocab.encode_flat(texts, num_threads=-1 if len(texts) > _FEW_TEXTS else 1)
-    is_cut = lengths.max() > room
+    is_cut = len(ids) > room and lengths.max() > room
     kept = np.minimum(lengths, room) if is_cut else lengths
     num_specials = len(prefix) + len(suffix)
     offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(kept + num_specials if num_specials else kept, out=offsets[1:])
+    (kept + num_specials if num_specials else kept).cumsum(out=offsets[1:])
     stats = EncodeStats(
         num_sentences=len(texts),
         num_empty=len(texts) - np.count_nonzero(lengths),

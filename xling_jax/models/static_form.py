@@ -375,14 +375,15 @@ class FeatureFinder:
         if len(tokens) > _SHORT:
             return self.window(tokens, np.array([0, len(tokens)]))[0]
         # Of a few tokens, Python is done before NumPy has begun.
-        ids, rows, mask = tokens.tolist(), [], _SLOTS - 1
+        ids, mask = tokens.tolist(), _SLOTS - 1
         # Python reads a number of a memoryview several times as fast as one of an array.
         keys, slots = memoryview(self.keys), memoryview(self.slots)
-        for name in self.features:
-            for key in _hash_ids(name, ids):
-                row = slots[key & mask]
-                if keys[row] == key:
-                    rows.append(row)
+        rows = [
+            row
+            for name in self.features
+            for key in _hash_ids(name, ids)
+            if keys[row := slots[key & mask]] == key
+        ]
         return np.array(rows, np.int32)
 
     def _rows(self, name: str, tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -471,7 +472,14 @@ def hash_feature(name: str, tokens: Sequence[Any]) -> Any:
 
 def _hash_ids(name: str, ids: Sequence[int]) -> list[int]:
     """`hash_feature` of all features of a sentence, in Python's integers."""
-    hashes = [HASH_SEEDS[name]] * len(ids)
-    for factor, place in zip(HASH_FACTORS, FEATURES[name]):
-        hashes = [(bits ^ number) * factor & _MASK for bits, number in zip(hashes, ids[place:])]
+    # Bits above the mask change none below it, so they are cut only before a shift. One pass over
+    # the ids is a quarter faster than one for each token of the feature.
+    seed, (one, two, three) = HASH_SEEDS[name], HASH_FACTORS
+    others = [ids[place:] for place in FEATURES[name][1:]]
+    if len(others) == 1:
+        hashes = [((seed ^ a) * one ^ b) * two & _MASK for a, b in zip(ids, *others)]
+    else:
+        hashes = [
+            (((seed ^ a) * one ^ b) * two ^ c) * three & _MASK for a, b, c in zip(ids, *others)
+        ]
     return [((bits ^ bits >> 15) * LAST_HASH_FACTOR & _MASK) >> 8 for bits in hashes]

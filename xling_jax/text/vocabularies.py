@@ -98,9 +98,9 @@ class Vocabulary(abc.ABC):
     ) -> tuple[np.ndarray, np.ndarray]:
         """As `encode`, in one array: ids [sum of lengths] int32, and lengths [n] int64."""
         rows = self._split(texts, num_threads)
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        lengths = [*map(len, rows)]
         ids = itertools.chain.from_iterable(rows)
-        return np.fromiter(ids, np.int32, int(lengths.sum())), lengths
+        return np.fromiter(ids, np.int32, sum(lengths)), np.array(lengths, np.int64)
 
     def _split(self, texts: Sequence[str], num_threads: int) -> Sequence[Sequence[int]]:
         if isinstance(texts, str):
