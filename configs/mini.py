@@ -11,19 +11,18 @@ The packaged encoder begins as the mean of two: this run, counted twice, and a s
 updates with cosines times 12, which keeps more of what the initial vectors know of topics. Then it
 gets dimensions for topics and sentiment from English word vectors and ratings
 (`launch/mini_words.py`), and principal axes bring it back to 256, of which pairs and triples keep
-160. They cost some retrieval, which two runs from there restore: 800 updates at 1e-3 on everyday
-text, cosines times 64, counted twice, and 3,000 at 2e-3 on all text, with all of Europarl, cosines
-times 32. From their mean, 800 updates on everyday text, some of it careless or marked up, teach it
-what to ignore. With 8 bits per number for pieces and 4 for pairs and triples it takes 31.6 MB.
+160. They cost some retrieval, which 800 updates at 1e-3 on everyday text restore. 800 more, on text
+that is also careless or marked up, teach it what to ignore. With 8 bits per number for pieces and 4
+for pairs and triples it takes 31.6 MB.
 
 Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures it in one command;
              the model card has the numbers.
 Data         Parallel text in de, en, es, fr and it whose licenses allow publishing what is trained
              on it; the model card names the sources.
-Hardware     Two CPU cores, 35 minutes, and about 45 for the four others.
-Arguments    `phase=train` (default); `short`, `all` and `everyday`, the other runs, of which the
-             last two need `train.model_init`; or `tune` to fine-tune the packaged encoder on other
-             pairs: 300 updates of 256 at 1e-3, a minute or two on a laptop.
+Hardware     Two CPU cores, 27 minutes, and about 20 for the three others.
+Arguments    `phase=train` (default); `short` and `everyday`, the other runs, of which the last
+             needs `train.model_init`; or `tune` to fine-tune the packaged encoder on other pairs:
+             300 updates of 256 at 1e-3, a minute or two on a laptop.
              `languages=five` (default); or `seven`, with Dutch and Portuguese: 36,000 pieces and a
              quarter more updates, as many as before for the five.
 Sizes        :paper (default), :smoke.
@@ -40,7 +39,7 @@ from xling_jax.configs import recipes
 
 # Pairs with the other two of seven languages.
 SIX_PAIRS = ("de-nl", "en-nl", "en-pt", "es-pt", "fr-nl", "fr-pt")
-CHOICES = {"phase": ("train", "all", "everyday", "short", "tune"), "languages": ("five", "seven")}
+CHOICES = {"phase": ("train", "everyday", "short", "tune"), "languages": ("five", "seven")}
 
 
 def get_config(arg: str = ""):
@@ -73,22 +72,16 @@ def get_config(arg: str = ""):
 
     config.optimizer = {"name": "adam", "b1": 0.9, "b2": 0.999}
     config.schedule = {"name": "cosine_decay_schedule", "init_value": 5e-3}
-    config.train = {"total_steps": 6500 if seven else 5000, "word_vectors": "cooccurrence"}
+    config.train = {"total_steps": 9000 if seven else 7000, "word_vectors": "cooccurrence"}
 
     if argument.phase == "short":
         config.train.total_steps = 1900 if seven else 1500
         config.objective.alignment.scale = 12.0
-    if argument.phase in ("all", "everyday", "tune"):
+    if argument.phase in ("everyday", "tune"):
         config.train.update(word_vectors="", total_steps=1000 if seven else 800)
         config.schedule.init_value = 1e-3
         # As in the package.
         config.encoder.feature_width = 20 if argument.size == "smoke" else 160
-    if argument.phase == "all":
-        config.train.total_steps = 4000 if seven else 3000
-        config.schedule.init_value = 2e-3
-        config.objective.alignment.scale = 32.0
-    if argument.phase == "everyday":
-        config.objective.alignment.scale = 64.0
     if argument.phase == "tune":
         config.train.update(model_init="mini", total_steps=300)
         config.data.batch_size = 256

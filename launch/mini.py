@@ -42,18 +42,11 @@ CORPORA = {
     "everyday": ("translated.tsv", "unaccented.tsv[:20000]"),
     "careless": ("translated.tsv", "careless.tsv"),
 }
-CORPORA["short"] = CORPORA["all"] = CORPORA["long"]
-# Workdir of a run -> its phase of the config. `all` and `everyday` continue from the mean of those
-# before them once topics and sentiment are added, and `careless` from the mean of these two.
-RUNS = {
-    "long": "train",
-    "short": "short",
-    "all": "all",
-    "everyday": "everyday",
-    "careless": "everyday",
-}
-# A mean -> the runs in it; one named twice has twice the weight.
-MEANS = {"mean": ("long", "long", "short"), "blend": ("everyday", "everyday", "all")}
+CORPORA["short"] = CORPORA["long"]
+# Workdir of a run -> its phase of the config. `everyday` continues from the mean of those before it
+# once topics and sentiment are added, and `careless` from `everyday`.
+RUNS = {"long": "train", "short": "short", "everyday": "everyday", "careless": "everyday"}
+AVERAGED = ("long", "long", "short")
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
 
@@ -116,29 +109,24 @@ def commands(
 
     def train(name: str, *settings: str) -> tuple[list[str], None]:
         command = ["xling", "train", "--config", config_of(name), "--workdir", str(workdir / name)]
-        text = corpora(config, data / "parallel", RUNS[name])
+        text = corpora(config, data / "parallel", everyday=RUNS[name] == "everyday")
         text += tuple(f"tsv:{workdir}/{made}" for made in CORPORA[name])
         return [*command, f"--config.data.corpora={text!r}", exclude, *settings, *overrides], None
-
-    def average(name: str) -> tuple[list[str], Path]:
-        first, *others = (str(workdir / run) for run in MEANS[name])
-        export = ["xling", "export", "--model", first, "--average", *others]
-        return [*export, "--output", str(workdir / name)], workdir / name
 
     vocabulary = workdir / "long/vocab/sentencepiece.model"
     yield train("long")
     yield train("short", f"--config.vocab.model={vocabulary}")
-    yield average("mean")
+    first, *others = (str(workdir / name) for name in AVERAGED)
+    average = ["xling", "export", "--model", first, "--average", *others]
+    yield [*average, "--output", str(mean)], mean
     rows = ["--rows", str(workdir / "english.tsv"), "--word-vectors", str(args.word_vectors)]
     yield ["mini_words.py", "--model", str(mean), *rows, "--output", str(words)], words
     encoder = load_config(config_of("everyday"), overrides).encoder
     widths = ["--truncate-dim", str(encoder.width), "--feature-dim", str(encoder.feature_width)]
     export = ["xling", "export", "--model", str(mean), "--token-vectors", str(words)]
     yield [*export, "--principal-axes", axes, *widths, "--output", str(joined)], joined
-    yield train("all", f"--config.train.model_init={joined}")
     yield train("everyday", f"--config.train.model_init={joined}")
-    yield average("blend")
-    yield train("careless", f"--config.train.model_init={workdir / 'blend'}")
+    yield train("careless", f"--config.train.model_init={workdir / 'everyday'}")
     export = ["xling", "export", "--model", str(workdir / "careless"), "--principal-axes", axes]
     yield [*export, "--storage", "mixed", "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]

@@ -20,14 +20,14 @@ from xling_jax.files.whole import write_whole
 
 # Names that begin so hold text that may be used for research only, or test sets.
 NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
-# Rows of files whose names begin so; all of the others. The runs from nothing have `LIMITS`.
-LIMITS_OF_ALL = {
+# Rows of files whose names begin so; all of the others.
+LIMITS = {
     "debian-descriptions.": 30_000,
     "debian-messages.": 40_000,
     "dict-ding.": 120_000,
+    "europarl.": 60_000,
 }
-LIMITS = LIMITS_OF_ALL | {"europarl.": 60_000}
-# What the runs on everyday text read: these files, and rows of a few others.
+# What the run on everyday text reads: these files, and rows of a few others.
 EVERYDAY = (
     "debian-dialogs.",
     "debian-games.",
@@ -78,23 +78,20 @@ APERTIUM_MODES = {("es", "it"): "spa-ita", ("es", "pt"): "es-pt", ("fr", "es"): 
 UNTRANSLATED = re.compile(r"[#@]|\*[^\W\dA-ZÀ-Þ_]")
 
 
-def corpora(config: ConfigDict, directory: Path, phase: str = "train") -> tuple[str, ...]:
+def corpora(config: ConfigDict, directory: Path, everyday: bool = False) -> tuple[str, ...]:
     """The corpora of a folder with pairs of the config that may stand behind published weights.
 
     Args:
         config: its `data.pairs` are used.
         directory: the folder, of `*.tsv.gz`.
-        phase: of the run. `all` reads more of Europarl, and `everyday` only what `EVERYDAY` and
-            `EVERYDAY_LIMITS` name.
+        everyday: only what `EVERYDAY` and `EVERYDAY_LIMITS` name.
     """
-    everyday = phase == "everyday"
-    limits = {"all": LIMITS_OF_ALL, "everyday": EVERYDAY_LIMITS}.get(phase, LIMITS)
     found, pairs = [], [{*pair.split("-")} for pair in config.data.pairs]
     for path in sorted(directory.glob("*.tsv.gz")):
         columns = {*columns_of(path)}
         if path.name.startswith(NOT_PUBLISHABLE) or not any(pair <= columns for pair in pairs):
             continue
-        limit = limit_of(path, limits)
+        limit = limit_of(path, EVERYDAY_LIMITS if everyday else LIMITS)
         if everyday and limit is None and not path.name.startswith(EVERYDAY):
             continue
         found.append(f"tsv:{path}" + (f"[:{limit}]" if limit else ""))

