@@ -63,6 +63,7 @@ def tokenize(
     """
     # Threads cost more than they save on a few sentences.
     ids, lengths = vocab.encode_flat(texts, num_threads=-1 if len(texts) > _FEW_TEXTS else 1)
+    # A single short text, as in a search, needs no call of NumPy to know.
     is_cut = len(ids) > room and lengths.max() > room
     kept = np.minimum(lengths, room) if is_cut else lengths
     num_specials = len(prefix) + len(suffix)
