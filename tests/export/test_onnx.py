@@ -67,6 +67,23 @@ def test_vectors_are_the_same_in_batches_of_any_size(tmp_path, models, name):
     assert sizes == ["batch", "length"]
 
 
+@pytest.mark.parametrize("storage", ["int8", "mixed", "pq"])
+def test_few_bits_stay_few(tmp_path, models, storage):
+    small = tmp_path / "small"
+    words = ["export", "--model", str(models("static_features")), "--storage", storage]
+    assert main([*words, "--output", str(small)]) == 0
+    facts = onnx_file.export_onnx(small, tmp_path / "out")
+    assert facts["largest_difference"] < 1e-5
+    ours = xling_jax.load(small).encode(TEXTS)
+    np.testing.assert_allclose(vectors_of(tmp_path / "out", TEXTS), ours, atol=1e-5)
+    graph = onnx.load(tmp_path / "out" / "model.onnx").graph
+    stored = {tuple(constant.dims): constant.data_type for constant in graph.initializer}
+    form = load_model(small).static_form
+    dims = form.feature_dims // 4 if storage == "pq" else form.feature_dims
+    kind = onnx.TensorProto.UINT8 if storage == "pq" else onnx.TensorProto.INT8
+    assert stored[form.feature_rows, dims] == kind
+
+
 @pytest.mark.parametrize("name", ["mini", "tlaser"])
 def test_the_script_of_the_card_runs_without_jax(tmp_path, models, name):
     given = name if name == "mini" else str(models(name))

@@ -16,7 +16,7 @@ import numpy as np
 from xling_jax.cli.arguments import MODEL_HELP, add_output, choose_checkpoints, refuse_existing
 from xling_jax.export.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.files.lines import iterate_lines
-from xling_jax.models.static_form import STORAGES, StaticForm
+from xling_jax.models.static_form import MIXTURES, STORAGES, StaticForm, rule_of_dims
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.runs.export import export_checkpoint
 
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--storage",
         choices=STORAGES,
         help="static encoders: how parameters are stored; mixed is int8 for tokens and int4 for "
-        "pairs and triples of them (default: float32)",
+        "pairs and triples of them, pq int8 and product quantization (default: float32)",
     )
     parser.add_argument(
         "--principal-axes",
@@ -251,16 +251,18 @@ def _chosen_dims(args: argparse.Namespace, form: StaticForm) -> tuple[int, int]:
     width = form.width if args.truncate_dim is None else args.truncate_dim
     most = min(form.feature_dims, width)
     feature_dim = most if args.feature_dim is None else args.feature_dim
-    if args.storage == "mixed" and not form.features:
-        raise OptionError(f"--storage mixed: {args.model} has tokens alone; use int8 or int4")
-    for option, dims, largest, halved in (
-        ("--truncate-dim", width, form.width, ("int4",)),
-        ("--feature-dim", feature_dim, most, ("int4", "mixed")),
+    if args.storage in MIXTURES and not form.features:
+        raise OptionError(
+            f"--storage {args.storage}: {args.model} has tokens alone; use int8 or int4"
+        )
+    for option, dims, largest, kind in (
+        ("--truncate-dim", width, form.width, "token"),
+        ("--feature-dim", feature_dim, most, "feature"),
     ):
         if not 1 <= dims <= largest:
             raise OptionError(f"{option} {dims}: must be from 1 to {largest}")
-        if args.storage in halved and dims % 2:
-            raise OptionError(f"{option} {dims}: must be even with --storage {args.storage}")
+        if args.storage and (rule := rule_of_dims(args.storage, kind, dims)):
+            raise OptionError(f"{option} {dims}: {rule} with --storage {args.storage}")
     return width, feature_dim
 
 

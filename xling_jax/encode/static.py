@@ -11,11 +11,11 @@ import numpy as np
 
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.models.static_form import FeatureFinder, StaticForm, is_packed, unpacked
+from xling_jax.models.static_form import FeatureFinder, StaticForm, Table, unpacked
 
 # Below this a product with a sparse matrix costs more to set up than to compute.
 _FEW_SENTENCES = 8
-# The two numbers of 4 bits of each byte, looked up as one item: several times as fast as shifting.
+# The numbers that a byte stands for are looked up as one item: several times as fast as shifting.
 _NUMBERS_OF_BYTES = (
     unpacked(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float32).view(np.complex64).ravel()
 )
@@ -40,8 +40,8 @@ class StaticBackend:
 
     def __init__(self, form: StaticForm, stored: Mapping[str, Any]):
         self.form, self.params = form, stored
-        # In 4 bits they are unpacked row by row: the whole tables would be twice as large.
-        self._tables = [_Table(rows, factors) for rows, factors in form.packed_tables(stored)]
+        # Bytes are unpacked row by row: whole tables would be two to sixteen times as large.
+        self._tables = [_Sums(table) for table in form.packed_tables(stored)]
         self._finder = FeatureFinder(form, stored["feature_keys"]) if form.features else None
 
     def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
@@ -78,24 +78,33 @@ class StaticBackend:
             table.add_sums(*self._finder.window(tokens, offsets), shares, embeddings)
 
 
-class _Table:
-    """Rows to add, each times its factor.
+class _Sums:
+    """Sums of the rows of a table, each times its factor."""
 
-    Args:
-        rows: [rows, dims] float32 or int8, or [rows, dims / 2] uint8, two numbers of 4 bits a byte.
-        factors: [rows] float32.
-    """
-
-    def __init__(self, rows: np.ndarray, factors: np.ndarray):
-        self._rows, self._factors, self._is_packed = rows, factors, is_packed(rows)
-        self.dims = rows.shape[1] * (2 if self._is_packed else 1)
+    def __init__(self, table: Table):
+        self._rows, self._factors, self._is_packed = table.rows, table.factors, table.is_packed
+        self._offsets = self._items = None
+        self.dims = table.rows.shape[1]
+        if self._is_packed:
+            self._items = _NUMBERS_OF_BYTES
+            self.dims *= 2
+        elif table.codebooks is not None:
+            groups, codes, numbers = table.codebooks.shape
+            self._offsets = np.arange(0, groups * codes, codes)
+            self._items = table.codebooks.view(np.complex128).ravel()
+            self.dims = groups * numbers
 
     def sum(self, rows: np.ndarray, share: np.float32) -> np.ndarray:
         """Those of one sentence: [rows] int32 -> [dims] float32, times `share`."""
         picked = self._rows.take(rows, axis=0)
-        if self._is_packed:
-            picked = _NUMBERS_OF_BYTES.take(picked).view(np.float32)
+        if self._items is not None:
+            picked = self._looked_up(picked)
         return (self._factors.take(rows) * share) @ picked.astype(np.float32, copy=False)
+
+    def _looked_up(self, rows: np.ndarray) -> np.ndarray:
+        """Bytes [rows, any] uint8 as the numbers that they stand for, [rows, dims] float32."""
+        places = rows if self._offsets is None else rows + self._offsets
+        return self._items.take(places).view(np.float32)
 
     def add_sums(
         self, rows: np.ndarray, ends: np.ndarray, shares: np.ndarray, vectors: np.ndarray
@@ -122,6 +131,8 @@ class _Table:
             rows, table = places[rows], table.take(used, axis=0)
         if self._is_packed:
             table = _halves(table)
+        elif self._items is not None:
+            table = self._looked_up(table)
         table = table.astype(np.float32, copy=False)
         sums = csr_array((factors, rows, ends), (len(shares), len(table))) @ table
         if self._is_packed:

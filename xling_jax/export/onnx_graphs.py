@@ -124,10 +124,17 @@ def static_graph(form: StaticForm, stored: Mapping[str, np.ndarray]) -> onnx.Mod
 
 def _weighted_rows(add: _Graph, table: Table, row: str, is_real: str, share: str) -> str:
     """[batch, dims]: the sum of the rows of a table that are real, times their factors."""
-    rows, factors = table
-    weights = add("Mul", add("Gather", factors.astype(np.float32), row), share)
+    weights = add("Mul", add("Gather", table.factors.astype(np.float32), row), share)
     weights = add("Where", is_real, weights, np.zeros(1, np.float32))
-    vectors = add("Cast", add("Gather", rows, row), to=onnx.TensorProto.FLOAT)
+    vectors = add("Gather", table.rows, row)
+    if table.codebooks is None:
+        vectors = add("Cast", vectors, to=onnx.TensorProto.FLOAT)
+    else:
+        groups, codes, numbers = table.codebooks.shape
+        places = add("Cast", vectors, to=onnx.TensorProto.INT64)
+        places = add("Add", places, np.arange(0, groups * codes, codes))
+        vectors = add("Gather", table.codebooks.reshape(-1, numbers), places)
+        vectors = add("Reshape", vectors, np.array([0, 0, groups * numbers], np.int64))
     return add("Squeeze", add("MatMul", add("Unsqueeze", weights, _ints(1)), vectors), _ints(1))
 
 

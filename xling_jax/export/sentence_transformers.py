@@ -117,8 +117,8 @@ def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
         known = {"features", "feature_rows", "feature_width", "storage", "pooling", "normalize"}
         _refuse_others(arguments, where, known)
         _check_static_text(spec.vocab, where)
-        ((rows, factors),) = form.tables(spec.stored)
-        return (rows * factors[:, None])[: spec.vocab.size]
+        (table,) = form.tables(spec.stored)
+        return table.vectors()[: spec.vocab.size]
     if spec.config["family"] == "dual" and spec.module.layers == 0:
         if spec.module.pooling != "mean":
             raise ValueError(
