@@ -385,8 +385,8 @@ def _product_quantized(rows: np.ndarray) -> Table:
     is_zero = norms == 0
     units = rows / np.where(is_zero, 1, norms)[:, None]
     drawn = np.random.default_rng(0).permutation(np.flatnonzero(~is_zero))[:_CODEBOOK_ROWS]
-    groups = np.split(units, rows.shape[1] // _IN_A_BYTE["pq"], axis=1)
-    codes, codebooks = zip(*(_coded(group, drawn) for group in groups))
+    groups = units.reshape(len(units), -1, _IN_A_BYTE["pq"]).transpose(1, 0, 2)
+    codes, codebooks = zip(*(_coded(np.ascontiguousarray(group), drawn) for group in groups))
     table = Table(np.stack(codes, axis=1), np.ones(len(rows), np.float32), np.stack(codebooks))
     found = table.vectors()
     squares = np.maximum(np.square(found).sum(axis=1), np.finfo(np.float32).tiny)
@@ -400,7 +400,7 @@ def _coded(rows: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
     found = np.unique(rows[drawn], axis=0)
     if len(found) > _CODES:
-        kmeans = MiniBatchKMeans(_CODES, batch_size=8192, n_init=1, random_state=0)
+        kmeans = MiniBatchKMeans(_CODES, batch_size=2048, n_init=1, random_state=0)
         found = kmeans.fit(rows[drawn]).cluster_centers_
     codebook = np.zeros((_CODES, rows.shape[1]), np.float32)
     codebook[: len(found)] = found
