@@ -51,11 +51,11 @@ PyTorch).
 
 With --model alone, an encoder of family static is written in another form: with 8 bits per number
 it takes a quarter of the space, with 4 an eighth; --storage pq needs 8 for tokens and 2 for pairs
-and triples of them. --feature-dim shortens the vectors of pairs and triples alone. --average makes one encoder of several runs on
-one text that differ in their seed (--config.seed), length or objective: its vectors are the means
-of theirs, and usually a little better. A model named twice counts twice. --token-vectors adds
-dimensions of your own, such as how positive a word is; --principal-axes and --truncate-dim then
-bring the encoder back to its size.
+and triples of them. --feature-dim shortens the vectors of pairs and triples alone. --average makes
+one encoder of several runs on one text that differ in their seed (--config.seed), length or
+objective: its vectors are the means of theirs, and usually a little better. A model named twice
+counts twice. --token-vectors adds dimensions of your own, such as how positive a word is;
+--principal-axes and --truncate-dim then bring the encoder back to its size.
 """
 
 
