@@ -13,7 +13,7 @@ import functools
 import itertools
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +35,14 @@ SCRIPTS = ("rus", "cmn", "jpn", "ell")
 NUM_PARAPHRASES = 20_000
 # Sentences of PUD in a long text.
 COUNTS = (5, 20)
+DICTIONARIES = {
+    "de": "dict-ding.en-de",
+    "es": "dict-wordnet.en-es",
+    "fr": "dict-freedict.en-fr",
+    "it": "dict-wordnet.en-it",
+}
+# Words by how often they are in the English sentences of Tatoeba, from and below.
+FREQUENCIES = {"common": (300, 10_000_000), "rare": (3, 30)}
 # "one" and "other" 0.50
 EXAMPLE = re.compile(r'"([^"]+)"\s+and\s+"([^"]+)"(\s+)(-?0\.\d\d|1\.00)')
 
@@ -141,6 +149,33 @@ def paraphrases(directory: Path, encode: Encode) -> None:
     )
 
 
+def words(directory: Path, encode: Encode) -> None:
+    """Cosines of single English words with the nearest of their translations in a dictionary."""
+    counts = Counter()
+    for code in DICTIONARIES:
+        for row in read_corpus(f"tsv:{directory}/parallel/tatoeba.en-{code}.tsv.gz", ("en", code)):
+            counts.update(re.findall("[a-z]+", row.texts.get("en", "").lower()))
+    for code, name in DICTIONARIES.items():
+        rows = read_corpus(f"tsv:{directory}/parallel/{name}.tsv.gz", ("en", code))
+        texts = [row.texts for row in rows if len(row.texts) == 2]
+        texts = [found for found in texts if all(map(str.isalpha, found.values()))]
+        for kind, (lowest, limit) in FREQUENCIES.items():
+            pairs = [
+                (found["en"].lower(), found[code])
+                for found in texts
+                if lowest <= counts[found["en"].lower()] < limit
+            ]
+            one, other = (encode([*side]) for side in zip(*pairs))
+            nearest = defaultdict(lambda: -1.0)
+            for (word, _), cosine in zip(pairs, (one * other).sum(axis=1)):
+                nearest[word] = max(nearest[word], cosine)
+            low, median = np.quantile([*nearest.values()], (0.05, 0.5))
+            print(
+                f"{len(nearest)} {kind} words and the nearest of their translations ({code}): "
+                f"median {median:.2f}, 5 %: {low:.2f}"
+            )
+
+
 def errors(directory: Path, encode: Encode, change: Callable[[str], str]) -> dict[str, float]:
     """Tatoeba errors to English after a change of the other side, in percent."""
     found = {}
@@ -186,6 +221,7 @@ def main() -> None:
     spread(args.data, encode)
     topics(args.data, encode)
     paraphrases(args.data, encode)
+    words(args.data, encode)
     for name, change in {
         "without a change": str,
         "without accents": without_accents,
