@@ -156,7 +156,7 @@ def test_four_bits_share_bytes_and_have_the_best_factor(vocab):
         for f in shrinks
     ]
     np.testing.assert_allclose(reduced["factor"][2], shrinks[np.argmin(errors)], rtol=1e-6)
-    with pytest.raises(ValueError, match="width=5 must be even"):
+    with pytest.raises(ValueError, match="width=5 must be a multiple of 2"):
         StaticForm(vocab.size, 5, storage="int4")
 
 
@@ -299,8 +299,10 @@ def test_export_keeps_some_dimensions_of_features(vocab, sentences, tmp_path, ca
     np.testing.assert_allclose(found, expected, atol=1e-5)
     problems = {
         **dict.fromkeys(("0", "17", "9 --truncate-dim 8"), "must be from 1 to"),
-        **dict.fromkeys(("5 --storage int4", "5 --storage mixed"), "5: must be even with"),
-        "6 --storage pq": "6: must be a multiple of 4 with --storage pq",
+        "5 --storage int4": "5 dimensions of pairs and triples are no multiple of 2; use --feature",
+        "5 --storage mixed": "--storage mixed: 2 numbers share a byte, and 5 dimensions",
+        "6 --storage pq": "are no multiple of 4; use --feature-dim 4",
+        "2 --storage pq": "are no multiple of 4; use --storage int8",
     }
     for wrong, problem in problems.items():
         assert main([*export, str(tmp_path / "x"), "--feature-dim", *wrong.split()]) == 2

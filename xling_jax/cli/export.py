@@ -16,7 +16,8 @@ import numpy as np
 from xling_jax.cli.arguments import MODEL_HELP, add_output, choose_checkpoints, refuse_existing
 from xling_jax.export.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.files.lines import iterate_lines
-from xling_jax.models.static_form import MIXTURES, STORAGES, StaticForm, rule_of_dims
+from xling_jax.models.row_storage import IN_A_BYTE, MIXTURES, STORAGES, storage_of
+from xling_jax.models.static_form import StaticForm
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.runs.export import export_checkpoint
 
@@ -50,7 +51,7 @@ features. model2vec: static encoders without features. laser: encoders converted
 PyTorch).
 
 With --model alone, an encoder of family static is written in another form: with 8 bits per number
-it takes a quarter of the space, with 4 an eighth; --storage pq needs 8 for tokens and 2 for pairs
+it takes a quarter of the space, with 4 an eighth; --storage pq takes 8 for tokens and 2 for pairs
 and triples of them. --feature-dim shortens the vectors of pairs and triples alone. --average makes
 one encoder of several runs on one text that differ in their seed (--config.seed), length or
 objective: its vectors are the means of theirs, and usually a little better. A model named twice
@@ -220,6 +221,8 @@ def export_static(args: argparse.Namespace) -> None:
     form, params = form.rotated(params, axes[:, :width])
     form, params = form.narrowed(params, feature_dim)
     if args.storage not in (None, "float32"):
+        if args.storage == "pq":
+            _logger.info("learning %d codebooks; about a minute", form.feature_dims // 4)
         form, params = form.quantized(params, args.storage)
     config = spec.config
     save_model(
@@ -261,8 +264,14 @@ def _chosen_dims(args: argparse.Namespace, form: StaticForm) -> tuple[int, int]:
     ):
         if not 1 <= dims <= largest:
             raise OptionError(f"{option} {dims}: must be from 1 to {largest}")
-        if args.storage and (rule := rule_of_dims(args.storage, kind, dims)):
-            raise OptionError(f"{option} {dims}: {rule} with --storage {args.storage}")
+        numbers = IN_A_BYTE.get(storage_of(args.storage or "float32", kind), 1)
+        if excess := dims % numbers:
+            fewer = f"{option} {dims - excess}" if dims > numbers else "--storage int8"
+            raise OptionError(
+                f"--storage {args.storage}: {numbers} numbers share a byte, and {dims} dimensions "
+                f"of {'a piece' if kind == 'token' else 'pairs and triples'} are no multiple of "
+                f"{numbers}; use {fewer}"
+            )
     return width, feature_dim
 
 

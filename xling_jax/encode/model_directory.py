@@ -270,7 +270,10 @@ def save_model(
     config["fingerprint"] = _fingerprint(config, flat, vocab)
     if results:
         config["results"] = dict(results)
-    num_params = sum(value.size for value in flat.values())
+    # Not those stored: of numbers in fewer bits than 8, several share one.
+    form = _static_form(family, encoder_args)
+    trained = dataclasses.replace(form, storage="float32").parameters if form else expected.shapes
+    num_params = sum(math.prod(shape) for shape, _ in trained.values())
     size_mb = sum(value.nbytes for value in flat.values()) / 1e6
     sizes = {"num_params": num_params, "size_mb": size_mb}
     card = model_card(config, **sizes, vocab=vocab, results=results)

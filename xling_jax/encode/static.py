@@ -11,7 +11,8 @@ import numpy as np
 
 from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.models.static_form import FeatureFinder, StaticForm, Table, unpacked
+from xling_jax.models.row_storage import Table, unpacked
+from xling_jax.models.static_form import FeatureFinder, StaticForm
 
 # Below this a product with a sparse matrix costs more to set up than to compute.
 _FEW_SENTENCES = 8
@@ -41,7 +42,7 @@ class StaticBackend:
     def __init__(self, form: StaticForm, stored: Mapping[str, Any]):
         self.form, self.params = form, stored
         # Bytes are unpacked row by row: whole tables would be two to sixteen times as large.
-        self._tables = [_Sums(table) for table in form.packed_tables(stored)]
+        self._tables = [_Sums(table) for table in form.tables(stored)]
         self._finder = FeatureFinder(form, stored["feature_keys"]) if form.features else None
 
     def with_params(self, params: Mapping[str, Any]) -> StaticBackend:
@@ -91,7 +92,7 @@ class _Sums:
         elif table.codebooks is not None:
             groups, codes, numbers = table.codebooks.shape
             self._offsets = np.arange(0, groups * codes, codes)
-            self._items = table.codebooks.view(np.complex128).ravel()
+            self._items = np.ascontiguousarray(table.codebooks).view(np.complex128).ravel()
             self.dims = groups * numbers
 
     def sum(self, rows: np.ndarray, share: np.float32) -> np.ndarray:

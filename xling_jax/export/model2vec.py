@@ -124,7 +124,8 @@ def _check(spec: ModelSpec, where: str) -> None:
 def _with_tokenizer(spec: ModelSpec, where: str) -> tuple[str, np.ndarray, np.ndarray]:
     """tokenizer.json, and a row and a weight for each of its ids."""
     vocab = spec.vocab
-    ((rows, weights, _),) = spec.static_form.tables(spec.stored)
+    (table,) = spec.static_form.tables(spec.stored)
+    rows, weights = table.unpacked()[:2]
     content = tokenizer_json(vocab, where)
     if isinstance(vocab, Vocab):
         content = _without_unknown(vocab, json.loads(content), where)

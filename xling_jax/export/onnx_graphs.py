@@ -86,10 +86,11 @@ def static_graph(form: StaticForm, stored: Mapping[str, np.ndarray]) -> onnx.Mod
 
     Args:
         form: sizes and features.
-        stored: its parameters as stored; 8-bit rows stay 8-bit.
+        stored: its parameters as stored; 8-bit rows stay 8-bit, 4-bit rows become 8-bit, and codes
+            stay codes.
     """
     add = _Graph()
-    table, *of_features = form.tables(stored)
+    table, *of_features = (table.unpacked() for table in form.tables(stored))
     mask = add("Not", add("Equal", INPUT, np.array(form.pad_id, np.int32)))
     counts = add("ReduceSum", add("Cast", mask, to=onnx.TensorProto.FLOAT), _ints(1), keepdims=1)
     share = add("Reciprocal", add("Max", counts, np.ones(1, np.float32)))

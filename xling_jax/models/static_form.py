@@ -1,41 +1,36 @@
 """What encoders without layers sum up: the rows of tables, by the tokens of a sentence.
 
 Needs NumPy only. `models.static` trains such encoders and `encode.static` runs them; both ask here
-which rows a sentence has. A feature has a row if its hash is among the keys of the table; those are
-the hashes of the most frequent features of the training text (`choose_keys`).
+which rows a sentence has; how these are stored is said in `row_storage`. A feature has a row if its
+hash is among the keys of the table; those are the hashes of the most frequent features of the
+training text (`choose_keys`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from xling_jax.models.forms import padded_vocab_size
+from xling_jax.models.row_storage import (
+    CODES,
+    IN_A_BYTE,
+    MIXTURES,
+    STORAGES,
+    Table,
+    quantized,
+    storage_of,
+)
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
 # Feature -> distances of its tokens from the first.
 FEATURES = {"pairs": (0, 1), "skips": (0, 2), "triples": (0, 1, 2)}
-# Storage of whole numbers -> the largest.
-_LARGEST = {"int8": 127, "int4": 7}
-# Features need fewer bits than tokens.
-MIXTURES = {
-    "mixed": {"token": "int8", "feature": "int4"},
-    "pq": {"token": "int8", "feature": "pq"},
-}
-STORAGES = ("float32", *_LARGEST, *MIXTURES)
-# Storage -> numbers that share a byte.
-_IN_A_BYTE = {"int4": 2, "pq": 4}
-_CODES = 256
-# Codebooks are learned from so many rows.
-_CODEBOOK_ROWS = 65_536
 # What has rows -> its table of float32 parameters.
 _TABLES = {"token": "embedding", "feature": "feature_embedding"}
-# Of the factor of a row in 4 bits, relative to the one that fits its largest element.
-_SHRINKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 NOT_TRAINED = ("feature_keys",)
 # Hashes are below 2**24: exact in float32, as which they are stored with the parameters.
 NO_KEY = 1 << 24
@@ -61,14 +56,10 @@ class StaticForm:
         feature_width: dimensions of the vectors of features, which add to the first ones of a
             sentence; 0 for all.
         pad_id: id of padding.
-        storage: of the parameters in a model directory: `float32` as trained, or `int8` or `int4`,
-            a number from -127 to 127 or from -7 to 7 for each element and a factor for each row,
-            with its weight; `mixed` is `int8` for tokens and `int4` for features, `pq` is `int8`
-            for tokens and product quantization for features. `rows` holds the numbers of tokens and
-            then of features, which are in `narrow_rows` if they are shorter or have fewer bits. Two
-            numbers of 4 bits share a byte, each plus 8, that of the even dimension in the lower
-            bits. In product quantization (Jégou et al. 2011) a byte of `narrow_rows` says which of
-            256 rows of its own table in `codebooks` stands for four dimensions.
+        storage: of the parameters in a model directory, see `row_storage.STORAGES`: `float32` as
+            trained; otherwise `rows` holds the numbers of tokens and then of features, which are in
+            `narrow_rows` if they are shorter or have fewer bits, and `factor` those of all rows,
+            with their weights.
         normalize: whether vectors are scaled to length 1.
     """
 
@@ -102,14 +93,12 @@ class StaticForm:
             ("feature_width", self.feature_width, "feature"),
             ("width", self.feature_dims, "feature"),
         ):
-            if rule := rule_of_dims(self.storage, kind, dims):
+            numbers = IN_A_BYTE.get(storage_of(self.storage, kind), 1)
+            if dims % numbers:
                 raise ValueError(
-                    f"encoder.{name}={dims} {rule} with encoder.storage={self.storage}; use int8"
+                    f"encoder.{name}={dims} must be a multiple of {numbers} with "
+                    f"encoder.storage={self.storage}; use int8"
                 )
-
-    def storage_of(self, kind: str) -> str:
-        """Storage of the rows of `token` or `feature`."""
-        return _storage_of(self.storage, kind)
 
     @property
     def token_rows(self) -> int:
@@ -141,11 +130,11 @@ class StaticForm:
             }
         stored = {}
         for name, ((count, dims), kind) in tables.items():
-            numbers = _IN_A_BYTE.get(self.storage_of(kind), 1)
+            numbers = IN_A_BYTE.get(storage_of(self.storage, kind), 1)
             stored[name] = ((count, dims // numbers), "uint8" if numbers > 1 else "int8")
         if self.storage == "pq":
-            numbers = _IN_A_BYTE["pq"]
-            shape = (self.feature_dims // numbers, _CODES, numbers)
+            numbers = IN_A_BYTE["pq"]
+            shape = (self.feature_dims // numbers, CODES, numbers)
             stored["codebooks"] = (shape, "float32")
         return stored | {"factor": ((rows,), "float32")} | keys
 
@@ -154,8 +143,8 @@ class StaticForm:
         """Whether whole numbers of features are in a table of their own."""
         return bool(self.features) and (self.feature_dims < self.width or self.storage in MIXTURES)
 
-    def packed_tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
-        """The table of tokens, then that of features if it has some, rows as stored.
+    def tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
+        """The table of tokens, then that of features if it has some.
 
         Args:
             stored: the parameters as stored.
@@ -172,13 +161,6 @@ class StaticForm:
         narrow = stored["narrow_rows" if self._has_narrow_rows else "rows"][-self.feature_rows :]
         of_tokens, of_features = np.split(stored["factor"], [self.token_rows])
         return [Table(rows, of_tokens), Table(narrow, of_features, stored.get("codebooks"))]
-
-    def tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
-        """As `packed_tables`, with numbers of 4 bits as int8."""
-        return [
-            table._replace(rows=unpacked(np.asarray(table.rows))) if table.is_packed else table
-            for table in self.packed_tables(stored)
-        ]
 
     def trainable(self, stored: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The float32 parameters of `models.static.StaticEncoder` with the stored vectors."""
@@ -275,13 +257,7 @@ class StaticForm:
     def quantized(
         self, params: Mapping[str, np.ndarray], storage: str
     ) -> tuple[StaticForm, dict[str, np.ndarray]]:
-        """The form and its parameters with fewer bits.
-
-        Row r of the result is q_r f_r, where q_r are whole numbers and f_r is a factor. In 8 bits
-        the largest element of a row becomes ±127. In 4 bits, f_r is the one of a few that leaves
-        the least squared error; with a smaller one, the largest elements are cut. In product
-        quantization, q_r are the centroids by k-means that are nearest to the row, scaled to
-        length 1, four dimensions at a time, and f_r leaves the least squared error.
+        """The form and its parameters with fewer bits, see `row_storage.quantized`.
 
         Args:
             params: as stored.
@@ -289,7 +265,7 @@ class StaticForm:
         """
         form = dataclasses.replace(self, storage=storage)
         tables = [
-            _quantized(rows, form.storage_of(kind))
+            quantized(rows, storage_of(storage, kind))
             for kind, rows in zip(_TABLES, self._vectors(params))
         ]
         numbers = [table.rows for table in tables]
@@ -304,122 +280,12 @@ class StaticForm:
         return form, stored
 
 
-def _storage_of(storage: str, kind: str) -> str:
-    """Storage of the rows of `token` or `feature`."""
-    return MIXTURES.get(storage, {}).get(kind, storage)
-
-
-def rule_of_dims(storage: str, kind: str, dims: int) -> str:
-    """What rows of so many elements break, if they share bytes; empty if nothing.
-
-    Args:
-        storage: of the encoder.
-        kind: of the rows, `token` or `feature`.
-        dims: their elements.
-    """
-    numbers = _IN_A_BYTE.get(_storage_of(storage, kind), 1)
-    if not dims % numbers:
-        return ""
-    return "must be even" if numbers == 2 else f"must be a multiple of {numbers}"
-
-
-class Table(NamedTuple):
-    """Rows to sum up, each times its factor.
-
-    Attributes:
-        rows: [rows, dims] float32 or int8; [rows, dims / 2] uint8, two numbers of 4 bits a byte; or
-            [rows, dims / 4] uint8, codes.
-        factors: [rows] float32.
-        codebooks: [dims / 4, 256, 4] float32, the numbers that each code stands for.
-    """
-
-    rows: np.ndarray
-    factors: np.ndarray
-    codebooks: np.ndarray | None = None
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether rows hold two numbers of 4 bits in a byte."""
-        return self.rows.dtype == np.uint8 and self.codebooks is None
-
-    def vectors(self) -> np.ndarray:
-        """[rows, dims] float32, times the factors; not of rows with two numbers a byte."""
-        rows = self.rows
-        if self.codebooks is not None:
-            rows = self.codebooks[np.arange(rows.shape[1]), rows].reshape(len(rows), -1)
-        return rows.astype(np.float32, copy=False) * self.factors[:, None]
-
-
 def _with_rows(tables: Sequence[np.ndarray], keys: np.ndarray | None) -> dict[str, np.ndarray]:
     """The float32 parameters with these vectors, of tokens and then of features, weights of 1."""
     params = {} if keys is None else {"feature_keys": keys}
     for kind, rows in zip(_TABLES, tables):
         params |= {_TABLES[kind]: rows, f"{kind}_weight": np.ones(len(rows), np.float32)}
     return params
-
-
-def _quantized(rows: np.ndarray, storage: str) -> Table:
-    """Vectors [rows, dims] float32 in a storage of one kind."""
-    if storage == "pq":
-        return _product_quantized(rows)
-    largest = _LARGEST[storage]
-    fitting = np.abs(rows).max(axis=1) / np.float32(largest)
-    fitting[fitting == 0] = 1  # rows of zeros, for padding
-    factors, numbers = fitting, np.round(rows / fitting[:, None])
-    if storage == "int4":
-        least = np.square(numbers * factors[:, None] - rows).sum(axis=1)
-        for shrink in _SHRINKS[1:]:
-            smaller = fitting * np.float32(shrink)
-            cut = np.clip(np.round(rows / smaller[:, None]), -largest, largest)
-            error = np.square(cut * smaller[:, None] - rows).sum(axis=1)
-            is_better = error < least
-            numbers[is_better], least[is_better] = cut[is_better], error[is_better]
-            factors = np.where(is_better, smaller, factors)
-    factors = np.where(numbers.any(axis=1), factors, 0)
-    return Table(numbers.astype(np.int8) if storage == "int8" else _packed(numbers), factors)
-
-
-def _product_quantized(rows: np.ndarray) -> Table:
-    """Vectors [rows, dims] float32 as codes."""
-    norms = np.linalg.norm(rows, axis=1)
-    is_zero = norms == 0
-    units = rows / np.where(is_zero, 1, norms)[:, None]
-    drawn = np.random.default_rng(0).permutation(np.flatnonzero(~is_zero))[:_CODEBOOK_ROWS]
-    groups = units.reshape(len(units), -1, _IN_A_BYTE["pq"]).transpose(1, 0, 2)
-    codes, codebooks = zip(*(_coded(np.ascontiguousarray(group), drawn) for group in groups))
-    table = Table(np.stack(codes, axis=1), np.ones(len(rows), np.float32), np.stack(codebooks))
-    found = table.vectors()
-    squares = np.maximum(np.square(found).sum(axis=1), np.finfo(np.float32).tiny)
-    return table._replace(factors=(found * rows).sum(axis=1) / squares)
-
-
-def _coded(rows: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes [rows] uint8 of rows, and their codebook [256, dims] float32, learned from some."""
-    from sklearn.cluster import MiniBatchKMeans
-    from sklearn.metrics import pairwise_distances_argmin
-
-    found = np.unique(rows[drawn], axis=0)
-    if len(found) > _CODES:
-        kmeans = MiniBatchKMeans(_CODES, batch_size=2048, n_init=1, random_state=0)
-        found = kmeans.fit(rows[drawn]).cluster_centers_
-    codebook = np.zeros((_CODES, rows.shape[1]), np.float32)
-    codebook[: len(found)] = found
-    return pairwise_distances_argmin(rows, codebook).astype(np.uint8), codebook
-
-
-def _packed(numbers: np.ndarray) -> np.ndarray:
-    """[rows, width] from -7 to 7 -> [rows, width / 2] uint8."""
-    shifted = (numbers + 8).astype(np.uint8)
-    return shifted[:, ::2] | shifted[:, 1::2] << 4
-
-
-def unpacked(packed: np.ndarray) -> np.ndarray:
-    """Rows in 4 bits, [rows, width / 2] uint8, as whole numbers, [rows, width] int8."""
-    numbers = np.empty((len(packed), 2 * packed.shape[1]), np.int8)
-    numbers[:, ::2] = packed & 15
-    numbers[:, 1::2] = packed >> 4
-    numbers -= 8
-    return numbers
 
 
 class FeatureFinder:

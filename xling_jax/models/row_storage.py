@@ -1,0 +1,142 @@
+"""How the rows of a static encoder are stored: in 32, 8, 4 or, by product quantization, 2 bits.
+
+Running needs NumPy only; product quantization of an encoder needs scikit-learn.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+# Storage of whole numbers -> the largest.
+_LARGEST = {"int8": 127, "int4": 7}
+# Features need fewer bits than tokens.
+MIXTURES = {
+    "mixed": {"token": "int8", "feature": "int4"},
+    "pq": {"token": "int8", "feature": "pq"},
+}
+STORAGES = ("float32", *_LARGEST, *MIXTURES)
+# Storage -> numbers that share a byte.
+IN_A_BYTE = {"int4": 2, "pq": 4}
+# Of the factor of a row in 4 bits, relative to the one that fits its largest element.
+_SHRINKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+# Centroids of a codebook, and rows that it is learned from.
+CODES, _CODEBOOK_ROWS = 256, 65_536
+
+
+def storage_of(storage: str, kind: str) -> str:
+    """Storage of the rows of one kind, `token` or `feature`, in an encoder's storage."""
+    return MIXTURES.get(storage, {}).get(kind, storage)
+
+
+class Table(NamedTuple):
+    """Rows to sum up, each times its factor.
+
+    Attributes:
+        rows: [rows, dims] float32 or int8; [rows, dims / 2] uint8, two numbers of 4 bits a byte,
+            each plus 8, that of the even dimension in the lower bits; or [rows, dims / 4] uint8,
+            codes.
+        factors: [rows] float32.
+        codebooks: [dims / 4, 256, 4] float32, the numbers that each code stands for.
+    """
+
+    rows: np.ndarray
+    factors: np.ndarray
+    codebooks: np.ndarray | None = None
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether rows hold two numbers of 4 bits in a byte."""
+        return self.rows.dtype == np.uint8 and self.codebooks is None
+
+    def unpacked(self) -> Table:
+        """The same with numbers of 4 bits as int8."""
+        return self._replace(rows=unpacked(np.asarray(self.rows))) if self.is_packed else self
+
+    def vectors(self) -> np.ndarray:
+        """[rows, dims] float32, times the factors."""
+        rows = self.unpacked().rows
+        if self.codebooks is not None:
+            rows = self.codebooks[np.arange(rows.shape[1]), rows].reshape(len(rows), -1)
+        return rows.astype(np.float32, copy=False) * self.factors[:, None]
+
+
+def quantized(rows: np.ndarray, storage: str) -> Table:
+    """Vectors in fewer bits.
+
+    In 8 and 4 bits, row r becomes q_r f_r, where q_r are whole numbers and f_r is a factor. In 8
+    bits its largest element becomes ±127. In 4 bits, f_r is the one of a few that leaves the least
+    squared error; with a smaller one, the largest elements are cut. In product quantization (Jégou
+    et al. 2011), q_r consists of centroids by k-means: of every four dimensions, of the one that is
+    nearest after the row is scaled to length 1. f_r leaves the least squared error.
+
+    Args:
+        rows: [rows, dims] float32.
+        storage: of rows of one kind, `int8`, `int4` or `pq`.
+    """
+    if storage == "pq":
+        return _product_quantized(rows)
+    largest = _LARGEST[storage]
+    fitting = np.abs(rows).max(axis=1) / np.float32(largest)
+    fitting[fitting == 0] = 1  # rows of zeros, for padding
+    factors, numbers = fitting, np.round(rows / fitting[:, None])
+    if storage == "int4":
+        least = np.square(numbers * factors[:, None] - rows).sum(axis=1)
+        for shrink in _SHRINKS[1:]:
+            smaller = fitting * np.float32(shrink)
+            cut = np.clip(np.round(rows / smaller[:, None]), -largest, largest)
+            error = np.square(cut * smaller[:, None] - rows).sum(axis=1)
+            is_better = error < least
+            numbers[is_better], least[is_better] = cut[is_better], error[is_better]
+            factors = np.where(is_better, smaller, factors)
+    factors = np.where(numbers.any(axis=1), factors, 0)
+    return Table(numbers.astype(np.int8) if storage == "int8" else _packed(numbers), factors)
+
+
+def _packed(numbers: np.ndarray) -> np.ndarray:
+    """[rows, width] from -7 to 7 -> [rows, width / 2] uint8."""
+    shifted = (numbers + 8).astype(np.uint8)
+    return shifted[:, ::2] | shifted[:, 1::2] << 4
+
+
+def unpacked(packed: np.ndarray) -> np.ndarray:
+    """Rows in 4 bits, [rows, width / 2] uint8, as whole numbers, [rows, width] int8."""
+    numbers = np.empty((len(packed), 2 * packed.shape[1]), np.int8)
+    numbers[:, ::2] = packed & 15
+    numbers[:, 1::2] = packed >> 4
+    numbers -= 8
+    return numbers
+
+
+def _product_quantized(rows: np.ndarray) -> Table:
+    """Vectors [rows, dims] float32 as codes."""
+    from threadpoolctl import threadpool_limits
+
+    norms = np.linalg.norm(rows, axis=1)
+    is_zero = norms == 0
+    units = rows / np.where(is_zero, 1, norms)[:, None]
+    drawn = np.random.default_rng(0).permutation(np.flatnonzero(~is_zero))[:_CODEBOOK_ROWS]
+    groups = units.reshape(len(units), -1, IN_A_BYTE["pq"]).transpose(1, 0, 2)
+    with threadpool_limits(1):  # over small batches, threads wait for one another
+        codes, codebooks = zip(*(_coded(np.ascontiguousarray(group), drawn) for group in groups))
+    table = Table(np.stack(codes, axis=1), np.ones(len(rows), np.float32), np.stack(codebooks))
+    found = table.vectors()
+    squares = np.maximum(np.square(found).sum(axis=1), np.finfo(np.float32).tiny)
+    return table._replace(factors=(found * rows).sum(axis=1) / squares)
+
+
+def _coded(rows: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes [rows] uint8 of rows, and their codebook [256, dims] float32, learned from some."""
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.metrics import pairwise_distances_argmin
+
+    found = np.unique(rows[drawn], axis=0)
+    if len(found) > CODES:
+        kmeans = MiniBatchKMeans(
+            CODES, batch_size=2048, n_init=1, random_state=0, compute_labels=False
+        )
+        found = kmeans.fit(rows[drawn]).cluster_centers_
+    codebook = np.zeros((CODES, rows.shape[1]), np.float32)
+    codebook[: len(found)] = found
+    return pairwise_distances_argmin(rows, codebook).astype(np.uint8), codebook
