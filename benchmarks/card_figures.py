@@ -11,6 +11,7 @@ meant.
 import argparse
 import functools
 import itertools
+import math
 import random
 import re
 from collections import Counter, defaultdict
@@ -42,7 +43,7 @@ DICTIONARIES = {
     "it": "dict-wordnet.en-it",
 }
 # Words by how often they are in the English sentences of Tatoeba, from and below.
-FREQUENCIES = {"common": (300, 10_000_000), "rare": (3, 30)}
+FREQUENCIES = {"common": (300, math.inf), "rare": (3, 30)}
 # "one" and "other" 0.50
 EXAMPLE = re.compile(r'"([^"]+)"\s+and\s+"([^"]+)"(\s+)(-?0\.\d\d|1\.00)')
 

@@ -49,13 +49,14 @@ def random_params(form, vocab, sentences):
     return params
 
 
-MIXTURES = [f"{storage} {form}" for storage in ("mixed", "pq") for form in ("static", "narrow")]
+STORED = [
+    f"{storage} {form}"
+    for storage in ("int8", "int4", "mixed", "pq")
+    for form in ("static", "narrow")
+]
 
 
-SAME = ("int8 static", "int4 static", "int8 narrow", "int4 narrow")
-
-
-@pytest.fixture(params=[*FORMS, *SAME, *MIXTURES])
+@pytest.fixture(params=[*FORMS, *STORED])
 def static_directory(request, vocab, sentences, tmp_path):
     from xling_jax.models import registry
 
@@ -299,10 +300,10 @@ def test_export_keeps_some_dimensions_of_features(vocab, sentences, tmp_path, ca
     np.testing.assert_allclose(found, expected, atol=1e-5)
     problems = {
         **dict.fromkeys(("0", "17", "9 --truncate-dim 8"), "must be from 1 to"),
-        "5 --storage int4": "5 dimensions of pairs and triples are no multiple of 2; use --feature",
-        "5 --storage mixed": "--storage mixed: 2 numbers share a byte, and 5 dimensions",
-        "6 --storage pq": "are no multiple of 4; use --feature-dim 4",
-        "2 --storage pq": "are no multiple of 4; use --storage int8",
+        "5 --storage int4": "triples must be a multiple of 2; found 5; use --feature-dim 4",
+        "5 --storage mixed": "--storage mixed: 2 numbers share a byte, so the dimensions of pairs",
+        "6 --storage pq": "must be a multiple of 4; found 6; use --feature-dim 4",
+        "2 --storage pq": "must be a multiple of 4; found 2; use --storage int8",
     }
     for wrong, problem in problems.items():
         assert main([*export, str(tmp_path / "x"), "--feature-dim", *wrong.split()]) == 2

@@ -268,9 +268,9 @@ def _chosen_dims(args: argparse.Namespace, form: StaticForm) -> tuple[int, int]:
         if excess := dims % numbers:
             fewer = f"{option} {dims - excess}" if dims > numbers else "--storage int8"
             raise OptionError(
-                f"--storage {args.storage}: {numbers} numbers share a byte, and {dims} dimensions "
-                f"of {'a piece' if kind == 'token' else 'pairs and triples'} are no multiple of "
-                f"{numbers}; use {fewer}"
+                f"--storage {args.storage}: {numbers} numbers share a byte, so the dimensions of "
+                f"{'pieces' if kind == 'token' else 'pairs and triples'} must be a multiple of "
+                f"{numbers}; found {dims}; use {fewer}"
             )
     return width, feature_dim
 

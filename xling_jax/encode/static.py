@@ -80,7 +80,11 @@ class StaticBackend:
 
 
 class _Sums:
-    """Sums of the rows of a table, each times its factor."""
+    """Sums of the rows of a table, each times its factor.
+
+    Attributes:
+        dims: elements of a sum.
+    """
 
     def __init__(self, table: Table):
         self._rows, self._factors, self._is_packed = table.rows, table.factors, table.is_packed
