@@ -25,7 +25,7 @@ from tests.export.test_every_form import BY_FORM, vectors_of  # noqa: E402
 def row(name: str) -> list[str]:
     """The differences of a family."""
     import xling_jax
-    from xling_jax.export.registry import EXPORTERS
+    from xling_jax.formats.registry import EXPORTERS
 
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)

@@ -29,7 +29,7 @@ FORMS = ("xling_jax", "onnx", "onnx int8", "sentence-transformers")
 def write_form(form: str, model: str, directory: Path) -> bool:
     """Exports an encoder; False if it has no such form."""
     from xling_jax.encode.model_directory import find_model_directory
-    from xling_jax.export.registry import EXPORTERS
+    from xling_jax.formats.registry import EXPORTERS
 
     if form == "xling_jax":
         return True

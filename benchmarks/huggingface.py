@@ -85,7 +85,7 @@ def make_directories(args: argparse.Namespace, texts: list[str], directory: Path
     import transformers
     from sentence_transformers.sentence_transformer import modules
 
-    from xling_jax.convert.huggingface import convert_huggingface
+    from xling_jax.formats.huggingface import convert_huggingface
 
     trained = tokenizers.SentencePieceUnigramTokenizer()
     trained.train_from_iterator(texts, vocab_size=8000, unk_token="<unk>")

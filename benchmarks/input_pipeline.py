@@ -39,9 +39,9 @@ def write_corpus(directory: Path, rows: int, vocab_size: int) -> None:
 
 def open_pairs(directory: str, config, pairs: list[str]):
     """The library's batches over a directory of token shards."""
-    from xling_jax.train.batches import DataSettings, TranslationBatches
+    from xling_jax.train.batches import DataOptions, TranslationBatches
 
-    data = DataSettings(**config.data.to_dict() | {"pairs": pairs})
+    data = DataOptions(**config.data.to_dict() | {"pairs": pairs})
     return TranslationBatches(
         directory,
         data,

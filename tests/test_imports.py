@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "xling_jax"
-ROOMS = {"align", "convert", "corpora", "documents", "encode", "eval", "files", "losses", "models"}
-ROOMS |= {"export", "report", "runs", "text", "train"}
+ROOMS = {"align", "corpora", "documents", "encode", "eval", "files", "losses", "models"}
+ROOMS |= {"formats", "report", "runs", "text", "train"}
 # What every room may use; of these each may use those before it.
 FOUNDATION = ("version", "registry", "options", "devices", "files", "text", "kernels", "products")
 # Another room and the rooms below it that it may use.
@@ -23,8 +23,7 @@ ALLOWED = {
     "corpora": set(),
     "documents": {"align"},
     "encode": {"align", "models"},
-    "convert": {"encode", "models"},
-    "export": {"convert", "encode", "models"},
+    "formats": {"encode", "models"},
     "train": {"align", "corpora", "losses", "models"},
     "eval": {"align", "corpora", "documents", "encode"},
     "report": {"encode", "eval"},

@@ -4,9 +4,9 @@ A config file has a function `get_config(arg)` that returns a `ConfigDict`. It h
 experiment uses and nothing else; every default stands in the code that takes it, and `complete`
 fills it in. The sections are constructor arguments:
 
-    data        train.batches.DataSettings      optimizer   an optimizer of optax by `name`
+    data        train.batches.DataOptions      optimizer   an optimizer of optax by `name`
     cleaning    corpora.cleaning.CleaningRules  schedule    a schedule by `name`
-    vocab       corpora.settings.VocabSettings  train       train.settings.TrainSettings
+    vocab       corpora.options.VocabOptions  train       train.options.TrainOptions
     encoder     models.registry.ENCODERS        evaluation  task of `xling evaluate` -> its data
     decoder     models.registry.DECODERS        mesh        train.mesh.make_mesh
     objective   train.terms.TERMS               head        models.dual.TokenDistributionHead
@@ -302,15 +302,15 @@ def complete(config: ConfigDict) -> None:
         ValueError: for a section or key that nothing takes, or one that is missing.
     """
     from xling_jax.corpora.cleaning import CleaningRules
-    from xling_jax.corpora.settings import VocabSettings
+    from xling_jax.corpora.options import VocabOptions
     from xling_jax.eval.tasks import TASKS
     from xling_jax.models.dual import TokenDistributionHead
     from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
-    from xling_jax.train.batches import DataSettings
+    from xling_jax.train.batches import DataOptions
     from xling_jax.train.mesh import make_mesh
-    from xling_jax.train.objective import ObjectiveSettings, parse_objective
+    from xling_jax.train.objective import ObjectiveOptions, parse_objective
     from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
-    from xling_jax.train.settings import TrainSettings
+    from xling_jax.train.options import TrainOptions
     from xling_jax.train.terms import TERMS
     from xling_jax.train.terms.term import all_reads
 
@@ -322,8 +322,8 @@ def complete(config: ConfigDict) -> None:
             raise ValueError(f"config.{name} is missing{way_out}")
     for name, value in _PLAIN.items():
         config[name] = config.get(name, value)
-    sections = {"data": DataSettings, "cleaning": CleaningRules, "vocab": VocabSettings}
-    for name, target in (sections | {"train": TrainSettings, "mesh": make_mesh}).items():
+    sections = {"data": DataOptions, "cleaning": CleaningRules, "vocab": VocabOptions}
+    for name, target in (sections | {"train": TrainOptions, "mesh": make_mesh}).items():
         _fill(config, name, target, ("devices",))
     for task, paths in (config.get("evaluation") or _add(config, "evaluation")).items():
         check_choice("evaluation", task, TASKS)
@@ -333,7 +333,7 @@ def complete(config: ConfigDict) -> None:
         del config.evaluation[task]  # assigned, a tuple would take the type of the value before
         config.evaluation[task] = tuple(given)
 
-    shared = options.defaults(ObjectiveSettings)
+    shared = options.defaults(ObjectiveOptions)
     for name in [name for name in config.objective if name not in shared]:
         if config.objective[name].get("weight", 1.0) == 0:
             del config.objective[name]

@@ -13,9 +13,9 @@ import torch
 
 from tests.convert import huggingface_reference as huggingface
 from tests.convert import laser_reference, rotary_reference
-from xling_jax.convert.huggingface import convert_huggingface
-from xling_jax.convert.laser_checkpoint import convert_laser
-from xling_jax.convert.static_embeddings import convert_model2vec, convert_static_embedding
+from xling_jax.formats.huggingface import convert_huggingface
+from xling_jax.formats.laser_checkpoint import convert_laser
+from xling_jax.formats.static_embeddings import convert_model2vec, convert_static_embedding
 from xling_jax.text.fastbpe import FastBPE
 
 # Empty and hostile text, a sentence in each of the scripts of Unicode, special tokens written out,

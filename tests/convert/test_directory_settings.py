@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.formats.huggingface import convert_huggingface
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -11,10 +11,10 @@ from flax.traverse_util import flatten_dict
 import xling_jax
 from tests.cli.corpora_for_cli import write_tsv, xling
 from tests.train.processes import metrics_without_timing
-from xling_jax.convert.huggingface import convert_huggingface
-from xling_jax.convert.laser_checkpoint import convert_laser
 from xling_jax.encode.model_directory import load_model
-from xling_jax.export.registry import EXPORTERS
+from xling_jax.formats.huggingface import convert_huggingface
+from xling_jax.formats.laser_checkpoint import convert_laser
+from xling_jax.formats.registry import EXPORTERS
 from xling_jax.models.bert import BertEncoder
 from xling_jax.models.layers import Dropout
 from xling_jax.options import OptionError

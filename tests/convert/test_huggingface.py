@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.convert.huggingface import convert_huggingface
-from xling_jax.convert.huggingface_config import read_config
 from xling_jax.encode.model_directory import load_model
+from xling_jax.formats.huggingface import convert_huggingface
+from xling_jax.formats.huggingface_config import read_config
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.convert.huggingface import convert_huggingface
+from xling_jax.formats.huggingface import convert_huggingface
 from xling_jax.models.bert_form import position_buckets
 
 torch = pytest.importorskip("torch")

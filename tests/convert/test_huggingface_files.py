@@ -9,8 +9,8 @@ import pytest
 
 import xling_jax
 from xling_jax.cli.main import main
-from xling_jax.convert.huggingface import convert_huggingface
 from xling_jax.encode.model_directory import load_model
+from xling_jax.formats.huggingface import convert_huggingface
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

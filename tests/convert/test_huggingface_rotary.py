@@ -6,9 +6,9 @@ import math
 import pytest
 
 import xling_jax
-from xling_jax.convert.huggingface import convert_huggingface
-from xling_jax.convert.huggingface_rotary import read_rotary
 from xling_jax.encode.model_directory import load_model
+from xling_jax.formats.huggingface import convert_huggingface
+from xling_jax.formats.huggingface_rotary import read_rotary
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -10,8 +10,8 @@ import pytest
 
 import xling_jax
 from xling_jax.cli.main import main
-from xling_jax.convert.laser_checkpoint import convert_laser, read_laser_checkpoint
 from xling_jax.encode.model_directory import load_model
+from xling_jax.formats.laser_checkpoint import convert_laser, read_laser_checkpoint
 from xling_jax.text.fastbpe import FastBPE
 
 torch = pytest.importorskip("torch")

@@ -7,8 +7,8 @@ import pytest
 
 import xling_jax
 from xling_jax.cli.main import main
-from xling_jax.convert.static_embeddings import convert_model2vec, convert_static_embedding
 from xling_jax.encode.model_directory import load_model
+from xling_jax.formats.static_embeddings import convert_model2vec, convert_static_embedding
 
 model2vec = pytest.importorskip("model2vec")
 sentence_transformers = pytest.importorskip("sentence_transformers")

@@ -97,7 +97,7 @@ def test_rows_of_the_sample_are_drawn_by_the_exponent_and_the_seed():
     def draw(pair, **changes):
         given = settings("tsv:a.tsv", **changes) | {"vocab": {"sampling_exponent": 0.5}}
         given.pop("num_workers")
-        return prepare_lib.draw_rows(prepare_lib.PrepareSettings(**given), totals, 60, pair)
+        return prepare_lib.draw_rows(prepare_lib.Preparation(**given), totals, 60, pair)
 
     first, second = draw("de-en"), draw("en-fr")
     assert (first.sum(), second.sum()) == (10, 20)  # 30 rows in proportion to the roots, 10 and 20

@@ -50,7 +50,7 @@ def test_wrong_arguments_are_explained_before_data_is_touched(corpus, tmp_path):
         ({"corpora": (corpus, corpus)}, "data.corpora: tsv:.*corpus.tsv is named twice"),
         (
             {"vocab": {"sizes": 3}},
-            "vocab.sizes is not an option of VocabSettings; did you mean size",
+            "vocab.sizes is not an option of VocabOptions; did you mean size",
         ),
         (
             {"vocab": {"model_type": "char"}},

@@ -11,7 +11,7 @@ from xling_jax.corpora.prepare import load_prepared, prepare
 from xling_jax.corpora.row_negatives import read_row_negatives
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.text.vocab import Vocab
-from xling_jax.train.batches import DataSettings, TranslationBatches
+from xling_jax.train.batches import DataOptions, TranslationBatches
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -59,7 +59,7 @@ def test_negatives_are_rows_of_the_pairs_that_have_both_texts(corpus, tmp_path):
     data = {"batch_size": 40, "bucket_lengths": (64,), "hard_negatives": 0.5}
     batches = TranslationBatches(
         prepared.directory,
-        DataSettings(("de-en",), negatives_file=str(file), **data),
+        DataOptions(("de-en",), negatives_file=str(file), **data),
         **{"languages": ("de", "en", "fr"), "prefix": (), "suffix": (), "pad_id": 0, "seed": 0},
     )
     row_of = rows_of(prepared, "de-en", "en")

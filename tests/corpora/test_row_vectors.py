@@ -9,7 +9,7 @@ from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.encode.static import principal_axes
 from xling_jax.text.vocab import Vocab
-from xling_jax.train.batches import DataSettings, TranslationBatches
+from xling_jax.train.batches import DataOptions, TranslationBatches
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -131,7 +131,7 @@ def test_text_without_translations_is_a_pair_of_a_language_with_itself(tmp_path)
     prepared = prepare(workdir=tmp_path / "w", **settings(f"tsv:{lines}", **changes, **given))
     assert prepared.counts["pairs"]["de-de"]["rows"] == len(alone)
     assert prepared.counts["pairs"]["de-en"]["rows"] == 80
-    data = DataSettings(("en-de", "de-de"), batch_size=8, batch_multiple=8, both_directions=True)
+    data = DataOptions(("en-de", "de-de"), batch_size=8, batch_multiple=8, both_directions=True)
     affixes = {"prefix": (), "suffix": (), "pad_id": 0}
     languages = ("de", "en")
     batches = TranslationBatches(

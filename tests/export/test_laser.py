@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.convert.laser_checkpoint import convert_laser
 from xling_jax.encode.model_directory import load_model, save_model
-from xling_jax.export.laser import export_laser
+from xling_jax.formats.laser import export_laser
+from xling_jax.formats.laser_checkpoint import convert_laser
 from xling_jax.models import registry
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.export.conftest import TEXT
-from xling_jax.export.sentence_transformers import export_sentence_transformers
+from xling_jax.formats.sentence_transformers import export_sentence_transformers
 from xling_jax.mteb import MtebEncoder
 
 mteb = pytest.importorskip("mteb", reason="MTEB is not installed")

@@ -22,7 +22,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("jax2onnx")
 
-from xling_jax.export import onnx_file  # noqa: E402
+from xling_jax.formats import onnx_file  # noqa: E402
 
 
 def run_script(directory, sentences):

@@ -10,10 +10,10 @@ import pytest
 import xling_jax
 from tests.export.conftest import TEXTS
 from xling_jax.cli.main import main
-from xling_jax.convert.huggingface import convert_huggingface
-from xling_jax.convert.static_embeddings import convert_model2vec
 from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
-from xling_jax.export.sentence_transformers import export_sentence_transformers
+from xling_jax.formats.huggingface import convert_huggingface
+from xling_jax.formats.sentence_transformers import export_sentence_transformers
+from xling_jax.formats.static_embeddings import convert_model2vec
 
 library = pytest.importorskip("sentence_transformers")
 

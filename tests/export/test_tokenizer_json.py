@@ -13,7 +13,7 @@ from xling_jax.text.vocab import Vocab, train_vocab
 tokenizers = pytest.importorskip("tokenizers")
 
 from xling_jax.encode.model_directory import SHIPPED  # noqa: E402
-from xling_jax.export.tokenizer_json import tokenizer_json  # noqa: E402
+from xling_jax.formats.tokenizer_json import tokenizer_json  # noqa: E402
 
 TEXT = 20 * conftest.TEXT
 

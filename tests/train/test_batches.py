@@ -7,7 +7,7 @@ import pytest
 from tests.train.synthetic import LANGUAGES, write_corpus
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.train.batches import (
-    DataSettings,
+    DataOptions,
     Direction,
     TranslationBatches,
     plan_summary,
@@ -29,10 +29,10 @@ def directory(tmp_path_factory):
 
 def batches(directory, **changes):
     data = {"pairs": PAIRS, "bucket_lengths": (8, 16, 24), "max_tokens": 192, "batch_multiple": 4}
-    known = {field.name for field in dataclasses.fields(DataSettings)}
+    known = {field.name for field in dataclasses.fields(DataOptions)}
     data |= {name: changes.pop(name) for name in known & changes.keys()}
     settings = {"languages": LANGUAGES, "prefix": (BOS,), "suffix": (EOS,), "pad_id": PAD}
-    return TranslationBatches(directory, DataSettings(**data), seed=3, **settings, **changes)
+    return TranslationBatches(directory, DataOptions(**data), seed=3, **settings, **changes)
 
 
 def test_an_epoch_has_the_updates_that_draw_as_many_pairs_as_there_are(directory):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from xling_jax.train.options import TrainOptions
 from xling_jax.train.selection import EarlyStopping, find_goal, score
-from xling_jax.train.settings import TrainSettings
 
 
 def ends(values, **settings):
@@ -85,7 +85,7 @@ def test_a_goal_is_declared_or_given_and_never_guessed():
 
 
 def kept(**settings):
-    return sorted(TrainSettings(**settings).kept_steps)
+    return sorted(TrainOptions(**settings).kept_steps)
 
 
 def test_checkpoints_kept_for_good():
@@ -119,4 +119,4 @@ def test_checkpoints_kept_for_good():
 )
 def test_settings_without_effect_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        TrainSettings(total_steps=10, **settings)
+        TrainOptions(total_steps=10, **settings)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.train.processes import wait_for
 from xling_jax.train.metrics import MetricsWriter
-from xling_jax.train.settings import TrainSettings
+from xling_jax.train.options import TrainOptions
 
 CONFIG = {"seed": 3, "train": {"total_steps": 4, "model_init": "x" * 7000}, "languages": ("de",)}
 # The run was killed after step 3 and goes on from its checkpoint at step 2.
@@ -117,12 +117,12 @@ def test_a_missing_client_names_its_extra_before_any_work(monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     message = rf"train.writers={name} needs {name}; pip install 'xling_jax\[{name}\]'"
     with pytest.raises(ImportError, match=message):
-        TrainSettings(writers=("tensorboard", name))
-    TrainSettings()  # by default neither is imported
+        TrainOptions(writers=("tensorboard", name))
+    TrainOptions()  # by default neither is imported
 
 
 def test_an_unknown_writer_is_refused_and_other_processes_write_nothing(tmp_path):
     with pytest.raises(ValueError, match="train.writers='wanb' must be one of tensorboard, wandb"):
-        TrainSettings(writers=("wanb",))
+        TrainOptions(writers=("wanb",))
     MetricsWriter(tmp_path, 0, enabled=False, writers=("wandb", "mlflow")).write(1, {"a": 1.0})
     assert not any(tmp_path.iterdir())

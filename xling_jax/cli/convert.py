@@ -171,15 +171,15 @@ _OF_STATIC = ("storage", "pooling", "unknown_tokens")
 def _converter(source: str, path: str) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
     """The function that converts a directory or file, and what to tell of its record."""
     if source == "laser":
-        from xling_jax.convert.laser_checkpoint import convert_laser
+        from xling_jax.formats.laser_checkpoint import convert_laser
 
         return convert_laser, ("pieces_in_dictionary", "vocabulary")
     if source == "model2vec":
-        from xling_jax.convert.static_embeddings import convert_model2vec
+        from xling_jax.formats.static_embeddings import convert_model2vec
 
         return convert_model2vec, _OF_STATIC
     if source == "sentence-transformers":
-        from xling_jax.convert.static_embeddings import convert_static_embedding, is_static
+        from xling_jax.formats.static_embeddings import convert_static_embedding, is_static
 
         if not os.path.isfile(os.path.join(path, "modules.json")):
             raise OptionError(
@@ -187,6 +187,6 @@ def _converter(source: str, path: str) -> tuple[Callable[..., dict[str, Any]], S
             )
         if is_static(path):
             return convert_static_embedding, _OF_STATIC
-    from xling_jax.convert.huggingface import convert_huggingface
+    from xling_jax.formats.huggingface import convert_huggingface
 
     return convert_huggingface, ("model_type", "layer", "pooling")

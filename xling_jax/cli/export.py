@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xling_jax.cli.arguments import MODEL_HELP, add_output, choose_checkpoints, refuse_existing
-from xling_jax.export.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.files.lines import iterate_lines
+from xling_jax.formats.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.models.row_storage import IN_A_BYTE, MIXTURES, STORAGES, storage_of
 from xling_jax.models.static_form import StaticForm
 from xling_jax.options import OptionError, require_file, wrong_use

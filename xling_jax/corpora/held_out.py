@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.corpora import specs
-from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.corpora.options import Preparation
 from xling_jax.files.hashes import content_hash, fingerprint
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import BrokenLine, read_line_blocks
@@ -45,7 +45,7 @@ class HeldOutText:
 
 
 def find_held_out(
-    settings: PrepareSettings, hash_file: Callable[[str], str], local: Callable[[str], str]
+    settings: Preparation, hash_file: Callable[[str], str], local: Callable[[str], str]
 ) -> list[HeldOutText]:
     """What no training row may repeat.
 
@@ -80,7 +80,7 @@ def _corpus_hashes(corpus: str, codes: Sequence[str]) -> set[int]:
 
 def held_out_difference(
     manifest: Mapping[str, Any],
-    settings: PrepareSettings,
+    settings: Preparation,
     hash_file: Callable[[str], str],
     local: Callable[[str], str],
 ) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from xling_jax.corpora import pair_text
 from xling_jax.corpora.held_out import HeldOutText
-from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.specs import kind_of, split_limit
 from xling_jax.files.hashes import fingerprint
 from xling_jax.text.vocabularies import Vocabulary
@@ -18,7 +18,7 @@ FORMAT_VERSION = 1
 
 
 def text_key(
-    settings: PrepareSettings,
+    settings: Preparation,
     spec: str,
     files: Sequence[tuple[str, str]],
     held_out: Iterable[HeldOutText],
@@ -54,7 +54,7 @@ def text_key(
 
 
 def vocab_identity(
-    settings: PrepareSettings, text_keys: Sequence[str], given: Vocabulary | None
+    settings: Preparation, text_keys: Sequence[str], given: Vocabulary | None
 ) -> dict:
     """What a vocabulary is made from: given, or trained on text; content of `vocab.json`."""
     vocab = settings.vocab
@@ -76,7 +76,7 @@ def vocab_stage(identity: dict) -> str:
     return fingerprint({"format": FORMAT_VERSION, **identity})
 
 
-def pair_key(settings: PrepareSettings, text_keys: Sequence[str], vocab: str) -> str:
+def pair_key(settings: Preparation, text_keys: Sequence[str], vocab: str) -> str:
     """The fingerprint of the tokens of a pair.
 
     Args:
@@ -96,5 +96,5 @@ def pair_key(settings: PrepareSettings, text_keys: Sequence[str], vocab: str) ->
     return fingerprint(facts)
 
 
-def _duplicates(settings: PrepareSettings) -> dict[str, str]:
+def _duplicates(settings: Preparation) -> dict[str, str]:
     return {} if settings.cleaning.drop_duplicates else {"duplicates": "kept"}

@@ -38,6 +38,7 @@ from xling_jax.corpora import identity, pair_text, pair_tokens, specs, summaries
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.held_out import HeldOutText, find_held_out
 from xling_jax.corpora.identity import FORMAT_VERSION
+from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter
 from xling_jax.corpora.pair_tokens import PairPlan, Shard, ShardWriter
 from xling_jax.corpora.row_negatives import (
@@ -51,7 +52,6 @@ from xling_jax.corpora.row_vectors import (
     remove_row_vectors,
     write_row_vectors,
 )
-from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.shards import VALIDATION
 from xling_jax.files.cores import num_cores
 from xling_jax.files.hashes import FileHashes
@@ -121,7 +121,7 @@ def prepare(
         open_teacher: loads the teacher that the settings name, from its `model` and `texts`.
         keep: refuse to replace finished data of other text or settings: a run has checkpoints that
             were trained on them.
-        **settings: arguments of `PrepareSettings`.
+        **settings: arguments of `Preparation`.
 
     Returns:
         Where the data is, with its counts.
@@ -131,7 +131,7 @@ def prepare(
             pair that no corpus has, or data to keep.
         OSError: from reading or writing, with the path.
     """
-    checked = PrepareSettings(**settings)
+    checked = Preparation(**settings)
     workdir = Path(workdir)
     data = workdir / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def prepare(
 
 
 def load_prepared(
-    workdir: str | os.PathLike[str], settings: PrepareSettings | None = None
+    workdir: str | os.PathLike[str], settings: Preparation | None = None
 ) -> PreparedData:
     """Returns what `prepare` finished in a workdir.
 
@@ -197,7 +197,7 @@ def prepared_vocab(workdir: str | os.PathLike[str], *, lowercase: bool, moses: b
     return Vocab(directory / "sentencepiece.model", lowercase=lowercase, moses=moses)
 
 
-def given_vocab(settings: PrepareSettings, local: Callable[[str], str]) -> Vocabulary | None:
+def given_vocab(settings: Preparation, local: Callable[[str], str]) -> Vocabulary | None:
     """Reads the vocabulary that settings name, if they do; raises as `prepare`."""
     if not settings.vocab.model:
         return None
@@ -209,7 +209,7 @@ def given_vocab(settings: PrepareSettings, local: Callable[[str], str]) -> Vocab
     return vocab
 
 
-def trained_vocab(settings: PrepareSettings, sentences: Iterable[str]) -> Vocab:
+def trained_vocab(settings: Preparation, sentences: Iterable[str]) -> Vocab:
     """Trains a vocabulary as settings ask for; raises as `train_vocab`."""
     vocab = settings.vocab
     _logger.info(
@@ -240,12 +240,12 @@ def save_vocab(vocab: Vocabulary, workdir: Path, made_from: Mapping[str, Any]) -
     write_json(directory / "vocab.json", facts | made_from)
 
 
-def is_made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> bool:
+def is_made_with(manifest: Mapping[str, Any], settings: Preparation) -> bool:
     """Whether a `manifest.json` is of data prepared with these settings by this version."""
     return _made_with(manifest, settings) == json.loads(json.dumps(dataclasses.asdict(settings)))
 
 
-def _made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> dict[str, Any] | None:
+def _made_with(manifest: Mapping[str, Any], settings: Preparation) -> dict[str, Any] | None:
     """The settings in a `manifest.json`, completed; None if another version wrote it."""
     # Settings that a version did not have yet were as by default.
     fields = (f for f in dataclasses.fields(settings) if f.default is not dataclasses.MISSING)
@@ -263,7 +263,7 @@ def _made_with(manifest: Mapping[str, Any], settings: PrepareSettings) -> dict[s
 
 def check_kept(
     workdir: str | os.PathLike[str],
-    settings: PrepareSettings,
+    settings: Preparation,
     *,
     manifest: Mapping[str, Any],
     vocab: Mapping[str, Any],
@@ -316,7 +316,7 @@ class _Preparation:
     """One run of the stages in one workdir."""
 
     workdir: Path
-    settings: PrepareSettings
+    settings: Preparation
     local: Callable[[str], str]
     num_workers: int
     progress: Callable[..., Iterable]
@@ -603,7 +603,7 @@ class _Preparation:
 
 
 def draw_rows(
-    settings: PrepareSettings, totals: Mapping[str, int], sentences: int, pair: str
+    settings: Preparation, totals: Mapping[str, int], sentences: int, pair: str
 ) -> np.ndarray:
     """Draws rows of a pair for about so many sentences of all pairs, with the seed.
 
@@ -626,7 +626,7 @@ def draw_rows(
 
 
 def _sample(
-    settings: PrepareSettings,
+    settings: Preparation,
     texts: Mapping,
     masks: Callable[[str], list[np.ndarray]],
     sentences: int,

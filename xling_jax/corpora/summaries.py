@@ -9,8 +9,8 @@ import sentencepiece
 
 from xling_jax.corpora.held_out import HeldOutText
 from xling_jax.corpora.identity import FORMAT_VERSION
+from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import TextCounts
-from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.files.hashes import fingerprint
 
 
@@ -80,7 +80,7 @@ def size_of(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {"rows": summary.get("rows"), "tokens": summary.get("tokens")}
 
 
-def check_pairs(settings: PrepareSettings, texts: Iterable[Mapping[str, int]]) -> None:
+def check_pairs(settings: Preparation, texts: Iterable[Mapping[str, int]]) -> None:
     """Raises ValueError for a pair that no corpus has; `texts` are pair -> rows."""
     texts = list(texts)
     for pair in settings.pairs:
@@ -91,7 +91,7 @@ def check_pairs(settings: PrepareSettings, texts: Iterable[Mapping[str, int]]) -
             )
 
 
-def too_few_rows(settings: PrepareSettings, pair: str, number: int) -> ValueError:
+def too_few_rows(settings: Preparation, pair: str, number: int) -> ValueError:
     """The error for a pair whose different rows would all be taken out for the validation loss."""
     return ValueError(
         f"data.validation_pairs={settings.validation_pairs} would leave none of the {number} "
@@ -101,7 +101,7 @@ def too_few_rows(settings: PrepareSettings, pair: str, number: int) -> ValueErro
 
 
 def num_held_out(
-    settings: PrepareSettings, held_out: Sequence[HeldOutText], texts: Iterable[TextCounts]
+    settings: Preparation, held_out: Sequence[HeldOutText], texts: Iterable[TextCounts]
 ) -> dict[str, dict[str, int]]:
     """Rows left out of training by the file that they repeat a text of, and by pair."""
     names = {text.key: text.name for text in held_out}
@@ -114,7 +114,7 @@ def num_held_out(
 
 
 def all_counts(
-    settings: PrepareSettings,
+    settings: Preparation,
     held_out: Sequence[HeldOutText],
     texts: Mapping[str, TextCounts],
     summaries: Mapping[str, Mapping[str, Any]],
@@ -145,7 +145,7 @@ def all_counts(
 
 
 def manifest(
-    settings: PrepareSettings,
+    settings: Preparation,
     held_out: Sequence[HeldOutText],
     *,
     pairs: Mapping[str, str],

@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from xling_jax.runs.encoder import encoder_arguments
-from xling_jax.train.settings import COOCCURRENCE
+from xling_jax.train.options import COOCCURRENCE
 
 if TYPE_CHECKING:
     from xling_jax.corpora.shards import PairTokens

@@ -8,12 +8,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.corpora.settings import PrepareSettings
+from xling_jax.corpora.options import Preparation
 from xling_jax.eval.during_training import check_metrics, goal_of, read_evaluation
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.runs.copies import local_name
 from xling_jax.runs.prepare import prepare_settings
-from xling_jax.train.settings import COOCCURRENCE
+from xling_jax.train.options import COOCCURRENCE
 
 
 def check_settings(config: ConfigDict) -> None:
@@ -23,7 +23,7 @@ def check_settings(config: ConfigDict) -> None:
     settings = prepare_settings(config)
     if not settings["corpora"]:  # a dry run needs none, and preparing refuses it
         settings["corpora"] = ("none",)
-    PrepareSettings(**settings)
+    Preparation(**settings)
     check_config(config)
 
 

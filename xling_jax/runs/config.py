@@ -36,7 +36,7 @@ def _take_encoder(config: ConfigDict, model: str) -> None:
     """Puts the encoder of a model into a config: its sizes, dropout and longest input."""
     from xling_jax.encode.model_directory import find_model_directory, read_config
     from xling_jax.models.registry import ENCODERS, SUPPLIED
-    from xling_jax.train.batches import DataSettings
+    from xling_jax.train.batches import DataOptions
 
     with wrong_use("--config.train.model_init", (OSError, ValueError)):
         recorded = read_config(find_model_directory(local_name(model)))
@@ -49,7 +49,7 @@ def _take_encoder(config: ConfigDict, model: str) -> None:
         config[name] = config.get(name, {})
     limit = recorded["max_length_tokens"]
     config.train.max_length_tokens = config.train.get("max_length_tokens") or limit
-    longest = config.data.get("longest_bucket", options.defaults(DataSettings)["longest_bucket"])
+    longest = config.data.get("longest_bucket", options.defaults(DataOptions)["longest_bucket"])
     config.data.longest_bucket = min(longest, limit)
     if size := recorded["encoder"].get("vocab_size"):
         config.vocab.size = size  # of a dry run

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
+from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.prepare import PreparedData, prepare
-from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.corpora.shards import pair_name
 from xling_jax.encode.teacher import Teacher
 from xling_jax.files.progress import counted, track
@@ -93,14 +93,14 @@ def prepare_on_beam(runner: BeamRunner, config: ConfigDict, workdir: str) -> dic
     return counts
 
 
-def checked_settings(config: ConfigDict) -> PrepareSettings:
+def checked_settings(config: ConfigDict) -> Preparation:
     """What a config prepares, without touching data; raises OptionError if it is wrong."""
     with wrong_use():
-        return PrepareSettings(**prepare_settings(config))
+        return Preparation(**prepare_settings(config))
 
 
 def prepare_settings(config: ConfigDict) -> dict[str, Any]:
-    """The arguments of `PrepareSettings` that a config gives."""
+    """The arguments of `Preparation` that a config gives."""
     from xling_jax.models.registry import vocab_layout
     from xling_jax.train.objective import parse_objective
     from xling_jax.train.terms.term import all_reads
@@ -128,7 +128,7 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
 
 
 def _taught(config: ConfigDict, distillation: Distillation) -> dict[str, Any]:
-    """The vectors of a teacher that training needs, for `PrepareSettings`."""
+    """The vectors of a teacher that training needs, for `Preparation`."""
     from xling_jax.models.registry import build_encoder
 
     if not distillation.teacher:

@@ -13,8 +13,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from xling_jax import config as config_lib
+from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared, prepared_vocab
-from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.files import urls
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.json_text import parse_json
@@ -134,7 +134,7 @@ class Workdir:
             yield
 
     def ensure_prepared(
-        self, settings: PrepareSettings, prepare: Callable[[], object], anew: bool = False
+        self, settings: Preparation, prepare: Callable[[], object], anew: bool = False
     ) -> None:
         """Makes the prepared data if necessary; called by process 0.
 
@@ -165,7 +165,7 @@ class Workdir:
             for name in ("vocab", "data"):
                 self._replace(name)
 
-    def prepared(self, settings: PrepareSettings) -> PreparedData:
+    def prepared(self, settings: Preparation) -> PreparedData:
         """The prepared data, once process 0 has ensured that they are there.
 
         Raises:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from xling_jax.corpora.options import check_validation
 from xling_jax.corpora.row_negatives import read_row_negatives
 from xling_jax.corpora.row_vectors import RowVectors
-from xling_jax.corpora.settings import check_validation
 from xling_jax.corpora.shards import PairTokens, pair_name
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice, import_extra
@@ -70,7 +70,7 @@ def training_directions(pairs: Sequence[str], both_directions: bool) -> tuple[Di
 
 
 @dataclasses.dataclass(frozen=True)
-class DataSettings:
+class DataOptions:
     """The `data` section of a config: the text, and how it becomes batches.
 
     Attributes:
@@ -211,7 +211,7 @@ class TranslationBatches:
     def __init__(
         self,
         directory: str | Path,
-        data: DataSettings,
+        data: DataOptions,
         *,
         languages: Sequence[str],
         prefix: Sequence[int],
@@ -363,7 +363,7 @@ def read_batches(
         batches: what to read.
         start: first micro-batch.
         stop: end, exclusive.
-        reader: see `DataSettings`; `numpy` uses threads.
+        reader: see `DataOptions`; `numpy` uses threads.
         num_parallel: batches assembled at the same time.
         prefetch: finished batches in reserve.
 

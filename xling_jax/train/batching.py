@@ -50,7 +50,7 @@ def make_buckets(
 ) -> tuple[Bucket, ...]:
     """Gives every length the largest batch within `max_tokens` padded tokens, or `batch_size`.
 
-    Arguments as in `batches.DataSettings`; one of `max_tokens` and `batch_size` is 0.
+    Arguments as in `batches.DataOptions`; one of `max_tokens` and `batch_size` is 0.
 
     Raises:
         ValueError: if lengths are not ascending or `batch_multiple` rows do not fit.
@@ -114,7 +114,7 @@ def choose_bucket_lengths(
     Args:
         counts: pair -> lengths of its rows; all rows are to fit.
         buckets_of: bucket lengths -> buckets.
-        sampling_exponent: see `batches.DataSettings`.
+        sampling_exponent: see `batches.DataOptions`.
 
     Returns:
         Ascending lengths, a function of the arguments; the last is that of the longest row.
@@ -210,7 +210,7 @@ class BatchPlan:
             included).
         buckets: from `make_buckets`.
         seed: of the draws and shuffles.
-        sampling_exponent: see `batches.DataSettings`.
+        sampling_exponent: see `batches.DataOptions`.
 
     Attributes:
         num_rows: pair name -> rows that fit a bucket.

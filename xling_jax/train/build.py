@@ -16,14 +16,14 @@ from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.registry import CrossLingualModel, build_model, special_names
 from xling_jax.models.static_form import NOT_TRAINED
 from xling_jax.registry import check_choice
-from xling_jax.train.batches import DataSettings, Direction
+from xling_jax.train.batches import DataOptions, Direction
 from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective, parse_objective
 from xling_jax.train.optimizer import frozen, is_named, make_optimizer, make_schedule
+from xling_jax.train.options import TrainOptions
 from xling_jax.train.selection import find_goal
-from xling_jax.train.settings import TrainSettings
 from xling_jax.train.state import TrainState, abstract_state
 from xling_jax.train.step import Steps, make_steps
 from xling_jax.train.terms import TERMS
@@ -88,8 +88,8 @@ class Build:
         shapes: of that state.
     """
 
-    data: DataSettings
-    settings: TrainSettings
+    data: DataOptions
+    settings: TrainOptions
     schedule: Mapping[str, Any]
     objective: Objective
     optimizer: optax.GradientTransformation
@@ -127,10 +127,10 @@ def build(
     Raises:
         ValueError: for the first setting that cannot be built.
     """
-    data = options.build(DataSettings, config.data, "data")
+    data = options.build(DataOptions, config.data, "data")
     total = run_length(config.train, epoch)
     in_steps = resolve(config.train, "train", epoch, total) | {"total_steps": total}
-    settings = options.build(TrainSettings, in_steps, "train")
+    settings = options.build(TrainOptions, in_steps, "train")
     schedule = resolve_schedule(config.schedule, epoch, total)
     optimizer = make_optimizer(schedule=make_schedule(**schedule), **config.optimizer)
     not_trained = {*settings.frozen, *(NOT_TRAINED if config.encoder.get("features") else ())}

@@ -15,7 +15,7 @@ from xling_jax.models.dual import TokenDistributionHead
 from xling_jax.models.forms import padded_vocab_size
 from xling_jax.models.registry import DECODERS, ENCODERS
 from xling_jax.train import flops
-from xling_jax.train.batches import DataSettings
+from xling_jax.train.batches import DataOptions
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.build import Build, build, check_batch_multiple
 from xling_jax.train.collectives import read_collectives, summary
@@ -145,7 +145,7 @@ def _pretend_devices(config: ConfigDict) -> bool:
     return True
 
 
-def _shown_lengths(data: DataSettings) -> tuple[int, ...]:
+def _shown_lengths(data: DataOptions) -> tuple[int, ...]:
     """The bucket lengths, or if the text is to tell, some up to the longest."""
     powers = (2**power for power in range(3, data.limit.bit_length()))
     return data.bucket_lengths or (*(p for p in powers if p < data.limit), data.limit)
@@ -172,7 +172,7 @@ def _flops(built: Build, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
     return [*lines, "", f"FLOPs per update  {min(counts):,.3f} to {max(counts):,.3f} TFLOP"]
 
 
-def _programs(data: DataSettings) -> str:
+def _programs(data: DataOptions) -> str:
     each = 2 if data.accumulation_steps > 1 else 1
     if not data.bucket_lengths:
         return (

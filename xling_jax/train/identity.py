@@ -12,8 +12,8 @@ from typing import Any
 from xling_jax import options
 from xling_jax.models.dual import TokenDistributionHead
 from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
-from xling_jax.train.batches import DataSettings
-from xling_jax.train.objective import ObjectiveSettings
+from xling_jax.train.batches import DataOptions
+from xling_jax.train.objective import ObjectiveOptions
 from xling_jax.train.optimizer import make_optimizer
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import all_reads
@@ -105,7 +105,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
         options.check(target, own, where, **dict.fromkeys(SUPPLIED))
         return {k: v for k, v in {**known, **own}.items() if k not in _IGNORED} | more
 
-    shared = options.defaults(ObjectiveSettings)
+    shared = options.defaults(ObjectiveOptions)
     objective = {name: config["objective"].get(name, shared[name]) for name in shared}
     reads = set()
     for name, given in config["objective"].items():
@@ -119,7 +119,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
             identity[name] = section(table[family], config[name], name, family=family)
     if "head" in reads and "head" in config:
         identity["head"] = section(TokenDistributionHead, config["head"], "head")
-    identity["data"] = section(DataSettings, config["data"], "data")
+    identity["data"] = section(DataOptions, config["data"], "data")
     before = {n: options.defaults(make_optimizer)[n] for n in ("clip_global_norm", "l2_penalty")}
     optimizer = before | dict(config["optimizer"])
     frozen = sorted(config.get("train", {}).get("frozen", ()))

@@ -24,7 +24,7 @@ from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import (
     Batch,
-    DataSettings,
+    DataOptions,
     TranslationBatches,
     plan_summary,
     read_batches,
@@ -305,14 +305,14 @@ def _goal(built: Build, which: str, goal_of: GoalOf) -> str:
 
 def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     """The batches of a run: the rows of this process."""
-    data = options.build(DataSettings, config.data, "data")
+    data = options.build(DataOptions, config.data, "data")
     check_batch_multiple(data.batch_multiple)
     return _open(config, corpus, Path(corpus.directory), data, config.seed)
 
 
 def open_validation(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     """The held-out pairs, in batches as in training; some pairs of languages may have none."""
-    data = options.build(DataSettings, config.data, "data")
+    data = options.build(DataOptions, config.data, "data")
     directory = Path(corpus.directory) / VALIDATION
     pairs = [
         d for d in data.pairs if (directory / pair_name(*parse_pair(d, allow_same=True))).is_dir()
@@ -325,7 +325,7 @@ def open_validation(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
 
 
 def _open(
-    config: ConfigDict, corpus: Corpus, directory: Path, data: DataSettings, seed: int
+    config: ConfigDict, corpus: Corpus, directory: Path, data: DataOptions, seed: int
 ) -> TranslationBatches:
     prefix, suffix = special_names(config.encoder)
     objective = build_objective(config, corpus.vocab)

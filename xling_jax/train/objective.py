@@ -32,7 +32,7 @@ LossFn = Callable[[Any, Mapping[str, jax.Array], jax.Array, bool], tuple[jax.Arr
 
 
 @dataclasses.dataclass(frozen=True)
-class ObjectiveSettings:
+class ObjectiveOptions:
     """The settings of `config.objective` besides its terms.
 
     Attributes:
@@ -49,14 +49,14 @@ class ObjectiveSettings:
         options.check_number(self.encode_chunks, "objective.encode_chunks", at_least=1)
 
 
-def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveSettings, dict[str, Term]]:
+def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveOptions, dict[str, Term]]:
     """Builds the settings and terms of `config.objective`, without terms of weight 0.
 
     Raises:
         ValueError: for an unknown term or option, a negative weight, or terms that collapsed
             embeddings minimize.
     """
-    shared = options.defaults(ObjectiveSettings)
+    shared = options.defaults(ObjectiveOptions)
     settings = {name: value for name, value in section.items() if name in shared}
     terms = {}
     for name, given in section.items():
@@ -75,7 +75,7 @@ def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveSettings, dict
             if terms
             else f"objective: no term has a weight; add one of {', '.join(TERMS)}"
         )
-    return options.build(ObjectiveSettings, settings, "objective"), terms
+    return options.build(ObjectiveOptions, settings, "objective"), terms
 
 
 @dataclasses.dataclass(frozen=True)

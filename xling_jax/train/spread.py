@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from xling_jax import options
-from xling_jax.train.batches import DataSettings
+from xling_jax.train.batches import DataOptions
 from xling_jax.train.terms import TERMS
 
 _logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def spread_over_devices(config: ConfigDict, devices: int) -> None:
     data, fsdp = config.data, config.mesh.fsdp
     if devices % fsdp:
         raise ValueError(f"devices={devices} must be a multiple of mesh.fsdp={fsdp}")
-    published = options.build(DataSettings, data, "data")
+    published = options.build(DataOptions, data, "data")
     if data.batch_size:
         data.batch_multiple = devices
         data.batch_size = -(-data.batch_size // devices) * devices
@@ -66,12 +66,12 @@ def spread_over_devices(config: ConfigDict, devices: int) -> None:
         data.max_tokens *= joined
         data.accumulation_steps = max(1, steps // joined)
     config.mesh.data = devices // fsdp
-    before, after = _update(published), _update(options.build(DataSettings, data, "data"))
+    before, after = _update(published), _update(options.build(DataOptions, data, "data"))
     for line in _changes(before, after, devices, [*config.objective]):
         _logger.info("devices=%d: %s", devices, line)
 
 
-def _update(data: DataSettings) -> Update:
+def _update(data: DataOptions) -> Update:
     buckets = data.buckets(range(3, data.limit + 1))
     usual = next((b for b in buckets if b.length == _USUAL_LENGTH), buckets[-1])
     used = statistics.fmean(b.length * b.batch_size for b in buckets)

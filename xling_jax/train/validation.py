@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from xling_jax.train.batches import DataSettings, Direction, TranslationBatches
+from xling_jax.train.batches import DataOptions, Direction, TranslationBatches
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding, to_global
 from xling_jax.train.metrics import NOT_AVERAGED, means
 from xling_jax.train.objective import Objective
@@ -85,7 +85,7 @@ def is_validation(metric: str) -> bool:
 
 
 def metric_names(
-    objective: Objective, params: Any, data: DataSettings, directions: Collection[Direction] = ()
+    objective: Objective, params: Any, data: DataOptions, directions: Collection[Direction] = ()
 ) -> list[str]:
     """The metrics that `Validation` reports, from shapes alone.
 

@@ -23,8 +23,8 @@ from xling_jax.corpora.beam import parts, store
 from xling_jax.corpora.beam.runner import keeping_error
 from xling_jax.corpora.cleaning import RowCleaner
 from xling_jax.corpora.held_out import HeldOutText
+from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import ChunkCleaner, PairChunk, RowCounter
-from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.files.hashes import fingerprint
 
 Key = tuple[int, int, int]
@@ -47,7 +47,7 @@ class Job:
         options: of the runner.
     """
 
-    settings: PrepareSettings
+    settings: Preparation
     corpora: tuple[str, ...]
     workdir: str
     held_out: tuple[HeldOutText, ...] = ()

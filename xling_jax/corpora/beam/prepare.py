@@ -17,8 +17,8 @@ from xling_jax.corpora.beam.cleaning import Cleaner, Job
 from xling_jax.corpora.beam.runner import BeamRunner, raise_kept_error
 from xling_jax.corpora.cleaning import RowCleaner
 from xling_jax.corpora.held_out import HeldOutText, find_held_out
+from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.prepare import check_kept, given_vocab, is_made_with, save_vocab
-from xling_jax.corpora.settings import PrepareSettings
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.urls import is_url
 from xling_jax.files.whole import lock_directory
@@ -48,7 +48,7 @@ def prepare(
         workdir: a directory, the same for all workers, or a URL of a file system of Beam's.
         local: as for `corpora.prepare.prepare`, for the files that this machine reads.
         keep: as for `corpora.prepare.prepare`.
-        **settings: arguments of `PrepareSettings`.
+        **settings: arguments of `Preparation`.
 
     Returns:
         The content of `counts.json`.
@@ -57,7 +57,7 @@ def prepare(
         ValueError: as `corpora.prepare.prepare`, or for what needs text on one machine.
         OSError: from reading or writing, or if the pipeline failed.
     """
-    checked = PrepareSettings(**settings)
+    checked = Preparation(**settings)
     for setting, name in (
         (checked.teacher, "objective.distillation with a teacher"),
         (checked.negatives, "data.negatives_file"),

@@ -21,10 +21,10 @@ from xling_jax.corpora.beam import parts, store
 from xling_jax.corpora.beam.cleaning import Job, Text
 from xling_jax.corpora.beam.rows import TRAINING, VALIDATION, Kept, Stretch, plan_shards
 from xling_jax.corpora.beam.runner import BROKEN, keeping_error
+from xling_jax.corpora.options import VocabOptions
 from xling_jax.corpora.pair_text import Member, RowCounter, TextCounts
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.prepare import draw_rows, prepared_vocab, save_vocab, trained_vocab
-from xling_jax.corpora.settings import VocabSettings
 from xling_jax.corpora.shards import VALIDATION as VALIDATION_DIRECTORY
 from xling_jax.corpora.summaries import CorpusRows
 from xling_jax.files.whole import json_text
@@ -252,7 +252,7 @@ def conclude(
         yield manifest["fingerprint"]
 
 
-def read_vocab(workdir: str, options: VocabSettings) -> Vocabulary:
+def read_vocab(workdir: str, options: VocabOptions) -> Vocabulary:
     """Reads the vocabulary of a workdir; raises as `prepared_vocab`."""
     top = store.join(workdir, "vocab")
     with tempfile.TemporaryDirectory() as directory:
@@ -363,7 +363,7 @@ def _write_json(path: str, value: object) -> None:
 
 
 @functools.lru_cache(1)
-def _cached_vocab(workdir: str, options: VocabSettings, fingerprint: str) -> Vocabulary:
+def _cached_vocab(workdir: str, options: VocabOptions, fingerprint: str) -> Vocabulary:
     vocab = read_vocab(workdir, options)
     if vocab.fingerprint != fingerprint:
         raise OSError(

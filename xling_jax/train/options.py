@@ -11,7 +11,7 @@ COOCCURRENCE = "cooccurrence"  # of `word_vectors`
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainSettings:
+class TrainOptions:
     """Length of a run and its intervals.
 
     A config may also give durations in epochs, examples or percent, see `train.durations`.

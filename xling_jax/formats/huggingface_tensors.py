@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from xling_jax.convert.huggingface_config import read_settings
-from xling_jax.convert.torch_file import load_torch, to_numpy
 from xling_jax.files.errors import one_line
+from xling_jax.formats.huggingface_config import read_settings
+from xling_jax.formats.torch_file import load_torch, to_numpy
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

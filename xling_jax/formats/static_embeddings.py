@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.convert.huggingface_config import CONFIG_FILE, check_values, read_settings, read_size
-from xling_jax.convert.huggingface_modules import (
+from xling_jax.encode.model_directory import save_model
+from xling_jax.formats.huggingface_config import CONFIG_FILE, check_values, read_settings, read_size
+from xling_jax.formats.huggingface_modules import (
     MODULES_FILE,
     SETTINGS_FILE,
     Module,
@@ -25,8 +26,7 @@ from xling_jax.convert.huggingface_modules import (
     module_settings,
     read_use,
 )
-from xling_jax.convert.huggingface_tensors import WEIGHTS_FILE, Tensors
-from xling_jax.encode.model_directory import save_model
+from xling_jax.formats.huggingface_tensors import WEIGHTS_FILE, Tensors
 from xling_jax.text.huggingface_vocab import (
     TOKENIZER_FILE,
     HuggingFaceText,

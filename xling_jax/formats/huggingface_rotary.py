@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.convert.huggingface_config import (
+from xling_jax.formats.huggingface_config import (
     CONFIG_FILE,
     Published,
     check_values,
@@ -23,7 +23,7 @@ from xling_jax.convert.huggingface_config import (
     read_settings,
     read_size,
 )
-from xling_jax.convert.huggingface_tensors import Tensors
+from xling_jax.formats.huggingface_tensors import Tensors
 from xling_jax.models.rotary_form import ROPE_SCALINGS
 from xling_jax.registry import check_choice
 from xling_jax.text.huggingface_vocab import HuggingFaceVocab

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.convert.huggingface_config import CONFIG_FILE, read_settings, read_size
-from xling_jax.convert.huggingface_tensors import Tensors
+from xling_jax.formats.huggingface_config import CONFIG_FILE, read_settings, read_size
+from xling_jax.formats.huggingface_tensors import Tensors
 
 ADAPTER_FILE = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

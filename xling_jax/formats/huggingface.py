@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.convert import huggingface_rotary as rotary
-from xling_jax.convert.huggingface_adapter import read_adapter
-from xling_jax.convert.huggingface_config import LAYOUTS, Published, read_config, read_model_type
-from xling_jax.convert.huggingface_modules import (
+from xling_jax.encode.model_directory import save_model
+from xling_jax.formats import huggingface_rotary as rotary
+from xling_jax.formats.huggingface_adapter import read_adapter
+from xling_jax.formats.huggingface_config import LAYOUTS, Published, read_config, read_model_type
+from xling_jax.formats.huggingface_modules import (
     Modules,
     Projection,
     list_modules,
     read_modules,
 )
-from xling_jax.convert.huggingface_tensors import Tensors
-from xling_jax.convert.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
-from xling_jax.encode.model_directory import save_model
+from xling_jax.formats.huggingface_tensors import Tensors
+from xling_jax.formats.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
 from xling_jax.models.bert_form import POSITION_BUCKETS
 from xling_jax.models.dtypes import DTYPES
 from xling_jax.models.published_form import LAYER_NORM

@@ -13,7 +13,7 @@ from xling_jax.text.vocab import MODEL_TYPES, SPECIALS
 
 
 @dataclasses.dataclass(frozen=True)
-class VocabSettings:
+class VocabOptions:
     """The `vocab` section of a config.
 
     Args:
@@ -65,7 +65,7 @@ def check_validation(pairs: int, corpora: Sequence[str]) -> None:
 
 
 @dataclasses.dataclass(kw_only=True)
-class PrepareSettings:
+class Preparation:
     """What `prepare` makes tokens from and how, checked without touching data.
 
     Args:
@@ -79,7 +79,7 @@ class PrepareSettings:
         validation_corpora: corpora for the validation loss instead, each `KIND:WHERE`.
         hold_out_validation: whether no training row may repeat a text of `validation_corpora`.
         cleaning: options of `CleaningRules`.
-        vocab: options of `VocabSettings`.
+        vocab: options of `VocabOptions`.
         layout: special tokens of the vocabulary, a key of `vocab.SPECIALS`.
         seed: of the vocabulary's sample.
         teacher: whose vectors to compute for the rows, see `row_vectors`: `model`, `texts`,
@@ -137,5 +137,5 @@ class PrepareSettings:
             )
         self.cleaning = options.build(CleaningRules, self.cleaning, "cleaning")
         self.cleaning.check_languages(sorted(set(itertools.chain(*codes))))
-        self.vocab = options.build(VocabSettings, self.vocab, "vocab")
+        self.vocab = options.build(VocabOptions, self.vocab, "vocab")
         check_choice("layout", self.layout, SPECIALS)

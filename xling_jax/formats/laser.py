@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.convert.torch_file import import_torch
 from xling_jax.encode.model_directory import ModelSpec, load_model
-from xling_jax.export.output import export_directory
+from xling_jax.formats.output import export_directory
+from xling_jax.formats.torch_file import import_torch
 from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserVocab
 from xling_jax.text.vocab import SENTENCEPIECE_FILE
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xling_jax.convert.huggingface_config import (
+from xling_jax.files.errors import one_line
+from xling_jax.formats.huggingface_config import (
     CONFIG_FILE,
     Published,
     check_values,
     read_settings,
 )
-from xling_jax.files.errors import one_line
 from xling_jax.text.huggingface_vocab import (
     MERGES_FILE,
     TOKENIZER_FILE,

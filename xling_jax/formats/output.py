@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from xling_jax.convert.huggingface_modules import MODULES_FILE
 from xling_jax.files.whole import naming_errors, whole_directory
+from xling_jax.formats.huggingface_modules import MODULES_FILE
 
 
 @contextlib.contextmanager

@@ -22,9 +22,9 @@ import numpy as np
 
 from xling_jax.encode.model_card import card_header, encoder_name
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
-from xling_jax.export.output import export_directory
-from xling_jax.export.registry import QUANTIZATIONS
-from xling_jax.export.tokenizer_json import tokenizer_json, with_specials
+from xling_jax.formats.output import export_directory
+from xling_jax.formats.registry import QUANTIZATIONS
+from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
 from xling_jax.registry import check_choice, import_extra
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab
 from xling_jax.text.vocabularies import record, write_vocab
@@ -126,7 +126,7 @@ def _leaves(tree: Any) -> list[np.ndarray]:
 
 
 def _graph(spec: ModelSpec, quantize: str | None) -> Any:
-    from xling_jax.export.onnx_graphs import accept_empty, laser_graph, static_graph
+    from xling_jax.formats.onnx_graphs import accept_empty, laser_graph, static_graph
 
     if form := spec.static_form:
         stored = spec.stored

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.convert.huggingface_config import CONFIG_FILE
-from xling_jax.convert.huggingface_modules import MODULES_FILE
-from xling_jax.convert.huggingface_tensors import WEIGHTS_FILE
-from xling_jax.convert.static_embeddings import NO_LIMIT
 from xling_jax.encode.model_directory import ModelSpec, find_model_directory, load_model
-from xling_jax.export.output import export_directory, write_json, write_modules
-from xling_jax.export.tokenizer_json import cut_at, tokenizer_json
 from xling_jax.files.tensors import write_tensors
+from xling_jax.formats.huggingface_config import CONFIG_FILE
+from xling_jax.formats.huggingface_modules import MODULES_FILE
+from xling_jax.formats.huggingface_tensors import WEIGHTS_FILE
+from xling_jax.formats.output import export_directory, write_json, write_modules
+from xling_jax.formats.static_embeddings import NO_LIMIT
+from xling_jax.formats.tokenizer_json import cut_at, tokenizer_json
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, load_tokenizer, unknown_id
 from xling_jax.text.vocab import Vocab
 

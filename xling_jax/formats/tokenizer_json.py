@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from xling_jax.convert.static_embeddings import NO_LIMIT
+from xling_jax.formats.static_embeddings import NO_LIMIT
 from xling_jax.text.huggingface_vocab import (
     TOKENIZER_FILE,
     HuggingFaceVocab,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xling_jax.convert.huggingface_config import (
+from xling_jax.formats.huggingface_config import (
     CONFIG_FILE,
     read_json,
     read_settings,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.convert.torch_file import check_tensors, load_torch, to_numpy
 from xling_jax.encode.model_directory import check_parameters, save_model
+from xling_jax.formats.torch_file import check_tensors, load_torch, to_numpy
 from xling_jax.text import laser_vocab
 from xling_jax.text.laser_text import LaserText
 from xling_jax.text.laser_vocab import LaserVocab

@@ -1,1 +1,0 @@
-"""Published encoders to model directories; `export` is the way out."""

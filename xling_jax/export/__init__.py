@@ -1,1 +1,0 @@
-"""Our encoders in the formats of other libraries; `convert` is the way in."""

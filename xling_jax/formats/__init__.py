@@ -1,0 +1,1 @@
+"""Published encoders into model directories, and model directories into what others run."""
