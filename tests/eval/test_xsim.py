@@ -9,9 +9,8 @@ import pytest
 import xling_jax
 from xling_jax.align import knn
 from xling_jax.cli import main
-from xling_jax.eval.perturbations import Perturbation
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
-from xling_jax.eval.xsim import Xsim, measure_direction, nearest_by_margin
+from xling_jax.eval.xsim import Altered, Xsim, measure_direction, nearest_by_margin
 from xling_jax.report.page import make_page
 from xling_jax.report.runs import Run
 
@@ -93,10 +92,10 @@ def test_errors_are_counted_by_what_was_found_instead():
     angles = np.radians([0, 40, 80, 120])
     circle = lambda radians: np.stack([np.cos(radians), np.sin(radians)], axis=1)
     altered = [
-        Perturbation(0, "number", "nearer than the right one"),
-        Perturbation(1, "entity", "the same for the second"),
-        Perturbation(2, "causality", "nearest to the fourth"),
-        Perturbation(2, "entity", "far away"),
+        Altered(0, "number", "nearer than the right one"),
+        Altered(1, "entity", "the same for the second"),
+        Altered(2, "causality", "nearest to the fourth"),
+        Altered(2, "entity", "far away"),
     ]
     copies = circle(np.radians([0, 40, 120, 300]))
     target = circle(angles + np.radians(3))
@@ -117,7 +116,7 @@ def test_distractors_are_misaligned_and_shape_neighborhoods():
     expected = brute_force(x, y, "ratio", 4, np.concatenate([x, own]))
     assert cell["xsim"] == pytest.approx((expected != np.arange(50)).mean())
     assert cell["num_candidates"] == 80
-    copies = [Perturbation(row, "number", "") for row in range(25)]
+    copies = [Altered(row, "number", "") for row in range(25)]
     cell = measure_direction(x, y[:50], altered=copies, altered_vectors=others, distractors=y[50:])
     expected = brute_force(x, np.concatenate([y, others]), "ratio", 4)
     found_copy = expected - 80 == np.arange(50)
@@ -131,6 +130,20 @@ TEXTS = {
     "en": ["In 1999 we saw 12 ships.", "It is not a good plan.", "He came from Rome.", ""],
     "de": ["1999 sahen wir 12 Schiffe.", "Das ist kein guter Plan.", "Er kam aus Rom.", "Nur hier"],
 }
+ALTERED = """kind\toriginal\taltered
+number\tIn 1999 we saw 12 ships.\tIn 1998 we saw 12 ships.
+number\tIn 1999 we saw 12 ships.\tIn 1999 we saw 13 ships.
+causality\tIt is not a good plan.\tIt is a good plan.
+entity\tHe came from Rome.\tHe came from Bonn.
+causality\tIt is not a good plan.\tDas ist ein guter Plan.
+entity\tNot in the data.\tNor in the.
+"""
+
+
+@pytest.fixture
+def altered(tmp_path):
+    (tmp_path / "toy.en.tsv").write_text(ALTERED)
+    return tmp_path / "toy.en.tsv"
 
 
 def encode(texts):
@@ -146,33 +159,50 @@ def measure(texts, name="toy", **options):
     return Xsim(**options).measure(types.SimpleNamespace(encode=encode), data)[name]
 
 
-def test_copies_are_candidates_into_their_language_only():
-    matrix = measure(TEXTS)
+def test_copies_are_candidates_into_their_language_only(altered):
+    matrix = measure(TEXTS, altered=(altered,))
     into, out_of = matrix.cells["de", "en"], matrix.cells["en", "de"]
     assert "xsim_plus_plus" in into and "xsim_plus_plus" not in out_of
     assert into["num_queries"] == out_of["num_queries"] == 3
     kinds = sum(into[kind] for kind in ("misaligned", "causality", "entity", "number"))
     assert into["xsim_plus_plus"] == pytest.approx(kinds) and into["xsim_plus_plus"] > 0
-    only = measure(TEXTS, perturb=("none",))
+    only = measure(TEXTS)
     assert only.metrics == ["xsim"] and only.mean("xsim") == matrix.mean("xsim")
-    both = measure(TEXTS, perturb=("en", "de"))
-    assert both.cells["de", "en"] == into and "xsim_plus_plus" in both.cells["en", "de"]
-    # The rules know a language by any of its codes.
-    named = measure({"eng": TEXTS["en"], "deu": TEXTS["de"]})
+    # The name of the file may have any code of its language.
+    named = measure({"eng": TEXTS["en"], "deu": TEXTS["de"]}, altered=(altered,))
     assert named.cells["deu", "eng"] == into
 
 
-def test_rows_without_a_translation_change_nothing():
+def test_rows_without_a_translation_change_nothing(altered):
     texts = {
         # The first has a copy, too, and the last has those of the third.
-        "en": ["It was not far.", "", *TEXTS["en"][:3], TEXTS["en"][0]],
+        "en": ["He came from Rome.", "", *TEXTS["en"][:3], TEXTS["en"][0]],
         "de": ["", "Nur hier", *TEXTS["de"][:3], TEXTS["de"][0]],
     }
     complete = {code: column[2:] for code, column in texts.items()}
     for match in ("text", "index"):
-        found, expected = measure(texts, match=match), measure(complete, match=match)
+        options = {"match": match, "altered": (altered,)}
+        found, expected = measure(texts, **options), measure(complete, **options)
         assert found.cells == expected.cells
         assert expected.cells["de", "en"]["xsim_plus_plus"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("toy.en.tsv", "kind\taltered\n", r":1: must be the header kind<TAB>original<TAB>altered"),
+        ("toy.en.tsv", "", ":1: must be the header"),
+        ("toy.en.tsv", ALTERED + "number\ttwo cells\n", ":8: a line must have 3 cells; found 2"),
+        ("toy.en.tsv", ALTERED + "tense\ta\tb\n", ":8: kind"),
+        ("toy.en.tsv", "kind\toriginal\taltered\nentity\ta\tb\n", "none of its originals"),
+        ("toy.tsv", ALTERED, r"must be named NAME.LANG.tsv\[.gz\]"),
+        ("toy.ru.tsv", ALTERED, "ru"),
+    ],
+)
+def test_broken_files_of_copies_are_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        measure(TEXTS, altered=(tmp_path / name,))
 
 
 def test_a_text_without_a_common_row_is_refused():
@@ -183,7 +213,7 @@ def test_a_text_without_a_common_row_is_refused():
 def test_copies_are_like_the_texts_of_their_rows():
     circle = lambda degrees: np.stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))], 1)
     source, target = circle([0, 60, 120]), circle([10, 80, 150])
-    altered = [Perturbation(2, "number", "nearest to the third, of whose text it is")]
+    altered = [Altered(2, "number", "nearest to the third, of whose text it is")]
     settings = {"altered": altered, "altered_vectors": circle([119]), "margin": "absolute"}
     cell = measure_direction(source, target, text_ids=np.array([7, 5, 9]), **settings)
     assert (cell["number"], cell["misaligned"]) == (pytest.approx(1 / 3), 0)
@@ -195,6 +225,7 @@ def files(tmp_path, monkeypatch):
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
     lines = ["\t".join(TEXTS), *("\t".join(row) for row in zip(*TEXTS.values()))]
     (tmp_path / "toy.tsv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "toy.en.tsv").write_text(ALTERED)
     (tmp_path / "more.en.txt").write_text("In 1999 we saw 12 ships.\nSomething else 12 1999\n")
     return tmp_path
 
@@ -204,26 +235,22 @@ def evaluate(files, output, *options):
     return main.main([*map(str, argv)])
 
 
-def test_the_task_writes_its_table_and_the_copies(files, capsys):
-    assert evaluate(files, "out", "--model", "m") == 0
+def test_the_task_writes_its_table(files, capsys):
+    assert evaluate(files, "out", "--model", "m", "--altered", files / "toy.en.tsv") == 0
     table = capsys.readouterr().out
     assert "| de-en" in table and "| xSIM++ |" in table and "xSIM, from" in table
     written = json.loads((files / "out/results.json").read_text())
     metrics = written["metrics"]
     assert metrics["toy/xsim_plus_plus"] >= metrics["toy/xsim"]
-    assert written["settings"]["perturb"] == ["en"] and written["settings"]["margin"] == "ratio"
+    (file,) = written["settings"]["altered"]
+    assert file["path"].endswith("toy.en.tsv") and written["settings"]["margin"] == "ratio"
     report = make_page([Run("m", None, results=[written])], title="t")
     assert report.count("xSIM++") >= 2 and "misaligned" in report
-    copies = [
-        line.split("\t") for line in (files / "out/toy.altered.en.tsv").read_text().splitlines()
-    ]
-    assert copies[0] == ["kind", "original", "altered"] and len(copies) > 5
-    assert ["causality", "It is not a good plan.", "It is a good plan."] in copies
     assert (files / "out/toy.matrix.png").exists()
 
 
 def test_distractors_add_candidates_without_those_that_are_texts(files):
-    options = ("--model", "m", "--perturb", "none", "--distractors", files / "more.en.txt")
+    options = ("--model", "m", "--distractors", files / "more.en.txt")
     assert evaluate(files, "out", *options) == 0
     matrix = json.loads((files / "out/results.json").read_text())["matrices"]["toy"]
     assert matrix["num_candidates"] == {"en": {"de": 3}, "de": {"en": 4}}
@@ -235,7 +262,8 @@ def test_distractors_add_candidates_without_those_that_are_texts(files):
 
 def test_distractors_that_are_altered_copies_are_no_candidates(files):
     (files / "more.en.txt").write_text("It is a good plan.\nSomething else 12 1999\n")
-    assert evaluate(files, "out", "--model", "m", "--distractors", files / "more.en.txt") == 0
+    options = ("--distractors", files / "more.en.txt", "--altered", files / "toy.en.tsv")
+    assert evaluate(files, "out", "--model", "m", *options) == 0
     matrix = json.loads((files / "out/results.json").read_text())["matrices"]["toy"]
     assert matrix["num_candidates"]["de"]["en"] == 4
 
@@ -244,15 +272,16 @@ def test_ready_vectors_give_xsim_only(files, capsys):
     (files / "vectors").mkdir()
     for code, texts in TEXTS.items():
         np.save(files / f"vectors/toy.{code}.npy", encode(texts).astype(np.float32))
-    assert evaluate(files, "a", "--embeddings", files / "vectors") == 2
-    assert "add --perturb none" in capsys.readouterr().err
-    assert evaluate(files, "a", "--embeddings", files / "vectors", "--perturb", "none") == 0
-    assert evaluate(files, "b", "--model", "m", "--perturb", "none") == 0
+    vectors = ("--embeddings", files / "vectors")
+    assert evaluate(files, "a", *vectors, "--altered", files / "toy.en.tsv") == 2
+    assert "needs a model" in capsys.readouterr().err
+    assert evaluate(files, "a", *vectors) == 0
+    assert evaluate(files, "b", "--model", "m") == 0
     a, b = (json.loads((files / out / "results.json").read_text())["metrics"] for out in "ab")
     assert a == pytest.approx(b)
 
 
-@pytest.mark.parametrize("option", [("--perturb", "ru"), ("--k", "0")])
+@pytest.mark.parametrize("option", [("--altered", "no.en.tsv"), ("--k", "0")])
 def test_wrong_options_are_refused_in_one_line(files, capsys, option):
     assert evaluate(files, "out", "--model", "m", *option) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1 and not (files / "out").exists()

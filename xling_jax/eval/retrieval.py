@@ -132,7 +132,7 @@ class Retrieval(ParallelTask):
             "xsr": self.xsr or (str(self.xsr_samples) if self.xsr_samples else None),
             "margin_neighbors": MARGIN_NEIGHBORS,
             "csls_neighbors": CSLS_NEIGHBORS,
-            "distractors": self._hashed_distractors,
+            "distractors": self._hashed(self.distractors),
         } | self._drawn_settings
 
     @property

@@ -28,7 +28,7 @@ _CODE = r"[a-z]+(_[A-Za-z0-9]+)*"
 _TATOEBA = re.compile(
     rf"(?P<pair>.+\.(?P<first>{_CODE})-(?P<second>{_CODE}))\.(?P=first)(?P<packed>({COMPRESSED})?)"
 )
-_DISTRACTORS = re.compile(rf".+\.(?P<language>[A-Za-z]+(_[A-Za-z0-9]+)*)\.txt({COMPRESSED})?")
+_ONE_LANGUAGE = re.compile(rf".+\.([A-Za-z]+(?:_[A-Za-z0-9]+)*)\.(txt|tsv)({COMPRESSED})?")
 # A first column of row names, as in Parallel Universal Dependencies. It is read as Indonesian only
 # if that language is asked for, or if there are only two columns.
 _ID_COLUMN = "id"
@@ -149,10 +149,10 @@ class ParallelTask(Task, abstract=True):
         words = [settings.get("similarity"), "distractors" if settings.get("distractors") else None]
         return ", ".join(filter(None, words))
 
-    @property
-    def _hashed_distractors(self) -> list[dict[str, str]]:
-        """The distractors by their content, for `settings`."""
-        return [{"path": str(path), "sha256": hash_file(path)} for path in self.distractors]
+    @staticmethod
+    def _hashed(paths: Sequence[Path]) -> list[dict[str, str]]:
+        """Files by their content, for `settings`."""
+        return [{"path": str(path), "sha256": hash_file(path)} for path in paths]
 
 
 def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None) -> RetrievalData:
@@ -220,13 +220,23 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
     """
     texts: dict[str, list[str]] = {}
     for path in paths:
-        match = _DISTRACTORS.fullmatch(Path(path).name)
-        if not match:
-            raise ValueError(f"{path}: must be named NAME.LANG.txt[.gz]; rename it")
-        (code,) = _choose_columns(languages, [match["language"]]) or [match["language"]]
-        languages_lib.check_known(code, languages, str(path))
+        code = language_of_file(path, "txt", languages)
         texts.setdefault(code, []).extend(filter(None, _read_texts(path)))
     return texts
+
+
+def language_of_file(path: str | Path, suffix: str, languages: Sequence[str]) -> str:
+    """The language in the name `NAME.LANG.SUFFIX` of a file, as one of the languages of the data.
+
+    Raises:
+        ValueError: if the name has another form, or the language is not in the data.
+    """
+    match = _ONE_LANGUAGE.fullmatch(Path(path).name)
+    if not match or match[2] != suffix:
+        raise ValueError(f"{path}: must be named NAME.LANG.{suffix}[.gz]; rename it")
+    (code,) = _choose_columns(languages, [match[1]]) or [match[1]]
+    languages_lib.check_known(code, languages, str(path))
+    return code
 
 
 def _stem(path: str | Path) -> str:

@@ -2,17 +2,16 @@
 
 xSIM is LASER's `xsim.py`: of the k candidates nearest by cosine the one with the largest margin
 must be the translation. xSIM++ (Chen et al. 2023) adds altered copies of the translations to the
-candidates, see `perturbations`, and counts errors by what was found instead.
+candidates, which files hold, and counts errors by what was found instead.
 """
 
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,30 +19,39 @@ from xling_jax.align import knn
 from xling_jax.align import margin as margins
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.encode.unique import encode_unique
-from xling_jax.eval import perturbations
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
-from xling_jax.eval.perturbations import Perturbation
 from xling_jax.eval.results import Heatmap, markdown_table, percent
-from xling_jax.eval.retrieval_data import ParallelTask, RetrievalData, load_distractors
-from xling_jax.files.whole import write_whole
+from xling_jax.eval.retrieval_data import (
+    ParallelTask,
+    RetrievalData,
+    language_of_file,
+    load_distractors,
+)
+from xling_jax.files.lines import read_lines
 from xling_jax.options import OptionError, option
-from xling_jax.text import languages as languages_lib
+from xling_jax.registry import check_choice
 
-_logger = logging.getLogger(__name__)
-
-_NONE = "none"
+# Chen et al. (2023): a negation or an opposite, a name, a number.
+KINDS = ("causality", "entity", "number")
+_HEADER = ["kind", "original", "altered"]
 # What is found instead of the translation: a copy of it, by kind, or another sentence.
 _MISALIGNED = "misaligned"
-_KINDS = perturbations.KINDS
-_FOUND_INSTEAD = (_MISALIGNED, *_KINDS)
-_PLUS_PLUS = ("xsim_plus_plus", *_FOUND_INSTEAD)
+_PLUS_PLUS = ("xsim_plus_plus", _MISALIGNED, *KINDS)
+
+
+class Altered(NamedTuple):
+    """An altered copy of a text: the row of the original, one of `KINDS`, and the text."""
+
+    row: int
+    kind: str
+    text: str
 
 
 @dataclass(frozen=True)
 class Xsim(ParallelTask):
     """xSIM, the error rate of a search by margin, and xSIM++, that among altered translations.
 
-    Every direction between all languages. The altered copies are kept in the output directory.
+    Every direction between all languages; xSIM++ into those with altered translations.
     """
 
     margin: str = option("ratio", "how cosines are compared", margins.MARGINS)
@@ -54,27 +62,26 @@ class Xsim(ParallelTask):
         "own row",
         ("text", "index"),
     )
-    perturb: tuple[str, ...] = option(
-        ("en",),
-        f"xSIM++ into these languages, of {', '.join(perturbations.LANGUAGES)}; none: only xSIM",
-        (*perturbations.LANGUAGES, _NONE),
-        metavar="CODE,CODE",
+    altered: tuple[Path, ...] = option(
+        (),
+        "altered copies of sentences, for xSIM++ into their language: lines "
+        "kind<TAB>original<TAB>altered below such a header, of the kinds " + ", ".join(KINDS),
+        metavar="NAME.LANG.tsv[.gz]",
     )
 
     title = "xSIM"
     examples = """examples:
   xling evaluate xsim --model mini --data dev.tsv.gz --output results/xsim
-  xling evaluate xsim --model M --data dev.tsv.gz --perturb en,de --margin distance --output O
+  xling evaluate xsim --model M --data dev.tsv.gz --altered dev.altered.en.tsv --output O
 """
     columns = {"xsim": "xSIM", "xsim_plus_plus": "xSIM++"}
     primary = "xsim"
     lower_is_better = frozenset({"xsim", *_PLUS_PLUS})
-    cheap = {"perturb": (_NONE,)}
 
     def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
         """See `ParallelTask.vector_files`."""
-        if any(self._perturbed_as(code) for one in data for code in one.languages):
-            raise OptionError("xSIM++ embeds altered text and needs a model; add --perturb none")
+        if self.altered:
+            raise OptionError("altered: xSIM++ embeds altered text and needs a model")
         return super().vector_files(data)
 
     def measure(
@@ -82,7 +89,7 @@ class Xsim(ParallelTask):
     ) -> dict[str, LanguageMatrix]:
         """All directions between the languages of a data set; each text is embedded once."""
         distractors = load_distractors(self.distractors, data.languages)
-        altered = [self._perturbed(part.texts) for part in data.parts]
+        altered = load_altered(self.altered, data)
         columns = [texts for part in data.parts for texts in part.texts.values()]
         columns += [[one.text for one in copies] for by in altered for copies in by.values()]
         vectors, ids = encode_unique(encoder.encode, [*columns, *distractors.values()])
@@ -124,15 +131,14 @@ class Xsim(ParallelTask):
         if not cells:
             listed = ", ".join(data.languages)
             raise ValueError(f"{data.path or data.name}: no row has text in two of {listed}")
-        if directory:
-            _write_altered(directory, data, altered)
         return {data.name: LanguageMatrix(data.languages, cells)}
 
     def settings(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
         """The options; distractors by their content."""
         return super().settings(encoder, outcomes) | {
             "similarity": f"{self.margin} margin",
-            "distractors": self._hashed_distractors,
+            "distractors": self._hashed(self.distractors),
+            "altered": self._hashed(self.altered),
         }
 
     def tables(
@@ -170,20 +176,6 @@ class Xsim(ParallelTask):
                     title=f"{one.name}: xSIM, %",
                     subtitle=f"{self.margin} margin, k={self.k}; mean {mean}",
                 )
-
-    def _perturbed_as(self, code: str) -> str | None:
-        """The language, as the rules call it, whose texts of this code are altered."""
-        language = languages_lib.to_iso639_1(code)
-        return language if language in self.perturb else None
-
-    def _perturbed(self, texts: Mapping[str, Sequence[str]]) -> dict[str, list[Perturbation]]:
-        found = {}
-        for code, column in texts.items():
-            if language := self._perturbed_as(code):
-                found[code] = perturbations.perturb(column, language)
-                counts = (f"{sum(one.kind == k for one in found[code])} {k}" for k in _KINDS)
-                _logger.info("altered copies in %s: %s", code, ", ".join(counts))
-        return found
 
 
 def nearest_by_margin(
@@ -224,7 +216,7 @@ def measure_direction(
     target: np.ndarray,
     *,
     text_ids: np.ndarray | None = None,
-    altered: Sequence[Perturbation] = (),
+    altered: Sequence[Altered] = (),
     altered_vectors: np.ndarray | None = None,
     distractors: np.ndarray | None = None,
     source_distractors: np.ndarray | None = None,
@@ -265,7 +257,7 @@ def measure_direction(
         answers = np.concatenate([answers, ids[[one.row for one in altered]]])
         kinds = np.array([""] * len(candidates) + [one.kind for one in altered])
         is_like = answers[found] == ids
-        wrong = {kind: float((is_like & (kinds[found] == kind)).mean()) for kind in _KINDS}
+        wrong = {kind: float((is_like & (kinds[found] == kind)).mean()) for kind in KINDS}
         wrong = {_MISALIGNED: float((~is_like).mean())} | wrong
         cell |= {"xsim_plus_plus": float((~is_like | (kinds[found] != "")).mean())} | wrong
     return cell | {"num_queries": len(rows), "num_candidates": len(candidates)}
@@ -286,17 +278,44 @@ def _table_of_errors(matrix: LanguageMatrix) -> str:
     return markdown_table(["direction", *map(metric_title, metrics)], rows)
 
 
-def _write_altered(
-    directory: Path, data: RetrievalData, altered: Sequence[Mapping[str, list[Perturbation]]]
-) -> None:
-    """Writes the altered copies of each language beside their originals, to be looked at."""
-    lines: dict[str, list[str]] = {}
-    for part, by in zip(data.parts, altered):
-        for code, copies in by.items():
-            lines.setdefault(code, ["kind\toriginal\taltered"])
-            lines[code] += [
-                f"{one.kind}\t{part.texts[code][one.row]}\t{one.text}" for one in copies
+def load_altered(
+    paths: Sequence[str | Path], data: RetrievalData
+) -> list[dict[str, list[Altered]]]:
+    """Reads altered copies of the sentences of a data set.
+
+    Args:
+        paths: files `NAME.LANG.tsv`, maybe compressed, with the header kind, original, altered. An
+            original without a row in the data is skipped; one with several belongs to all of them.
+        data: LANG is one of its languages or an alias.
+
+    Returns:
+        For each part of the data: language -> copies, by row.
+
+    Raises:
+        ValueError, OSError: if a name has another form, its language is not in the data, a line is
+            broken, no original is in the data, or a file cannot be read.
+    """
+    found: list[dict[str, list[Altered]]] = [{} for _ in data.parts]
+    for path in paths:
+        code = language_of_file(path, "tsv", data.languages)
+        header, *lines = [line.split("\t") for line in read_lines(path)] or [[]]
+        if header != _HEADER:
+            raise ValueError(f"{path}:1: must be the header {'<TAB>'.join(_HEADER)}")
+        copies: dict[str, list[tuple[str, str]]] = {}
+        for number, cells in enumerate(lines, start=2):
+            if len(cells) != len(_HEADER):
+                raise ValueError(f"{path}:{number}: a line must have 3 cells; found {len(cells)}")
+            kind, original, text = map(str.strip, cells)
+            check_choice(f"{path}:{number}: kind", kind, KINDS)
+            copies.setdefault(original, []).append((kind, text))
+        for part, by in zip(data.parts, found):
+            own = [
+                Altered(row, *copy)
+                for row, text in enumerate(part.texts.get(code, ()))
+                for copy in copies.get(text, ())
             ]
-    for code, rows in lines.items():
-        content = "\n".join([*rows, ""]).encode()
-        write_whole(directory / f"{data.name}.altered.{code}.tsv", content)
+            if own:
+                by[code] = by.get(code, []) + own
+        if not any(code in by for by in found):
+            raise ValueError(f"{path}: none of its originals is a text in {code} of {data.name}")
+    return found
