@@ -5,7 +5,7 @@ output is initially zero, add to the token vectors. It is trained with the contr
 static.py and by predicting the tokens of the translation from the sentence vector (XTR of Mao et
 al. 2021).
 
-Reproduces   No paper; see docs/experiments.md.
+Reproduces   No paper; see lab/experiments.
 Data         As for static.py.
 Hardware     A GPU. Two CPU cores train about 100 pairs per second, or 400 without XTR and with half
              the feed-forward width; static.py trains thousands.

@@ -2,7 +2,7 @@
 
 To fit into minutes, it differs from ct_laser.py: a tiny model and vocabulary, all twenty
 directions, a steep schedule, and a stronger constraint. With the published weights, the constraint
-takes effect only once translation has separated the sentences (docs/experiments.md), which takes
+takes effect only once translation has separated the sentences (lab/experiments), which takes
 longer.
 
 Reproduces   No paper; it shows that the method learns. README.md has the expected results.

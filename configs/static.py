@@ -9,7 +9,7 @@ neighboring pieces.
 0.2, no equal sentences as negatives, a fifth of the tokens dropped, small language pairs upsampled.
 
 Reproduces   No paper. Measured on 1.5 million pairs: Tatoeba error 4.8 (phase 2: 4.6), PUD P@1
-             98.2 (98.8); docs/experiments.md.
+             98.2 (98.8); lab/experiments.
 Data         Parallel text in de, en, es, fr and it.
 Hardware     Two CPU cores; phase 1 took 61 minutes on a shared machine, phase 2 15.
 Argument     `phase=1` (default) or 2.

@@ -1,6 +1,6 @@
 """Compares runs: a Markdown table of their dev metrics and a plot of their curves.
 
-    python launch/compare_runs.py runs/t_laser runs/ct_laser --output docs/images/t_vs_ct.png
+    python launch/compare_runs.py runs/t_laser runs/ct_laser --output t_vs_ct.png
     python launch/compare_runs.py runs/* --metrics pud_dev/p_at_1 train/tokens_per_second
 
 Reads `metrics.jsonl` of each workdir and prints the table. Dev metrics are in percent; speeds are

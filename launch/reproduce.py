@@ -6,7 +6,7 @@
 
 Scales, from minutes to weeks:
 
-    small    minutes per row on two CPU cores, settings in docs/experiments.md; text in DIR
+    small    minutes per row on two CPU cores, settings in lab/experiments; text in DIR
     claims   20 million padded tokens a side for T-LASER and cT-LASER, 5 million for the others, an
              hour or two per row on two CPU cores, published weights of the losses; text in DIR
     base     the configs' `:base`, a day per row on one GPU

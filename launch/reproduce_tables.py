@@ -326,7 +326,7 @@ _LI_MAK_SMALL = {
 }
 _LI_MAK_CLAIMS = _CLAIMS | {"data.pairs": _EIGHT}
 _LSTM = {"schedule.value": 2e-3}
-# With the published weights, short runs collapse; see docs/experiments.md.
+# With the published weights, short runs collapse; see lab/experiments.
 _CONSTRAINT = {"objective.distance.weight": 1.0, "objective.distance.negative_weight": 8.0}
 _TRANSFORMER_20M = _CLAIMS_TRANSFORMER | _updates(6800, 5)
 _LSTM_5M = _CLAIMS_LSTM | _updates(1700, 2)

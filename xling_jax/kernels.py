@@ -2,7 +2,7 @@ r"""Kernels for NVIDIA GPUs: attention of short sentences, layer norm, softmax o
 
 XLA computes each of these in several kernels, which write what lies between them to memory and read
 it again: with 32 tokens to a sentence, attention took 4.7 times and a layer norm 2.6 times as long
-(docs/h200.md). The kernels are written in Pallas and compiled by Triton. JAX has announced the
+(lab/gpu/h200.md). The kernels are written in Pallas and compiled by Triton. JAX has announced the
 removal of that compiler; without it, and on every other device, XLA computes all three.
 
 `products.kernels_for` says where they are used. Where there is no GPU they run in Pallas's

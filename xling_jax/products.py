@@ -69,7 +69,7 @@ def kernel_gradient(inputs: jax.Array, gradient: jax.Array) -> jax.Array:
 
     A product of two matrices: summing over two axes, as autodiff does, makes a CPU transpose the
     larger operand first. XLA's fast product for CPUs (YNNPACK) does not take a transposed first
-    operand, so the narrower of the two is transposed in memory (docs/performance.md). Over several
+    operand, so the narrower of the two is transposed in memory (lab/performance). Over several
     devices [batch, length] must stay two axes: merged, they hide which device holds which rows,
     and each device would fetch all of them.
     """

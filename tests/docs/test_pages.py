@@ -1,6 +1,8 @@
 """All code on the pages of the documentation runs, and their links lead somewhere."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -9,8 +11,6 @@ from xling_jax.encode.model_directory import SHIPPED
 
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 _COMMAND = re.compile(r"^\s*xling (?:.*\\\n)*.*$", re.MULTILINE)
-# These record how a number was measured, each in directories of its own.
-_RECORDS = ("experiments.md", "performance.md")
 _HOW_TO = [PAGES[0], ROOT / "docs/first-steps.md", *sorted((ROOT / "docs/how-to").glob("*.md"))]
 WITH_CODE = [
     page
@@ -54,7 +54,7 @@ def commands(page):
 def test_a_workdir_belongs_to_one_run():
     runs = {}
     for page in PAGES:
-        for command in commands(page) if page.name not in _RECORDS else ():
+        for command in commands(page):
             if command.startswith("xling train") and "--dry-run" not in command:
                 found = re.search(r"--workdir (\S+)", command)
                 if found:
@@ -70,3 +70,10 @@ def test_a_page_replaces_the_outputs_of_earlier_ones():
             if found and found[1] != "-":
                 first = written.setdefault(found[1], command)
                 assert command is first or "--overwrite" in command, f"{page.name}: {command}"
+
+
+def test_quoted_tables_are_those_of_the_lab():
+    done = subprocess.run(
+        [sys.executable, ROOT / "lab/tables.py", "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{done.stdout}run python lab/tables.py"

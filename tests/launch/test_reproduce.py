@@ -122,7 +122,7 @@ def test_checkpoints_are_chosen_on_the_dev_set_and_tested_once(tmp_path):
     assert not [c for c in commands("li-mak-6", *words) if "--checkpoint" in c]
 
 
-# The runs of docs/experiments.md, as they were started.
+# The runs of lab/experiments, as they were started.
 _SIDES = ("encoder", "decoder")
 _TRANSFORMER = {f"{s}.{k}": v for s in _SIDES for k, v in
                 {"width": 128, "ffn_width": 512, "heads": 2}.items()}  # fmt: skip

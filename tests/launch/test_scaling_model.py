@@ -1,4 +1,4 @@
-"""launch/scaling_model.py: its arithmetic by hand, and docs/scaling.md as it prints it."""
+"""launch/scaling_model.py: its arithmetic by hand, and lab/scaling/README.md as it prints it."""
 
 import importlib.util
 import sys
@@ -88,6 +88,6 @@ def test_an_update_is_counted_from_its_config(scaling_model, monkeypatch):
 
 def test_the_page_shows_the_search_that_is_printed(scaling_model, capsys):
     scaling_model.search_tables()
-    page = (ROOT / "docs/scaling.md").read_text("utf-8")
+    page = (ROOT / "lab/scaling/README.md").read_text("utf-8")
     for table in capsys.readouterr().out.strip().split("\n\n"):
         assert table.strip() in page

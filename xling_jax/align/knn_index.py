@@ -20,7 +20,7 @@ from xling_jax.align.backends import Neighbors, Report, import_faiss
 from xling_jax.align.rows import AnyRows, finite_block, nearest_of
 
 EXACT = "exact"
-# Names for faiss factory strings, with search parameters; measured in docs/performance.md.
+# Names for faiss factory strings, with search parameters; measured in lab/performance.
 NAMES = {
     "ivf": "IVF{centroids},Flat:nprobe=32",
     "ivfpq": "IVF{centroids},PQ{parts}x4fs:nprobe=64",
