@@ -3,9 +3,9 @@
     python launch/scaling_model.py training
     python launch/scaling_model.py search
 
-Prints the tables of lab/scaling/README.md. Nothing is measured: parameters and FLOPs are counted from the
-configs, communication is modeled on compiled programs (benchmarks/collectives.py), rates are those
-that vendors publish, and the utilization is assumed (`REACHED` below).
+Prints the tables of lab/scaling/README.md. Nothing is measured: parameters and FLOPs are counted
+from the configs, communication is modeled on compiled programs (benchmarks/collectives.py), rates
+are those that vendors publish, and the utilization is assumed (`REACHED` below).
 """
 
 import argparse
