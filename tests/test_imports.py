@@ -24,7 +24,7 @@ ALLOWED = {
     "documents": {"align"},
     "encode": {"align", "models"},
     "formats": {"encode", "models"},
-    "train": {"align", "corpora", "losses", "models"},
+    "train": {"corpora", "losses", "models"},
     "eval": {"align", "corpora", "documents", "encode"},
     "report": {"encode", "eval"},
     "runs": {"config", "corpora", "encode", "eval", "models", "train"},

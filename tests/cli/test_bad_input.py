@@ -139,8 +139,6 @@ def test_a_wrong_setting_is_wrong_use_before_anything_is_read(
         "vocab.size=0",
         "data.batch_multiple=1000000000",
         "data.longest_bucket=2",
-        "data.hard_negatives=0.5",
-        "data.mine_every_steps=10",
         "compute_dtype=float8",
     ],
 )

@@ -84,7 +84,6 @@ class Preparation:
         seed: of the vocabulary's sample.
         teacher: whose vectors to compute for the rows, see `row_vectors`: `model`, `texts`,
             `width`, and `languages`, pair -> the sides; empty for none.
-        negatives: a file of hard negatives, see `row_negatives`; "" for none.
 
     Raises:
         ValueError: naming the key of the config, what was found, and the way out.
@@ -103,7 +102,6 @@ class Preparation:
     layout: str = "laser"
     seed: int = 0
     teacher: Mapping = dataclasses.field(default_factory=dict)
-    negatives: str = ""
 
     def __post_init__(self):
         self.languages = check_languages(self.languages)

@@ -6,7 +6,6 @@
     DIR/data/de-en/                 token shards of one pair (pair_tokens.py)
     DIR/data/validation/de-en/      likewise, of pairs held out for the validation loss
     DIR/data/teacher/               vectors of a teacher for these rows (row_vectors.py)
-    DIR/data/negatives/             hard negatives of these rows from a file (row_negatives.py)
     DIR/data/text/                  cleaned text of each corpus (pair_text.py)
     DIR/data/counts.json            rows by corpus, pair and reason
     DIR/data/manifest.json          fingerprints of inputs and stages, settings, versions
@@ -41,11 +40,6 @@ from xling_jax.corpora.identity import FORMAT_VERSION
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter
 from xling_jax.corpora.pair_tokens import PairPlan, Shard, ShardWriter
-from xling_jax.corpora.row_negatives import (
-    NEGATIVES,
-    remove_row_negatives,
-    write_row_negatives,
-)
 from xling_jax.corpora.row_vectors import (
     TEACHER,
     RowEncoder,
@@ -77,6 +71,9 @@ _AXES_SENTENCES = 100_000
 
 # In DIR/vocab, of a vocabulary that is no SentencePiece model: one of its files is a `vocab.json`.
 _OTHER_VOCAB = "tokenizer"
+
+# What `prepare` took until version 0.3, by default such.
+_REMOVED = {"negatives": ""}
 
 _logger = logging.getLogger(__name__)
 
@@ -253,7 +250,9 @@ def _made_with(manifest: Mapping[str, Any], settings: Preparation) -> dict[str, 
     made = manifest.get("settings")
     if manifest.get("format_version") != FORMAT_VERSION or not isinstance(made, dict):
         return None
-    made = before | made
+    if any(made.get(name, value) != value for name, value in _REMOVED.items()):
+        return None
+    made = before | {name: value for name, value in made.items() if name not in _REMOVED}
     for name in ("cleaning", "vocab"):
         if not isinstance(made.get(name), dict):
             return None
@@ -383,13 +382,13 @@ class _Preparation:
         if held_out_plans:
             pair_tokens.write_pair_tokens(self._data / VALIDATION, held_out_plans, write)
         taught = self._teach(texts, masks, writer, plans, held_out_plans)
-        more = {TEACHER: taught, NEGATIVES: self._find_negatives(writer, plans)}
+        more = {TEACHER: taught}
         return self._conclude(texts, validation, vocab, plans, held_out_plans, more)
 
     def _is_complete_without_text(self) -> bool:
         """Whether all is done but for the cleaned text, which Beam does not keep."""
         settings, made = self.settings, read_json(self._data / "manifest.json")
-        if settings.teacher or settings.negatives or not made or not is_made_with(made, settings):
+        if settings.teacher or not made or not is_made_with(made, settings):
             return False
         if settings.validation_corpora and not settings.hold_out_validation:
             return False  # the manifest does not say what these were
@@ -442,15 +441,6 @@ class _Preparation:
             lambda: _sample(self.settings, texts, masks, _AXES_SENTENCES),
             self.progress,
         )
-
-    def _find_negatives(self, writer: ShardWriter, plans: Sequence[PairPlan]) -> str:
-        """Finds the rows of a file of hard negatives; returns their fingerprint or ""."""
-        if not self.settings.negatives:
-            remove_row_negatives(self._data)
-            return ""
-        path = self.local(self.settings.negatives)
-        read = (path, self._hashes.get(path))
-        return write_row_negatives(self._data, plans, *read, writer, self.progress)
 
     def _split(
         self, pair: str, texts: Mapping[str, PairText]

@@ -36,7 +36,6 @@ def check_dry_run(config: ConfigDict) -> None:
         if all(Path(path).exists() for path in paths):
             read_evaluation(config.evaluation, config.languages, metrics)
         check_goals(config)
-    _check_negatives(config)
 
 
 def evaluation_metrics(config: ConfigDict) -> dict[str, str]:
@@ -74,13 +73,6 @@ def check_beginning(config: ConfigDict) -> None:
             find_model_directory(config.train.model_init)
     if taught := prepare_settings(config)["teacher"]:
         _check_teacher(taught, config.objective.distillation.form)
-    _check_negatives(config)
-
-
-def _check_negatives(config: ConfigDict) -> None:
-    """Refuses a file of hard negatives that is not there."""
-    if path := config.data.negatives_file:
-        require_file(local_name(path), "--config.data.negatives_file")
 
 
 def _check_teacher(taught: Mapping[str, Any], form: str) -> None:

@@ -123,7 +123,6 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
         ),
         "seed": config.seed,
         "teacher": _taught(config, terms["distillation"]) if "distillation" in terms else {},
-        "negatives": config.data.negatives_file,
     }
 
 

@@ -35,14 +35,12 @@ def open_run(workdir: str | os.PathLike[str]) -> tuple[ConfigDict, Vocabulary]:
         ValueError: if the workdir is damaged.
         OSError: if it lacks a file.
     """
-    from xling_jax.train.identity import REMOVED
+    from xling_jax.train.identity import without_removed
 
     path = Path(workdir) / "config.json"
     saved = parse_json(path.read_bytes(), str(path))
-    config = ConfigDict({name: value for name, value in saved.items() if name != "version"})
-    for name in REMOVED:
-        if name in config.encoder:
-            del config.encoder[name]
+    del saved["version"]
+    config = ConfigDict(without_removed(saved))
     config_lib.complete(config)
     return config, run_vocab(workdir, config)
 

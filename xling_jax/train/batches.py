@@ -5,7 +5,6 @@ Both readers give identical batches; each process gets its rows of the global ba
 
 import collections
 import concurrent.futures
-import copy
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.corpora.options import check_validation
-from xling_jax.corpora.row_negatives import read_row_negatives
 from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.shards import PairTokens, pair_name
 from xling_jax.options import check_number
@@ -28,7 +26,6 @@ from xling_jax.train.batching import (
     make_buckets,
 )
 from xling_jax.train.durations import Epoch
-from xling_jax.train.hard_negatives import RowNeighbors, text_numbers, with_hard_negatives
 from xling_jax.train.terms.term import TEACHERS
 
 Batch = dict[str, np.ndarray]
@@ -94,14 +91,6 @@ class DataOptions:
         accumulation_steps: micro-batches, each of one pair, per update.
         batch_multiple: divides the number of rows; the number of devices must divide it.
         truncate: cut longer sentences to the longest bucket instead of dropping them.
-        hard_negatives: share of the rows of a micro-batch that make room for hard negatives of the
-            others, see `train.hard_negatives`; 0 for none.
-        negatives_file: where they come from, see `corpora.row_negatives`; or
-        mine_every_steps: to mine them: updates between searches with the encoder that is being
-            trained, the first before the first update.
-        negatives_pool: rows among which a row's negatives are searched, drawn anew each time.
-        negatives_margin: a row counts as a translation, and is never used as a negative, if its
-            cosine exceeds that of the true translation minus the margin.
         reader: `tf.data`, `numpy`, or `auto` for the faster one, which is `numpy`: it needs no
             seconds to import TensorFlow, and gives more than twice as many batches.
 
@@ -124,11 +113,6 @@ class DataOptions:
     accumulation_steps: int = 1
     batch_multiple: int = 8
     truncate: bool = False
-    hard_negatives: float = 0.0
-    negatives_file: str = ""
-    mine_every_steps: int = 0
-    negatives_pool: int = 5_000
-    negatives_margin: float = 0.2
     reader: str = "auto"
 
     def __post_init__(self):
@@ -138,28 +122,8 @@ class DataOptions:
         check_number(self.sampling_exponent, "data.sampling_exponent", 0, below=10)
         check_number(self.longest_bucket, "data.longest_bucket", 3)
         check_validation(self.validation_pairs, self.validation_corpora)
-        self._check_negatives()
         self.directions()
         self.buckets()
-
-    def _check_negatives(self) -> None:
-        check_number(self.hard_negatives, "data.hard_negatives", at_least=0, below=1)
-        check_number(self.mine_every_steps, "data.mine_every_steps", at_least=0)
-        check_number(self.negatives_pool, "data.negatives_pool", at_least=2)
-        check_number(self.negatives_margin, "data.negatives_margin", at_least=0, below=2)
-        sources = bool(self.negatives_file) + bool(self.mine_every_steps)
-        if self.hard_negatives and sources != 1:
-            raise ValueError(
-                f"data.hard_negatives={self.hard_negatives} needs exactly one of "
-                f"data.negatives_file (found {self.negatives_file!r}) and data.mine_every_steps "
-                f"(found {self.mine_every_steps}), e.g. data.mine_every_steps=1000"
-            )
-        if sources and not self.hard_negatives:
-            name = "negatives_file" if self.negatives_file else "mine_every_steps"
-            raise ValueError(
-                f"data.{name}={getattr(self, name)!r} needs data.hard_negatives, the share of a "
-                "batch, e.g. 0.25"
-            )
 
     @property
     def limit(self) -> int:
@@ -199,10 +163,7 @@ class TranslationBatches:
         width: size of these.
 
     Attributes:
-        plan: which rows form micro-batch n, before hard negatives.
-        pair_names: of the corpus of each direction.
-        texts: [rows, 2] uint64 of each direction's corpus, equal for equal texts of one side; empty
-            without hard negatives.
+        plan: which rows form micro-batch n.
 
     Raises:
         ValueError: if `process_count` does not divide every batch size, or vectors are missing.
@@ -228,7 +189,7 @@ class TranslationBatches:
         self._language_id = {language: number for number, language in enumerate(languages)}
         self._prefix, self._suffix, self._pad_id = tuple(prefix), tuple(suffix), pad_id
         self._process = (process_index, process_count)
-        self.pair_names = names = [pair_name(d.source, d.target) for d in self.directions]
+        names = [pair_name(d.source, d.target) for d in self.directions]
         corpora = {name: PairTokens(Path(directory) / name, vocab_size) for name in set(names)}
         self._corpora = [corpora[name] for name in names]
         self._vectors = [
@@ -240,13 +201,12 @@ class TranslationBatches:
             for pair, d in zip(names, self.directions)
         ]
         self._specials = len(self._prefix) + len(self._suffix)
-        lengths, counts, self._lengths = {}, {}, []
+        lengths, counts = {}, {}
         for d, corpus in zip(self.directions, self._corpora):
             sides = np.stack([corpus.lengths[d.source], corpus.lengths[d.target]]) + self._specials
             if data.truncate:
                 sides = np.minimum(sides, data.limit)
             lengths[str(d)] = longer = sides.max(axis=0)
-            self._lengths.append(longer)
             fits = longer <= data.limit
             if fits.any():  # otherwise the plan refuses the pair
                 counts[str(d)] = LengthCounts(np.bincount(longer[fits]), sides[:, fits].sum() / 2)
@@ -260,20 +220,6 @@ class TranslationBatches:
                 "make data.batch_multiple a multiple of it"
             )
         self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=data.sampling_exponent)
-        self._share, self._neighbors, self.texts = data.hard_negatives, {}, []
-        if data.hard_negatives:
-            numbers = {name: text_numbers(corpus) for name, corpus in corpora.items()}
-            self.texts = [numbers[name] for name in names]
-        if data.negatives_file:
-            for name, corpus in corpora.items():
-                found = read_row_negatives(Path(directory), name, len(corpus))
-                self._neighbors[name] = RowNeighbors(found, found[:, :0])
-
-    def with_neighbors(self, neighbors: Mapping[str, RowNeighbors]) -> "TranslationBatches":
-        """The same batches with hard negatives from these neighbors, pair -> those of its rows."""
-        batches = copy.copy(self)
-        batches._neighbors = neighbors
-        return batches
 
     def _tokens(self, corpus: PairTokens, language: str, rows: np.ndarray, width: int):
         """[rows, width] int32: prefix, tokens, suffix, padding; only padding for row -1."""
@@ -289,18 +235,7 @@ class TranslationBatches:
 
     def __getitem__(self, index: int) -> Batch:
         """This process's rows of micro-batch `index`, see `read`."""
-        return self.read(self.entry(index))
-
-    def entry(self, index: int) -> MicroBatch:
-        """Micro-batch `index` of the plan, with hard negatives among its rows if there are any."""
-        entry = self.plan[index]
-        neighbors = self._neighbors.get(self.pair_names[entry.pair])
-        if neighbors is None:
-            return entry
-        fits = self._lengths[entry.pair] <= entry.bucket.length
-        texts = self.texts[entry.pair]
-        rows = with_hard_negatives(entry.rows, self._share, neighbors, texts, fits)
-        return entry._replace(rows=rows)
+        return self.read(self.plan[index])
 
     def read(self, entry: MicroBatch) -> Batch:
         """This process's rows of an entry of the plan.
@@ -338,7 +273,7 @@ class TranslationBatches:
         """Share of real tokens, special ones included, on both sides of batches [start, stop)."""
         real = padded = 0
         for index in range(start, stop):
-            entry = self.entry(index)
+            entry = self.plan[index]
             direction = self.directions[entry.pair]
             rows = entry.rows[entry.rows >= 0]
             for language in (direction.source, direction.target):

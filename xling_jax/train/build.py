@@ -26,7 +26,6 @@ from xling_jax.train.options import TrainOptions
 from xling_jax.train.selection import find_goal
 from xling_jax.train.state import TrainState, abstract_state
 from xling_jax.train.step import Steps, make_steps
-from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import Setting, all_reads
 from xling_jax.train.validation import is_validation, known_goal, metric_names
 
@@ -139,12 +138,6 @@ def build(
     if compute_dtype(config.compute_dtype) == jnp.float16:
         optimizer = with_loss_scale(optimizer)
     objective = build_objective(config, vocab or VocabFacts(config.vocab.size), num_devices)
-    if data.hard_negatives and not any(term.contrasts for term in objective.terms.values()):
-        contrasting = ", ".join(name for name in TERMS if TERMS[name].contrasts)
-        raise ValueError(
-            f"data.hard_negatives={data.hard_negatives} needs a term that contrasts the sentences "
-            f"of a batch: {contrasting}; found {', '.join(objective.terms)}"
-        )
     init, shapes = abstract_state(init_params(objective.setting.model), optimizer, config.seed)
     _check_dim(objective.setting.model, shapes.params)
     _check_frozen(settings.frozen, shapes.params)

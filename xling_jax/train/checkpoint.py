@@ -1,7 +1,6 @@
 """Checkpoints of a run, written by orbax asynchronously and atomically, verified when read.
 
     00000100/state/                 arrays of the `TrainState`
-    00000100/mined/                 the hard negatives in use, if they were mined (`train.mining`)
     00000100/identity/metadata      record: identity, progress, dev metrics, hashes of the arrays
     broken-00000200/                a checkpoint that was set aside
     deleted/00000050/               one that is no longer kept, until its files are deleted
@@ -11,14 +10,12 @@ either makes them unreadable or has no effect on what is read.
 """
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -101,7 +98,7 @@ class Checkpoints:
                 step_format_fixed_length=8,
                 async_options=ocp.AsyncOptions(barrier_sync_fn=_meet_unless_failed),
             ),
-            item_names=("state", "identity", "mined"),
+            item_names=("state", "identity"),
         )
 
     def latest_step(self) -> int | None:
@@ -114,7 +111,6 @@ class Checkpoints:
         step: int,
         metrics: Mapping[str, float],
         progress: Mapping[str, Any],
-        mined: Mapping[str, Mapping[str, np.ndarray]] = MappingProxyType({}),
     ) -> None:
         """Starts saving; returns before the files are written.
 
@@ -123,7 +119,6 @@ class Checkpoints:
             step: updates done.
             metrics: dev metrics of this step; empty if it was not evaluated.
             progress: JSON-like, returned by `restore`.
-            mined: host arrays, the same in all processes; returned as `progress["mined"]`.
 
         Raises:
             OSError: if writing this or the previous checkpoint failed, e.g. on a full disk.
@@ -138,9 +133,6 @@ class Checkpoints:
             "arrays": array_hashes(state),
         }
         items = {"state": ocp.args.StandardSave(state)}
-        if mined:
-            record["mined"] = _host_hashes(mined)
-            items["mined"] = ocp.args.StandardSave({k: dict(v) for k, v in mined.items()})
         items["identity"] = ocp.args.JsonSave(seal(record))
         try:
             self._manager.wait_until_finished()
@@ -226,8 +218,6 @@ class Checkpoints:
                 state = ocp.StandardCheckpointHandler().restore(
                     self._path(step) / "state", args=ocp.args.StandardRestore(shapes)
                 )
-                if "mined" in record:
-                    record["progress"]["mined"] = _read_mined(self._path(step), record["mined"])
             except Exception as error:  # orbax raises many kinds for damaged files
                 problem = _reason(error)
         problem = first_of_all_processes(problem)
@@ -504,23 +494,6 @@ def _mismatch(state: TrainState, hashes: Mapping[str, str]) -> str:
     if not wrong:
         return ""
     return f"{len(wrong)} of {len(found)} arrays do not match their hashes, first {min(wrong)}"
-
-
-def _host_hashes(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, str]:
-    """Path of an array -> hash of its bytes."""
-    return {
-        f"{group}/{name}": hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
-        for group, named in arrays.items()
-        for name, array in named.items()
-    }
-
-
-def _read_mined(path: epath.Path, hashes: Mapping[str, str]) -> dict[str, dict[str, np.ndarray]]:
-    """The hard negatives of a checkpoint; raises ValueError if they are not those saved."""
-    arrays = ocp.StandardCheckpointHandler().restore(path / "mined")
-    if _host_hashes(arrays) != hashes:
-        raise ValueError("the hard negatives do not match their hashes")
-    return arrays
 
 
 def _read_json(file: epath.Path) -> Any:

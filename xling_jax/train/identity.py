@@ -19,15 +19,41 @@ from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import all_reads
 from xling_jax.version import __version__
 
-# Options that the config.json of runs of earlier versions has, without effect on the results.
-REMOVED = ("lstm_implementation",)  # of the encoder, until 0.3
+# Options of earlier versions, by section, with the value that a run must have to continue; None
+# is any value.
+_REMOVED: dict[str, dict[str, Any]] = {
+    "encoder": {"lstm_implementation": None},
+    "data": {
+        "hard_negatives": 0.0,
+        "negatives_file": "",
+        "mine_every_steps": 0,
+        "negatives_pool": None,
+        "negatives_margin": None,
+    },
+}
 # Options without effect on the results, or on the data other than through their fingerprint.
 _IGNORED = {"remat", "max_logits", "reader", "corpora", "exclude"}
 _IGNORED |= {"longest_bucket"}  # acts by the bucket lengths that are chosen
 _IGNORED |= {"teacher", "teacher_texts"}  # its vectors are part of the data
-_IGNORED |= {"negatives_file"}  # its rows are part of the data
 _IGNORED |= {"hold_out_evaluation", "validation_pairs", "validation_corpora"}
 _PLAIN = ("languages", "seed", "compute_dtype", "dropout_generator")
+
+
+def without_removed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as an earlier version recorded it, without options that are gone.
+
+    Raises:
+        ValueError: if one of them was used.
+    """
+    kept = dict(config)
+    for section, removed in _REMOVED.items():
+        given = config.get(section, {})
+        for name, unused in removed.items():
+            if unused is not None and given.get(name, unused) != unused:
+                raise ValueError(f"{section}.{name}={given[name]!r} is not supported any more")
+        if section in config:
+            kept[section] = {name: value for name, value in given.items() if name not in removed}
+    return kept
 
 
 def identity(
@@ -101,11 +127,11 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
     def section(target: Any, given: Mapping[str, Any], where: str, **more: Any) -> dict[str, Any]:
         known = options.defaults(target, SUPPLIED)
-        own = {k: v for k, v in given.items() if k not in more and k not in REMOVED}
+        own = {k: v for k, v in given.items() if k not in more}
         options.check(target, own, where, **dict.fromkeys(SUPPLIED))
         return {k: v for k, v in {**known, **own}.items() if k not in _IGNORED} | more
 
-    shared = options.defaults(ObjectiveOptions)
+    config, shared = without_removed(config), options.defaults(ObjectiveOptions)
     objective = {name: config["objective"].get(name, shared[name]) for name in shared}
     reads = set()
     for name, given in config["objective"].items():

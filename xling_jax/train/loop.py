@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from xling_jax.models.registry import special_names
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import (
-    Batch,
     DataOptions,
     TranslationBatches,
     plan_summary,
@@ -39,11 +38,9 @@ from xling_jax.train.build import (
 )
 from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints, first_of_all_processes
-from xling_jax.train.hard_negatives import RowNeighbors
 from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter, read_metrics
-from xling_jax.train.mining import Miner, from_arrays, to_arrays
 from xling_jax.train.programs import Programs, needed_programs
 from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
@@ -151,10 +148,6 @@ def train(
         check_validation_metrics(built, held_out.directions)
         _logger.info("validation: %s", plan_summary(held_out))
         validation = Validation(built.objective, held_out, mesh, shapes.params)
-    miner = None
-    if built.data.mine_every_steps:
-        settled = {"pool": built.data.negatives_pool, "margin": built.data.negatives_margin}
-        miner = Miner(built.objective.setting, batches, mesh, shapes.params, **settled)
     dtype = compute_dtype(config.compute_dtype).name
     computed = {**config.to_dict(), "compute_dtype": dtype}
 
@@ -216,8 +209,6 @@ def train(
             mesh=mesh,
             built=built,
             batches=batches,
-            miner=miner,
-            mined=from_arrays(progress.get("mined", {})),
             programs=programs,
             flops=flops.FlopsByShape(built.objective.without_remat(), shapes.params),
             peak=flops.peak_flops(jax.local_devices()[0], dtype),
@@ -319,8 +310,7 @@ def open_validation(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
     ]
     if not pairs:
         raise ValueError(f"{directory}: no validation text; run xling prepare again")
-    plain = {"hard_negatives": 0.0, "negatives_file": "", "mine_every_steps": 0}
-    data = dataclasses.replace(data, pairs=tuple(pairs), **plain)
+    data = dataclasses.replace(data, pairs=tuple(pairs))
     return _open(config, corpus, directory, data, SEED)
 
 
@@ -359,14 +349,12 @@ class _Run:
     """The loop and what it uses.
 
     What changes: `dev`, the latest dev metrics, `evaluation_due`, whether the latest step still is
-    to be evaluated, `stopping`, and `mined`, the latest neighbors.
+    to be evaluated, and `stopping`.
     """
 
     mesh: jax.sharding.Mesh
     built: Build
     batches: TranslationBatches
-    miner: Miner | None
-    mined: dict[str, RowNeighbors]
     programs: Programs
     flops: flops.FlopsByShape
     peak: float
@@ -392,7 +380,8 @@ class _Run:
         kept = settings.kept_steps
         pairs = lambda step: self.batches.describe((step - 1) * accumulation, step * accumulation)
         interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
-        source = self._read(start)
+        bounds = (number * accumulation for number in (start, total))
+        source = read_batches(self.batches, *bounds, reader=data.reader)
         if self.evaluation_due:
             with interval.pause():
                 self._evaluate(state, start)
@@ -404,12 +393,6 @@ class _Run:
             _logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
             return state, start
         for step in range(start + 1, total + 1):
-            if self.miner and (step - 1) % data.mine_every_steps == 0:
-                interval.drain()
-                with interval.pause():
-                    source.close()
-                    self.mined = self.miner(state.params, step - 1)
-                    source = self._read(step - 1)
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
             compiled_s = self.programs.seconds
             state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
@@ -466,8 +449,7 @@ class _Run:
                     }
                     self.publish()
                     _logger.info("step %d: saving a checkpoint", step)
-                    dev, mined = self.dev if evaluated else {}, to_arrays(self.mined)
-                    self.checkpoints.save(state, step, dev, progress, mined)
+                    self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
                     for callback in self.callbacks:
                         callback.on_checkpoint(step)
             if over:
@@ -475,14 +457,6 @@ class _Run:
             if stopping or over:
                 return state, step
         return state, max(start, total)
-
-    def _read(self, step: int) -> Iterator[Batch]:
-        """The micro-batches after `step` updates."""
-        data, batches = self.built.data, self.batches
-        if self.mined:
-            batches = batches.with_neighbors(self.mined)
-        bounds = (s * data.accumulation_steps for s in (step, self.built.settings.total_steps))
-        return read_batches(batches, *bounds, reader=data.reader)
 
     def _update(
         self, state: TrainState, micro_batches: list[Any], first_index: int

@@ -58,14 +58,11 @@ def prepare(
         OSError: from reading or writing, or if the pipeline failed.
     """
     checked = Preparation(**settings)
-    for setting, name in (
-        (checked.teacher, "objective.distillation with a teacher"),
-        (checked.negatives, "data.negatives_file"),
-    ):
-        if setting:
-            raise ValueError(
-                f"{name} needs the rows on one machine; prepare without --runner {runner.name}"
-            )
+    if checked.teacher:
+        raise ValueError(
+            "objective.distillation with a teacher needs the rows on one machine; prepare without "
+            f"--runner {runner.name}"
+        )
     workdir = _everywhere(os.fspath(workdir).rstrip("/"))
     named = (*checked.corpora, *checked.validation_corpora)
     corpora = tuple(specs.moved_corpus(spec, _everywhere) for spec in named)

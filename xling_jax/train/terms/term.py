@@ -105,7 +105,7 @@ class Term:
                     (vectors of a frozen encoder, in the batch)
         logged      the metric shown in log lines, a loss: lower is better
         collapses   whether equal vectors for all sentences minimize it
-        contrasts   whether the other sentences of a batch are negatives, which may be hard ones
+        contrasts   whether the other sentences of a batch are negatives
 
     Attributes:
         weight: of the term in the objective.
