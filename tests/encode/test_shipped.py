@@ -52,7 +52,7 @@ def test_the_cosines_that_its_card_quotes_are_its_own(mini, monkeypatch):
 
     card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
     examples = EXAMPLE.findall(card)
-    assert len(examples) > 12
+    assert len(examples) > 10
     for one, other, _, cosine in examples:
         texts = [" ".join(text.split()) for text in (one, other)]
         found = np.dot(*mini.encode(texts, normalize=True))
