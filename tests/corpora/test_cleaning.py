@@ -9,7 +9,7 @@ from xling_jax.corpora.cleaning import REASONS, CleaningRules, RowCleaner
 from xling_jax.corpora.held_out import file_hashes, held_out_files
 from xling_jax.files.hashes import content_hash
 from xling_jax.text.scripts import script_check
-from xling_jax.text.words import count_words
+from xling_jax.text.splitting import count_words
 
 
 def reason_of(first: str, second: str, pair=("de", "en"), held_out=None, **rules) -> str | None:

@@ -6,8 +6,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from tests.export import conftest
-from xling_jax.text.laser_text import LaserText
-from xling_jax.text.laser_vocab import LaserVocab, dictionary_file
+from xling_jax.text.laser_vocab import LaserText, LaserVocab, dictionary_file
 from xling_jax.text.vocab import Vocab, train_vocab
 
 tokenizers = pytest.importorskip("tokenizers")

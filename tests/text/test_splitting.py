@@ -5,7 +5,7 @@ import time
 import pytest
 
 from xling_jax.text import splitting as sentence_splitting
-from xling_jax.text.splitting import SPLITTERS, split_sentences
+from xling_jax.text.splitting import SPLITTERS, count_words, split_sentences
 
 # What text is made of, and what splitters stumble over.
 ALPHABET = [*"aBé.!?…\"'«»()[] \n\t\r\v0;:", "。", "」", "؟", "।", "ß", "\u0301", "😀", "\u200b"]
@@ -123,3 +123,21 @@ def test_laser_splits_at_full_stops_that_stand_alone():
     assert split("the u.s. won . and left . ") == ["the u.s. won .", "and left ."]
     assert split("no point\nat all") == ["no point at all"] and split("") == [""]
     assert split(". . a") == [".", ".", "a"]
+
+
+@pytest.mark.parametrize(
+    "text, num_words",
+    [
+        ("Good morning, Mr. Smith.", 7),
+        ("l'homme qui n'est pas là", 7),
+        ("a well-known 1,000.50", 3),
+        ("(yes)", 3),
+        ("हिन्दी में", 2),
+        ("日本語です", 3),
+        ("สวัสดีครับ", 2),
+        ("I use 日本 daily", 4),
+        ("", 0),
+    ],
+)
+def test_count_words(text, num_words):
+    assert count_words(text) == num_words

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from xling_jax.options import OptionError, option
 from xling_jax.registry import import_extra
 from xling_jax.text.languages import to_iso639_1
-from xling_jax.text.words import count_words
+from xling_jax.text.splitting import count_words
 
 # Of a text that has only letters, their marks and spaces; a mark without a letter is no word.
 _WORD = re.compile(r"\w\S*")

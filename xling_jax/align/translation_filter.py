@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 
 from xling_jax.options import option
-from xling_jax.text.words import count_words
+from xling_jax.text.splitting import count_words
 
 # In the order of the checks: a pair counts under the first that applies.
 REASONS = ("cost", "length ratio", "copy", "duplicate")

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from xling_jax.files.hashes import content_hash
 from xling_jax.files.lines import PROBLEMS
 from xling_jax.text import scripts
+from xling_jax.text.splitting import count_words
 from xling_jax.text.vocab import normalize_text, remove_invisible
-from xling_jax.text.words import count_words
 
 # In the order of the checks: a pair counts under the first that applies.
 REASONS = (

@@ -5,14 +5,16 @@ listed has an archive: preparing one that has none fails with the address that w
 Importing this module registers the datasets, and imports `tensorflow_datasets`.
 """
 
+import collections
 import dataclasses
+import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import tensorflow_datasets as tfds
 
-from xling_jax.corpora.pivot import join_on
+from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.readers.moses import read_moses
 from xling_jax.files.lines import read_line_blocks
 
@@ -106,7 +108,7 @@ class EuroparlV7(FetchedCorpus):
     """Europarl v7: proceedings of the European Parliament 1996-2011, all pairs of 21 languages.
 
     The release (statmt.org) has pairs with English only. A pair without English is joined from two
-    of them, see `pivot.join_on`.
+    of them, see `join_on`.
     """
 
     DESCRIPTION = "Sentence-aligned proceedings of the European Parliament, 1996-2011."
@@ -323,3 +325,35 @@ BUILDERS = (
     *(EuroparlV7, ParaCrawlV5, Multi30k),
     *(OpusNewsCommentary, OpusGlobalVoices, OpusTatoeba, OpusOpenSubtitles),
 )
+
+
+def join_on(
+    pivot: str, first: Iterable[Row], second: Iterable[Row], languages: tuple[str, str]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Joins two corpora on equal text in the language that they share.
+
+    Texts must be equal character for character. The k-th row of the first corpus with some pivot
+    text joins the k-th row of the second with the same text, and rows without a partner are
+    dropped: a formula such as "Thank you." that occurs n and m times gives min(n, m) rows, not n m.
+    In corpora that follow the same documents in the same order, these are mostly the same places.
+
+    Args:
+        pivot: the language that both have.
+        first: rows; those without text in both of its languages are skipped.
+        second: the same. Its texts are held in memory, with about 250 bytes more for each row.
+        languages: the other language of each corpus.
+
+    Yields:
+        The line of a row of `first`, and its text and that of its partner by language.
+    """
+    ours, theirs = languages
+    waiting: dict[bytes, list[str]] = collections.defaultdict(list)
+    for texts in (row.texts for row in second if {pivot, theirs} <= row.texts.keys()):
+        waiting[_key(texts[pivot])].append(texts[theirs])
+    for row in (row for row in first if {pivot, ours} <= row.texts.keys()):
+        if partners := waiting.get(_key(row.texts[pivot])):
+            yield row.line, {ours: row.texts[ours], theirs: partners.pop(0)}
+
+
+def _key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -17,8 +17,7 @@ import numpy as np
 from xling_jax.encode.model_directory import check_parameters, save_model
 from xling_jax.formats.torch_file import check_tensors, load_torch, to_numpy
 from xling_jax.text import laser_vocab
-from xling_jax.text.laser_text import LaserText
-from xling_jax.text.laser_vocab import LaserVocab
+from xling_jax.text.laser_vocab import LaserText, LaserVocab
 from xling_jax.text.vocab import SENTENCEPIECE_FILE
 
 _SUPPORTED = "only BiLSTM encoders are supported: LASER (bilstm.93langs…) and LASER2 (laser2.pt)"

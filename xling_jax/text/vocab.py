@@ -98,7 +98,7 @@ def normalizer(lowercase: bool = True, moses: bool = False) -> Callable[[str], s
 
 @functools.cache
 def _moses() -> Callable[[str], str]:
-    from xling_jax.text.laser_text import LaserText
+    from xling_jax.text.laser_vocab import LaserText
 
     return LaserText(lowercase=False, moses_tokenizer=True)
 

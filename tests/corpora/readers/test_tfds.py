@@ -210,3 +210,34 @@ def test_reading_needs_no_tensorflow(europarl):
         "assert len(rows) == 2 and 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def pivot_rows(code, *pairs):
+    return [
+        Row({c: t for c, t in (("en", english), (code, text)) if t}, f"x.{code}", line)
+        for line, (english, text) in enumerate(pairs, 1)
+    ]
+
+
+def test_equal_english_joins_in_the_order_of_occurrence():
+    german = pivot_rows(
+        "de", ("Thank you.", "Danke."), ("One.", "Eins."), ("Thank you.", "Danke schön."),
+        ("Thank you.", "Vielen Dank."), ("one.", "eins."), ("Two.", ""), ("", "Drei."),
+    )  # fmt: skip
+    spanish = pivot_rows(
+        "es", ("One.", "Uno."), ("Thank you.", "Gracias."), ("Two.", "Dos."), ("", "Tres."),
+        ("Thank you.", "Muchas gracias."), ("Four.", "Cuatro."),
+    )  # fmt: skip
+    assert list(tfds_builders.join_on("en", german, spanish, ("de", "es"))) == [
+        (1, {"de": "Danke.", "es": "Gracias."}),
+        (2, {"de": "Eins.", "es": "Uno."}),
+        (3, {"de": "Danke schön.", "es": "Muchas gracias."}),
+    ]
+
+
+def test_a_row_without_text_in_the_other_language_takes_no_partner():
+    german = pivot_rows("de", ("Yes.", ""), ("Yes.", "Ja."))
+    italian = pivot_rows("it", ("Yes.", ""), ("Yes.", "Sì."))
+    assert list(tfds_builders.join_on("en", german, italian, ("de", "it"))) == [
+        (2, {"de": "Ja.", "it": "Sì."})
+    ]

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from xling_jax.text.xlm_tokenizer import XlmTokenizer
+from xling_jax.text.huggingface_vocab import XlmTokenizer
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("torch")

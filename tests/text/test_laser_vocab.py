@@ -4,7 +4,7 @@ import re
 import pytest
 from sacremoses import MosesTokenizer
 
-from xling_jax.text.laser_text import LaserText
+from xling_jax.text.laser_vocab import LaserText
 
 
 @pytest.mark.parametrize(
