@@ -10,13 +10,13 @@ translations before training; the others are small (0.01).
 The packaged encoder begins as the mean of two: this run, counted twice, and a short one, of 1,500
 updates with cosines times 12, which keeps more of what the initial vectors know of topics. Then it
 gets dimensions for topics and sentiment from English word vectors and ratings
-(`launch/mini_words.py`), and principal axes bring it back to 256, of which pairs and triples keep
+(`lab/mini/mini_words.py`), and principal axes bring it back to 256, of which pairs and triples keep
 160. They cost some retrieval, which 800 updates at 1e-3 on everyday text restore. 800 more, on text
 that is also careless or marked up, teach it what to ignore. With 8 bits per number for pieces and 4
 for pairs and triples it takes 31.6 MB.
 
-Reproduces   No paper. `launch/mini.sh` trains, shrinks, calibrates and measures it in one command;
-             the model card has the numbers.
+Reproduces   No paper. `lab/mini/mini.sh` trains, shrinks, calibrates and measures it in one
+             command; the model card has the numbers.
 Data         Parallel text in de, en, es, fr and it whose licenses allow publishing what is trained
              on it; the model card names the sources.
 Hardware     Two CPU cores, 27 minutes, and about 20 for the three others.
@@ -27,7 +27,7 @@ Arguments    `phase=train` (default); `short` and `everyday`, the other runs, of
              quarter more updates, as many as before for the five.
 Sizes        :paper (default), :smoke.
 
-    launch/mini.sh --data DIR --workdir runs/mini
+    lab/mini/mini.sh --data DIR --workdir runs/mini
     xling train --config mini:phase=tune --workdir runs/tuned \
         --config.data.corpora="('tsv:own.de-en.tsv',)" --config.data.pairs="('de-en',)"
 """

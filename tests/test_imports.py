@@ -90,7 +90,7 @@ def test_configs_import_the_config_module_and_recipes_only():
 
 def test_scripts_import_what_there_is_and_call_it_with_arguments_that_it_takes():
     """No other test runs all of them."""
-    for path in (*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "launch").glob("*.py")):
+    for path in [p for top in ("benchmarks", "lab", "launch") for p in (ROOT / top).rglob("*.py")]:
         tree, known = ast.parse(path.read_text()), {}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "xling_jax":

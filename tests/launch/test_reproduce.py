@@ -345,31 +345,3 @@ def test_without_the_package_a_script_says_so_in_one_line(tmp_path):
     assert out.returncode == 1
     (line,) = out.stderr.splitlines()
     assert line.endswith("has no xling_jax; activate its environment or set PYTHON")
-
-
-def test_a_run_without_measurements_is_not_compared(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 4, "pud/p_at_1": 0.5}\n')
-    words = [sys.executable, ROOT / "launch/compare_runs.py", tmp_path, tmp_path / "typo"]
-    out = subprocess.run(
-        [*map(str, words), "--step=4"], capture_output=True, text=True, timeout=100
-    )
-    assert out.returncode == 2
-    assert "typo: no measurements in metrics.jsonl" in out.stderr.splitlines()[-1]
-
-
-def test_compared_runs_keep_their_lines_and_names_apart(tmp_path):
-    """Seven runs, two of them of one name and one given twice."""
-    workdirs = [tmp_path / place / "s0" for place in "ab"] + [tmp_path / f"c{i}" for i in range(5)]
-    for step, workdir in enumerate(workdirs, 1):
-        workdir.mkdir(parents=True)
-        record = {"step": 4, "pud/p_at_1": step / 10, "train/translation_loss": 1.0}
-        (workdir / "metrics.jsonl").write_text(json.dumps(record) + "\n")
-    words = [sys.executable, ROOT / "launch/compare_runs.py", *workdirs, f"{workdirs[0]}/"]
-    words += ["--output", tmp_path / "plot.svg"]
-    out = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=100)
-    assert out.returncode == 0, out.stderr
-    rows = [line.split()[1:4:2] for line in out.stdout.splitlines() if line.startswith("| ")]
-    names = [f"{w.parent.name}/{w.name}" for w in workdirs]
-    assert rows[-7:] == [[name, f"{i}0.0"] for i, name in enumerate(names, 1)]
-    plot = (tmp_path / "plot.svg").read_text()
-    assert all(f"<!-- {name} -->" in plot for name in names)  # of the legend

@@ -161,26 +161,21 @@ def _halves(packed: np.ndarray) -> np.ndarray:
     return floats.reshape(count, 2 * width)
 
 
-def principal_axes(vectors: Iterable[np.ndarray], first: int = 0) -> np.ndarray | None:
-    """The principal axes of vectors, for `StaticForm.rotated`.
+def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
+    """The principal axes of vectors, around zero.
 
     Args:
         vectors: [any, dim] unit vectors.
-        first: how many of the first dimensions to rotate among themselves, apart from the others; 0
-            rotates all together.
 
     Returns:
         [dim, dim] float32: the orthonormal eigenvectors of the mean of u uᵀ, in columns, that of
-        the largest eigenvalue first, among the first dimensions and among the others. The mean
-        vector is not subtracted, since inner products are to be preserved. None if all vectors are
-        zero.
+        the largest eigenvalue first. The mean vector is not subtracted, since inner products are to
+        be preserved. None if all vectors are zero.
     """
     moments = sum(part.T.astype(np.float64) @ part for part in vectors)
     if not np.any(moments):
         return None
-    axes = np.zeros_like(moments)
-    for block in (slice(first), slice(first, None)):
-        axes[block, block] = np.linalg.eigh(moments[block, block])[1][:, ::-1]
+    axes = np.ascontiguousarray(np.linalg.eigh(moments)[1][:, ::-1])
     # Either sign is right; with this one the same text gives the same vectors everywhere.
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
     return (axes * np.sign(largest)).astype(np.float32)

@@ -1,6 +1,6 @@
 """How the rows of a static encoder are stored: in 32, 8, 4 or, by product quantization, 2 bits.
 
-Running needs NumPy only; product quantization of an encoder needs scikit-learn.
+Codes of product quantization are only read here; `lab/mini/reshape.py` makes them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ MIXTURES = {
     "pq": {"token": "int8", "feature": "pq"},
 }
 STORAGES = ("float32", *_LARGEST, *MIXTURES)
+WRITTEN = tuple(name for name in STORAGES if name != "pq")  # by `quantized`
 # Storage -> numbers that share a byte.
 IN_A_BYTE = {"int4": 2, "pq": 4}
 # Of the factor of a row in 4 bits, relative to the one that fits its largest element.
 _SHRINKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-# Centroids of a codebook, and rows that it is learned from.
-CODES, _CODEBOOK_ROWS = 256, 65_536
+CODES = 256  # centroids of a codebook
 
 
 def storage_of(storage: str, kind: str) -> str:
@@ -65,18 +65,14 @@ class Table(NamedTuple):
 def quantized(rows: np.ndarray, storage: str) -> Table:
     """Vectors in fewer bits.
 
-    In 8 and 4 bits, row r becomes q_r f_r, where q_r are whole numbers and f_r is a factor. In 8
-    bits its largest element becomes ±127. In 4 bits, f_r is the one of a few that leaves the least
-    squared error; with a smaller one, the largest elements are cut. In product quantization (Jégou
-    et al. 2011), q_r consists of centroids by k-means: of every four dimensions, of the one that is
-    nearest after the row is scaled to length 1. f_r leaves the least squared error.
+    Row r becomes q_r f_r, where q_r are whole numbers and f_r is a factor. In 8 bits its largest
+    element becomes ±127. In 4 bits, f_r is the one of a few that leaves the least squared error;
+    with a smaller one, the largest elements are cut.
 
     Args:
         rows: [rows, dims] float32.
-        storage: of rows of one kind, `int8`, `int4` or `pq`.
+        storage: of rows of one kind, `int8` or `int4`.
     """
-    if storage == "pq":
-        return _product_quantized(rows)
     largest = _LARGEST[storage]
     fitting = np.abs(rows).max(axis=1) / np.float32(largest)
     fitting[fitting == 0] = 1  # rows of zeros, for padding
@@ -107,36 +103,3 @@ def unpacked(packed: np.ndarray) -> np.ndarray:
     numbers[:, 1::2] = packed >> 4
     numbers -= 8
     return numbers
-
-
-def _product_quantized(rows: np.ndarray) -> Table:
-    """Vectors [rows, dims] float32 as codes."""
-    from threadpoolctl import threadpool_limits
-
-    norms = np.linalg.norm(rows, axis=1)
-    is_zero = norms == 0
-    units = rows / np.where(is_zero, 1, norms)[:, None]
-    drawn = np.random.default_rng(0).permutation(np.flatnonzero(~is_zero))[:_CODEBOOK_ROWS]
-    groups = units.reshape(len(units), -1, IN_A_BYTE["pq"]).transpose(1, 0, 2)
-    with threadpool_limits(1):  # over small batches, threads wait for one another
-        codes, codebooks = zip(*(_coded(np.ascontiguousarray(group), drawn) for group in groups))
-    table = Table(np.stack(codes, axis=1), np.ones(len(rows), np.float32), np.stack(codebooks))
-    found = table.vectors()
-    squares = np.maximum(np.square(found).sum(axis=1), np.finfo(np.float32).tiny)
-    return table._replace(factors=(found * rows).sum(axis=1) / squares)
-
-
-def _coded(rows: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes [rows] uint8 of rows, and their codebook [256, dims] float32, learned from some."""
-    from sklearn.cluster import MiniBatchKMeans
-    from sklearn.metrics import pairwise_distances_argmin
-
-    found = np.unique(rows[drawn], axis=0)
-    if len(found) > CODES:
-        kmeans = MiniBatchKMeans(
-            CODES, batch_size=2048, n_init=1, random_state=0, compute_labels=False
-        )
-        found = kmeans.fit(rows[drawn]).cluster_centers_
-    codebook = np.zeros((CODES, rows.shape[1]), np.float32)
-    codebook[: len(found)] = found
-    return pairwise_distances_argmin(rows, codebook).astype(np.uint8), codebook

@@ -166,93 +166,24 @@ class StaticForm:
         """The float32 parameters of `models.static.StaticEncoder` with the stored vectors."""
         if self.storage == "float32":
             return dict(stored)
-        return _with_rows(self._vectors(stored), stored.get("feature_keys"))
+        vectors = [table.vectors() for table in self.tables(stored)]
+        return parameters_of_vectors(vectors, stored.get("feature_keys"))
 
-    def _vectors(self, stored: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """What a token or feature adds, [rows, dims] float32 for each kind."""
-        return [table.vectors() for table in self.tables(stored)]
-
-    def rotated(
-        self, params: Mapping[str, np.ndarray], axes: np.ndarray
+    def truncated(
+        self, params: Mapping[str, np.ndarray], width: int
     ) -> tuple[StaticForm, dict[str, np.ndarray]]:
-        """The form and its float32 parameters, with the same vectors in other coordinates.
+        """The form and its float32 parameters with only the first dimensions.
 
         Args:
             params: float32, as stored.
-            axes: [width, any], an orthonormal axis in each column, from `principal_axes`; cosines
-                do not change. With fewer columns the vectors have fewer dimensions.
+            width: how many to keep, at most those that there are.
         """
-        width = axes.shape[1]
         form = dataclasses.replace(self, width=width, feature_width=min(self.feature_width, width))
-        tables = {"embedding": params["embedding"] @ axes}
-        if self.features:
-            rows = params["feature_embedding"]
-            tables["feature_embedding"] = rows @ axes[: self.feature_dims, : form.feature_dims]
-        return form, {**params, **tables}
-
-    def narrowed(
-        self, params: Mapping[str, np.ndarray], feature_width: int
-    ) -> tuple[StaticForm, dict[str, np.ndarray]]:
-        """The form and its float32 parameters with only the first dimensions of features.
-
-        Args:
-            params: float32, as stored.
-            feature_width: how many to keep, from 1 to `feature_dims`.
-        """
-        if not self.features or feature_width == self.feature_dims:
-            return self, dict(params)
-        form = dataclasses.replace(self, feature_width=feature_width)
-        rows = np.ascontiguousarray(params["feature_embedding"][:, :feature_width])
-        return form, {**params, "feature_embedding": rows}
-
-    def joined(
-        self, params: Mapping[str, np.ndarray], vectors: np.ndarray
-    ) -> tuple[StaticForm, dict[str, np.ndarray]]:
-        """The form and its float32 parameters with further dimensions.
-
-        They are the mean of the vectors of a sentence's tokens; features add nothing to them.
-
-        Args:
-            params: float32, as stored.
-            vectors: [vocab_size, dims], of each token in these dimensions.
-
-        Raises:
-            ValueError: if there is not one finite vector for each token.
-        """
-        if vectors.ndim != 2 or len(vectors) != self.vocab_size or vectors.dtype.kind != "f":
-            raise ValueError(
-                f"must be floats of shape [{self.vocab_size}, any], a vector for each token; found "
-                f"{vectors.dtype} {list(vectors.shape)}"
-            )
-        if not np.isfinite(vectors).all():
-            raise ValueError("has numbers that are not finite")
-        tokens, *features = self._vectors(params)
-        more = np.zeros((len(tokens), vectors.shape[1]), np.float32)
-        more[: self.vocab_size] = vectors
-        if not self.feature_width:  # features are to be as wide as the vectors
-            features = [np.pad(rows, ((0, 0), (0, vectors.shape[1]))) for rows in features]
-        form = dataclasses.replace(self, width=self.width + vectors.shape[1])
-        rows = [np.hstack([tokens, more]), *features]
-        return form, _with_rows(rows, params.get("feature_keys"))
-
-    def averaged(self, all_params: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """The float32 parameters whose vectors are the means of those of several encoders.
-
-        Encoders that were trained from the same initial vectors, on other batches, differ in what
-        they learned by chance, which the mean has less of (Wortsman et al. 2022, "Model soups").
-
-        Args:
-            all_params: of each encoder, float32, as stored.
-
-        Raises:
-            ValueError: if a row is not that of the same feature in all of them.
-        """
-        keys = [params.get("feature_keys") for params in all_params]
-        if self.features and not all(np.array_equal(keys[0], other) for other in keys[1:]):
-            raise ValueError("encoders to average must have rows for the same features")
-        all_rows = zip(*(self._vectors(params) for params in all_params))
-        share = np.float32(1 / len(all_params))
-        return _with_rows([sum(rows) * share for rows in all_rows], keys[0])
+        dims = {"embedding": width, "feature_embedding": form.feature_dims}
+        return form, {
+            name: np.ascontiguousarray(value[:, : dims[name]]) if name in dims else value
+            for name, value in params.items()
+        }
 
     def quantized(
         self, params: Mapping[str, np.ndarray], storage: str
@@ -261,26 +192,26 @@ class StaticForm:
 
         Args:
             params: as stored.
-            storage: of the result, not `float32`.
+            storage: of the result, of `row_storage.WRITTEN` but not `float32`.
         """
         form = dataclasses.replace(self, storage=storage)
         tables = [
-            quantized(rows, storage_of(storage, kind))
-            for kind, rows in zip(_TABLES, self._vectors(params))
+            quantized(table.vectors(), storage_of(storage, kind))
+            for kind, table in zip(_TABLES, self.tables(params))
         ]
         numbers = [table.rows for table in tables]
         if not form._has_narrow_rows:
             numbers = [np.concatenate(numbers)]
         stored = dict(zip(("rows", "narrow_rows"), numbers))
         stored["factor"] = np.concatenate([table.factors for table in tables])
-        if storage == "pq":
-            stored["codebooks"] = tables[-1].codebooks
         if self.features:
             stored["feature_keys"] = params["feature_keys"]
         return form, stored
 
 
-def _with_rows(tables: Sequence[np.ndarray], keys: np.ndarray | None) -> dict[str, np.ndarray]:
+def parameters_of_vectors(
+    tables: Sequence[np.ndarray], keys: np.ndarray | None
+) -> dict[str, np.ndarray]:
     """The float32 parameters with these vectors, of tokens and then of features, weights of 1."""
     params = {} if keys is None else {"feature_keys": keys}
     for kind, rows in zip(_TABLES, tables):

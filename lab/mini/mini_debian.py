@@ -5,8 +5,8 @@ Nothing in the packages is run; only the `.deb` files of one release are read:
     curl -O MIRROR/dists/bookworm/main/Contents-all.gz          # and Contents-amd64.gz
     curl -O MIRROR/dists/bookworm/main/i18n/Translation-it.bz2  # and de, en (.xz), es and fr
     mkdir -p debs
-    python launch/mini_debian.py list Contents-*.gz | (cd debs && xargs apt-get download)
-    python launch/mini_debian.py write --debs debs --descriptions . --data DIR
+    python lab/mini/mini_debian.py list Contents-*.gz | (cd debs && xargs apt-get download)
+    python lab/mini/mini_debian.py write --debs debs --descriptions . --data DIR
 
 The files are written to DIR/parallel. It takes dpkg-deb, `pip install lxml`, 5 GB and 10 to 25
 minutes.
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mini_text import evaluation_texts
@@ -92,7 +92,7 @@ ROWS_OF_EACH, LEAST_WORDS, MOST_WORDS, MOST_WORDS_OF_NAMES = 10_000, 4, 100, 3
 Row = dict[str, str]
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(required=True, dest="command")
     listing = commands.add_parser("list", help="name the packages to download")
@@ -103,7 +103,7 @@ def main() -> None:
     writing.add_argument(
         "--data", required=True, type=Path, help="of mini.sh; its evaluation sets are held out"
     )
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     if args.command == "list":
         print("\n".join(packages_of(args.contents)))
         return

@@ -1,6 +1,6 @@
 r"""What do precision and width of vectors cost, in P@1, and save, in bytes and time of search?
 
-    python benchmarks/vector_precision.py --model mini --languages en,de,es,fr,it \
+    python lab/vectors/vector_precision.py --model mini --languages en,de,es,fr,it \
         --data europarl.dev.tsv.gz pud.dev.tsv.gz
 
 P@1 is the mean over all directions between the languages. The ranges of int8 are learned on the

@@ -1,7 +1,7 @@
 """Compares runs: a Markdown table of their dev metrics and a plot of their curves.
 
-    python launch/compare_runs.py runs/t_laser runs/ct_laser --output t_vs_ct.png
-    python launch/compare_runs.py runs/* --metrics pud_dev/p_at_1 train/tokens_per_second
+    python lab/experiments/compare_runs.py runs/t_laser runs/ct_laser --output t_vs_ct.png
+    python lab/experiments/compare_runs.py runs/* --metrics pud_dev/p_at_1 train/tokens_per_second
 
 Reads `metrics.jsonl` of each workdir and prints the table. Dev metrics are in percent; speeds are
 medians over the lines of the log.
@@ -89,7 +89,7 @@ def draw(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Reads the arguments, prints the table, and draws the plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workdirs", nargs="+", type=Path)
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument(
         "--step", type=int, help="compare at this step (default: the last common one)"
     )
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     runs = {name: read_metrics(path) for name, path in short_names(args.workdirs).items()}
     for name, records in runs.items():
         if not records:

@@ -1,10 +1,11 @@
-"""Trains, shrinks, calibrates and measures the packaged encoder; see `launch/mini.sh`."""
+"""Trains, shrinks, calibrates and measures the packaged encoder; see `mini.sh`."""
 
 import argparse
 import glob
 import shlex
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mini_text import (
@@ -19,7 +20,6 @@ from mini_text import (
 )
 from mini_words import WORD_VECTORS, ratings_of_vader, there
 from ml_collections import ConfigDict
-from run import run
 
 from xling_jax.config import ConfigError, load_config
 
@@ -34,7 +34,10 @@ WRITTEN = {
 }
 PROGRAMS = {
     "xling": [sys.executable, "-m", "xling_jax.cli.main"],
-    "mini_words.py": [sys.executable, str(Path(__file__).with_name("mini_words.py"))],
+    **{
+        name: [sys.executable, str(Path(__file__).with_name(name))]
+        for name in ("mini_words.py", "reshape.py")
+    },
 }
 # Of these, what each run trains on beside the text in the folder.
 CORPORA = {
@@ -50,8 +53,8 @@ AVERAGED = ("long", "long", "short")
 DEVELOPMENT = ("retrieval/*.dev.tsv.gz", "retrieval/tatoeba.dev")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="launch/mini.sh", description=__doc__)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="lab/mini/mini.sh", description=__doc__)
     parser.add_argument("--data", required=True, type=Path, help="parallel/, retrieval/ and so on")
     parser.add_argument("--workdir", required=True, type=Path)
     parser.add_argument(
@@ -63,7 +66,7 @@ def main() -> None:
         "--word-vectors", default=WORD_VECTORS, type=Path, help="GloVe's, an archive (%(default)s)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
-    args, overrides = parser.parse_known_args()
+    args, overrides = parser.parse_known_args(words)
     if unknown := [word for word in overrides if not word.startswith("--config.")]:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
@@ -90,7 +93,7 @@ def main() -> None:
         print(shlex.join(command), flush=True)
         if not args.dry_run:
             program, *arguments = command
-            run([*PROGRAMS[program], *arguments])
+            subprocess.run([*PROGRAMS[program], *arguments], check=True)
 
 
 def commands(
@@ -117,18 +120,18 @@ def commands(
     yield train("long")
     yield train("short", f"--config.vocab.model={vocabulary}")
     first, *others = (str(workdir / name) for name in AVERAGED)
-    average = ["xling", "export", "--model", first, "--average", *others]
+    average = ["reshape.py", "--model", first, "--average", *others]
     yield [*average, "--output", str(mean)], mean
     rows = ["--rows", str(workdir / "english.tsv"), "--word-vectors", str(args.word_vectors)]
     yield ["mini_words.py", "--model", str(mean), *rows, "--output", str(words)], words
     encoder = load_config(config_of("everyday"), overrides).encoder
     widths = ["--truncate-dim", str(encoder.width), "--feature-dim", str(encoder.feature_width)]
-    export = ["xling", "export", "--model", str(mean), "--token-vectors", str(words)]
-    yield [*export, "--principal-axes", axes, *widths, "--output", str(joined)], joined
+    reshape = ["reshape.py", "--model", str(mean), "--token-vectors", str(words)]
+    yield [*reshape, "--principal-axes", axes, *widths, "--output", str(joined)], joined
     yield train("everyday", f"--config.train.model_init={joined}")
     yield train("careless", f"--config.train.model_init={workdir / 'everyday'}")
-    export = ["xling", "export", "--model", str(workdir / "careless"), "--principal-axes", axes]
-    yield [*export, "--storage", "mixed", "--output", str(model)], model
+    reshape = ["reshape.py", "--model", str(workdir / "careless"), "--principal-axes", axes]
+    yield [*reshape, "--storage", "mixed", "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
     common = ["--model", str(model), "--languages", ",".join(config.languages)]
     # The captions are among what the calibration is tested on.

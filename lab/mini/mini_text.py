@@ -1,4 +1,4 @@
-"""The text that `launch/mini.py` trains on, and what it makes of it: translations and the like.
+"""The text that `lab/mini/mini.py` trains on, and what it makes of it: translations and the like.
 
 Each writer takes the config, the folder of the data and the file to write.
 """
@@ -182,7 +182,7 @@ def write_emoji(config: ConfigDict, data: Path, output: Path) -> None:
     try:
         import emoji
     except ImportError:
-        sys.exit("launch/mini.sh: the names of emoji come from a package: pip install emoji")
+        sys.exit("lab/mini/mini.sh: the names of emoji come from a package: pip install emoji")
     languages = [code for code in config.languages if code in emoji.LANGUAGES]  # all but Dutch
     for code in languages:
         emoji.config.load_language(code)
@@ -241,7 +241,7 @@ def translate(texts: list[str], source: str, target: str) -> list[str]:
         known = subprocess.run(["apertium", "-l"], capture_output=True, text=True).stdout.split()
     if mode not in known:
         sys.exit(
-            f"launch/mini.sh: Apertium's {mode} translates {source} to {target} and is not "
+            f"lab/mini/mini.sh: Apertium's {mode} translates {source} to {target} and is not "
             "installed: apt install apertium apertium-es-pt "
             "apertium-fr-es apertium-spa-ita"
         )
@@ -256,7 +256,7 @@ def translate(texts: list[str], source: str, target: str) -> list[str]:
     translations = done.stdout.split("\n")[:-1]
     if len(translations) != len(texts):
         sys.exit(
-            f"launch/mini.sh: apertium {mode}: {len(translations)} lines for {len(texts)}; "
+            f"lab/mini/mini.sh: apertium {mode}: {len(translations)} lines for {len(texts)}; "
             f"{done.stderr.strip() or 'no message'}"
         )
     return translations

@@ -1,6 +1,6 @@
 """What a change of the text does to its vector: typos, capitals, markup, missing words and more.
 
-    python benchmarks/robustness.py --data pud.dev.tsv.gz tatoeba.dev
+    python lab/mini/robustness.py --data pud.dev.tsv.gz tatoeba.dev
 
 The sentences of the given languages, up to 1,000 of each, are changed by rule. Per change: the
 cosine between a sentence and what it has become, and the share of changed sentences that still find

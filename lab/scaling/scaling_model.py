@@ -1,7 +1,7 @@
 """Models update times on TPU v5e-256 and 8 x H100, and a search in 2 billion rows.
 
-    python launch/scaling_model.py training
-    python launch/scaling_model.py search
+    python lab/scaling/scaling_model.py training
+    python lab/scaling/scaling_model.py search
 
 Prints the tables of lab/scaling/README.md. Nothing is measured: parameters and FLOPs are counted
 from the configs, communication is modeled on compiled programs (benchmarks/collectives.py), rates

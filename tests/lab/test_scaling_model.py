@@ -1,21 +1,14 @@
-"""launch/scaling_model.py: its arithmetic by hand, and lab/scaling/README.md as it prints it."""
-
-import importlib.util
-import sys
+"""lab/scaling/scaling_model.py: its arithmetic by hand, and README.md as it prints it."""
 
 import pytest
 
-from tests.launch.scripts import ROOT
+from tests.lab.scripts import LAB, script
 
 
 @pytest.fixture(scope="module")
 def scaling_model():
-    spec = importlib.util.spec_from_file_location("scaling_model", ROOT / "launch/scaling_model.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["scaling_model"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["scaling_model"]
+    with script("scaling/scaling_model.py") as module:
+        yield module
 
 
 @pytest.fixture
@@ -75,7 +68,7 @@ def test_the_plan_of_a_search_by_hand(scaling_model, machine):
 
 
 def test_an_update_is_counted_from_its_config(scaling_model, monkeypatch):
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(LAB.parent)
     counted = scaling_model.make_update("lightweight:smoke", 16)
     table, state = counted.parameters, counted.state_arrays
     assert state == 3 and table > 384 * 32
@@ -88,6 +81,6 @@ def test_an_update_is_counted_from_its_config(scaling_model, monkeypatch):
 
 def test_the_page_shows_the_search_that_is_printed(scaling_model, capsys):
     scaling_model.search_tables()
-    page = (ROOT / "lab/scaling/README.md").read_text("utf-8")
+    page = (LAB / "scaling/README.md").read_text("utf-8")
     for table in capsys.readouterr().out.strip().split("\n\n"):
         assert table.strip() in page

@@ -1,0 +1,259 @@
+"""Makes a static encoder from others: averaged, with more dimensions, rotated, narrowed, in codes.
+
+    python lab/mini/reshape.py --model runs/a --average runs/b --output mean
+    python lab/mini/reshape.py --model mean --token-vectors words.npy --principal-axes text.txt \
+        --truncate-dim 256 --feature-dim 160 --output joined
+    python lab/mini/reshape.py --model joined --storage pq --output small
+
+Done in this order. The encoders of the package read every storage; `xling export --storage` writes
+those that need no codebooks.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from xling_jax.encode.encoder import Encoder
+from xling_jax.encode.model_directory import (
+    ModelSpec,
+    find_model_directory,
+    load_model,
+    save_model,
+)
+from xling_jax.encode.static import StaticBackend
+from xling_jax.files.lines import iterate_lines
+from xling_jax.models.row_storage import CODES, IN_A_BYTE, STORAGES, Table
+from xling_jax.models.static_form import StaticForm, parameters_of_vectors
+
+Params = Mapping[str, np.ndarray]
+Reshaped = tuple[StaticForm, dict[str, np.ndarray]]
+
+_CODEBOOK_ROWS = 65_536  # that a codebook is learned from
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="reshape.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--model", required=True, help="a static encoder")
+    parser.add_argument(
+        "--average",
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="encoders to average with, of other runs on the same text; one named twice counts "
+        "twice",
+    )
+    parser.add_argument(
+        "--token-vectors", metavar="FILE.npy", help="[tokens, any] float32, further dimensions"
+    )
+    parser.add_argument(
+        "--principal-axes", metavar="FILE", help="text on whose principal axes to rotate"
+    )
+    parser.add_argument("--truncate-dim", type=int, metavar="DIM", help="dimensions to keep")
+    parser.add_argument(
+        "--feature-dim", type=int, metavar="DIM", help="of pairs and triples; default all"
+    )
+    parser.add_argument("--storage", choices=STORAGES, default="float32")
+    parser.add_argument("--output", required=True, help="the model directory to write")
+    args = parser.parse_args(words)
+    spec = load_model(find_model_directory(args.model))
+    training = spec.config["training"]
+    if args.average:
+        training = training | {"averaged_runs": 1 + len(args.average)}
+    try:
+        form, params = reshaped(spec, args)
+    except ValueError as error:
+        parser.error(str(error))
+    save_model(
+        args.output,
+        family="static",
+        encoder_args=spec.config["encoder"]
+        | {"storage": form.storage, "width": form.width}
+        | ({"feature_width": form.feature_width} if form.feature_width else {}),
+        params=params,
+        vocab=spec.vocab,
+        languages=spec.config["languages"],
+        max_length_tokens=spec.config["max_length_tokens"],
+        training=training,
+        prompts=spec.prompts,
+        default_prompt=spec.default_prompt,
+    )
+
+
+def reshaped(spec: ModelSpec, args: argparse.Namespace) -> Reshaped:
+    """The sizes and parameters that the arguments ask for.
+
+    Raises:
+        ValueError: if they do not fit the encoder.
+    """
+    if spec.static_form is None:
+        raise ValueError(f"--model {args.model}: must be of family static")
+    form, params = dataclasses.replace(spec.static_form, storage="float32"), spec.params
+    if args.average:
+        others = [load_model(find_model_directory(path)) for path in args.average]
+        for path, other in zip(args.average, others):
+            if (
+                other.static_form is None
+                or dataclasses.replace(other.static_form, storage="float32") != form
+                or other.vocab.fingerprint != spec.vocab.fingerprint
+            ):
+                raise ValueError(f"--average {path}: must be of the form and vocabulary of --model")
+        params = averaged(form, [params, *(other.params for other in others)])
+    if spec.truncate_dim:
+        form, params = form.truncated(params, spec.truncate_dim)
+    if args.token_vectors:
+        form, params = joined(form, params, np.load(args.token_vectors))
+    axes = np.eye(form.width, dtype=np.float32)
+    if args.principal_axes:
+        encoder = Encoder(
+            StaticBackend(form, params),
+            spec.vocab,
+            specials=spec.config["specials"],
+            max_length_tokens=spec.max_length_tokens,
+            languages=spec.languages,
+            fingerprint="",
+            dim=form.width,
+            prompts=spec.prompts,
+            default_prompt=spec.default_prompt,
+        )
+        vectors = encoder.encode_stream(iterate_lines(args.principal_axes), normalize=True)
+        axes = axes_of_parts(vectors, form.feature_width if form.features else 0)
+    width = args.truncate_dim or form.width
+    form, params = rotated(form, params, axes[:, :width])
+    if args.feature_dim:
+        form, params = narrowed(form, params, args.feature_dim)
+    if args.storage == "pq":
+        return product_quantized(form, params)
+    return (form, params) if args.storage == "float32" else form.quantized(params, args.storage)
+
+
+def averaged(form: StaticForm, all_params: Sequence[Params]) -> dict[str, np.ndarray]:
+    """The float32 parameters whose vectors are the means of those of several encoders.
+
+    Encoders that were trained from the same initial vectors, on other batches, differ in what
+    they learned by chance, which the mean has less of (Wortsman et al. 2022, "Model soups").
+    """
+    if form.normalize:
+        raise ValueError("--average: means of tables are not those of normalized vectors")
+    keys = [params.get("feature_keys") for params in all_params]
+    if form.features and not all(np.array_equal(keys[0], other) for other in keys[1:]):
+        raise ValueError("--average: encoders must have rows for the same features")
+    all_rows = zip(*([table.vectors() for table in form.tables(params)] for params in all_params))
+    share = np.float32(1 / len(all_params))
+    return parameters_of_vectors([sum(rows) * share for rows in all_rows], keys[0])
+
+
+def joined(form: StaticForm, params: Params, vectors: np.ndarray) -> Reshaped:
+    """Adds dimensions: the mean of the vectors [vocab_size, dims] of a sentence's tokens.
+
+    Features add nothing to them.
+    """
+    if vectors.ndim != 2 or len(vectors) != form.vocab_size or not np.isfinite(vectors).all():
+        raise ValueError(
+            f"--token-vectors: must be finite floats of shape [{form.vocab_size}, any]; found "
+            f"{vectors.dtype} {list(vectors.shape)}"
+        )
+    tokens, *features = (table.vectors() for table in form.tables(params))
+    more = np.zeros((len(tokens), vectors.shape[1]), np.float32)
+    more[: form.vocab_size] = vectors
+    if not form.feature_width:  # features are to be as wide as the vectors
+        features = [np.pad(rows, ((0, 0), (0, vectors.shape[1]))) for rows in features]
+    rows = [np.hstack([tokens, more]), *features]
+    wider = dataclasses.replace(form, width=form.width + vectors.shape[1])
+    return wider, parameters_of_vectors(rows, params.get("feature_keys"))
+
+
+def axes_of_parts(vectors: Iterable[np.ndarray], first: int) -> np.ndarray:
+    """The principal axes [dim, dim] of unit vectors, the first dimensions apart from the others.
+
+    Orthonormal eigenvectors of the mean of u uᵀ in columns, that of the largest eigenvalue first.
+    The mean vector is not subtracted, since inner products are to be preserved. With 0, all
+    dimensions are rotated together.
+    """
+    moments = sum(part.T.astype(np.float64) @ part for part in vectors)
+    if not np.any(moments):
+        raise ValueError("--principal-axes: the file has no text; axes need many sentences")
+    axes = np.zeros_like(moments)
+    for block in (slice(first), slice(first, None)):
+        axes[block, block] = np.linalg.eigh(moments[block, block])[1][:, ::-1]
+    # Either sign is right; with this one the same text gives the same vectors everywhere.
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
+    return (axes * np.sign(largest)).astype(np.float32)
+
+
+def rotated(form: StaticForm, params: Params, axes: np.ndarray) -> Reshaped:
+    """The same vectors in other coordinates: `axes` [width, any] has an orthonormal axis a column.
+
+    With fewer columns the vectors have fewer dimensions.
+    """
+    width = axes.shape[1]
+    result = dataclasses.replace(form, width=width, feature_width=min(form.feature_width, width))
+    tables = {"embedding": params["embedding"] @ axes}
+    if form.features:
+        rows = params["feature_embedding"]
+        tables["feature_embedding"] = rows @ axes[: form.feature_dims, : result.feature_dims]
+    return result, {**params, **tables}
+
+
+def narrowed(form: StaticForm, params: Params, feature_width: int) -> Reshaped:
+    """Keeps only the first dimensions of features."""
+    if not form.features or feature_width > form.feature_dims:
+        raise ValueError(f"--feature-dim {feature_width}: features have {form.feature_dims}")
+    rows = np.ascontiguousarray(params["feature_embedding"][:, :feature_width])
+    form = dataclasses.replace(form, feature_width=feature_width)
+    return form, {**params, "feature_embedding": rows}
+
+
+def product_quantized(form: StaticForm, params: Params) -> Reshaped:
+    """Tokens in 8 bits and features in codes of product quantization (Jégou et al. 2011)."""
+    table = _product_quantized(form.tables(params)[1].vectors())
+    _, in_bytes = form.quantized(params, "mixed")
+    form = dataclasses.replace(form, storage="pq")
+    factors = in_bytes["factor"].copy()
+    factors[form.token_rows :] = table.factors
+    codes = {"narrow_rows": table.rows, "codebooks": table.codebooks, "factor": factors}
+    return form, {**in_bytes, **codes}
+
+
+def _product_quantized(rows: np.ndarray) -> Table:
+    """Vectors [rows, dims] float32 as codes.
+
+    Of every four dimensions the centroid by k-means that is nearest after the row is scaled to
+    length 1; the factor of a row leaves the least squared error.
+    """
+    from threadpoolctl import threadpool_limits
+
+    norms = np.linalg.norm(rows, axis=1)
+    is_zero = norms == 0
+    units = rows / np.where(is_zero, 1, norms)[:, None]
+    drawn = np.random.default_rng(0).permutation(np.flatnonzero(~is_zero))[:_CODEBOOK_ROWS]
+    groups = units.reshape(len(units), -1, IN_A_BYTE["pq"]).transpose(1, 0, 2)
+    with threadpool_limits(1):  # over small batches, threads wait for one another
+        codes, codebooks = zip(*(_coded(np.ascontiguousarray(group), drawn) for group in groups))
+    table = Table(np.stack(codes, axis=1), np.ones(len(rows), np.float32), np.stack(codebooks))
+    found = table.vectors()
+    squares = np.maximum(np.square(found).sum(axis=1), np.finfo(np.float32).tiny)
+    return table._replace(factors=(found * rows).sum(axis=1) / squares)
+
+
+def _coded(rows: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes [rows] uint8 of rows, and their codebook [256, dims] float32, learned from `drawn`."""
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.metrics import pairwise_distances_argmin
+
+    found = np.unique(rows[drawn], axis=0)
+    if len(found) > CODES:
+        kmeans = MiniBatchKMeans(
+            CODES, batch_size=2048, n_init=1, random_state=0, compute_labels=False
+        )
+        found = kmeans.fit(rows[drawn]).cluster_centers_
+    codebook = np.zeros((CODES, rows.shape[1]), np.float32)
+    codebook[: len(found)] = found
+    return pairwise_distances_argmin(rows, codebook).astype(np.uint8), codebook
+
+
+if __name__ == "__main__":
+    main()
