@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs xling train, embed or mine on all hosts of a TPU slice, or on several GPU machines, in a GKE
+# Runs xling train on all hosts of a TPU slice, or on several GPU machines, in a GKE
 # cluster, as the JobSet of jobset.yaml.
 #
 #   launch/gke.sh [--dry-run] image                     build IMAGE from this checkout and push it

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs xling train, embed or mine as N processes on this machine, as on a pod.
+# Runs xling train as N processes on this machine, as on a pod.
 #
 #   launch/local.sh [--dry-run] N COMMAND [ARGUMENT ...]
 #   launch/local.sh 2 train --config configs/ct_laser.py:small --workdir runs/two

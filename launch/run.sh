@@ -65,9 +65,9 @@ check_command() {
     local word
     for word in "$@"; do [[ $word == -* ]] || break; done # xling has options of its own
     case $word in
-    train | embed | mine) ;;
-    *) fail "'$word' cannot run in several processes, only train, embed and mine can; run it without" \
-        "this script" ;;
+    train) ;;
+    embed | mine) fail "'$word' runs in shares, --shard I/N, which any scheduler can start; see its --help" ;;
+    *) fail "'$word' cannot run in several processes, only train can; run it without this script" ;;
     esac
 }
 

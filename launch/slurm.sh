@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs xling train, embed or mine on the GPUs of several nodes: a batch script that submits itself.
+# Runs xling train on the GPUs of several nodes: a batch script that submits itself.
 #
 #   launch/slurm.sh [--dry-run] [SBATCH_OPTION ...] COMMAND [ARG ...]
 #   launch/slurm.sh --nodes=4 --partition=gpu train --config configs/ct_laser.py --workdir runs/ct

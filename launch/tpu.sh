@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A Cloud TPU slice: create it, install xling on all workers, run train, embed or mine on them,
+# A Cloud TPU slice: create it, install xling on all workers, run train on them,
 # release it.
 #
 #   launch/tpu.sh [--dry-run] create                     now, or as a queued resource

@@ -18,7 +18,7 @@ class Killed(BaseException):
 def small_spans(monkeypatch):
     """Every chunk is recorded, and a span is one tile of 8 source rows."""
     monkeypatch.setattr(stages, "_RECORD_EVERY_S", -1)
-    monkeypatch.setattr(stages, "_SPAN_ROWS", 8)
+    monkeypatch.setattr(stages, "SPAN_ROWS", 8)
     monkeypatch.setattr(stages, "_SPAN_PRODUCTS", {"numpy": 1, "jax": 1, "faiss": 1})
 
 

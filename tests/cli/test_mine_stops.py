@@ -14,7 +14,7 @@ RUN = """
 import os, signal, sys
 from xling_jax.align import stages
 stages._RECORD_EVERY_S = -1
-stages._SPAN_ROWS, stages._SPAN_PRODUCTS = 64, {"numpy": 1}
+stages.SPAN_ROWS, stages._SPAN_PRODUCTS = 64, {"numpy": 1}
 moments, last = 0, int(sys.argv[1])
 
 def mortal(function):

@@ -183,45 +183,6 @@ def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, t
     }
 
 
-def test_two_machines_embed_and_mine_into_the_store(store, local, programs, tmp_path):
-    """Parts, and in mining the vectors, pass through the store, where nothing of them stays."""
-    for side, reverse in (("source", False), ("target", True)):
-        rows = (local.parent / "corpus.tsv").read_text().splitlines()[1:]
-        text = "\n".join(row.split("\t")[reverse] for row in (rows[::-1] if reverse else rows))
-        (tmp_path / side).write_text(text + "\n")
-        store.write(f"text/{side}", (tmp_path / side).read_bytes())
-    model = ["--model", local]
-    embed, mine = ["embed", *model, "--input"], ["mine", *model, "--source"]
-    alone = [
-        [*embed, tmp_path / "source", "--output", tmp_path / "vectors.npy"],
-        [*mine, tmp_path / "source", "--target", tmp_path / "target", "--backend", "jax"],
-    ]
-    alone[1] += ["--output", tmp_path / "pairs.tsv", "--n-best", tmp_path / "best.tsv"]
-    top = "gs://bucket/mined"
-    together = [
-        [*embed, "gs://bucket/text/source", "--output", f"{top}/vectors.npy"],
-        [*mine, "gs://bucket/text/source", "--target", "gs://bucket/text/target"],
-    ]
-    together[1] += ["--output", f"{top}/pairs.tsv", "--n-best", f"{top}/best.tsv"]
-    for one, several in zip(alone, together, strict=True):
-        finish(store.start(*one, cache=tmp_path, **programs))
-        run_on_two_machines(store, several, tmp_path, programs)
-    assert store.names("mined") == ["best.tsv", "pairs.tsv", "vectors.npy"]
-    assert store.read("mined/vectors.npy") == (tmp_path / "vectors.npy").read_bytes()
-    for name in ("best.tsv", "pairs.tsv"):
-        found, expected = (
-            scores(store.read(f"mined/{name}")),
-            scores((tmp_path / name).read_bytes()),
-        )
-        assert found == pytest.approx(expected, abs=1e-5) and len(found) > 200
-
-
-def scores(mined: bytes) -> dict[tuple[bytes, ...], float]:
-    """Score of each pair of texts."""
-    lines = (line.split(b"\t") for line in mined.splitlines())
-    return {tuple(texts): float(score) for score, *texts in lines}
-
-
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
     store, continued, programs, tmp_path
 ):

@@ -89,12 +89,6 @@ def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, 
             np.testing.assert_array_equal(found, np.where(expected > 0, 1, -1))
     ranges = json.loads((tmp_path / "int8.npy.json").read_text())["ranges"]
     np.testing.assert_allclose(ranges, [expected.min(axis=0), expected.max(axis=0)], atol=1e-5)
-    (tmp_path / "other.txt").write_text("ren\nla mo ti né bor\n")
-    again = ["--input", text_file, "--precision", "int8", "--ranges-from"]
-    run(*again, tmp_path / "int8.npy", "--output", tmp_path / "same.npy")
-    np.testing.assert_array_equal(np.load(tmp_path / "same.npy"), np.load(tmp_path / "int8.npy"))
-    run(*again, tmp_path / "other.txt", "--output", tmp_path / "more.npy")
-    assert json.loads((tmp_path / "more.npy.json").read_text())["ranges"] != ranges
     run(
         "--input",
         text_file,
@@ -106,13 +100,6 @@ def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, 
     )
     found, expected = read_embeddings(tmp_path / "unit.npy"), encoder.encode(LINES, normalize=True)
     np.testing.assert_allclose(found, expected, atol=np.ptp(expected) / 255)
-    with pytest.raises(OptionError, match="must be int8 of 16 dimensions; found ubinary of 16"):
-        run(*again, tmp_path / "ubinary.npy", "--output", tmp_path / "x.npy")
-    with pytest.raises(OptionError, match=r"int8\.npy: is also --ranges-from; choose another"):
-        run(*again, tmp_path / "int8.npy", "--output", tmp_path / "int8.npy", "--overwrite")
-    np.save(tmp_path / "floats.npy", expected)
-    with pytest.raises(OptionError, match=r"floats\.npy: must be an int8 file of xling embed"):
-        run(*again, tmp_path / "floats.npy", "--output", tmp_path / "x.npy")
     (tmp_path / "docs.json").write_text("la mo\n")
     with pytest.raises(OptionError, match=r"docs\.json, which is written with it, is also --input"):
         options = ("--output", tmp_path / "docs", "--precision", "binary", "--overwrite")
@@ -124,18 +111,17 @@ def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, 
 
 def test_a_pipe_is_not_read_twice(run, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OptionError, match="pipe is read only once; add --ranges-from FILE"):
+    with pytest.raises(OptionError, match="pipe is read twice; write it to a file"):
         run("--input", tmp_path / "pipe", "--output", tmp_path / "e.npy", "--precision", "int8")
 
 
 @pytest.mark.parametrize(
     "wrong, complaint",
     [
-        (("--precision", "int8", "--input", "-"), "--input - is read only once; add --ranges-from"),
+        (("--precision", "int8", "--input", "-"), "--input - is read twice; write it"),
         (("--precision", "int8", "--documents"), "learned on sentences, not --documents"),
         (("--precision", "binary", "--output", "-"), "second file beside it"),
         (("--precision", "float16", "--format", "laser"), "--format laser: is float32 only"),
-        (("--ranges-from", "text.de"), "requires --precision int8"),
         (("--input", "."), "--input .: is a directory; name a file"),
         (("--output", "none/v.npy"), "--output none/v.npy: no such directory; create it first"),
         (("--prompt", "a", "--prompt-name", "b"), "only one of them"),

@@ -4,7 +4,6 @@ import fsspec
 import pytest
 
 from xling_jax.files import urls
-from xling_jax.files.processes import Processes
 
 URL = "memory://bucket/run"
 
@@ -123,16 +122,3 @@ def test_files_and_directories_are_put_and_the_file_that_seals_them_comes_last(
     urls.remove(f"{URL}/model")
     urls.remove(f"{URL}/model")
     assert there(store) == {}
-
-
-def test_processes_without_a_common_file_system_hand_each_other_files(store, tmp_path):
-    sides = [Processes(index, 2, store=URL) for index in range(2)]
-    paths = [tmp_path / str(index) / ".part" for index in range(2)]
-    for path in paths:
-        path.parent.mkdir()
-    paths[1].write_text("1")
-    sides[1].send(paths[1])
-    sides[0].receive(paths[0])
-    assert paths[0].read_text() == "1" and there(store) == {".part": "1"}
-    sides[0].remove(paths[0].with_name(".p*"))
-    assert there(store) == {} and not paths[0].exists() and paths[1].exists()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TextIO
 
@@ -27,13 +26,6 @@ _MANY_BROKEN = 0.01
 Line = str | BrokenLine
 Columns = tuple[list[Line], list[Line]]
 
-# What the output may say of a pair: lines are counted from 1 in their files; of repeated lines the
-# first.
-COLUMNS = ("score", "cosine")
-COLUMNS += tuple(
-    f"{side}{part}" for side in ("source", "target") for part in ("", "_file", "_line")
-)
-
 
 class Side:
     """The texts of one side: distinct lines that are neither blank, broken nor filtered out.
@@ -44,9 +36,8 @@ class Side:
         texts: distinct texts, in the order of their first lines.
         files: names of the files.
         file_lines: number of lines of each file, including those that are not mined.
-        first_lines: [texts] int64, the first line of each text, counted from 0 through all files;
-            -1 for texts that `add` has added.
-        last_lines: [texts] int64, the last one, whose vector counts as in LASER.
+        last_lines: [texts] int64, the last line of each text, counted from 0 through all files,
+            whose vector counts as in LASER; -1 for texts that `add` has added.
     """
 
     def __init__(
@@ -60,9 +51,9 @@ class Side:
         self.files: list[str] = []
         self.file_lines: list[int] = []
         self._num_repeated = 0
-        self._place_of: dict[str, int] = {}
+        self._row_of: dict[str, int] = {}
         self._skipped: collections.Counter[str] = collections.Counter()
-        first_lines, last_lines, number = [], [], 0
+        last_lines, number = [], 0
         for file, lines in files:
             start = number
             for number, line in enumerate(lines, start + 1):
@@ -70,20 +61,18 @@ class Side:
                     self._skipped[line.problem] += 1
                 elif not line.strip():
                     self._skipped["blank"] += 1
-                elif (place := self._place_of.get(line)) is not None:
+                elif (row := self._row_of.get(line)) is not None:
                     self._num_repeated += 1
-                    last_lines[place] = number - 1
+                    last_lines[row] = number - 1
                 elif text_filter and (problem := text_filter(line)):
                     self._skipped[problem] += 1
                 else:
-                    self._place_of[line] = len(first_lines)
-                    first_lines.append(number - 1)
+                    self._row_of[line] = len(last_lines)
                     last_lines.append(number - 1)
             self.files.append(file)
             self.file_lines.append(number - start)
-        self.first_lines = np.array(first_lines, np.int64)
         self.last_lines = np.array(last_lines, np.int64)
-        self.texts = list(self._place_of)
+        self.texts = list(self._row_of)
 
     @property
     def num_lines(self) -> int:
@@ -97,29 +86,21 @@ class Side:
             ValueError: if there are precomputed vectors and a text has none; names its line.
         """
         for number, text in enumerate(texts, 1):
-            if isinstance(text, BrokenLine) or not text.strip() or text in self._place_of:
+            if isinstance(text, BrokenLine) or not text.strip() or text in self._row_of:
                 continue
             if self.vectors:
                 raise ValueError(
                     f"{shown(origin)}:{number}: the text is not a line of {self.name} and so has "
                     f"no row in {', '.join(self.vectors)}; use a model, or pairs of lines"
                 )
-            self._place_of[text] = len(self.texts)
+            self._row_of[text] = len(self.texts)
             self.texts.append(text)
-        missing = np.full(len(self.texts) - len(self.first_lines), -1)
-        self.first_lines = np.append(self.first_lines, missing)
+        missing = np.full(len(self.texts) - len(self.last_lines), -1)
         self.last_lines = np.append(self.last_lines, missing)
 
-    def places(self, texts: Sequence[Line]) -> np.ndarray:
+    def rows_of(self, texts: Sequence[Line]) -> np.ndarray:
         """Returns the index in `texts` of each text, [n] int64; -1 for blank and broken ones."""
-        return np.array([self._place_of.get(text, -1) for text in texts], np.int64)
-
-    def where(self, place: int) -> tuple[str, int]:
-        """The file of the first line of a text, and its number there, from 1; 0 if it has none."""
-        line, file = int(self.first_lines[place]), 0
-        while line >= self.file_lines[file]:
-            line, file = line - self.file_lines[file], file + 1
-        return self.files[file], line + 1
+        return np.array([self._row_of.get(text, -1) for text in texts], np.int64)
 
     def check(self) -> None:
         """Warns if many lines are broken, if none is left, or if there is no text.
@@ -134,7 +115,7 @@ class Side:
         if broken > _MANY_BROKEN * self.num_lines:
             _logger.warning("%s: %d of %d lines are broken", self.name, broken, self.num_lines)
         elif with_text and not self.texts:
-            _logger.warning("%s: all lines are left out; check the filters", self.name)
+            _logger.warning("%s: the filters removed every line; relax them", self.name)
         elif not with_text:
             _logger.warning("%s: no text", self.name)
 
@@ -217,66 +198,33 @@ def score_columns(
         [p] float32, minus infinity for pairs with a blank or broken side; and which these are,
         [p] bool.
     """
-    places = [side.places(texts) for side, texts in zip(sides, pairs)]
-    usable = (places[0] >= 0) & (places[1] >= 0)
+    chosen = [side.rows_of(texts) for side, texts in zip(sides, pairs)]
+    usable = (chosen[0] >= 0) & (chosen[1] >= 0)
     scores = np.full(len(usable), -np.inf, np.float32)
     if usable.any():
-        chosen = places[0][usable], places[1][usable]
-        settings = {"margin": margin, "min_cosine": min_cosine}
-        scores[usable] = score_pairs(*rows, chosen, candidates, **settings)
+        rule = {"margin": margin, "min_cosine": min_cosine}
+        chosen = chosen[0][usable], chosen[1][usable]
+        scores[usable] = score_pairs(*rows, chosen, candidates, **rule)
     return scores, ~usable
 
 
-@dataclasses.dataclass(frozen=True)
-class Texts:
-    """One side of pairs to write.
-
-    Attributes:
-        texts: of the rows of the pairs.
-        where: row -> its file and line; None if that is not known.
-    """
-
-    texts: Sequence[Line]
-    where: Callable[[int], tuple[str, int]] | None = None
-
-
 def write_pairs(
-    path: str,
-    pairs: MinedPairs,
-    source: Texts,
-    target: Texts,
-    columns: Sequence[str] = ("score", "source", "target"),
-    cosines: np.ndarray | None = None,
+    path: str, pairs: MinedPairs, source: Sequence[Line], target: Sequence[Line]
 ) -> int:
-    """Writes a line for each pair, its columns separated by tabs; the file appears whole or not.
+    """Writes lines `score<TAB>source<TAB>target`; the file appears whole or not at all.
 
     Args:
         path: the file, replaced if it exists; "-" for stdout.
-        pairs: indices into the texts of `source` and `target`, in the order to write.
-        source: its texts; tabs in them become spaces, broken lines become empty.
+        pairs: indices into `source` and `target`, in the order to write.
+        source: texts; tabs in them become spaces, broken lines become empty.
         target: likewise.
-        columns: of `COLUMNS`.
-        cosines: [pairs], for the column "cosine".
 
     Returns:
         The number of lines.
     """
-    sides = {"source": source, "target": target}
-
-    def cell(column: str, number: int, pair: tuple[float, int, int]) -> str:
-        if column == "score":
-            return f"{pair[0]:.6f}"
-        if column == "cosine":
-            return f"{cosines[number]:.6f}"
-        side, _, part = column.partition("_")
-        row = pair[1] if side == "source" else pair[2]
-        if not part:
-            return _cell(sides[side].texts[row])
-        return str(sides[side].where(row)[part == "line"])
-
     with open_output(path) as file:
-        for number, pair in enumerate(pairs):
-            file.write("\t".join(cell(column, number, pair) for column in columns) + "\n")
+        for score, i, j in pairs:
+            file.write(f"{score:.6f}\t{_cell(source[i])}\t{_cell(target[j])}\n")
     return len(pairs)
 
 

@@ -36,11 +36,6 @@ class Filters:
         "(extra langid)",
         metavar="SOURCE,TARGET",
     )
-    drop_near_duplicates: bool = option(
-        False,
-        "of texts that differ only in case, digits, spaces and punctuation, mine the first; of "
-        "such pairs in --pairs, keep the best",
-    )
     max_length_ratio: float | None = option(
         None, "drop pairs in which one text has more than this times the words of the other"
     )
@@ -74,27 +69,15 @@ class Filters:
         return TextFilter(self, self.languages[side] if self.languages else None)
 
     def of_given_pairs(self) -> Callable[[str, str], str | None]:
-        """Says of one given pair after another why it is dropped, or None.
-
-        Both texts must pass what mined ones must; a pair is a near-duplicate if both of its texts
-        are those of an earlier pair that passed, up to case, digits, spaces and punctuation.
+        """Says why a given pair is dropped, or None: both texts must pass what mined ones must.
 
         Raises:
             OptionError, ImportError: as `of_side`.
         """
-        texts = dataclasses.replace(self, drop_near_duplicates=False)
-        sides, seen = (texts.of_side(0), texts.of_side(1)), set()
-
-        def problem(source: str, target: str) -> str | None:
-            found = sides[0](source) or sides[1](target) or self.pair_problem(source, target)
-            if self.drop_near_duplicates and not found:
-                key = hash((letters_of(source), letters_of(target)))
-                if key in seen:
-                    return "near_duplicate"
-                seen.add(key)
-            return found
-
-        return problem
+        of_source, of_target = self.of_side(0), self.of_side(1)
+        return lambda source, target: (
+            of_source(source) or of_target(target) or self.pair_problem(source, target)
+        )
 
     def pair_problem(self, source: str, target: str) -> str | None:
         """Why a pair is dropped, or None."""
@@ -110,7 +93,7 @@ class Filters:
 
 
 class TextFilter:
-    """Says of one text after another why it is not mined; remembers texts for near-duplicates.
+    """Says why a text is not mined.
 
     Args:
         filters: the rules.
@@ -124,7 +107,6 @@ class TextFilter:
         self._filters = filters
         self._language = language and to_iso639_1(language)
         self._classify = _classifier(language, self._language) if language else None
-        self._seen: set[int] = set()
 
     def __call__(self, text: str) -> str | None:
         """Why a text is not mined, or None."""
@@ -137,13 +119,6 @@ class TextFilter:
                 return "too_long"
         if self._classify and self._classify(text)[0] != self._language:
             return "wrong_language"
-        if filters.drop_near_duplicates:
-            # A hash of 64 bits takes a tenth of the room; of ten million texts, two different ones
-            # share it with a probability of 3 in a million.
-            key = hash(letters_of(text))
-            if key in self._seen:
-                return "near_duplicate"
-            self._seen.add(key)
         return None
 
 

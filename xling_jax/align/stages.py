@@ -5,6 +5,8 @@
     forward.f32, forward.i64         of each source text: cosines and rows of its neighbors
     backward-N.npz, neighbors.json   of each target text, among the first N source texts
 
+The neighbors of a share of the source texts become one file, to be joined with the other shares.
+
 A process killed at any moment leaves a directory with which the next one continues, and ends with
 the same numbers to the last bit: texts are encoded in the same windows, and searched in the same
 spans. Each stage records what it was made from; if that is something else now, it starts anew, and
@@ -14,10 +16,12 @@ the old record goes before the old data.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,8 +42,8 @@ _logger = logging.getLogger(__name__)
 _RECORD_EVERY_S = 10.0
 # Multiplications of a span, source texts that are searched at once: about a minute of two cores,
 # or some seconds of an accelerator, which gets all target vectors anew for each span.
-_SPAN_PRODUCTS = {"numpy": 2**42, "faiss": 2**42, "jax": 2**46}
-_SPAN_ROWS = 2048  # spans are a multiple of it, the height of a tile
+_SPAN_PRODUCTS = {"numpy": 2**42, "jax": 2**46}
+SPAN_ROWS = 2048  # spans and shares are a multiple of it, the height of a tile
 _MERGED_ROWS = 2**16
 
 
@@ -100,6 +104,7 @@ def stage_candidates(
     target: AnyRows,
     k: int,
     *,
+    rows: slice = slice(None),
     report: Report | None = None,
     **search: Any,
 ) -> Candidates:
@@ -114,6 +119,7 @@ def stage_candidates(
         source: see `mining.find_candidates`; rows are read span by span.
         target: likewise.
         k: number of neighbors.
+        rows: of the source that are searched.
         report: see `knn.top_k`.
         **search: likewise.
 
@@ -125,11 +131,13 @@ def stage_candidates(
         OSError: if writing fails; what is complete stays.
     """
     source, target = _unit_rows(source, "source"), _unit_rows(target, "target")
+    if rows != slice(None):
+        source = source.span(rows)
     (n, dim), m = source.shape, len(target)
     if not n or not m:
         return mining.find_candidates(source, target, k, **search)
     backend = choose_backend(search.get("backend", "numpy"), knn.BACKENDS)
-    span = _SPAN_ROWS * max(1, _SPAN_PRODUCTS[backend] // (m * dim * _SPAN_ROWS))
+    span = SPAN_ROWS * max(1, _SPAN_PRODUCTS[backend] // (m * dim * SPAN_ROWS))
     index = search.get("index", EXACT)
     if index != EXACT:
         span = n  # an index is built for all
@@ -139,10 +147,71 @@ def stage_candidates(
         _logger.info("search: continues with source text %s of %s", f"{state.done + 1:,}", f"{n:,}")
     with state.opened():
         while (first := state.done) < n:
-            rows = slice(first, min(first + span, n))
+            block = source.span(slice(first, min(first + span, n)))
             moved = (lambda done, _, first=first: report(first + done, n)) if report else None
-            state.add(mining.find_candidates(source.span(rows), target, k, report=moved, **search))
+            state.add(mining.find_candidates(block, target, k, report=moved, **search))
     return state.candidates()
+
+
+def write_part(
+    path: str | os.PathLike[str], found: Candidates, made_from: Mapping[str, Any]
+) -> None:
+    """Writes the neighbors of a share; the file appears whole or not at all.
+
+    Args:
+        path: of the file.
+        found: neighbors of the source texts of the share and, among these, of all target texts.
+        made_from: what determines the neighbors of all shares, as JSON.
+    """
+    with whole_file(path) as file:
+        np.savez(file, made_from=fingerprint(made_from), **dataclasses.asdict(found))
+
+
+def join_parts(paths: Sequence[str], made_from: Mapping[str, Any], k: int) -> Candidates:
+    """Joins the neighbors of all shares: those that one search finds.
+
+    Args:
+        paths: files of `write_part`, in the order of the shares.
+        made_from: as given to `write_part`.
+        k: number of neighbors.
+
+    Raises:
+        ValueError: if a file is not a part, or was made from something else.
+    """
+    parts = [_read_part(path, made_from) for path in paths]
+    num_source, num_target = sum(len(part.forward) for part in parts), len(parts[0].backward)
+    backward, done = _no_neighbors(num_target, min(k, num_source)), 0
+    for part in parts:
+        _merge(backward, part, done)
+        done += len(part.forward)
+    filled = [part for part in parts if len(part.forward)] or parts
+    forward = (
+        np.concatenate([getattr(p, n) for p in filled]) for n in ("forward_cosines", "forward")
+    )
+    return Candidates(*forward, *backward)
+
+
+def _read_part(path: str, made_from: Mapping[str, Any]) -> Candidates:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        if str(arrays.pop("made_from")) != fingerprint(made_from):
+            raise ValueError("made from other texts, model or options")
+        return Candidates(**arrays)
+    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: {error}; run its share again with these inputs") from error
+
+
+def _no_neighbors(rows: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.full((rows, k), -np.inf, np.float32), np.full((rows, k), -1, np.int64)
+
+
+def _merge(best: tuple[np.ndarray, np.ndarray], found: Candidates, first: int) -> None:
+    """Merges neighbors of target rows among the source rows from `first` on into `best`."""
+    rows = found.backward + first
+    for start in range(0, len(rows), _MERGED_ROWS):
+        block = slice(start, start + _MERGED_ROWS)
+        keep_best(best, block, found.backward_cosines[block], rows[block])
 
 
 class _Neighbors:
@@ -154,8 +223,7 @@ class _Neighbors:
         self._paths = directory / "forward.f32", directory / "forward.i64"
         self._record_path = directory / "neighbors.json"
         self.done = _done(self._record_path, made_from, "source_rows", self._sizes)
-        shape = (m, self._widths[1])
-        self._backward = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64)
+        self._backward = _no_neighbors(m, self._widths[1])
         if self.done:
             with np.load(self._backward_path(self.done), allow_pickle=False) as file:
                 self._backward = file["cosines"], file["rows"]
@@ -181,10 +249,7 @@ class _Neighbors:
         for file, path, (array, dtype) in zip(self._files, self._paths, arrays):
             with naming_errors(path):
                 file.write(np.ascontiguousarray(array, dtype).data)
-        rows = found.backward + self.done
-        for start in range(0, len(rows), _MERGED_ROWS):
-            block = slice(start, start + _MERGED_ROWS)
-            keep_best(self._backward, block, found.backward_cosines[block], rows[block])
+        _merge(self._backward, found, self.done)
         self.done += len(found.forward)
         if self.done == self._num_rows or time.monotonic() - self._recorded_s > _RECORD_EVERY_S:
             self._record()

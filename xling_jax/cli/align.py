@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from xling_jax.align.bitext import Texts, write_pairs
+from xling_jax.align.bitext import write_pairs
 from xling_jax.align.sentences import SentenceAligner
 from xling_jax.align.translation_filter import TranslationRules
 from xling_jax.cli import document_pairs, sentence_alignment
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
                 else encoded_vectors(encoder, options.document_mode, again, directory)
             )
         pairs = pairer.pair(encoder, sources)
-    write_pairs(args.output, pairs, *(Texts(side.ids) for side in both))
+    write_pairs(args.output, pairs, *(side.ids for side in both))
     _logger.info(
         "%s: %s; unmatched: %s of %s source and %s of %s target documents",
         *(args.output, counted(len(pairs), "pair")),

@@ -1,4 +1,4 @@
-"""One command in several processes: how each finds the others, and how all of them end."""
+"""Training in several processes: how each finds the others, and how all of them end."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
     All leave the block together, except after an error: the others wait for this process somewhere
     inside, and waiting for them would never end.
 
-    The arguments are those of `add_arguments`, and may have `store`, see `Processes`; they get
-    `process_index`.
+    The arguments are those of `add_arguments`.
 
     Raises:
         OptionError: if the arguments contradict each other, or there is no cluster.
@@ -87,9 +86,7 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
             *(jax.process_index(), jax.process_count()),
             *(jax.local_device_count(), jax.device_count()),
         )
-        args.process_index = jax.process_index()
-        store = getattr(args, "store", "")
-        yield Processes(args.process_index, jax.process_count(), meet, store)
+        yield Processes(jax.process_index(), jax.process_count(), meet)
     except BaseException as error:
         # As `main` ends for an error.
         status = 2 if isinstance(error, OptionError) else 1
@@ -110,15 +107,6 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
             raise OSError(f"another process ended; see its log ({reason})") from error
         raise
     jax.distributed.shutdown()
-
-
-def check_shared_paths(**paths: str | None) -> None:
-    """Raises OptionError for pipes, which several processes cannot share; argument -> path."""
-    for name, path in paths.items():
-        if path == "-" or (path and os.path.exists(path) and not os.path.isfile(path)):
-            raise OptionError(
-                f"{flag(name)} {path}: several processes need a file on a shared file system"
-            )
 
 
 def meet(name: str) -> None:

@@ -10,10 +10,12 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.cli import distributed
+import numpy as np
+
+from xling_jax.cli import shards
 from xling_jax.cli.arguments import (
     MODEL_HELP,
     add_output,
@@ -25,14 +27,18 @@ from xling_jax.cli.arguments import (
 from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
 from xling_jax.encode.documents import MODES, MODES_HELP
-from xling_jax.encode.process_shares import share_of, write_embeddings_together
-from xling_jax.encode.texts import EncodeStats
-from xling_jax.files.embeddings import FORMATS, meaning_path, read_quantizer, write_embeddings
+from xling_jax.encode.texts import EncodeStats, text_windows
+from xling_jax.files.embeddings import (
+    FORMATS,
+    meaning_path,
+    read_embeddings,
+    read_quantizer,
+    write_embeddings,
+)
 from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lines import iterate_lines
-from xling_jax.files.processes import Processes
 from xling_jax.files.progress import track
-from xling_jax.files.quantization import PRECISIONS, Quantizer, learn_ranges
+from xling_jax.files.quantization import PRECISIONS, QuantizedRows, Quantizer, learn_ranges
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
@@ -43,14 +49,18 @@ _logger = logging.getLogger(__name__)
 
 # Lines of a sample from which the ranges of int8 are learned.
 _SAMPLE_LINES = 10_000
-
-# Roughly. Processes take turns by windows with this many times fewer documents than sentences.
-_SENTENCES_OF_A_DOCUMENT = 16
+# Rows of parts that are copied at a time.
+_COPIED_ROWS = 2**16
 
 EXAMPLES = """examples:
   xling embed --model runs/quickstart --input europarl.de.gz --output europarl.de.npy
   zcat news.en.gz | xling embed --model runs/quickstart --input - --output news.en.npy
   xling embed --model mini --input news.en.gz --output news.en.npy --precision int8
+  xling embed --model mini --input news.en.gz --output part.npy --shard 3/16
+  xling embed --join 'part-*-of-00016.npy' --output news.en.npy
+
+The rows of shares, joined, are those of one process to the last bit, except with --documents, where
+they may differ by rounding. Parts in LASER's format are joined by cat.
 
 On a CPU, most encoders compile nothing. Where JAX computes, compiled programs are cached for the
 next start in JAX_COMPILATION_CACHE_DIR, otherwise in $XDG_CACHE_HOME/xling_jax or
@@ -60,13 +70,9 @@ next start in JAX_COMPILATION_CACHE_DIR, otherwise in $XDG_CACHE_HOME/xling_jax 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", required=True, help=MODEL_HELP)
+    add("--model", help=MODEL_HELP)
     add_vector_options(parser)
-    add(
-        "--input",
-        required=True,
-        help="text, one sentence per line; may be .gz .xz .zst .bz2; - for stdin",
-    )
+    add("--input", help="text, one sentence per line; may be .gz .xz .zst .bz2; - for stdin")
     add_output(parser, "embedding file; - for stdout")
     add(
         "--format",
@@ -91,31 +97,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "OUTPUT.json, which says what they mean (default: float32)",
     )
     add(
-        "--ranges-from",
-        metavar="FILE",
-        help="for int8: text, on whose first 10,000 lines the range of each dimension is learned, "
-        "or an int8 .npy file written before, whose ranges are taken (default: the input)",
-    )
-    add(
         "--prompt-name",
         metavar="NAME",
         help="name of the model's prompt to put before every line, such as query",
     )
     add("--prompt", metavar="TEXT", help="text before every line, instead of the model's default")
     add("--batch-size", type=int, help="sentences in a full batch; fewer need less memory")
-    distributed.add_arguments(parser)
+    shards.add_arguments(parser, "their vectors")
 
 
 def run(args: argparse.Namespace) -> None:
-    with distributed.joined(args) as processes, dying_of_sigterm():
+    with dying_of_sigterm():
+        if args.join:
+            _join(args)
+            return
         _check_arguments(args)
-        if processes.count > 1:
-            distributed.check_shared_paths(input=args.input, output=args.output)
-        _embed(args, processes)
+        _embed(args)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
     """Refuses what can be refused before the model is loaded."""
+    for name in ("model", "input"):
+        if not getattr(args, name):
+            raise OptionError(f"{flag(name)} is required, except with --join")
     if args.batch_size is not None and args.batch_size < 1:
         raise OptionError(f"--batch-size {args.batch_size} must be at least 1")
     for option in ("document_mode", "splitter"):
@@ -123,18 +127,14 @@ def _check_arguments(args: argparse.Namespace) -> None:
             raise OptionError(f"{flag(option)}: requires --documents")
     if args.splitter:
         check_splitter(args.splitter)
-    is_stored = bool(args.ranges_from) and args.ranges_from.endswith(".npy")
-    if args.ranges_from and args.precision != "int8":
-        raise OptionError(f"--ranges-from {args.ranges_from}: requires --precision int8")
-    if args.ranges_from and not os.path.isfile(args.ranges_from):
-        raise OptionError(f"--ranges-from {args.ranges_from}: no such file")
-    if args.precision == "int8" and args.documents and not is_stored:
+    if args.precision == "int8" and args.documents:
         raise OptionError(
-            "--precision int8: ranges are learned on sentences, not --documents; take those of a "
-            "file, --ranges-from FILE.npy, or use another precision"
+            "--precision int8: ranges are learned on sentences, not --documents; use float16"
         )
+    if args.shard and not os.path.isfile(args.input):
+        raise OptionError(f"--shard: --input {args.input} is read twice; write it to a file")
     if args.precision in ("int8", "binary", "ubinary"):
-        if args.output == "-" or getattr(args, "store", None):
+        if args.output == "-" or getattr(args, "is_remote", False):
             raise OptionError(
                 f"--precision {args.precision}: is written with a second file beside it; choose "
                 "a local --output, or float16"
@@ -142,12 +142,11 @@ def _check_arguments(args: argparse.Namespace) -> None:
         beside = meaning_path(args.output)
         if os.path.isdir(beside):
             raise OptionError(f"--output {args.output}: {beside} is a directory; choose another")
-        for name in ("input", "ranges_from"):
-            if os.path.realpath(beside) == os.path.realpath(getattr(args, name) or ""):
-                raise OptionError(
-                    f"--output {args.output}: {beside}, which is written with it, is also "
-                    f"{flag(name)}; choose another"
-                )
+        if os.path.realpath(beside) == os.path.realpath(args.input):
+            raise OptionError(
+                f"--output {args.output}: {beside}, which is written with it, is also --input; "
+                "choose another"
+            )
         refuse_existing(beside, args.overwrite)
     if args.precision != "float32" and args.format != "npy":
         raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
@@ -155,61 +154,57 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError("--prompt and --prompt-name: give only one of them")
     if args.input != "-" and require_file(args.input, "--input").is_dir():
         raise OptionError(f"--input {args.input}: is a directory; name a file")
-    if args.precision == "int8" and not args.ranges_from and not os.path.isfile(args.input):
+    if args.precision == "int8" and not os.path.isfile(args.input):
         raise OptionError(
-            f"--precision int8: --input {args.input} is read only once; add --ranges-from FILE"
+            f"--precision int8: --input {args.input} is read twice; write it to a file"
         )
-    check_output(args, others=("input", "ranges_from"))
+    check_output(args, others=("input",))
 
 
-def _embed(args: argparse.Namespace, processes: Processes) -> None:
+def _embed(args: argparse.Namespace) -> None:
     encoder = load_encoder(args.model, args)
     if args.prompt is not None or args.prompt_name is not None:
         with wrong_use(f"--prompt-name {args.prompt_name}"):
             encoder = encoder.with_prompt(args.prompt, args.prompt_name)
     quantizer = _quantizer(args, encoder)
-    window = encoder.window_sentences
-    if args.documents:
-        window = max(1, window // _SENTENCES_OF_A_DOCUMENT)
     splitter = args.splitter or "rule"
     unit = "document" if args.documents else "sentence"
-    stats = EncodeStats()
 
     def texts() -> Iterator[Any]:
         if args.documents:
             return read_texts(args.input, splitter=splitter)
         return iterate_lines(args.input)
 
-    def encode(own: Iterable[Any]) -> Iterator[Any]:
-        settings = {"batch_size": args.batch_size, "normalize": args.normalize, "stats": stats}
-        if args.documents:
-            # With sentencex, texts come split by their own languages.
-            split = "rule" if splitter == "sentencex" else splitter
-            own = encoder.document_inputs(own, args.document_mode or "sentences", splitter=split)
-            chunks = encoder.encode_document_stream(own, **settings)
-        else:
-            chunks = encoder.encode_stream(own, **settings)
-        return track(chunks, "embed", total, unit, len)
-
     # Reading the file twice is cheap compared to encoding it: a broken line is found before hours
     # of work, and the time left is known. A pipe can be read only once.
-    total = None
+    own, total = texts(), None
     if os.path.isfile(args.input):
-        total = sum(1 for _ in share_of(texts(), window, processes))
-    start = time.perf_counter()
-    file = {"dim": encoder.dim, "format": args.format, "overwrite": args.overwrite}
-    file["quantizer"] = quantizer
-    if processes.count > 1:
-        file |= {"window": window, "processes": processes}
-        rows = write_embeddings_together(args.output, texts(), encode, **file)
+        window = 1 if args.documents else encoder.window_sentences
+        rows = _rows_of_share(texts(), window, args.shard or shards.Shard(1, 1))
+        own, total = itertools.islice(own, rows.start, rows.stop), rows.stop - rows.start
+    stats = EncodeStats()
+    options = {"batch_size": args.batch_size, "normalize": args.normalize, "stats": stats}
+    if args.documents:
+        # With sentencex, texts come split by their own languages.
+        split = "rule" if splitter == "sentencex" else splitter
+        own = encoder.document_inputs(own, args.document_mode or "sentences", splitter=split)
+        chunks = encoder.encode_document_stream(own, **options)
     else:
-        rows = write_embeddings(args.output, encode(texts()), **file)
+        chunks = encoder.encode_stream(own, **options)
+    start = time.perf_counter()
+    count = write_embeddings(
+        args.output,
+        track(chunks, "embed", total, unit, len),
+        dim=encoder.dim,
+        format=args.format,
+        overwrite=args.overwrite,
+        quantizer=quantizer,
+    )
     seconds = time.perf_counter() - start
     _logger.info(
-        "%s: %d rows of %d, computed in %s; %s%d sentences, %d without text, %d truncated to "
+        "%s: %d rows of %d, computed in %s; %d sentences, %d without text, %d truncated to "
         "%d tokens; %.1f s, %.0f sentences/s, %.0f%% padding",
-        *(args.output, rows, encoder.dim, encoder.dtype),
-        "" if processes.count == 1 else "of them here ",
+        *(args.output, count, encoder.dim, encoder.dtype),
         *(stats.num_sentences, stats.num_empty),
         *(stats.num_truncated, encoder.max_length_tokens, seconds),
         stats.num_sentences / max(seconds, 1e-9),
@@ -217,27 +212,53 @@ def _embed(args: argparse.Namespace, processes: Processes) -> None:
     )
 
 
+def _rows_of_share(texts: Iterator[Any], window: int, shard: shards.Shard) -> slice:
+    """The rows of a share, which begins where one process begins a window of sentences.
+
+    So a sentence shares its batches with the same neighbors, and gets the same vector to the last
+    bit.
+    """
+    if window == 1:
+        return shard.rows(sum(1 for _ in texts))
+    ends = [0, *itertools.accumulate(len(part) for part in text_windows(texts, window))]
+    windows = shard.rows(len(ends) - 1)
+    return slice(ends[windows.start], ends[windows.stop])
+
+
 def _quantizer(args: argparse.Namespace, encoder: Encoder) -> Quantizer:
-    """What turns vectors into those of the file; for int8 with ranges, learned or read."""
+    """The numbers to store; of int8 their ranges, learned on the first lines."""
     if args.precision != "int8":
         return Quantizer(args.precision, encoder.dim)
-    path = args.ranges_from or args.input
-    if path.endswith(".npy"):
-        if not os.path.isfile(meaning_path(path)):
-            raise OptionError(
-                f"--ranges-from {path}: must be an int8 file of xling embed, with "
-                f"{meaning_path(path)} beside it, which is missing; or name a text"
-            )
-        quantizer = read_quantizer(path)
-        if (quantizer.precision, quantizer.dim) != ("int8", encoder.dim):
-            raise OptionError(
-                f"--ranges-from {path}: must be int8 of {encoder.dim} dimensions; found "
-                f"{quantizer.precision} of {quantizer.dim}"
-            )
-        return quantizer
-    sample = list(itertools.islice(iterate_lines(path), _SAMPLE_LINES))
+    sample = list(itertools.islice(iterate_lines(args.input), _SAMPLE_LINES))
     try:
         ranges = learn_ranges(encoder.encode_stream(sample, normalize=args.normalize))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return Quantizer("int8", encoder.dim, ranges, f"first {_SAMPLE_LINES} lines of {path}")
+        raise ValueError(f"{args.input}: {error}") from error
+    return Quantizer("int8", encoder.dim, ranges, f"first {_SAMPLE_LINES} lines of {args.input}")
+
+
+def _join(args: argparse.Namespace) -> None:
+    """Writes the rows of all parts into one file."""
+    paths = shards.check_parts(args.join)
+    if args.format != "npy" or args.output == "-":
+        raise OptionError("--join: writes an .npy file; join LASER's .bin files with cat")
+    check_output(args, others=("join",))
+    parts = [read_embeddings(path) for path in paths]
+    stored = [_quantizer_of(*part) for part in zip(paths, parts)]
+    for path, quantizer in zip(paths, stored):
+        if quantizer.to_json() != stored[0].to_json():
+            raise ValueError(
+                f"{path}: differs from {paths[0]} in dimensions, type or ranges; redo its share"
+            )
+    # Codes decode to the middle of their step, and so become the same codes again.
+    starts = lambda part: range(0, len(part), _COPIED_ROWS)
+    chunks = (part[at : at + _COPIED_ROWS] for part in parts for at in starts(part))
+    file = {"dim": stored[0].dim, "overwrite": args.overwrite, "quantizer": stored[0]}
+    count = write_embeddings(args.output, chunks, **file)
+    _logger.info("%s: %d rows from %d parts", args.output, count, len(paths))
+
+
+def _quantizer_of(path: str, rows: np.ndarray | QuantizedRows) -> Quantizer:
+    if isinstance(rows, QuantizedRows):
+        return read_quantizer(path)
+    return Quantizer(np.load(path, mmap_mode="r").dtype.name, rows.shape[1])

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
+from xling_jax.cli import shards
 from xling_jax.cli.options import LazyParser, add_subcommands, flag
 from xling_jax.files import progress
 from xling_jax.files.leaving import leave
@@ -138,6 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from xling_jax.cli.remote import local_arguments
 
     try:
+        shards.name_output(args)
         with local_arguments(args):
             status = args.run(args) or 0
         sys.stdout.flush()

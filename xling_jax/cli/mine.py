@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,14 @@ from xling_jax.align.backends import import_faiss
 from xling_jax.align.filters import Filters
 from xling_jax.align.margin import MARGINS
 from xling_jax.align.rows import AnyRows, check_same_dim
-from xling_jax.align.stages import stage_candidates, stage_vectors
-from xling_jax.cli import distributed
+from xling_jax.align.stages import (
+    SPAN_ROWS,
+    join_parts,
+    stage_candidates,
+    stage_vectors,
+    write_part,
+)
+from xling_jax.cli import shards
 from xling_jax.cli.arguments import (
     SIDES,
     add_output,
@@ -35,11 +41,10 @@ from xling_jax.cli.arguments import (
 )
 from xling_jax.cli.mine_cut import Cut
 from xling_jax.cli.options import add_options, flag, options_from
-from xling_jax.files.embeddings import join_embeddings, meaning_path, read_embeddings
+from xling_jax.files.embeddings import join_embeddings, meaning_path
 from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lock import only_run
-from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress, track
 from xling_jax.files.whole import read_json, remove_temporary
 from xling_jax.options import OptionError, option
@@ -56,13 +61,18 @@ EXAMPLES = """examples:
   xling mine --source a.de --target a.en --source-embeddings a.de.npy \\
       --target-embeddings a.en.npy --output - | head
   xling mine --model M --source 'de/*.gz' --target en.0.gz en.1.gz --output pairs.tsv \\
-      --columns score,source,source_file,source_line,target,target_file,target_line \\
       --min-words 3 --max-length-ratio 3 --drop-copies --numbers-agree
   xling mine --model M --pairs crawled.tsv --output scored.tsv
+  xling mine --model M --source a.de --target a.en --output part.npz --shard 3/16
+  xling mine --model M --source a.de --target a.en --output pairs.tsv --join 'part-*-of-00016.npz'
 
-Output lines are `score<TAB>source<TAB>target`, best first, or as --columns says; tabs within a
-sentence become spaces. Repeated lines count once; blank and broken lines are not mined. With
---pairs the output keeps the order of the file, and pairs with a blank or broken side score -inf.
+Output lines are `score<TAB>source<TAB>target`, best first; tabs within a sentence become spaces.
+Repeated lines count once; blank and broken lines are not mined. With --pairs the output keeps the
+order of the file, and pairs with a blank or broken side score -inf.
+
+A share searches its part of the source in all of the target. Each embeds both sides; for large
+texts, embed them first, in shares too, and give the vectors. Joining takes the same inputs, and
+writes the pairs that one process finds.
 
 Killed at any moment, the same command continues: vectors and neighbors are kept beside the output
 until it is written, or for good in --workdir, where another threshold or other filters of pairs
@@ -87,12 +97,6 @@ class Options:
     )
     min_cosine: float | None = option(
         None, "keep pairs with at least this cosine; for unrelated texts"
-    )
-    columns: tuple[str, ...] = option(
-        ("score", "source", "target"),
-        f"of the output: {', '.join(bitext.COLUMNS)}",
-        bitext.COLUMNS,
-        metavar="NAME,…",
     )
     memory_mb: float = option(512, "memory for the search, besides vectors", positive=True)
     backend: str = option(
@@ -120,34 +124,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_output(parser, "file of pairs; - for stdout")
     parser.add_argument(
-        "--n-best", metavar="FILE", help="also write all k candidates of each source sentence"
-    )
-    parser.add_argument(
         "--workdir", metavar="DIR", help="keep vectors and neighbors here, for the next command"
     )
     add_options(parser, Options)
     add_options(parser.add_argument_group("threshold", "which pairs are kept; give one"), Cut)
     add_options(parser.add_argument_group("filters"), Filters)
-    distributed.add_arguments(parser)
+    shards.add_arguments(parser, "their neighbors, for --join")
 
 
 def run(args: argparse.Namespace) -> None:
-    with distributed.joined(args) as processes, dying_of_sigterm():
-        options = _check_arguments(args, processes)
+    with dying_of_sigterm():
+        options = _check_arguments(args)
         cut, filters = options_from(args, Cut), options_from(args, Filters)
         cut.check(options.retrieval, args.model)
-        try:
-            with _stages(args, processes) as stages:
-                _mine(args, options, cut, filters, processes, stages)
-            processes.meet("the pairs are written")
-        finally:
-            if processes.index == 0:
-                for side in SIDES:
-                    shared = _shared_vectors(args, side)
-                    processes.remove(shared.with_name(glob.escape(shared.name)))
+        with _stages(args) as stages:
+            _mine(args, options, cut, filters, stages)
 
 
-def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
+def _check_arguments(args: argparse.Namespace) -> Options:
     for side in SIDES:
         name = f"{side}_embeddings"
         given, texts = getattr(args, name), _matching(getattr(args, side), flag(side))
@@ -159,12 +153,12 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
         raise OptionError("--source and --target are required, or --pairs alone")
     if args.pairs == "-" and "-" in (*args.source, *args.target):
         raise OptionError("--pairs -: stdin is already read for --source or --target")
-    if args.n_best and args.pairs:
-        raise OptionError("--n-best: not with --pairs, which scores given pairs only")
-    if args.n_best == args.output == "-":
-        raise OptionError("--n-best -: stdout is already that of --output; name a file")
     options = options_from(args, Options)
-    check_sides(args, ("pairs",), ("output", "n_best"))
+    if args.shard and not args.output.endswith(".npz"):
+        raise OptionError("--shard: writes neighbors, not pairs; name --output FILE.npz")
+    if args.join:
+        args.join = shards.check_parts(args.join)
+    check_sides(args, ("pairs", "join"))
     if options.index != "exact" or options.backend == "faiss":
         import_faiss(f"--index {options.index} --backend {options.backend}")  # before any work
     for side in SIDES:
@@ -176,22 +170,6 @@ def _check_arguments(args: argparse.Namespace, processes: Processes) -> Options:
             )
     if args.workdir and "-" in (*args.source, *args.target):
         _logger.info("--workdir %s: stdin has to be the same text each time", args.workdir)
-    if processes.count > 1:
-        names = ("source", "target", "source_embeddings", "target_embeddings")
-        for name in names:
-            for path in getattr(args, name):
-                distributed.check_shared_paths(**{name: path})
-        paths = {name: getattr(args, name) for name in ("pairs", "output", "n_best")}
-        distributed.check_shared_paths(**paths)
-        if options.backend not in ("auto", "jax"):
-            raise OptionError(
-                f"--backend {options.backend}: several processes search with jax; leave it out"
-            )
-        if args.workdir:
-            raise OptionError(
-                f"--workdir {args.workdir}: is for one process; embed with several, and mine with "
-                "--source-embeddings"
-            )
     return options
 
 
@@ -226,14 +204,11 @@ def _ordered(vectors: list[str], texts: Sequence[str], argument: str) -> list[st
 
 
 @contextlib.contextmanager
-def _stages(args: argparse.Namespace, processes: Processes) -> Iterator[Path | None]:
-    """The directory of vectors and neighbors, for this process alone; None for several processes.
+def _stages(args: argparse.Namespace) -> Iterator[Path]:
+    """The directory of vectors and neighbors, for this process alone.
 
     Without --workdir it is hidden beside the output, and removed once that is written.
     """
-    if processes.count > 1:
-        yield None
-        return
     if args.workdir is None and args.output == "-":
         with tempfile.TemporaryDirectory(prefix="xling-mine-") as directory:
             yield Path(directory)
@@ -254,12 +229,7 @@ def _stages(args: argparse.Namespace, processes: Processes) -> Iterator[Path | N
 
 
 def _mine(
-    args: argparse.Namespace,
-    options: Options,
-    cut: Cut,
-    filters: Filters,
-    processes: Processes,
-    stages: Path | None,
+    args: argparse.Namespace, options: Options, cut: Cut, filters: Filters, stages: Path
 ) -> None:
     encoder = load_encoder(args.model, args) if args.model else None
     scored = options.margin, options.k, options.retrieval
@@ -280,44 +250,53 @@ def _mine(
             f"{options.k} on the other; found {fewest} and {most}; use --top or --threshold"
         )
     times.append(time.perf_counter())
-    made_from = {name: _made_from(side, encoder) for name, side in zip(SIDES, both)}
-    rows = [
-        _given_vectors(side, args, encoder)
-        if side.vectors
-        else _embed(encoder, side, stages, name, made_from[name])
-        if stages
-        else _embed_together(encoder, side, _shared_vectors(args, name), processes)
-        for name, side in zip(SIDES, both)
-    ]
-    check_same_dim(*rows, [" ".join(side.vectors) or name for side, name in zip(both, SIDES)])
+    made_from: dict[str, Any] = {name: _made_from(s, encoder) for name, s in zip(SIDES, both)}
+    rows: Sequence[AnyRows] = ()
+    if not args.join or pairs is not None:  # those of given pairs are compared
+        rows = [
+            _given_vectors(side, args, encoder)
+            if side.vectors
+            else _embed(encoder, side, stages, name, made_from[name])
+            for name, side in zip(SIDES, both)
+        ]
+        check_same_dim(*rows, [" ".join(s.vectors) or name for s, name in zip(both, SIDES)])
     times.append(time.perf_counter())
-    with Progress("search", len(rows[0]), "sentence") as report:
-        search = {"memory_mb": options.memory_mb, "backend": options.backend, "report": report}
-        search["index"] = options.index
-        if stages:
-            candidates = stage_candidates(stages, made_from, *rows, options.k, **search)
-        else:
-            import jax
-
-            search |= {"backend": "jax", "devices": jax.devices()}
-            candidates = mining.find_candidates(*rows, options.k, **search)
+    of_parts = made_from | {"k": options.k, "index": options.index}
+    if args.join:
+        candidates = join_parts(args.join, of_parts, options.k)
+    else:
+        candidates = _search(args, options, stages, made_from, rows)
     times.append(time.perf_counter())
-    if processes.index > 0:
-        return  # process 0 has found the same, and writes it
-    found, sides, unusable = _choose(args, options, cut, both, rows, pairs, candidates, calibration)
+    if args.shard:
+        write_part(args.output, candidates, of_parts)
+        _logger.info("%s: neighbors of %d source texts", args.output, len(candidates.forward))
+        return
+    found, texts, unusable = _choose(args, options, cut, both, rows, pairs, candidates, calibration)
     unit = "cosine" if options.margin == "absolute" else "margin"
-    texts = (side.texts for side in sides)
     found = cut.apply(found, filters, calibration, *texts, unusable=unusable, unit=unit)
-    cosines = None
-    if "cosine" in options.columns:
-        cosines = _cosines(found, both, rows, pairs, candidates)
-    count = bitext.write_pairs(args.output, found, *sides, options.columns, cosines)
+    count = bitext.write_pairs(args.output, found, *texts)
     times.append(time.perf_counter())
     seconds = np.diff(times)
     _logger.info(
         "%s: %d pairs; read %.1f s, embed %.1f s, search %.1f s, choose and write %.1f s",
         *(args.output, count, *seconds),
     )
+
+
+def _search(
+    args: argparse.Namespace,
+    options: Options,
+    stages: Path,
+    made_from: Mapping[str, Any],
+    rows: Sequence[AnyRows],
+) -> mining.Candidates:
+    """The neighbors of both sides; of a share, of its source texts and among these."""
+    search = {name: getattr(options, name) for name in ("memory_mb", "backend", "index")}
+    if args.shard:
+        made_from = {**made_from, "shard": str(args.shard)}
+        search["rows"] = args.shard.rows(len(rows[0]), SPAN_ROWS)
+    with Progress("search", len(rows[0]), "sentence") as report:
+        return stage_candidates(stages, made_from, *rows, options.k, report=report, **search)
 
 
 def _choose(
@@ -329,47 +308,23 @@ def _choose(
     pairs: bitext.Columns | None,
     candidates: mining.Candidates,
     calibration: Calibration | None,
-) -> tuple[mining.MinedPairs, list[bitext.Texts], np.ndarray | None]:
+) -> tuple[mining.MinedPairs, Sequence[Sequence[bitext.Line]], np.ndarray | None]:
     """The pairs mined, or the given ones with their scores, and which of these have none.
 
-    In between, the texts that their rows are.
+    In between, the texts of their rows.
     """
     rule = {"margin": options.margin, "min_cosine": options.min_cosine}
     if pairs is None:
-        sides = [bitext.Texts(side.texts, side.where) for side in both]
-        if args.n_best:
-            ranked = mining.rank_candidates(candidates, **rule)
-            bitext.write_pairs(args.n_best, ranked, *sides)
         # Precision is calibrated above LASER's threshold of 0; no other cut has it.
         threshold = -np.inf if cut.precision is None else None
         rule |= {"retrieval": options.retrieval, "threshold": threshold}
-        return mining.choose_pairs(candidates, **rule), sides, None
+        return mining.choose_pairs(candidates, **rule), [side.texts for side in both], None
     scores, unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
     if unusable.any():
         _logger.info("%s: %d pairs with a blank or broken side", args.pairs, unusable.sum())
     lines = np.arange(len(scores))
     runners_up = candidates.runners_up(options.margin) if calibration else None
-    sides = [bitext.Texts(column, lambda row: (args.pairs, row + 1)) for column in pairs]
-    return mining.MinedPairs(lines, lines, scores, runners_up), sides, unusable
-
-
-def _cosines(
-    found: mining.MinedPairs,
-    both: Sequence[bitext.Side],
-    rows: Sequence[AnyRows],
-    pairs: bitext.Columns | None,
-    candidates: mining.Candidates,
-) -> np.ndarray:
-    if pairs is None:
-        chosen = found.source, found.target
-        return mining.score_pairs(*rows, chosen, candidates, margin="absolute")
-    return bitext.score_columns(both, rows, pairs, candidates, margin="absolute")[0][found.source]
-
-
-def _shared_vectors(args: argparse.Namespace, side: str) -> Path:
-    """Where several processes put the vectors of a side."""
-    output = Path(args.output)
-    return output.with_name(f".{output.name}.{side}.npy")
+    return mining.MinedPairs(lines, lines, scores, runners_up), pairs, unusable
 
 
 def _made_from(side: bitext.Side, encoder: Encoder | None) -> dict[str, Any]:
@@ -413,37 +368,7 @@ def _embed(
 
     def encode(first: int) -> Iterator[np.ndarray]:
         texts = itertools.islice(side.texts, first, None)
-        return _encode(encoder, texts, len(side.texts) - first, side.name)
+        chunks = encoder.encode_stream(texts, normalize=True)
+        return track(chunks, f"embed {side.name}", len(side.texts) - first, "sentence", len)
 
     return stage_vectors(stages, name, made_from, encode, (len(side.texts), encoder.dim))
-
-
-def _embed_together(
-    encoder: Encoder, side: bitext.Side, shared: Path, processes: Processes
-) -> np.ndarray:
-    """Unit vectors of the distinct texts of a side, each process encoding its share."""
-    from xling_jax.encode.process_shares import share_of, write_embeddings_together
-
-    window = encoder.window_sentences
-    total = sum(1 for _ in share_of(side.texts, window, processes))
-    write_embeddings_together(
-        shared,
-        side.texts,
-        lambda own: _encode(encoder, own, total, side.name),
-        window=window,
-        processes=processes,
-        dim=encoder.dim,
-        overwrite=True,
-    )
-    if processes.index == 0:
-        processes.send(shared)
-    processes.meet(f"{shared.name}: sent")
-    if processes.index > 0:
-        processes.receive(shared)
-    return read_embeddings(shared)
-
-
-def _encode(encoder: Encoder, texts: Iterable[str], total: int, name: str) -> Iterator[np.ndarray]:
-    """Yields unit vectors, chunk by chunk."""
-    chunks = encoder.encode_stream(iter(texts), normalize=True)
-    return track(chunks, f"embed {name}", total, "sentence", len)

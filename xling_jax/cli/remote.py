@@ -11,7 +11,7 @@ from xling_jax.files import urls
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.copies import cache_for, local_names
 
-_OUTPUTS = ("output", "n_best", "save_debias")
+_OUTPUTS = ("output", "save_debias")
 _HAVE_WORKDIRS = ("prepare", "train")
 _CHANGE_MODELS = ("calibrate",)
 
@@ -20,12 +20,10 @@ _CHANGE_MODELS = ("calibrate",)
 def local_arguments(args: argparse.Namespace) -> Iterator[None]:
     """Gives a command paths on this machine for the URLs among its arguments, during a block.
 
-    Outputs are copied to their URLs when the block ends without an error; of several processes, by
-    the first.
+    Outputs are copied to their URLs when the block ends without an error.
 
     Args:
-        args: of any command; changed. Gets `store`, the URL of the directory of an output. Must
-            have `process_index` at the end if there are several processes.
+        args: of any command; changed. Gets `is_remote`, True if an output is at a URL.
 
     Raises:
         OptionError: if an input is missing, an output exists, or a protocol is not supported.
@@ -37,6 +35,7 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
         raise OptionError(f"--model {args.model}: xling {args.command} needs a local directory")
     given = vars(args)
     outputs = {name: given[name].rstrip("/") for name in _OUTPUTS if urls.is_url(given.get(name))}
+    args.is_remote = bool(outputs)
     for name in given.keys() - {*_OUTPUTS, "words", "workdir", "config", "config_overrides"}:
         given[name] = local_names(given[name])
     with contextlib.ExitStack() as stack:
@@ -45,11 +44,8 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
                 is_there = not given.get("overwrite") and urls.exists(url)
             if is_there:
                 raise OptionError(f"{url}: exists; choose another {flag(name)} or add --overwrite")
-            store, _, file = url.rpartition("/")
-            if name == "output":  # what processes exchange lies beside it
-                args.store = store
             scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=cache_for("outputs")))
-            given[name] = str(Path(scratch, file))
+            given[name] = str(Path(scratch, url.rpartition("/")[2]))
         yield
-        for name, url in outputs.items() if given.get("process_index", 0) == 0 else ():
+        for name, url in outputs.items():
             urls.put(Path(given[name]), url)

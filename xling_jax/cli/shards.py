@@ -1,0 +1,114 @@
+"""Shares of a command's work: a complete part file for each, and the parts joined by name.
+
+What starts the shares is up to the user: a Slurm array, Beam, Ray, Spark, GNU parallel or a loop. A
+share that failed is started again; it needs nothing from the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import glob
+import os
+import re
+from collections.abc import Sequence
+
+from xling_jax.options import OptionError
+
+_PART = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})(\.[^./]*)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """Share `number` of `count`, from 1."""
+
+    number: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Reads "3/16"; raises ArgumentTypeError."""
+        number, _, count = text.partition("/")
+        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+            raise argparse.ArgumentTypeError(f"must be I/N, from 1/N to N/N; got {text!r}")
+        return cls(int(number), int(count))
+
+    def part_path(self, path: str) -> str:
+        """`E-00003-of-00016.npy` of `E.npy`."""
+        stem, suffix = os.path.splitext(path)
+        return f"{stem}-{self.number:05}-of-{self.count:05}{suffix}"
+
+    def rows(self, total: int, multiple: int = 1) -> slice:
+        """The rows of the share: as many as of others, beginning at a multiple of a number."""
+        units = -(-total // multiple)
+        edges = [
+            units * number // self.count * multiple for number in (self.number - 1, self.number)
+        ]
+        return slice(*(min(edge, total) for edge in edges))
+
+
+def add_arguments(parser: argparse.ArgumentParser, part: str) -> None:
+    """Adds `--shard` and `--join`; `part` names a part in their help."""
+    group = parser.add_argument_group("shares", "for any engine that starts commands")
+    group.add_argument(
+        "--shard",
+        type=Shard.parse,
+        metavar="I/N",
+        help=f"do the I-th of N shares, from 1, and write {part}, named OUTPUT-0000I-of-0000N",
+    )
+    group.add_argument(
+        "--join", nargs="+", metavar="PART", help="the parts of all shares, or a pattern in quotes"
+    )
+
+
+def name_output(args: argparse.Namespace) -> None:
+    """Gives the output of a share its name.
+
+    Raises:
+        OptionError: if the output is stdout, or parts are to be joined as well.
+    """
+    if not getattr(args, "shard", None):
+        return
+    if args.join:
+        raise OptionError("--shard and --join exclude each other; join when all shares are done")
+    if args.output == "-":
+        raise OptionError("--shard: a part needs a file; name --output FILE")
+    args.output = args.shard.part_path(args.output)
+
+
+def check_parts(words: Sequence[str]) -> list[str]:
+    """The files of `--join`, in the order of their shares.
+
+    Raises:
+        OptionError: if a part is missing, or one does not belong to the others.
+    """
+    paths: list[str] = []
+    for word in words:
+        found = [word] if os.path.exists(word) else sorted(glob.glob(word))
+        if not found:
+            raise OptionError(f"--join {word}: no such file")
+        paths += found
+    parts: dict[int, str] = {}
+    names = set()
+    for path in paths:
+        match = _PART.fullmatch(path)
+        if match is None:
+            raise OptionError(f"--join {path}: must be named as --shard names it, X-00001-of-00016")
+        stem, number, count, suffix = match.groups()
+        names.add((stem, int(count), suffix))
+        parts[int(number)] = path
+    if len(names) > 1 or len(parts) < len(paths):
+        raise OptionError(
+            f"--join {paths[0]} {paths[-1]}: must be the parts of one output, each once"
+        )
+    ((stem, count, suffix),) = names
+    for number in range(1, count + 1):
+        if number not in parts:
+            missing = Shard(number, count).part_path(f"{stem}{suffix or ''}")
+            raise OptionError(
+                f"--join: {missing} is missing; run --shard {Shard(number, count)} first"
+            )
+    return [parts[number] for number in range(1, count + 1)]
