@@ -5,9 +5,17 @@ import os
 import signal
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Without a choice commands keep compiled programs in the home directory; empty means nowhere.
-os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
-# Compiling is what these tests wait for; their arrays are too small to gain from optimised code.
+# Compiling is what these tests wait for: what one process has compiled, the others and the next
+# run of the suite read. JAX's key of a program knows jaxlib, its flags and the processor.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ.get(
+    "JAX_COMPILATION_CACHE_DIR", os.path.realpath(f"{__file__}/../../.cache/xla-tests")
+)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
+# A process killed while it writes leaves half a program, which JAX reports and compiles again.
+os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache entry"
+# Their arrays are too small to gain from optimised code.
 # XLA aborts on flags it does not know, so the second goes to versions that are known to have it.
 os.environ["XLA_FLAGS"] = " ".join(
     [

@@ -83,6 +83,7 @@ def start_pair(*ends: str) -> list[subprocess.Popen]:
         subprocess.Popen(
             [sys.executable, "-c", _PROCESS, *options, str(number), "--end", end],
             cwd=ROOT,
+            env=os.environ | {"JAX_COMPILATION_CACHE_DIR": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

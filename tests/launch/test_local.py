@@ -207,7 +207,7 @@ def start_training(workdir: Path, corpus: Path, programs: Path) -> subprocess.Po
         "DEVICES": "1",
         "GRACE": "5",
         "PYTHONPATH": str(ROOT),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_COMPILATION_CACHE_DIR": "",
     }
     return subprocess.Popen(
         [LOCAL, "2", *words],

@@ -111,7 +111,8 @@ def _run(
 
     cli_distributed.HEARTBEAT_TIMEOUT_S = heartbeat_timeout_s
     jax.config.update("jax_num_cpu_devices", num_devices)
-    jax.config.update("jax_compilation_cache_dir", cache)
+    # Programs that are read and programs that are compiled do not meet in the same collectives.
+    jax.config.update("jax_compilation_cache_dir", None if distributed else cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     for noisy in ("jax", "orbax", "absl"):

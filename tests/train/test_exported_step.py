@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import pytest
 
 from tests.train.processes import tiny_config
@@ -22,7 +21,6 @@ OTHER = "dev/other"
 def run(tmp_path_factory):
     """Trains in a workdir, with a stop signal during the update `stop_at`."""
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
-    cache = tmp_path_factory.mktemp("cache")
 
     def run(workdir, stop_at=0, total_steps=8, evaluate=True, scores=SCORES, other=None, **more):
         selecting = {"best_metric": METRIC, "best_goal": "max", "export": "best"}
@@ -40,11 +38,7 @@ def run(tmp_path_factory):
             should_stop=lambda: updates[-1] == stop_at,
         )
 
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    yield run
-    jax.config.update("jax_compilation_cache_dir", None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+    return run
 
 
 def evaluations(workdir):
