@@ -42,14 +42,13 @@ def test_a_broken_corpus_is_one_line_of_the_first_process(corpus, tmp_path):
 
 
 def another_vocabulary_in_the_second(number):
+    from xling_jax.corpora.options import VocabOptions
     from xling_jax.runs import prepare
 
     heartbeats_of_5_seconds(number)
-    settings = prepare.prepare_settings
-    vocab = {"size": 90} if number == 1 else {}
-    prepare.prepare_settings = lambda config: (
-        settings(config) | {"vocab": settings(config)["vocab"] | vocab}
-    )
+    given = prepare.prepare_settings
+    changed = {"vocab": VocabOptions(size=90)} if number == 1 else {}
+    prepare.prepare_settings = lambda config: given(config) | changed
 
 
 def test_processes_with_different_configs_of_the_data_are_told_so(corpus, tmp_path):

@@ -4,6 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
+from xling_jax import options
+from xling_jax.corpora import prepare as prepare_lib
+from xling_jax.corpora.cleaning import CleaningRules
+from xling_jax.corpora.options import Preparation, VocabOptions
+from xling_jax.corpora.prepare import PreparedData
+
 WORDS = {
     "de": ["Haus", "Baum", "Straße", "Wasser", "Brot", "Himmel", "Licht", "Vogel", "Stein"],
     "en": ["house", "tree", "street", "water", "bread", "sky", "light", "bird", "stone"],
@@ -20,6 +26,20 @@ def write_corpus(path: Path, num_rows: int, languages=("de", "en", "fr"), seed=0
         lines.append("\t".join(" ".join(WORDS[code][i] for i in ids) for code in languages))
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return f"tsv:{path}"
+
+
+def preparation(**given) -> Preparation:
+    """A preparation from plain values."""
+    for name, rules in (("cleaning", CleaningRules), ("vocab", VocabOptions)):
+        given[name] = options.build(rules, given.get(name, {}), name)
+    return Preparation(**given)
+
+
+def prepare(*, workdir: Path, **given) -> PreparedData:
+    """As `corpora.prepare.prepare`, of plain values."""
+    how = ("num_workers", "progress", "local", "open_teacher", "keep")
+    how = {name: given.pop(name) for name in how if name in given}
+    return prepare_lib.prepare(preparation(**given), workdir=workdir, **how)
 
 
 def settings(*specs: str, **changes) -> dict:

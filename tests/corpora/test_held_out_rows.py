@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from tests.corpora.small_corpus import WORDS, settings, tree, write_corpus
+from tests.corpora.small_corpus import WORDS, preparation, prepare, settings, tree, write_corpus
 from xling_jax.corpora.held_out import held_out_difference
-from xling_jax.corpora.options import Preparation
-from xling_jax.corpora.prepare import load_prepared, prepare
+from xling_jax.corpora.prepare import load_prepared
 from xling_jax.corpora.shards import VALIDATION, PairTokens
 from xling_jax.files.hashes import hash_file
 from xling_jax.text.vocab import Vocab
@@ -120,7 +119,7 @@ def difference(workdir, corpus, old=False, **changes):
     if old:
         del manifest["held_out"]
     arguments = {k: v for k, v in settings(corpus, **changes).items() if k != "num_workers"}
-    return held_out_difference(manifest, Preparation(**arguments), hash_file, str)
+    return held_out_difference(manifest, preparation(**arguments), hash_file, str)
 
 
 def test_other_text_held_out_than_a_run_began_with_is_explained(corpus, tmp_path):

@@ -7,12 +7,12 @@ import os
 import numpy as np
 import pytest
 
-from tests.corpora.small_corpus import settings, tree, write_corpus
+from tests.corpora.small_corpus import preparation, prepare, settings, tree, write_corpus
 from xling_jax.corpora import pair_tokens
 from xling_jax.corpora import prepare as prepare_lib
 from xling_jax.corpora import specs as corpora
 from xling_jax.corpora.cleaning import REASONS
-from xling_jax.corpora.prepare import load_prepared, prepare
+from xling_jax.corpora.prepare import load_prepared
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.text.vocab import Vocab
 
@@ -97,7 +97,7 @@ def test_rows_of_the_sample_are_drawn_by_the_exponent_and_the_seed():
     def draw(pair, **changes):
         given = settings("tsv:a.tsv", **changes) | {"vocab": {"sampling_exponent": 0.5}}
         given.pop("num_workers")
-        return prepare_lib.draw_rows(prepare_lib.Preparation(**given), totals, 60, pair)
+        return prepare_lib.draw_rows(preparation(**given), totals, 60, pair)
 
     first, second = draw("de-en"), draw("en-fr")
     assert (first.sum(), second.sum()) == (10, 20)  # 30 rows in proportion to the roots, 10 and 20

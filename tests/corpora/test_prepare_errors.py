@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpora.small_corpus import settings, write_corpus
+from tests.corpora.small_corpus import prepare, settings, write_corpus
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
-from xling_jax.corpora.prepare import load_prepared, prepare
+from xling_jax.corpora.prepare import load_prepared
 from xling_jax.corpora.shards import PairTokens
 
 pytestmark = pytest.mark.usefixtures("small_chunks")

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 _SCRIPT = """
 import resource, sys
 from xling_jax.corpora import pair_text, pair_tokens
+from xling_jax.corpora.options import Preparation, VocabOptions
 from xling_jax.corpora.prepare import prepare
 
 if __name__ == "__main__":
@@ -27,14 +28,13 @@ if __name__ == "__main__":
     pair_text.CHUNK_ROWS, pair_tokens.SHARD_ROWS = 200, 500
     if int(limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
-    prepare(
-        workdir=workdir,
+    preparation = Preparation(
         languages=["de", "en"],
         corpora=[f"tsv:{corpus}"],
         pairs=["de-en"],
-        vocab={"size": 200},
-        num_workers=int(num_workers),
+        vocab=VocabOptions(size=200),
     )
+    prepare(preparation, workdir=workdir, num_workers=int(num_workers))
 """
 
 

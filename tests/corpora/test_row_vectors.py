@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.corpora.small_corpus import WORDS, settings, tree, write_corpus
-from xling_jax.corpora.prepare import load_prepared, prepare
+from tests.corpora.small_corpus import WORDS, prepare, settings, tree, write_corpus
+from xling_jax.corpora.prepare import load_prepared
 from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.encode.static import principal_axes

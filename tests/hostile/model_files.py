@@ -22,7 +22,7 @@ from tests.hostile.damage import Files
 from tests.hostile.text_files import LANGUAGES, NUM_ROWS, Target, texts, unequal
 from xling_jax.align.precision import Calibration, ScoreCurve, Threshold
 from xling_jax.config import load_config
-from xling_jax.corpora.prepare import load_prepared, prepare
+from xling_jax.corpora.prepare import load_prepared
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.corpora.specs import read_corpus
 from xling_jax.encode.model_directory import load_model, save_model, write_calibration
@@ -446,7 +446,7 @@ def _check_huggingface(directory: Path, spec: Any) -> str:
 
 
 def _prepare(directory: Path) -> None:
-    from tests.corpora.small_corpus import settings, write_corpus
+    from tests.corpora.small_corpus import prepare, settings, write_corpus
 
     corpus = write_corpus(directory / "c.tsv", 60)
     prepare(workdir=directory, **settings(corpus))

@@ -1,10 +1,9 @@
-"""The settings of preparation, checked before any data is touched."""
+"""The options of preparation, checked before any data is touched."""
 
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from xling_jax import options
 from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.corpora.shards import pair_name
 from xling_jax.registry import check_choice
@@ -64,7 +63,7 @@ def check_validation(pairs: int, corpora: Sequence[str]) -> None:
         )
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Preparation:
     """What `prepare` makes tokens from and how, checked without touching data.
 
@@ -78,8 +77,8 @@ class Preparation:
         validation_pairs: rows of each pair to take out of the corpora for the validation loss.
         validation_corpora: corpora for the validation loss instead, each `KIND:WHERE`.
         hold_out_validation: whether no training row may repeat a text of `validation_corpora`.
-        cleaning: options of `CleaningRules`.
-        vocab: options of `VocabOptions`.
+        cleaning: rules for rows.
+        vocab: of the vocabulary.
         layout: special tokens of the vocabulary, a key of `vocab.SPECIALS`.
         seed: of the vocabulary's sample.
         teacher: whose vectors to compute for the rows, see `row_vectors`: `model`, `texts`,
@@ -97,31 +96,35 @@ class Preparation:
     validation_pairs: int = 0
     validation_corpora: Sequence[str] = ()
     hold_out_validation: bool = True
-    cleaning: Mapping = dataclasses.field(default_factory=dict)
-    vocab: Mapping = dataclasses.field(default_factory=dict)
+    cleaning: CleaningRules = CleaningRules()
+    vocab: VocabOptions = VocabOptions()
     layout: str = "laser"
     seed: int = 0
     teacher: Mapping = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        self.languages = check_languages(self.languages)
         for name in ("pairs", "corpora"):
-            values = getattr(self, name)
-            if not values or isinstance(values, str):
-                raise ValueError(f"data.{name} must be a list with at least one; found {values!r}")
-        codes = [parse_pair(pair, allow_same=True) for pair in self.pairs]
-        for code in itertools.chain(*codes):
-            check_known(code, self.languages, "data.pairs")
-        if len(set(itertools.chain(*codes))) < 2:
+            if isinstance(value := getattr(self, name), str):
+                raise ValueError(f"data.{name} must be a list with at least one; found {value!r}")
+        if not self.pairs:
+            raise ValueError(f"data.pairs must be a list with at least one; found {self.pairs!r}")
+        languages = check_languages(self.languages)
+        pairs = [parse_pair(pair, allow_same=True) for pair in self.pairs]
+        codes = list(itertools.chain(*pairs))
+        for code in codes:
+            check_known(code, languages, "data.pairs")
+        if len(set(codes)) < 2:
             raise ValueError(
                 f"data.pairs={tuple(self.pairs)!r} name one language only, and corpora have two or "
                 "more; add a pair with another language"
             )
-        self.pairs = tuple(sorted({pair_name(*pair) for pair in codes}))
-        self.corpora = tuple(self.corpora)
+        named = {"languages": languages, "corpora": tuple(self.corpora)}
+        named["pairs"] = tuple(sorted({pair_name(*pair) for pair in pairs}))
         for name in ("exclude", "validation_corpora", "evaluation"):
             given = getattr(self, name)
-            setattr(self, name, (given,) if isinstance(given, str) else tuple(given))
+            named[name] = (given,) if isinstance(given, str) else tuple(given)
+        for name, value in named.items():
+            object.__setattr__(self, name, value)
         check_validation(self.validation_pairs, self.validation_corpora)
         for name in ("corpora", "validation_corpora"):
             specs = getattr(self, name)
@@ -133,7 +136,10 @@ class Preparation:
                 f"data.validation_corpora: {min(both)} is in data.corpora as well; name it once, "
                 "or set data.validation_pairs to take some of its rows"
             )
-        self.cleaning = options.build(CleaningRules, self.cleaning, "cleaning")
-        self.cleaning.check_languages(sorted(set(itertools.chain(*codes))))
-        self.vocab = options.build(VocabOptions, self.vocab, "vocab")
+        self.cleaning.check_languages(self.codes)
         check_choice("layout", self.layout, SPECIALS)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The languages of the pairs, sorted."""
+        return tuple(sorted({code for pair in self.pairs for code in pair.split("-")}))

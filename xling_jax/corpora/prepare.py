@@ -57,6 +57,7 @@ from xling_jax.files.whole import (
     write_json,
 )
 from xling_jax.files.workers import map_in_order
+from xling_jax.options import OptionError
 from xling_jax.text.vocab import Vocab, check_layout, train_vocab
 from xling_jax.text.vocabularies import (
     Vocabulary,
@@ -98,6 +99,7 @@ class PreparedData:
 
 
 def prepare(
+    preparation: Preparation,
     *,
     workdir: str | os.PathLike[str],
     num_workers: int | None = None,
@@ -105,11 +107,11 @@ def prepare(
     local: Callable[[str], str] = lambda path: path,
     open_teacher: Callable[[str, str], RowEncoder] | None = None,
     keep: bool = False,
-    **settings: Any,
 ) -> PreparedData:
     """Reads, cleans, deduplicates and tokenizes parallel corpora; does only what is missing.
 
     Args:
+        preparation: what to make and how.
         workdir: directory of the run, made if needed.
         num_workers: number of processes; None for one per core. The output does not depend on it.
         progress: wraps an iterable to show its progress; has the signature of
@@ -118,17 +120,16 @@ def prepare(
         open_teacher: loads the teacher that the settings name, from its `model` and `texts`.
         keep: refuse to replace finished data of other text or settings: a run has checkpoints that
             were trained on them.
-        **settings: arguments of `Preparation`.
 
     Returns:
         Where the data is, with its counts.
 
     Raises:
-        ValueError: for wrong settings, a corpus that is broken or of which nothing is left, a
+        ValueError: without a corpus, for one that is broken or of which nothing is left, for a
             pair that no corpus has, or data to keep.
         OSError: from reading or writing, with the path.
     """
-    checked = Preparation(**settings)
+    check_corpora(preparation)
     workdir = Path(workdir)
     data = workdir / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -137,10 +138,16 @@ def prepare(
         for directory in (data, data / "text", workdir / "vocab", *teachers):
             remove_temporary(directory)
         workers = num_workers or num_cores()
-        preparation = _Preparation(workdir, checked, local, workers, progress, open_teacher)
+        running = _Preparation(workdir, preparation, local, workers, progress, open_teacher)
         if keep:
-            preparation.check_kept()
-        return preparation.run()
+            running.check_kept()
+        return running.run()
+
+
+def check_corpora(preparation: Preparation) -> None:
+    """Raises `OptionError` if there is nothing to prepare."""
+    if not preparation.corpora:
+        raise OptionError("data.corpora must be a list with at least one; found ()")
 
 
 def load_prepared(

@@ -20,10 +20,7 @@ def check_settings(config: ConfigDict) -> None:
     """Raises ValueError for a setting that is wrong whatever the data and devices."""
     from xling_jax.train.build import check_config
 
-    settings = prepare_settings(config)
-    if not settings["corpora"]:  # a dry run needs none, and preparing refuses it
-        settings["corpora"] = ("none",)
-    Preparation(**settings)
+    Preparation(**prepare_settings(config))
     check_config(config)
 
 

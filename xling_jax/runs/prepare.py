@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from xling_jax.corpora.options import Preparation
+from xling_jax.corpora.cleaning import CleaningRules
+from xling_jax.corpora.options import Preparation, VocabOptions
 from xling_jax.corpora.prepare import PreparedData, prepare
 from xling_jax.corpora.shards import pair_name
 from xling_jax.encode.teacher import Teacher
 from xling_jax.files.progress import counted, track
 from xling_jax.files.urls import is_url
-from xling_jax.options import wrong_use
+from xling_jax.options import build, wrong_use
 from xling_jax.runs.copies import local_name
 from xling_jax.runs.encoder import encoder_arguments
 from xling_jax.runs.workdir import Workdir
@@ -48,18 +49,18 @@ def prepare_workdir(
         OptionError: if the config is wrong, or there is nothing at a URL.
         ValueError, OSError: as `prepare`, or if copying fails, or another process ended.
     """
-    checked, settings = checked_settings(config), prepare_settings(config)
+    preparation = checked_settings(config)
 
     def prepare_here() -> None:
         started = time.monotonic()
         prepared = prepare(
+            preparation,
             workdir=workdir.path,
             num_workers=num_workers,
             progress=track,
             local=local_name,
             open_teacher=Teacher,
             keep=workdir.has_checkpoints(),
-            **settings,
         )
         rows = sum(pair["rows"] for pair in prepared.counts["pairs"].values())
         _logger.info(
@@ -69,9 +70,9 @@ def prepare_workdir(
         )
 
     if workdir.processes.index == 0:
-        workdir.ensure_prepared(checked, prepare_here, anew)
+        workdir.ensure_prepared(preparation, prepare_here, anew)
     workdir.processes.meet("data are prepared")
-    return workdir.prepared(checked)
+    return workdir.prepared(preparation)
 
 
 def prepare_on_beam(runner: BeamRunner, config: ConfigDict, workdir: str) -> dict[str, Any]:
@@ -86,8 +87,8 @@ def prepare_on_beam(runner: BeamRunner, config: ConfigDict, workdir: str) -> dic
     with here.in_use() if here else contextlib.nullcontext():
         steps = store.join(workdir, "checkpoints", "[0-9]**")
         keep = here.has_checkpoints() if here else bool(store.match(steps))
-        settings = prepare_settings(config)
-        counts = beam_prepare(runner, workdir=workdir, local=local_name, keep=keep, **settings)
+        preparation = checked_settings(config)
+        counts = beam_prepare(runner, preparation, workdir=workdir, local=local_name, keep=keep)
     rows = sum(pair["rows"] for pair in counts["pairs"].values())
     _logger.info("%s in %s, %.0f s", counted(rows, "row"), workdir, time.monotonic() - started)
     return counts
@@ -116,8 +117,8 @@ def prepare_settings(config: ConfigDict) -> dict[str, Any]:
         "validation_corpora": tuple(config.data.validation_corpora),
         "hold_out_validation": config.data.hold_out_evaluation,
         "pairs": tuple(config.data.pairs),
-        "cleaning": config.cleaning.to_dict(),
-        "vocab": config.vocab.to_dict(),
+        "cleaning": build(CleaningRules, config.cleaning.to_dict(), "cleaning"),
+        "vocab": build(VocabOptions, config.vocab.to_dict(), "vocab"),
         "layout": vocab_layout(
             config.encoder.family, translates="decoder" in reads, masks="head" in reads
         ),

@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.corpora_for_cli import arguments
-from tests.corpora.small_corpus import WORDS, tree, write_corpus
+from tests.corpora.small_corpus import WORDS, preparation, prepare, tree, write_corpus
 from xling_jax.cli.main import main
 from xling_jax.corpora import pair_text
 from xling_jax.corpora.beam import parts, tokens
-from xling_jax.corpora.beam.prepare import prepare as prepare_on
+from xling_jax.corpora.beam import prepare as beam_prepare
 from xling_jax.corpora.beam.runner import BeamRunner
-from xling_jax.corpora.prepare import prepare
 from xling_jax.corpora.shards import PairTokens
 
 pytestmark = pytest.mark.skipif(
@@ -38,6 +37,11 @@ def settings(*specs: str, **changes) -> dict:
         "vocab": {"size": 80, "sample_sentences": 300},
         **changes,
     }
+
+
+def prepare_on(runner, *, workdir, keep=False, **given):
+    """Prepares on Beam, from plain values."""
+    return beam_prepare.prepare(runner, preparation(**given), workdir=workdir, keep=keep)
 
 
 def published(workdir: Path) -> dict[str, bytes]:

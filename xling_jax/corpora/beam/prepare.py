@@ -18,7 +18,13 @@ from xling_jax.corpora.beam.runner import BeamRunner, raise_kept_error
 from xling_jax.corpora.cleaning import RowCleaner
 from xling_jax.corpora.held_out import HeldOutText, find_held_out
 from xling_jax.corpora.options import Preparation
-from xling_jax.corpora.prepare import check_kept, given_vocab, is_made_with, save_vocab
+from xling_jax.corpora.prepare import (
+    check_corpora,
+    check_kept,
+    given_vocab,
+    is_made_with,
+    save_vocab,
+)
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.urls import is_url
 from xling_jax.files.whole import lock_directory
@@ -32,11 +38,11 @@ _logger = logging.getLogger(__name__)
 
 def prepare(
     runner: BeamRunner,
+    preparation: Preparation,
     *,
     workdir: str | os.PathLike[str],
     local: Callable[[str], str] = lambda path: path,
     keep: bool = False,
-    **settings: Any,
 ) -> dict[str, Any]:
     """As `corpora.prepare.prepare`, by the workers of a runner: the same tokens, byte for byte.
 
@@ -45,10 +51,10 @@ def prepare(
 
     Args:
         runner: of Apache Beam.
+        preparation: what to make and how.
         workdir: a directory, the same for all workers, or a URL of a file system of Beam's.
         local: as for `corpora.prepare.prepare`, for the files that this machine reads.
         keep: as for `corpora.prepare.prepare`.
-        **settings: arguments of `Preparation`.
 
     Returns:
         The content of `counts.json`.
@@ -57,7 +63,8 @@ def prepare(
         ValueError: as `corpora.prepare.prepare`, or for what needs text on one machine.
         OSError: from reading or writing, or if the pipeline failed.
     """
-    checked = Preparation(**settings)
+    checked = preparation
+    check_corpora(checked)
     if checked.teacher:
         raise ValueError(
             "objective.distillation with a teacher needs the rows on one machine; prepare without "
