@@ -84,7 +84,7 @@ def page(tmp_path_factory):
         for code, column in texts.items()
     }
     labeled = ClassificationData("news", {"train": part, "dev": part})
-    section = report_vectors.vector_section("second", encode, [data, labeled], {"path": "m"})
+    section = report_vectors.run_vectors("second", encode, [data, labeled], {"path": "m"})
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(make_page(make_runs(), [section], title="Three runs", note="Made by a test"))
     return path

@@ -16,13 +16,11 @@ from xling_jax.eval.classification_data import ClassificationData, LabeledText
 from xling_jax.eval.retrieval import Retrieval
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 from xling_jax.eval.tasks import TASKS
-from xling_jax.report import charts as report_charts
+from xling_jax.report import charts, matrices, tables
 from xling_jax.report import runs as report_data
-from xling_jax.report import tables
 from xling_jax.report import vectors as report_vectors
-from xling_jax.report.origins import origins
 from xling_jax.report.page import make_page
-from xling_jax.report.runs import Run
+from xling_jax.report.runs import Run, origins
 
 DIM = 8
 HOSTILE = "</script><script>alert('x')</script> & \"quoted\" <b>"
@@ -240,7 +238,7 @@ def test_runs_of_one_name_are_told_apart(workdir, tmp_path):
 
 def test_text_is_shown_and_never_run():
     data = parallel(english=HOSTILE + " {}")
-    section = report_vectors.vector_section(HOSTILE, encode, [data], {"path": HOSTILE})
+    section = report_vectors.run_vectors(HOSTILE, encode, [data], {"path": HOSTILE})
     assert section.errors and section.projections
     run = Run(HOSTILE, None, {}, {HOSTILE: ([1, 2], [0.5, 0.25])}, [retrieval_results()])
     page = make_page([run], [section], title=HOSTILE)
@@ -472,7 +470,7 @@ def test_checkpoints_of_a_run_that_is_not_given_are_one_run(tmp_path):
 def test_a_run_is_as_fast_as_its_median_and_as_long_as_its_last_step():
     speeds = {"train/sentences_per_second": ([10, 20, 30], [1.0, 500.0, 510.0])}
     run = Run("one", None, curves=speeds | {"train/loss": ([10, 40], [2.0, 1.0])})
-    assert tables.run_rows([run]) == [("one", "", "", "", "40", "500")]
+    assert tables.run_table([run])["rows"] == [("one", "", "", "", "40", "500")]
 
 
 def test_the_best_of_a_column_of_errors_is_the_smallest_and_one_alone_is_no_best():
@@ -515,10 +513,10 @@ def test_a_heatmap_writes_percentages_and_its_ink_has_contrast():
     pairs = re.findall(r"background:(#\w{6});color:(#\w{3})", page)
     assert len(pairs) == 3
     for ground, ink in pairs:
-        light = sorted(map(report_charts.luminance, (ground, ink)))
+        light = sorted(map(matrices.luminance, (ground, ink)))
         assert (light[1] + 0.05) / (light[0] + 0.05) >= 4.5
     # A small error is as good as a large P@1, and has the same color.
-    light = [report_charts.luminance(ground) for ground, _ in pairs]
+    light = [matrices.luminance(ground) for ground, _ in pairs]
     assert light[1] < light[2] == light[0]
     ramps = re.findall(r'class="ramp"><span>(\d+)</span>.*?<span>(\d+) %</span>(.*?)</p>', page)
     assert [ramp[:2] for ramp in ramps] == [("60", "100"), ("40", "0")]
@@ -577,7 +575,7 @@ def test_results_of_every_other_task_are_listed():
 def test_many_pairs_are_listed_the_worst_first():
     layer = {"deu": {"eng": 0.9}, "xho": {"eng": 0.1}, "eng": {"deu": 0.8, "xho": 0.3}}
     backward = {"eng": {"deu": 0.2}}
-    figure = report_charts.pair_list("t", {"P@1": layer, "P@5": backward}, lower_is_better=[])
+    figure = matrices.pair_list("t", {"P@1": layer, "P@5": backward}, lower_is_better=[])
     assert figure["pairs"] == [
         ("xho – eng", ["10.0", "30.0", "", ""]),
         ("deu – eng", ["90.0", "80.0", "", "20.0"]),
@@ -604,17 +602,17 @@ def test_a_chart_holds_its_values_and_survives_odd_ones():
     data = json.loads(html.unescape(re.search(r'data-chart="(.*?)"', page)[1]))
     assert data["lines"] == [[0, "a", [1, 2, 3], [100.0, 10.0, 0.1]]]
     for values in ([0.0], [-1.0, -1.0], [1e-9, 1e9], [0.98849, 0.98851]):
-        drawn = report_charts.line_chart("x", [(8, "a", list(range(len(values))), values)])
+        drawn = charts.line_chart("x", [(8, "a", list(range(len(values))), values)])
         assert "nan" not in str(drawn) and "inf" not in str(drawn)
     steps = list(range(1000))
-    chart = report_charts.line_chart("long", [(0, "a", steps, [float(s) for s in steps])])
+    chart = charts.line_chart("long", [(0, "a", steps, [float(s) for s in steps])])
     ((_, _, kept, _),) = chart["data"]["lines"]
     assert len(kept) <= 300 and kept[-1] == 999
 
 
 def test_labels_of_ticks_differ():
     for low, high in ((0.9885, 0.9895), (0, 1), (0.968, 0.976), (0, 97), (1, 9000), (0, 3e-15)):
-        chart = report_charts.line_chart("x", [(0, "a", [0, 1], [float(low), float(high)])])
+        chart = charts.line_chart("x", [(0, "a", [0, 1], [float(low), float(high)])])
         labels = [label for _, label in chart["ticks_y"]]
         assert len(set(labels)) == len(labels) > 2
 

@@ -19,8 +19,8 @@ from xling_jax.cli.options import require_data, words
 from xling_jax.options import OptionError, require_file
 
 if TYPE_CHECKING:
-    from xling_jax.report.page import VectorSection
     from xling_jax.report.runs import Run
+    from xling_jax.report.vectors import RunVectors
 
 _logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CODE,CODE",
         help="languages of --data to show (default: all)",
     )
-    parser.add_argument("--title", default="Cross-lingual sentence embeddings", help="of the page")
+    parser.add_argument("--title", default="Cross-lingual sentence embeddings", help="page title")
     add_output(parser, "the page", metavar="HTML")
 
 
@@ -91,9 +91,9 @@ def _describe_shipped(runs: Sequence[Run]) -> None:
 
 def _vectors(
     runs: Sequence[Run], paths: Sequence[str], languages: Sequence[str] | None
-) -> list[VectorSection]:
+) -> list[RunVectors]:
     """Embeds the data with the encoder of each run that has one."""
-    from xling_jax.report.vectors import load_data, vector_section
+    from xling_jax.report.vectors import load_data, run_vectors
 
     sets = [load_data(path, languages) for path in paths]
     sections = []
@@ -103,5 +103,5 @@ def _vectors(
             continue
         encoder = load_encoder(run.model)
         model = {"path": run.model, "fingerprint": encoder.fingerprint}
-        sections.append(vector_section(run.name, encoder.encode, sets, model))
+        sections.append(run_vectors(run.name, encoder.encode, sets, model))
     return sections

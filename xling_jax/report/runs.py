@@ -1,4 +1,4 @@
-"""What a report is made from: runs and results as they lie on disk, read and never changed."""
+"""Runs and results as they lie on disk, and where each of their numbers comes from."""
 
 import itertools
 import re
@@ -12,6 +12,8 @@ from xling_jax.files.json_text import parse_json
 
 RESULTS_FILE = "results.json"
 METRICS_FILE = "metrics.jsonl"
+# Of the versions that results record, those shown.
+_VERSIONS = ("xling_jax", "python", "jax", "numpy", "scikit-learn")
 
 # What `Encoder.truncated` appends to a fingerprint; digests of prompts may look alike.
 _TRUNCATED = re.compile(r"(?<!-prompt)-(\d+)d(?=-|$)")
@@ -150,7 +152,7 @@ def read_curves(path: Path) -> Curves:
 
 
 def _measured(run: Run, model: Mapping[str, Any]) -> bool:
-    """Whether the model of some results is that of a run.
+    """True if results measured the model of a run.
 
     By fingerprint: a path may be relative to another directory, or hold another model by now. Only
     checkpoints, whose fingerprints the run does not record, go by their path.
@@ -212,3 +214,84 @@ def _make_names_unique(runs: Sequence[Run]) -> None:
         names = itertools.chain([run.name], others)
         run.name = next(name for name in names if name not in taken)
         taken.add(run.name)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A heading, and what is known of the numbers under it: label and value, "" if unknown."""
+
+    head: str
+    facts: tuple[tuple[str, str], ...]
+
+
+def origins(runs: Sequence[Run], task: str) -> list[Origin]:
+    """Of the results and of what was logged in training, for the runs that a task measured."""
+    found = []
+    for run in runs:
+        measured = [results for results in run.results if results["task"] == task]
+        found += [result_origin(run.measured_name(results), results) for results in measured]
+        found += [] if measured or not run.curves else [training_origin(run)]
+    return list(dict.fromkeys(found))
+
+
+def result_origin(run: str, results: Mapping[str, Any]) -> Origin:
+    """Of the content of a `results.json`; older ones lack some of it."""
+    data = results.get("data") or ()
+    settings = results.get("settings")
+    names = ", ".join(str(one["name"]) for one in data)
+    facts = [*_model_facts(results["model"]), *_data_facts(data)]
+    for one in (settings or {}).get("distractors") or ():
+        facts += [("Distractors", one["path"]), ("SHA-256 of the file", one["sha256"])]
+    facts.append(("Seed", "" if settings is None else _seeds(results)))
+    facts.append(("Command", results.get("command")))
+    versions = results.get("versions") or {}
+    facts.append(("Versions", ", ".join(f"{n} {versions[n]}" for n in _VERSIONS if n in versions)))
+    return _origin(f"{run}: {names}" if names else run, facts)
+
+
+def training_origin(run: Run) -> Origin:
+    """Of what a run logged."""
+    facts = [
+        ("Workdir", run.path),
+        ("Last step", f"{run.num_steps:,}" if run.num_steps else None),
+        ("Encoder's fingerprint", run.fingerprint),
+        ("Training data's fingerprint", run.data_fingerprint),
+        ("Seed", run.config.get("seed")),
+        ("Versions", f"xling_jax {run.config['version']}" if run.config.get("version") else None),
+    ]
+    return _origin(f"{run.name}: training", facts)
+
+
+def embedding_origin(
+    run: str, model: Mapping[str, Any], data: Sequence[Mapping[str, Any]], seed: int
+) -> Origin:
+    """Of what a report measures itself; its command is that of the page."""
+    return _origin(run, [*_model_facts(model), *_data_facts(data), ("Seed", seed)])
+
+
+def _model_facts(model: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [("Model", model.get("path")), ("Model's fingerprint", model.get("fingerprint"))]
+
+
+def _data_facts(data: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
+    return list(
+        itertools.chain.from_iterable(
+            ((f"Data, {one['name']}", one.get("path")), ("SHA-256 of its text", one.get("sha256")))
+            for one in data
+        )
+    )
+
+
+def _seeds(results: Mapping[str, Any]) -> str:
+    """The seeds used; a matrix names its own, the settings those of all classifiers."""
+    matrices = (results.get("matrices") or {}).values()
+    seeds = {seed for matrix in matrices for seed in matrix.get("seeds") or ()}
+    if not seeds:
+        settings = results["settings"]
+        seeds = settings.get("seeds") or {settings.get("seed")} - {None}
+    return ", ".join(map(str, sorted(seeds))) or "none; nothing was drawn at random"
+
+
+def _origin(head: str, facts: Sequence[tuple[str, Any]]) -> Origin:
+    known = ((label, "" if value is None else str(value)) for label, value in facts)
+    return Origin(head, tuple(known))

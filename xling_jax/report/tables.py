@@ -1,19 +1,23 @@
-"""The tables of a report: what the runs are, and their scores beside published ones."""
+"""Tables of a report: the runs, and their scores beside baselines and published ones."""
 
 import csv
 import functools
 import importlib.resources
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from xling_jax.eval.tasks import TASKS
-from xling_jax.report.baselines import baselines
 from xling_jax.report.charts import short
-from xling_jax.report.origins import origins, result_origin
-from xling_jax.report.runs import Run
+from xling_jax.report.runs import Run, origins, result_origin, training_origin
+
+# Parts of a classification matrix that need no encoder.
+_WITHOUT_ENCODER = {"bag_of_words": "bag of words", "chance": "commonest label"}
+_WHOLE_DOCUMENTS = {"document": "whole documents", "first512": "first 512 tokens"}
+_SIMILARITIES = ("cosine", "margin")
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Row:
     is_baseline: bool = False
 
 
-def run_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
+def run_table(runs: Sequence[Run]) -> dict[str, Any]:
     """Name, encoder, objective, languages, steps and sentences per second of each run."""
     rows = []
     for run in runs:
@@ -48,7 +52,8 @@ def run_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
         cells.append(f"{run.num_steps:,}" if run.num_steps else "")
         cells.append(short(float(np.median(speeds))) if speeds else "")
         rows.append((run.name, *cells))
-    return rows
+    trained = [training_origin(run) for run in runs if run.path is not None]
+    return {"rows": rows, "origins": trained} if runs else {}
 
 
 @functools.cache
@@ -147,15 +152,43 @@ def _measured(run: Run, task: str) -> list[Row]:
 
 
 def _baseline_rows(runs: Sequence[Run], task: str) -> list[Row]:
-    """Those that need no encoder are the same in all runs, and stand there once."""
+    """Scores to beat; those that need no encoder are the same in all runs, and stand once."""
+    find = {"classification": _without_encoder, "alignment": _whole_documents}.get(task)
     rows = [
-        Row(*baseline, is_baseline=True)
+        row
         for run in runs
+        if find
         for results in run.results
         if results["task"] == task
-        for baseline in baselines(run.measured_name(results), results)
+        for row in find(run.measured_name(results), results)
     ]
     return [row for place, row in enumerate(rows) if row not in rows[:place]]
+
+
+def _without_encoder(run: str, results: Mapping[str, Any]) -> Iterator[Row]:
+    """A bag of words and the commonest label, trained and tested as the embeddings were."""
+    for name, matrix in (results.get("matrices") or {}).items():
+        means = matrix.get("mean") or {}
+        for kind, title in _WITHOUT_ENCODER.items():
+            if kind not in means:
+                continue
+            # The task's summary of the baseline's accuracies as if they were an encoder's.
+            part = matrix | {"mean": {"accuracy": means[kind]}, "accuracy": matrix.get(kind)}
+            summary = TASKS["classification"].summary({**results, "matrices": {name: part}})
+            for data, scores, how in summary:
+                how = how.removeprefix(f"{matrix.get('classifier')}, ")
+                yield Row(title, data, scores, f"baseline, {how}", is_baseline=True)
+
+
+def _whole_documents(run: str, results: Mapping[str, Any]) -> Iterator[Row]:
+    """Documents embedded at once, not by sentences."""
+    column = TASKS["alignment"].columns["recall"]
+    for data in results.get("matrices") or {}:
+        for (kind, title), similarity in itertools.product(_WHOLE_DOCUMENTS.items(), _SIMILARITIES):
+            value = results["metrics"].get(f"{data}/recall_{kind}_{similarity}")
+            if value is not None:
+                how = f"baseline, by {similarity}"
+                yield Row(f"{run}, {title}", data, {column: 100 * value}, how, is_baseline=True)
 
 
 def _task_of(metrics: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""What a report shows of the vectors themselves: projections, and the worst retrieval errors."""
+"""Vectors in a report: texts projected to the plane, and the worst retrieval errors."""
 
 import itertools
 import logging
@@ -18,8 +18,8 @@ from xling_jax.eval.classification_data import (
     load_classification_data,
 )
 from xling_jax.eval.retrieval_data import RetrievalData, load_retrieval_data
-from xling_jax.report.origins import Origin, embedding_origin
 from xling_jax.report.pictures import PROJECTIONS, project
+from xling_jax.report.runs import Origin, embedding_origin
 
 _logger = logging.getLogger(__name__)
 
@@ -32,6 +32,18 @@ MAX_QUERIES = 5000
 NUM_RETRIEVED = 3
 _BLOCK_QUERIES = 512
 _SEED = 0
+_SIZE = (400, 320)  # Width and height of a drawing.
+
+# Marks around (0, 0), one for each language, so that they differ in more than color.
+_MARKS = (
+    "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0",
+    "M0-3.6L3.4 2.6H-3.4Z",
+    "M-2.7-2.7H2.7V2.7H-2.7Z",
+    "M0-3.9L3.9 0L0 3.9L-3.9 0Z",
+    "M0 3.6L3.4-2.6H-3.4Z",
+    "M-1.2-3.6H1.2V-1.2H3.6V1.2H1.2V3.6H-1.2V1.2H-3.6V-1.2H-1.2Z",
+    "M-3-1.5L-1.5-3L0-1.5L1.5-3L3-1.5L1.5 0L3 1.5L1.5 3L0 1.5L-1.5 3L-3 1.5L-1.5 0Z",
+)
 
 
 @dataclass(frozen=True)
@@ -89,8 +101,8 @@ class ErrorList(NamedTuple):
 
 
 @dataclass
-class VectorSection:
-    """What the vectors of one run show: texts in the plane, and errors by retrieval data set."""
+class RunVectors:
+    """Texts in the plane and retrieval errors, by data set, of the encoder of one run."""
 
     run: str
     projections: list[Plane] = field(default_factory=list)
@@ -111,12 +123,12 @@ def load_data(
     return load_retrieval_data(path, languages)
 
 
-def vector_section(
+def run_vectors(
     run: str,
     encode: Encode,
     data: Sequence[ClassificationData | RetrievalData],
     model: Mapping[str, Any],
-) -> VectorSection:
+) -> RunVectors:
     """Embeds data sets, as `load_data` returns them, and finds what to show of them.
 
     Args:
@@ -125,7 +137,7 @@ def vector_section(
         data: at least one.
         model: path and fingerprint of the encoder.
     """
-    section = VectorSection(run)
+    section = RunVectors(run)
     section.origins.append(embedding_origin(run, model, [one.description for one in data], _SEED))
     for one in data:
         _logger.info("%s: embedding %s", run, one.name)
@@ -262,3 +274,49 @@ def _ranks(source: np.ndarray, target: np.ndarray, right: np.ndarray) -> np.ndar
         before = np.arange(len(target)) < right[block, None]
         ranks[block] = 1 + ((cosines > own) | ((cosines == own) & before)).sum(axis=1)
     return ranks
+
+
+def drawings(vectors: Sequence[RunVectors]) -> list[dict[str, Any]]:
+    """The projections of each run, for the template."""
+    numbers = itertools.count()
+    return [
+        {
+            "run": one.run,
+            "drawings": [_scatter(plane, next(numbers)) for plane in one.projections],
+            "origins": one.origins,
+        }
+        for one in vectors
+        if one.projections
+    ]
+
+
+def _scatter(projection: Plane, number: int) -> dict[str, Any]:
+    """Texts in the plane by language or by class; the drawings of a page are numbered."""
+    languages = list(dict.fromkeys(projection.languages))
+    labels = sorted(set(projection.labels or ()))
+    columns = [projection.languages, *([projection.labels] if labels else [])]
+    classes = [labels.index(label) for label in projection.labels or ()]
+    points = {}
+    for method, plane in projection.points.items():
+        low, high = plane.min(axis=0), plane.max(axis=0)
+        # Both axes have the same scale, so that distances mean something.
+        scale = min(np.array(_SIZE) * 0.95 / np.maximum(high - low, 1e-9))
+        spots = (np.array(_SIZE) / 2 + (plane - (low + high) / 2) * scale).round(1).tolist()
+        points[method] = [
+            (x, y, languages.index(code), classes[row] if classes else None)
+            for row, ((x, y), code) in enumerate(zip(spots, projection.languages))
+        ]
+    return {
+        "number": number,
+        "name": projection.name,
+        "width": _SIZE[0],
+        "height": _SIZE[1],
+        "marks": _MARKS,
+        "languages": languages,
+        "labels": labels,
+        "points": points,
+        "texts": [
+            (text if len(text) <= 280 else text[:279] + "…", *described)
+            for text, *described in zip(projection.texts, *columns)
+        ],
+    }
