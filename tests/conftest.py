@@ -42,3 +42,18 @@ import pytest
 def key() -> jax.Array:
     """A fixed PRNG key."""
     return jax.random.key(0)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Makes every exhaustive test a slow one."""
+    if item.get_closest_marker("exhaustive"):
+        item.add_marker("slow")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names the tests that took long and are not marked so."""
+    for report in terminalreporter.getreports("passed"):
+        if report.duration > 3.0 and "slow" not in report.keywords:
+            terminalreporter.write_line(
+                f"{report.duration:.1f} s: {report.nodeid}: share what it makes, or mark it slow"
+            )

@@ -12,8 +12,6 @@ import pytest
 from tests.cli.corpora_for_cli import ROOT
 from xling_jax.cli.main import main
 
-pytestmark = pytest.mark.slow
-
 TRAIN = ["train", "--config", f"{ROOT}/configs/ct_laser.py:smoke", "--workdir", "w"]
 WRONG = {
     "--coordinator localhost:1": "--num-processes is missing",
@@ -32,6 +30,7 @@ def test_wrong_use_is_one_line(options, capsys):
     assert len(lines) == 1 and WRONG[options] in lines[0]
 
 
+@pytest.mark.exhaustive
 def test_no_cluster_is_one_line():
     """In a process of its own: JAX looks for a cluster before it has computed anything only."""
     clusters = ("SLURM_", "OMPI_")  # that the tests may run in
@@ -111,10 +110,12 @@ def finish(pair: list[subprocess.Popen]) -> tuple[list[int], list[str]]:
     return [process.returncode for process in pair], errors
 
 
+@pytest.mark.exhaustive
 def test_processes_that_succeed_leave_together():
     assert finish(start_pair("well", "well"))[0] == [0, 0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["http_proxy", "https_proxy"])
 def test_the_coordinator_is_not_reached_through_a_proxy(name, monkeypatch):
     monkeypatch.setenv(name, "http://127.0.0.1:9")  # a closed port
@@ -123,6 +124,7 @@ def test_the_coordinator_is_not_reached_through_a_proxy(name, monkeypatch):
     assert finish(start_pair("well", "well"))[0] == [0, 0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_process_that_waits_for_one_that_never_starts_ends(number, monkeypatch):
     monkeypatch.setenv("JOIN_WITHIN_S", "2")
@@ -135,7 +137,8 @@ def test_a_process_that_waits_for_one_that_never_starts_ends(number, monkeypatch
     assert "waiting up to 2 s for all processes to start" in errors
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_an_error_in_one_ends_both(number):
     statuses, errors = finish(
         start_pair(*(["error", "well"] if number == 0 else ["well", "error"]))
@@ -146,11 +149,13 @@ def test_an_error_in_one_ends_both(number):
     assert statuses[1 - number] < 0 or "another process ended" in errors[1 - number]
 
 
+@pytest.mark.exhaustive
 def test_wrong_use_found_late_has_its_status(monkeypatch):
     monkeypatch.setenv("HEARTBEAT_S", "60")  # far from the time that the first lingers
     assert finish(start_pair("use", "use"))[0] == [2, 2]
 
 
+@pytest.mark.exhaustive
 def test_a_stalled_process_is_noticed():
     pair = start_pair("well", "stall")
     try:

@@ -7,7 +7,7 @@ import pytest
 from tests.cli import processes_for_cli as processes
 from tests.cli.corpora_for_cli import arguments, write_tsv
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 NUM_ROWS = 37  # no multiple of the devices, and less than the rows of a batch
 

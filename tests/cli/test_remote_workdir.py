@@ -99,6 +99,7 @@ def continued(store, local, programs, tmp_path_factory) -> Path:
     return download(store, "runs/killed", tmp_path / "found")
 
 
+@pytest.mark.exhaustive
 def test_killed_and_continued_on_a_fresh_machine_it_equals_a_local_run(local, continued):
     assert metrics_without_timing(continued) == metrics_without_timing(local)
     for name in ("encoder/encoder.safetensors", "vocab/sentencepiece.model"):
@@ -111,6 +112,7 @@ def test_killed_and_continued_on_a_fresh_machine_it_equals_a_local_run(local, co
     assert not (continued / "data/text").exists()
 
 
+@pytest.mark.exhaustive
 def test_prepare_copies_shards_and_looks_at_the_corpus_again(store, local, programs, tmp_path):
     lines = (local.parent / "corpus.tsv").read_text().splitlines(keepends=True)
     for rows in (200, 250):
@@ -183,6 +185,7 @@ def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, t
     }
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
     store, continued, programs, tmp_path
 ):
@@ -200,6 +203,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
     assert store.read(f"runs/killed/{encoder}") == (continued / encoder).read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_a_store_that_cannot_be_used_is_one_line(store, programs, tmp_path):
     command = train("tsv:corpus.tsv", "gs://another/run")
     errors = finish(store.start(*command, cache=tmp_path, **programs), status=2)

@@ -30,6 +30,7 @@ def end(processes_started, logs):
     return [(logs / f"{number}.txt").read_text() for number in range(len(statuses))]
 
 
+@pytest.mark.exhaustive
 def test_a_broken_corpus_is_one_line_of_the_first_process(corpus, tmp_path):
     broken = tmp_path / "broken.tsv"
     broken.write_text(corpus.read_text() + "a\tb\tc\n")
@@ -51,6 +52,7 @@ def another_vocabulary_in_the_second(number):
     prepare.prepare_settings = lambda config: given(config) | changed
 
 
+@pytest.mark.exhaustive
 def test_processes_with_different_configs_of_the_data_are_told_so(corpus, tmp_path):
     command = arguments("train", f"tsv:{corpus}", tmp_path / "w")
     started = processes.start(tmp_path / "logs", 2, command, another_vocabulary_in_the_second)
@@ -87,6 +89,7 @@ def endless_cleaning(number):
     ChunkCleaner.__call__ = clean
 
 
+@pytest.mark.exhaustive
 def test_sigterm_ends_them_while_the_first_prepares(corpus, tmp_path):
     command = arguments("train", f"tsv:{corpus}", tmp_path / "w")
     started = processes.start(tmp_path / "logs", 2, command, endless_cleaning)

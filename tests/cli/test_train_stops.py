@@ -94,6 +94,7 @@ def slow_saving():
     Checkpoints.save = lambda *_: (print("saving now", flush=True), time.sleep(100))
 
 
+@pytest.mark.exhaustive
 def test_a_second_ctrl_c_leaves_at_once(start):
     process, said = start(100_000, slow_saving)
     assert wait_for(lambda: "saving now" in said(), 300), said()
@@ -110,6 +111,7 @@ def endless_cleaning():
     ChunkCleaner.__call__ = lambda *_: (print("cleaning now", flush=True), time.sleep(100))
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_while_preparing_is_one_line(start):
     process, said = start(4, endless_cleaning)
     assert wait_for(lambda: "cleaning now" in said(), 300), said()

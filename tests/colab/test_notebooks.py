@@ -20,8 +20,6 @@ from matplotlib import image
 
 from tests.colab.small_wheels import write_wheels
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "colab").glob("*.ipynb"))}
 # Where each has its wheels fetched to.
@@ -138,6 +136,7 @@ LEARNT = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_runs_to_its_end_and_shows_its_pictures(name, checkout):
     outputs = execute(name, checkout)
@@ -198,6 +197,7 @@ def write_wheel(directory, name, version, requires=()):
     return path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("here", "kept"), [("0.10.1", True), ("0.4.30", False)])
 def test_installation_keeps_the_jax_that_is_there_or_says_it_is_too_old(tmp_path, here, kept):
     """With stand-ins for JAX and the package, in an environment of its own."""

@@ -241,7 +241,7 @@ def train_here(settings, workdir):
     assert train_from_config(load_config("finetune", words), str(workdir)) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", [pytest.param("xlm", marks=pytest.mark.exhaustive), "modernbert"])
 def test_trained_on_several_devices_stopped_and_exported(published, corpus, tmp_path, kind):
     """XLM: its vocabulary is `vocab.json`; LaBSE-like heads are in the test of a step."""
@@ -291,7 +291,7 @@ def test_trained_on_several_devices_stopped_and_exported(published, corpus, tmp_
     np.testing.assert_allclose(*vectors, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_laser_trains_on(corpus, sentences, tmp_path):
     path = laser_reference.write_laser2(tmp_path, [text for text in sentences if text.strip()])
     convert_laser(path, tmp_path / "m")

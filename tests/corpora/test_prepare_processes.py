@@ -94,6 +94,7 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(
     assert tree(tmp_path) == expected
 
 
+@pytest.mark.exhaustive
 def test_worker_processes_do_not_outlive_a_killed_parent(corpus, tmp_path):
     process = start(corpus, tmp_path, num_workers=2)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -137,6 +138,7 @@ def test_a_write_that_fails_names_its_path_and_the_next_run_goes_on(
     assert tree(tmp_path) == expected
 
 
+@pytest.mark.exhaustive
 def test_two_processes_at_once_share_the_work(corpus, uninterrupted, tmp_path):
     expected, _ = uninterrupted
     processes = [start(corpus, tmp_path) for _ in range(2)]

@@ -28,7 +28,7 @@ def test_the_page_has_every_part_that_was_asked_for(tmp_path):
     assert (tmp_path / "page/encoding.png").stat().st_size > 5000
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_device_that_computes_something_else_fails(tmp_path):
     """Weights that lose bits on their way to the device stand in for one."""
     wrong = tmp_path / "sitecustomize.py"
@@ -45,7 +45,7 @@ def test_a_device_that_computes_something_else_fails(tmp_path):
     assert "| **no** |" in page and "Failed: Correctness." in page
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_part_begins_after_the_deadline(tmp_path):
     done = check(tmp_path / "page", "--minutes", "0", "--parts", "Device")
     assert done.returncode == 1 and "no time left" in (tmp_path / "page/README.md").read_text()

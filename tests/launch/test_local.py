@@ -94,6 +94,7 @@ def check_none_left(workdir: Path) -> None:
             assert wait_for(lambda: not members_of(int(pid)), 10), pid  # noqa: B023
 
 
+@pytest.mark.exhaustive
 def test_processes_that_finish(programs, tmp_path):
     process = start_actors(programs, tmp_path, "finishes", "finishes")
     shown, errors = process.communicate(timeout=20)
@@ -121,6 +122,7 @@ def test_one_that_ends_takes_the_others_with_it(behavior, status, programs, tmp_
     check_none_left(tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_goes_to_all(number, programs, tmp_path):
     process = start_actors(programs, tmp_path, "saves", "saves")
@@ -132,6 +134,7 @@ def test_a_signal_goes_to_all(number, programs, tmp_path):
     check_none_left(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_a_reader_that_ctrl_c_ends_first_leaves_no_process(programs, tmp_path):
     """As `tee` does behind a pipe."""
     process = start_actors(programs, tmp_path, "saves", "saves")
@@ -144,6 +147,7 @@ def test_a_reader_that_ctrl_c_ends_first_leaves_no_process(programs, tmp_path):
     check_none_left(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_a_process_that_cannot_be_started_stops_those_before_it(programs, tmp_path):
     """As when the system has no more processes to give; here GPU 2 has no name."""
     write_program(tmp_path / "seq", '#!/bin/sh\n[ "$2" != 2 ] && echo "$2"\n')
@@ -157,6 +161,7 @@ def test_a_process_that_cannot_be_started_stops_those_before_it(programs, tmp_pa
     assert wait_for(lambda: not processes_of(tmp_path), 60)
 
 
+@pytest.mark.exhaustive
 def test_a_signal_while_the_processes_start_stops_them_all(programs, tmp_path):
     number = 30
     variables = {f"BEHAVIOR_{process}": "saves" for process in range(number)}
@@ -235,6 +240,7 @@ def pid_of(number: int, workdir: Path) -> int:
     return max(pid for pid, words in processes_of(workdir).items() if words[-3:-1] == wanted)
 
 
+@pytest.mark.exhaustive
 def test_training_with_a_process_killed_and_continued(tmp_path):
     """Kills one of two after the first checkpoint; the same command then finishes."""
     corpus, workdir = write_tsv(tmp_path / "corpus.tsv"), tmp_path / "w"

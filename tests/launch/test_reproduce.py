@@ -228,7 +228,7 @@ def test_finished_rows_are_not_run_again_and_the_table_has_both_sides(data, tmp_
     assert (tmp_path / "mao-7.md").read_text("utf-8") == out.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_row_trained_at_another_scale_or_on_other_text_is_refused(data, tmp_path):
     words = ("mao-7", "--row", "UGT", "--data", data, "--workdir", tmp_path)
     (workdir,) = trained_workdirs(*words)
@@ -250,7 +250,7 @@ def test_a_row_trained_at_another_scale_or_on_other_text_is_refused(data, tmp_pa
             )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_text_that_an_interrupted_run_had_copied_in_part_is_not_shared(data, tmp_path):
     words = ("mao-7", "--row", "UGT", "--data", data, "--workdir", tmp_path)
     (workdir,) = trained_workdirs(*words)

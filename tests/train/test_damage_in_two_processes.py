@@ -6,7 +6,7 @@ import pytest
 from tests.train import processes
 from tests.train.two_processes import SETTINGS, TOTAL, finish_all
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 def step_4_is_the_best_and_the_second_cannot_read_it(number, step):
@@ -22,7 +22,6 @@ def step_4_is_the_best_and_the_second_cannot_read_it(number, step):
         ocp.StandardCheckpointHandler.restore = fail
 
 
-@pytest.mark.exhaustive
 def test_both_take_the_checkpoint_before_the_damaged_one(corpus, tmp_path):
     workdir, checkpoints = tmp_path / "w", tmp_path / "w" / "checkpoints"
     settings = SETTINGS | {"mesh.fsdp": 8, "train.export": "best"}  # each has half of an array

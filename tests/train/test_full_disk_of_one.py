@@ -15,7 +15,7 @@ from tests.train.two_processes import (
     whole,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 # The largest files of either process have more, the log less.
 ROOM_BYTES = 65_000

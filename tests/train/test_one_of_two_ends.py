@@ -15,7 +15,7 @@ from tests.train.two_processes import (
     whole,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 # Steps take milliseconds: enough of them that both agree on a signal before the end.
 TOTAL = 16
@@ -32,7 +32,6 @@ def undisturbed(corpus, cache, tmp_path_factory) -> Path:
     return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), corpus, cache, SETTINGS)
 
 
-@pytest.mark.exhaustive
 def test_one_killed_while_saving_ends_both_and_one_or_four_continue(
     corpus, cache, undisturbed, tmp_path
 ):

@@ -60,6 +60,7 @@ def test_eight_devices_and_two_processes_train_like_one_device(
     check_same_training(tmp_path / "2x4", one_device)
 
 
+@pytest.mark.exhaustive
 def test_sigterm_to_one_of_two_processes_stops_both_with_a_checkpoint(corpus, cache, tmp_path):
     endless = SETTINGS | {"train.total_steps": 5000, "train.checkpoint_every_steps": 5000}
     endless["train.evaluate_every_steps"] = 5000

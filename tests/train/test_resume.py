@@ -137,6 +137,7 @@ def kill_while_deleting_a_checkpoint(number: int, step: int) -> None:
     type(epath.Path(".")).rmtree = rmtree
 
 
+@pytest.mark.exhaustive
 def test_killed_while_deleting_a_checkpoint_leaves_none_that_is_damaged(
     run, uninterrupted, tmp_path
 ):
@@ -150,6 +151,7 @@ def test_killed_while_deleting_a_checkpoint_leaves_none_that_is_damaged(
     check_same_choice(tmp_path, uninterrupted)
 
 
+@pytest.mark.exhaustive
 def test_sigterm_saves_and_leaves_and_the_same_command_continues(run, uninterrupted, tmp_path):
     rare = {"train.checkpoint_every_steps": TOTAL}
     process = run(tmp_path, **rare)
@@ -162,6 +164,7 @@ def test_sigterm_saves_and_leaves_and_the_same_command_continues(run, uninterrup
     check_equal_to_the_last_bit(tmp_path, uninterrupted)
 
 
+@pytest.mark.exhaustive
 def test_two_halves_make_a_whole(run, half, uninterrupted, tmp_path):
     workdir = tmp_path / "w"
     shutil.copytree(half, workdir)
@@ -201,6 +204,7 @@ def kill_at_step_ten(number: int, step: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.exhaustive
 def test_early_stopping_survives_a_kill_and_an_ended_run_does_not_train_on(run, tmp_path):
     stopping = {  # the first value is never beaten: 4 is the best step, 12 the first 6 steps later
         "data.validation_pairs": 37,

@@ -66,7 +66,7 @@ def wandb_history(path):
     return values, run
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_wandb_offline_one_run_before_and_after_a_kill(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -87,7 +87,7 @@ def test_wandb_offline_one_run_before_and_after_a_kill(tmp_path, monkeypatch):
         assert json.loads(config["seed"]) == 3 and json.loads(config["languages"]) == ["de"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mlflow_in_the_workdir_one_run_before_and_after_a_kill(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")
