@@ -28,7 +28,7 @@ __all__ = ["MtebEncoder"]
 
 
 class MtebEncoder:
-    """What MTEB calls a model: `encode` for its batches, similarities, and metadata.
+    """A model for MTEB: `encode` for its batches, similarities, and metadata.
 
     Vectors are compared by cosine. MTEB's batch size says how many texts it hands over at a time
     and not how many the device works on: the encoder takes all of them and forms batches of equal
@@ -96,20 +96,20 @@ class MtebEncoder:
                 raise ValueError(f"the encoder takes texts only; a batch holds {sorted(batch)}")
             texts.extend(batch["text"])
         show = bool(kwargs.get("show_progress_bar", False))
-        settings: dict[str, Any] = {"batch_size": self._batch_size, "show_progress": show}
+        options: dict[str, Any] = {"batch_size": self._batch_size, "show_progress": show}
         encode = self.encoder.encode
         if self.encoder.prompts and task_metadata is not None:
             from mteb.models.abs_encoder import get_prompt_name
 
             if name := get_prompt_name(self.encoder.prompts, task_metadata, prompt_type):
-                settings["prompt_name"] = name
+                options["prompt_name"] = name
             elif prompt_type is not None:
                 by_kind = {
                     "query": self.encoder.encode_query,
                     "document": self.encoder.encode_document,
                 }
                 encode = by_kind[prompt_type.value]
-        return encode(texts, **settings)
+        return encode(texts, **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Returns the cosine of every row of [n, dim] with every row of [m, dim], [n, m]."""
@@ -125,7 +125,7 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
-        """What MTEB notes of a model beside its scores."""
+        """Facts that MTEB notes beside the scores of a model."""
         from mteb.models.model_meta import ModelMeta
 
         leaves = jax.tree.leaves(self.encoder.params)

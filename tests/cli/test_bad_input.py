@@ -375,7 +375,7 @@ def test_closed_stdout_is_one_line(monkeypatch, capsys):
 def test_the_encoder_in_the_package_is_not_calibrated_anew(fails, tmp_path):
     (tmp_path / "dev.tsv").write_text("de\ten\nHaus\thouse\n")
     line = fails(["calibrate", "--model", "mini", "--data", str(tmp_path / "dev.tsv")], 2)
-    assert "--model mini: belongs to the package; calibrate a copy" in line
+    assert "--model mini: is read-only; calibrate a copy made with" in line
     assert "xling_jax.load('mini').save('DIR')" in line
     xling_jax.load("mini").save(tmp_path / "copy")
     copy = ["calibrate", "--model", str(tmp_path / "copy"), "--data", str(tmp_path / "dev.tsv")]

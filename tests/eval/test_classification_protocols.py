@@ -12,6 +12,7 @@ from tests.eval.test_classification import measure_with
 from xling_jax.cli import main
 from xling_jax.encode.model_directory import save_model
 from xling_jax.eval import classification
+from xling_jax.eval import classification_protocols as protocols
 from xling_jax.eval.classification_data import ClassificationData, LabeledText
 from xling_jax.models import registry
 from xling_jax.text.vocab import train_vocab
@@ -81,16 +82,16 @@ def test_leave_one_out_equals_training_on_the_other_languages_joined():
 
 
 def test_trainings_of_every_protocol():
-    listed = classification.list_trainings("zero-shot", ["en"], ["en", "de"])
+    listed = protocols.list_trainings("zero-shot", ["en"], ["en", "de"])
     assert listed == [("en", ("en",), ("en", "de"))]
-    listed = classification.list_trainings("targeted", ["en", "fr"], ["de", "fr"])
+    listed = protocols.list_trainings("targeted", ["en", "fr"], ["de", "fr"])
     assert listed == [("itself", ("fr",), ("fr",))]
-    listed = classification.list_trainings("leave-one-out", ["en"], ["en", "de"])
+    listed = protocols.list_trainings("leave-one-out", ["en"], ["en", "de"])
     assert listed == [("the others", ("en",), ("de",))]
     with pytest.raises(ValueError, match="targeted needs training text for one of the test"):
-        classification.list_trainings("targeted", ["en"], ["de"])
+        protocols.list_trainings("targeted", ["en"], ["de"])
     with pytest.raises(ValueError, match="protocol='few-shot' must be one of zero-shot, targeted"):
-        classification.list_trainings("few-shot", ["en"], ["de"])
+        protocols.list_trainings("few-shot", ["en"], ["de"])
 
 
 def test_the_order_of_languages_changes_only_the_order_of_results():
@@ -98,7 +99,7 @@ def test_the_order_of_languages_changes_only_the_order_of_results():
     turned = data_of(
         **{split: dict(reversed(parts.items())) for split, parts in data.splits.items()}
     )
-    for protocol in classification.PROTOCOLS:
+    for protocol in protocols.PROTOCOLS:
         one, other = (measure(d, protocol=protocol) for d in (data, turned))
         scores = [matrix.scores("toy") for matrix in (one, other)]
         assert scores[0] == pytest.approx(scores[1])

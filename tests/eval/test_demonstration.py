@@ -7,6 +7,7 @@ from xling_jax.eval.demonstration import (
     ShuffledTexts,
     find_translations,
     format_accuracies,
+    format_neighbors,
     format_translations,
     search,
     shuffle_texts,
@@ -58,6 +59,8 @@ def test_a_query_is_searched_for_in_the_other_languages():
         *[(1, "en", "one"), (1, "de", "eins"), (1, "fr", "zwei")],
     ]
     assert neighbors[1].cosine == pytest.approx(np.cos(np.radians(5)), abs=1e-6)
+    table = format_neighbors(["two", "one"], neighbors, width=16).splitlines()
+    assert table[:3] == ["two", "  de   0.93  dr…", "  fr   1.00  zw…"]
 
 
 def test_accuracies_stand_beside_the_baselines():

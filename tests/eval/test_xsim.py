@@ -9,8 +9,9 @@ import pytest
 import xling_jax
 from xling_jax.align import knn
 from xling_jax.cli import main
+from xling_jax.eval.ranking import nearest_by_margin
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
-from xling_jax.eval.xsim import Altered, Xsim, measure_direction, nearest_by_margin
+from xling_jax.eval.xsim import Altered, Xsim, measure_direction
 from xling_jax.report.page import make_page
 from xling_jax.report.runs import Run
 

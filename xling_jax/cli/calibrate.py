@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     directory = find_model_directory(args.model)
     if directory in SHIPPED.values():
         raise OptionError(
-            f"--model {args.model}: belongs to the package; calibrate a copy, which Python writes: "
+            f"--model {args.model}: is read-only; calibrate a copy made with "
             f"xling_jax.load({args.model!r}).save('DIR')"
         )
     encoder = load_encoder(directory)

@@ -246,7 +246,7 @@ def _measure(
         "command": f"xling {shlex.join(args.words)}",
         "model": model,
         "data": [one.description for one in data],
-        "settings": task.settings(encoder, outcomes),
+        "settings": task.options(encoder, outcomes),
         "versions": results_lib.versions(),
         "seconds": round(time.monotonic() - started, 2),
         "metrics": task.metrics(outcomes),

@@ -201,8 +201,7 @@ def _warnings_only(name: str) -> Iterator[None]:
 def _measure(model: str, text: QuickstartText, results: Path, *options: str) -> _Measured:
     """Runs `xling evaluate` as a user would, and searches for a few sentences."""
     import xling_jax
-    from xling_jax.eval.demonstration import search
-    from xling_jax.eval.neighbors import format_neighbors
+    from xling_jax.eval.demonstration import format_neighbors, search
 
     matrices = {}
     for task, data, more in (

@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--results", "results", "DIR", "outputs of xling evaluate, in the directory or below"),
         ("--data", "data", "FILE_OR_DIR", "retrieval data or labeled text to embed with each run"),
     ):
-        settings = {"action": "append", "default": [], "metavar": metavar}
-        parser.add_argument(flag, dest=name, help=f"{text}; can be repeated", **settings)
+        options = {"action": "append", "default": [], "metavar": metavar}
+        parser.add_argument(flag, dest=name, help=f"{text}; can be repeated", **options)
     parser.add_argument(
         "--languages",
         type=words,

@@ -96,12 +96,12 @@ class Alignment(AlignmentOptions, Task):
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[AlignmentData]:
         """See `load_alignment_data` and `load_document_pairs`."""
-        settings = {"domain": self.domain or None, "splitter": self.splitter}
+        options = {"domain": self.domain or None, "splitter": self.splitter}
         if self.gold is None:
-            return [load_alignment_data(path, languages, **settings) for path in paths]
+            return [load_alignment_data(path, languages, **options) for path in paths]
         if len(paths) != 2:
             raise OptionError(f"gold: needs two files of data, source and target; got {[*paths]}")
-        return [load_document_pairs(*paths, self.gold, languages, **settings)]
+        return [load_document_pairs(*paths, self.gold, languages, **options)]
 
     def while_training(
         self, path: str, languages: Sequence[str]
@@ -143,7 +143,7 @@ class Alignment(AlignmentOptions, Task):
         )
         return {data.name: result}
 
-    def settings(self, encoder: Any, outcomes: Mapping[str, AlignmentResult]) -> dict[str, Any]:
+    def options(self, encoder: Any, outcomes: Mapping[str, AlignmentResult]) -> dict[str, Any]:
         """The options, and the tokens that each baseline reads."""
         names = ("k", "candidates", "center", "density_on", "seed", "url_matching", "backend")
         names += ("debias", "domain", "document_mode", "splitter")

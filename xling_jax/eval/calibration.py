@@ -82,7 +82,7 @@ def mine_known(
             texts = [part.texts[code] for code in languages]
             rows = _distinct_rows(*texts)
             random = np.random.default_rng(seed)
-            sides = [rows[places] for places in shuffled_texts(len(rows), share, random)]
+            sides = [rows[side] for side in shuffled_texts(len(rows), share, random)]
             embedded = [vectors[ids(column)[side]] for column, side in zip(texts, sides)]
             candidates = mining.find_candidates(*embedded, k)
             for margin in margins:

@@ -61,7 +61,7 @@ class ClassificationData:
 
     @property
     def description(self) -> dict[str, str]:
-        """What was measured, as plain values."""
+        """Plain values for results.json."""
         return {"name": self.name, "path": self.path, "sha256": self.fingerprint}
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from xling_jax.align import knn
 from xling_jax.align.mining import MinedPairs, mine
-from xling_jax.encode.unique import Encode
+from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval.calibration import shuffled_texts
-from xling_jax.eval.neighbors import Neighbor, nearest_sentences
 
 # Of each side, texts whose translation is on the other side.
 _SHARE = 2 / 3
@@ -23,7 +23,7 @@ class ShuffledTexts:
 
     Attributes:
         source, target: the sentences.
-        translation: [source] int64, the place of each sentence's translation in `target`; -1 for
+        translation: [source] int64, the index of each sentence's translation in `target`; -1 for
             none.
     """
 
@@ -48,12 +48,12 @@ def shuffle_texts(source: Sequence[str], target: Sequence[str]) -> ShuffledTexts
     """
     random = np.random.default_rng(0)
     source_rows, target_rows = shuffled_texts(len(source), _SHARE, random)
-    places = np.full(len(source), -1)
-    places[target_rows] = np.arange(len(target_rows))
+    position = np.full(len(source), -1)  # of each row in the target text
+    position[target_rows] = np.arange(len(target_rows))
     return ShuffledTexts(
         [source[row] for row in source_rows],
         [target[row] for row in target_rows],
-        places[source_rows],
+        position[source_rows],
     )
 
 
@@ -95,33 +95,71 @@ def find_translations(
     )
 
 
+class Neighbor(NamedTuple):
+    """A text found for a query: both by index, and the cosine between them."""
+
+    query: int
+    language: str
+    index: int
+    text: str
+    cosine: float
+
+
 def search(
     encode: Encode, queries: Sequence[tuple[str, str]], texts: Mapping[str, Sequence[str]]
 ) -> list[Neighbor]:
-    """The nearest sentence to each query in every language but its own.
+    """Finds the nearest text to each query in every language but its own.
 
     Args:
-        encode: texts to [n, dim] embeddings.
+        encode: texts to [n, dim] embeddings; called once, with each text once.
         queries: language and text; with "" as the language, all languages are searched.
-        texts: language -> sentences.
+        texts: language -> texts.
     """
-    neighbors = nearest_sentences(encode, [text for _, text in queries], texts)
-    return [one for one in neighbors if one.language != queries[one.query][0]]
+    wanted = [text for _, text in queries]
+    vectors, ids = encode_unique(encode, [wanted, *texts.values()])
+    unit = knn.normalize(vectors)
+    nearest = {
+        language: knn.top_k(unit[ids(wanted)], unit[ids(candidates)], 1)
+        for language, candidates in texts.items()
+    }
+    return [
+        Neighbor(row, language, int(index), texts[language][index], float(cosine))
+        for row, (own, _) in enumerate(queries)
+        for language, (cosines, indices) in nearest.items()
+        for cosine, index in zip(cosines[row], indices[row])
+        if language != own
+    ]
+
+
+def format_neighbors(
+    queries: Sequence[str], neighbors: Sequence[Neighbor], *, width: int = 100
+) -> str:
+    """Returns neighbors as a plain text table, one block a query, in lines of at most `width`."""
+    margin = max((len(neighbor.language) for neighbor in neighbors), default=0)
+    blocks = []
+    for index, query in enumerate(queries):
+        lines = [_cut(query, width)]
+        for neighbor in neighbors:
+            if neighbor.query == index:
+                start = f"  {neighbor.language:<{margin}}  {neighbor.cosine:5.2f}  "
+                lines.append(start + _cut(neighbor.text, width - len(start)))
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"
 
 
 def format_translations(texts: ShuffledTexts, found: FoundTranslations, *, width: int = 100) -> str:
     """Returns five of the pairs, from the best to the worst, as lines of at most `width`."""
-    places = np.unique(np.linspace(0, len(found.pairs) - 1, 5).round().astype(int))
+    if not len(found.pairs):
+        return ""
+    shown = np.unique(np.linspace(0, len(found.pairs) - 1, 5).round().astype(int))
     lines = []
-    for place in places if len(found.pairs) else ():
-        pair = found.pairs.take(np.array([place]))
-        ((score, i, j),) = pair
-        mark = "right" if found.is_right[place] else "wrong"
-        room = width - 14
-        lines += [
-            f"  {score:5.2f}  {texts.source[i][:room]}",
-            f"  {mark:>5}  {texts.target[j][:room]}",
-        ]
+    for (score, i, j), is_right in zip(found.pairs.take(shown), found.is_right[shown]):
+        lines.append(f"  {score:5.2f}  {texts.source[i][: width - 14]}")
+        lines.append(f"  {'right' if is_right else 'wrong'}  {texts.target[j][: width - 14]}")
     return "\n".join(lines)
 
 

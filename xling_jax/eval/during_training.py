@@ -1,4 +1,4 @@
-"""What a run measures while it trains: the data sets that its config names, task by task."""
+"""Evaluation while training: the data sets that a config names, task by task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_evaluation(
 
     Args:
         evaluation: task -> paths of its data.
-        metrics: settings that name a metric, such as `train.best_metric`, and which.
+        metrics: config keys that name a metric, such as `train.best_metric`, and which.
 
     Raises:
         OptionError: if a path is missing, or no task measures a metric.
@@ -45,7 +45,7 @@ def check_metrics(
 
     Args:
         evaluation: task -> paths of its data.
-        metrics: settings that name a metric, such as `train.best_metric`, and which.
+        metrics: config keys that name a metric, such as `train.best_metric`, and which.
         names: of the data sets -> their tasks; None while they are not known.
 
     Raises:

@@ -43,7 +43,7 @@ class LanguageMatrix:
 
     @property
     def has_diagonal(self) -> bool:
-        """Whether languages were measured with themselves."""
+        """True if languages were measured with themselves."""
         return self.num_directions < len(self.cells)
 
     def array(self, name: str) -> np.ndarray:

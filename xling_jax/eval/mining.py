@@ -29,7 +29,7 @@ from xling_jax.options import option
 
 # Where the threshold is tuned and where it is tested, the preferred split first.
 _TRAIN_SPLITS, _TEST_SPLITS = ("training", "train", "sample"), ("test",)
-_SETTINGS = ("k", "margin", "retrieval", "backend")  # options of `align.mining.mine`
+_OPTIONS = ("k", "margin", "retrieval", "backend")  # options of `align.mining.mine`
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ class Mining(Task):
         pairs = mining.MinedPairs(rows[0][found.source], rows[1][found.target], found.scores)
         return pairs, np.empty(0) if decoys is None else of_unique_texts(decoys).scores
 
-    def settings(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
+    def options(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
         """The options that change pairs, and how the threshold was selected."""
         selection = "threshold with the best F1 on the training part"
-        return {name: getattr(self, name) for name in _SETTINGS} | {"selection": selection}
+        return {name: getattr(self, name) for name in _OPTIONS} | {"selection": selection}
 
     def tables(self, data: Sequence[MiningData], outcomes: Mapping[str, MiningResult]) -> list[str]:
         """One table with a row for each language pair."""
@@ -128,7 +128,11 @@ class Mining(Task):
         for one in data:
             result = outcomes[one.name]
             scores = (result.test.precision, result.test.recall, result.test.f1, result.train.f1)
-            row = [one.name, *(percent(score, 2) for score in scores), f"{result.threshold:.3f}"]
+            row = [
+                one.name,
+                *(percent(score, decimals=2) for score in scores),
+                f"{result.threshold:.3f}",
+            ]
             rows.append([*row, one.test.name, f"{result.test.num_gold}"])
         header = ["pair", "precision", "recall", "F1", "train F1", "threshold", "measured on"]
         text = f"## Bitext mining, %\n\n{markdown_table([*header, 'pairs'], rows)}\n"
@@ -174,7 +178,7 @@ class MiningData:
 
     @property
     def has_test(self) -> bool:
-        """Whether the threshold is tested on other text than it was tuned on."""
+        """True if the threshold is tested on other text than it was tuned on."""
         return self.test is not self.train
 
     @property
@@ -188,7 +192,7 @@ class MiningData:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What was measured, as plain values."""
+        """Plain values for results.json."""
         return {
             "name": self.name,
             "path": self.path,

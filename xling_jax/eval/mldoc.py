@@ -90,9 +90,9 @@ def build_mldoc(
     lists = _find_lists(Path(index_directory).expanduser(), languages, train_size)
     entries = {name: _read_list(path) for name, path in lists.items()}
     wanted = {entry for each in entries.values() for entry in each}
-    places = _find_documents(rcv_directories, wanted)
+    found = _find_documents(rcv_directories, wanted)
     for name, each in entries.items():
-        missing = [entry for entry in each if entry not in places]
+        missing = [entry for entry in each if entry not in found]
         if missing:
             raise ValueError(
                 f"{lists[name]}: {len(missing)} of {len(each)} documents are not below "
@@ -104,7 +104,7 @@ def build_mldoc(
         archive = functools.cache(lambda path: stack.enter_context(open_archive(path)))
         for name, each in entries.items():
             with open(directory / name, "w", encoding="utf-8") as file:
-                for path, member in (places[entry] for entry in each):
+                for path, member in (found[entry] for entry in each):
                     content = read_member(archive(path), member) if member else path.read_bytes()
                     where = f"{path}: {member}" if member else str(path)
                     label, text = read_newsml(content, where, clean=clean)
@@ -179,7 +179,7 @@ def _find_documents(
     directories: Sequence[str | os.PathLike[str]], wanted: Collection[Entry]
 ) -> dict[Entry, _Place]:
     """Where the wanted documents are; RCV1 and RCV2 share no folder names."""
-    places: dict[Entry, _Place] = {}
+    where: dict[Entry, _Place] = {}
     for root in directories:
         if not Path(root).expanduser().is_dir():
             raise ValueError(f"{root}: must be a directory of Reuters news; there is none")
@@ -192,8 +192,8 @@ def _find_documents(
                     found = _list_archive(path) if path.suffix == ".zip" else []
                 for entry, place in found:
                     if entry in wanted:
-                        places.setdefault(entry, place)
-    return places
+                        where.setdefault(entry, place)
+    return where
 
 
 def _list_archive(path: Path) -> Iterator[tuple[Entry, _Place]]:

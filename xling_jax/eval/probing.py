@@ -52,7 +52,7 @@ class Probing(Task):
     # 128 is the size in Table 1 of Yu et al. (2018).
     hidden: int = option(128, "size of the hidden layer", positive=True)
     folds: int = option(10, "folds of the cross-validation", positive=True)
-    seed: int = option(SEED, "of folds and weights")
+    seed: int = option(SEED, "random seed")
 
     title = "Probing"
     data_help = "SentEval's data, or a directory of .txt files of tr|va|te<TAB>label<TAB>text"
@@ -84,7 +84,7 @@ class Probing(Task):
     def measure(
         self, encoder: Any, data: ProbingTask, directory: Path | None = None
     ) -> dict[str, ProbingScores]:
-        """What classifiers find in the embeddings of one of SentEval's tasks."""
+        """Measures one of SentEval's tasks."""
         vectors, ids = encode_unique(encoder.encode, [data.texts])
         embed = functools.partial(_features, vectors, ids, data.kind)
         if data.kind == "similarity":
@@ -94,7 +94,7 @@ class Probing(Task):
         else:
             scores = self._measure_labels(data, embed)
         metric, value = next(iter(scores.metrics.items()))
-        _logger.info("%s: %s %s%%", data.name, metric, percent(value, 2))
+        _logger.info("%s: %s %s%%", data.name, metric, percent(value, decimals=2))
         return {data.name: scores}
 
     def metrics(self, outcomes: Mapping[str, ProbingScores]) -> dict[str, float]:
@@ -106,7 +106,7 @@ class Probing(Task):
                 named[f"{kind}/mean"] = float(np.mean(scores))
         return named
 
-    def settings(self, encoder: Any, outcomes: Mapping[str, ProbingScores]) -> dict[str, Any]:
+    def options(self, encoder: Any, outcomes: Mapping[str, ProbingScores]) -> dict[str, Any]:
         """The options, and how each task was measured."""
         return {
             "classifier": self.classifier,
@@ -132,7 +132,7 @@ class Probing(Task):
         return [f"## SentEval with {self.classifier}, %\n\n{table}\n"]
 
     def is_logged(self, metric: str) -> bool:
-        """Whether a metric is logged while training."""
+        """True if a metric is logged while training."""
         return metric in ("accuracy", "pearson")
 
     def _measure_labels(self, task: ProbingTask, embed: Callable) -> ProbingScores:

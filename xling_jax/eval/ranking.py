@@ -1,4 +1,4 @@
-"""Ranks candidates by cosine, by ratio margin or by CSLS."""
+"""Ranks candidates by cosine, by margin or by CSLS."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.align import knn, margin
+from xling_jax.align import knn
+from xling_jax.align.margin import MARGINS, csls, neighbor_mean, ratio_margin
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.registry import check_choice
 
@@ -43,14 +44,47 @@ def rank(
     if similarity == "cosine":
         return knn.top_k(source, target, k)[1]
     rules = {
-        "margin": (margin.ratio_margin, MARGIN_NEIGHBORS),
-        "csls": (margin.csls, CSLS_NEIGHBORS),
+        "margin": (ratio_margin, MARGIN_NEIGHBORS),
+        "csls": (csls, CSLS_NEIGHBORS),
     }
     rule, size = rules[similarity]
-    source_mean = margin.neighbor_mean(source, target, size)
-    target_mean = margin.neighbor_mean(target, source if source_pool is None else source_pool, size)
+    source_mean = neighbor_mean(source, target, size)
+    target_mean = neighbor_mean(target, source if source_pool is None else source_pool, size)
 
     def score(tile: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
         return rule(tile, source_mean[rows], target_mean[None, columns])
 
     return knn.top_k(source, target, k, score_tile=score)[1]
+
+
+def nearest_by_margin(
+    source: np.ndarray,
+    target: np.ndarray,
+    *,
+    margin: str = "ratio",
+    k: int = MARGIN_NEIGHBORS,
+    source_pool: np.ndarray | None = None,
+) -> np.ndarray:
+    """Finds for each source the target that LASER's `xsim.py` finds.
+
+    That is, of the k targets nearest by cosine the one with the largest margin, the nearer one of
+    equals. Neighborhoods are of k too.
+
+    Args:
+        source: [n, dim] normalized embeddings, the queries.
+        target: [m, dim] normalized embeddings, the candidates.
+        margin: one of `align.margin.MARGINS`.
+        k: neighbors; m, or the size of the pool, where there are fewer.
+        source_pool: [p, dim] normalized embeddings among which candidates have their
+            neighborhoods; None for the queries, as in LASER.
+
+    Returns:
+        [n] int64 indices into target.
+    """
+    cosine, nearest = knn.top_k(source, target, k)
+    used, inverse = np.unique(nearest, return_inverse=True)
+    target_mean = neighbor_mean(target[used], source if source_pool is None else source_pool, k)[
+        inverse.reshape(nearest.shape)
+    ]
+    scores = MARGINS[margin](cosine, cosine.mean(axis=1), target_mean)
+    return np.take_along_axis(nearest, scores.argmax(axis=1)[:, None], axis=1)[:, 0]

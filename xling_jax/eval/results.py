@@ -1,8 +1,9 @@
-"""What a task measured, as files: `results.json` for programs, `results.md` for people."""
+"""Results of a task as files: `results.json` for programs, `results.md` for people."""
 
 import contextlib
 import importlib.metadata
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,14 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(cells[0]), line(rule), *map(line, cells[1:])])
 
 
-def percent(value: float, decimals: int = 1) -> str:
-    """A share as a percentage; empty for NaN."""
-    return "" if np.isnan(value) else f"{100 * value:.{decimals}f}"
+def percent(value: float, spread: float = math.nan, *, decimals: int = 1) -> str:
+    """A share as a percentage, with its standard deviation if that is known; empty for NaN."""
+    if np.isnan(value):
+        return ""
+    text = f"{100 * value:.{decimals}f}"
+    return text if np.isnan(spread) else f"{text} ± {100 * spread:.{decimals}f}"
+
+
+def known(values: Mapping[str, float]) -> dict[str, float]:
+    """Those that are not NaN."""
+    return {name: value for name, value in values.items() if not np.isnan(value)}

@@ -16,10 +16,9 @@ from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.encode.unique import Encode, encode_unique
 from xling_jax.eval import xsr
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables
-from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, rank
+from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, nearest_by_margin, rank
 from xling_jax.eval.results import Heatmap, Projection, percent
 from xling_jax.eval.retrieval_data import ParallelTask, RetrievalData, load_distractors
-from xling_jax.eval.xsim import nearest_by_margin
 from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
 
@@ -122,7 +121,7 @@ class Retrieval(ParallelTask):
             ).cells
         return {data.name: LanguageMatrix(data.languages, cells)}
 
-    def settings(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
+    def options(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
         """The options, and sizes of neighborhoods."""
         return {
             "similarity": self.similarity,
@@ -137,7 +136,7 @@ class Retrieval(ParallelTask):
 
     @property
     def _drawn_settings(self) -> dict[str, Any]:
-        """What determined the rows of XSR."""
+        """Options that determined the rows of XSR."""
         if self.xsr_samples:
             files = sorted(self.xsr_samples.glob("*.xsr.*.json"))
             return {"xsr_samples": {file.name: hash_file(file) for file in files}}
@@ -247,7 +246,7 @@ def retrieval_matrix(
     `p_at_k` is the share of queries whose translation is among the first k candidates. Between two
     languages there are also `error`, one minus P@1 by cosine as in the Tatoeba results of LASER,
     and `xsim`, the error by ratio margin as LASER's `xsim.py` counts it (see
-    `xsim.nearest_by_margin`), for which any copy of the right text is right.
+    `ranking.nearest_by_margin`), for which any copy of the right text is right.
 
     Args:
         embeddings: for each language [n, dim]; row i of all is one meaning. Need not be
@@ -310,7 +309,7 @@ def retrieval_matrix(
 
 
 def _is_right(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Whether candidates [n, k] have the id of the query's own row; [n, k] bool.
+    """True where candidates [n, k] have the id of the query's own row; [n, k] bool.
 
     Candidates from n on are distractors, which are never right.
     """

@@ -69,7 +69,7 @@ class RetrievalData:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What was measured, as plain values."""
+        """Plain values for results.json."""
         return {
             "name": self.name,
             "path": self.path,
@@ -151,7 +151,7 @@ class ParallelTask(Task, abstract=True):
 
     @staticmethod
     def _hashed(paths: Sequence[Path]) -> list[dict[str, str]]:
-        """Files by their content, for `settings`."""
+        """Files by their content, for `options`."""
         return [{"path": str(path), "sha256": hash_file(path)} for path in paths]
 
 
@@ -202,8 +202,8 @@ def _as_data(
         for pair in itertools.combinations(part.texts, 2):
             other = seen.setdefault(frozenset(pair), part.name)
             if other != part.name:
-                places = f"{'-'.join(pair)} is in {other} and {part.name}"
-                raise ValueError(f"{path}: each language pair must be in one file; {places}")
+                both = f"{'-'.join(pair)} is in {other} and {part.name}"
+                raise ValueError(f"{path}: each language pair must be in one file; {both}")
     return RetrievalData(metric_name(str(path).rpartition(":")[2]), tuple(parts), str(path))
 
 
@@ -297,7 +297,7 @@ def _read_tsv(path: Path, languages: Sequence[str] | None) -> ParallelText:
 
 
 def _way_out(name: str) -> str:
-    """What to do about a column whose name is no code, or that of another column."""
+    """Advice for a column whose name is not a code, or that of another column."""
     code = languages_lib.to_iso639_1(name)
     if languages_lib.is_code(name):
         return "keep one column per language"

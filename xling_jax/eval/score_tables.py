@@ -1,4 +1,4 @@
-"""What the scores of mined pairs are worth: their histogram, and precision by threshold.
+"""Scores of mined pairs: their histogram, and precision by threshold.
 
 Precision is counted on gold pairs and, as if there were none, estimated from decoys: the same texts
 searched again without the best candidate of each sentence, as if its translation were missing. How

@@ -83,11 +83,11 @@ class StoredEmbeddings:
         for text in texts:
             if text not in self._row_of:
                 raise ValueError(f"no stored vector for the text {text[:60]!r}; embed its file too")
-        places = np.array([self._row_of[text] for text in texts], np.int64).reshape(-1, 2)
+        rows = np.array([self._row_of[text] for text in texts], np.int64).reshape(-1, 2)
         vectors = np.empty((len(texts), self.dim), np.float32)
         for number, file in enumerate(self._files):
-            of_file = places[:, 0] == number
-            vectors[of_file] = file[places[of_file, 1]]
+            of_file = rows[:, 0] == number
+            vectors[of_file] = file[rows[of_file, 1]]
         return vectors
 
 

@@ -46,7 +46,7 @@ TASKS = Registry(
 
 
 class Outcome(Protocol):
-    """What a task measured on one data set."""
+    """Result of a task on one data set."""
 
     def scores(self, name: str) -> dict[str, float]:
         """The named numbers, `NAME/METRIC`; shares are in [0, 1]."""
@@ -145,8 +145,8 @@ class Task:
             scores |= outcome.scores(name)
         return scores
 
-    def settings(self, encoder: Any, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-        """All that the numbers depend on, as plain values."""
+    def options(self, encoder: Any, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+        """All that the scores depend on, as plain values; `settings` in results.json."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def tables(self, data: Sequence[Any], outcomes: Mapping[str, Outcome]) -> list[str]:
@@ -183,7 +183,7 @@ class Task:
         return {name: v for name, v in scores if self.is_logged(name.rpartition("/")[2])}
 
     def is_logged(self, metric: str) -> bool:
-        """Whether a metric is logged while training."""
+        """True if a metric is logged while training."""
         return metric in self.columns
 
     @classmethod
@@ -206,5 +206,5 @@ class Task:
 
     @classmethod
     def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
-        """The settings that a score depends on, in words; those of a matrix before those of all."""
+        """The options that a score depends on, in words; those of a matrix before those of all."""
         return str(settings.get("similarity") or "")

@@ -20,6 +20,7 @@ from xling_jax.align import margin as margins
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.encode.unique import encode_unique
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
+from xling_jax.eval.ranking import nearest_by_margin
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.retrieval_data import (
     ParallelTask,
@@ -107,7 +108,7 @@ class Xsim(ParallelTask):
                 if not common.any():
                     continue
                 source, target = (rows[code][common] for code in pair)
-                places = np.cumsum(common) - 1
+                index = np.cumsum(common) - 1
                 kept = [common[one.row] for one in by.get(pair[1], ())]
                 known = [source, np.concatenate([target, copies.get(pair[1], target)])]
                 own, others = (
@@ -119,7 +120,7 @@ class Xsim(ParallelTask):
                     unit[target],
                     text_ids=target if self.match == "text" else None,
                     altered=[
-                        one._replace(row=places[one.row])
+                        one._replace(row=index[one.row])
                         for one in itertools.compress(by.get(pair[1], ()), kept)
                     ],
                     altered_vectors=unit[copies[pair[1]][kept]] if any(kept) else None,
@@ -133,9 +134,9 @@ class Xsim(ParallelTask):
             raise ValueError(f"{data.path or data.name}: no row has text in two of {listed}")
         return {data.name: LanguageMatrix(data.languages, cells)}
 
-    def settings(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
+    def options(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
         """The options; distractors by their content."""
-        return super().settings(encoder, outcomes) | {
+        return super().options(encoder, outcomes) | {
             "similarity": f"{self.margin} margin",
             "distractors": self._hashed(self.distractors),
             "altered": self._hashed(self.altered),
@@ -178,39 +179,6 @@ class Xsim(ParallelTask):
                 )
 
 
-def nearest_by_margin(
-    source: np.ndarray,
-    target: np.ndarray,
-    *,
-    margin: str = "ratio",
-    k: int = MARGIN_NEIGHBORS,
-    source_pool: np.ndarray | None = None,
-) -> np.ndarray:
-    """Finds for each source the target that LASER's `xsim.py` finds.
-
-    That is, of the k targets nearest by cosine the one with the largest margin, the nearer one of
-    equals. Neighborhoods are of k too.
-
-    Args:
-        source: [n, dim] normalized embeddings, the queries.
-        target: [m, dim] normalized embeddings, the candidates.
-        margin: one of `margin.MARGINS`.
-        k: neighbors; m, or the size of the pool, where there are fewer.
-        source_pool: [p, dim] normalized embeddings among which candidates have their
-            neighborhoods; None for the queries, as in LASER.
-
-    Returns:
-        [n] int64 indices into target.
-    """
-    cosine, nearest = knn.top_k(source, target, k)
-    used, places = np.unique(nearest, return_inverse=True)
-    target_mean = margins.neighbor_mean(
-        target[used], source if source_pool is None else source_pool, k
-    )[places.reshape(nearest.shape)]
-    scores = margins.MARGINS[margin](cosine, cosine.mean(axis=1), target_mean)
-    return np.take_along_axis(nearest, scores.argmax(axis=1)[:, None], axis=1)[:, 0]
-
-
 def measure_direction(
     source: np.ndarray,
     target: np.ndarray,
@@ -247,12 +215,12 @@ def measure_direction(
     ids = rows if text_ids is None else text_ids
     pool = source if source_distractors is None else np.concatenate([source, source_distractors])
     candidates = target if distractors is None else np.concatenate([target, distractors])
-    settings = {"margin": margin, "k": k, "source_pool": pool}
-    found = nearest_by_margin(source, candidates, **settings)
+    options = {"margin": margin, "k": k, "source_pool": pool}
+    found = nearest_by_margin(source, candidates, **options)
     answers = np.concatenate([ids, np.full(len(candidates) - len(rows), -1)])
     cell = {"xsim": float((answers[found] != ids).mean())}
     if altered:
-        found = nearest_by_margin(source, np.concatenate([candidates, altered_vectors]), **settings)
+        found = nearest_by_margin(source, np.concatenate([candidates, altered_vectors]), **options)
         # Of every candidate the right text or, of a copy, the text that it is like; and its kind.
         answers = np.concatenate([answers, ids[[one.row for one in altered]]])
         kinds = np.array([""] * len(candidates) + [one.kind for one in altered])

@@ -27,7 +27,7 @@ class XsrSample:
 
     Attributes:
         keys: [m] int64, rows whose target texts are the candidates.
-        queries: [q] int64, places in `keys` whose source texts are the queries.
+        queries: [q] int64, indices into `keys` whose source texts are the queries.
     """
 
     keys: np.ndarray
@@ -49,7 +49,7 @@ class XsrSample:
         except (TypeError, KeyError, ValueError) as error:
             raise ValueError(f"{path}: must be JSON with keys, queries, text_sha256") from error
         if not len(queries) or queries.min() < 0 or queries.max() >= len(keys) or keys.min() < 0:
-            raise ValueError(f"{path}: queries must be places among the {len(keys)} keys")
+            raise ValueError(f"{path}: queries must be indices into the {len(keys)} keys")
         return sample
 
 

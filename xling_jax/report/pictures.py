@@ -170,15 +170,15 @@ def _draw_projection(picture: Projection, method: str) -> Figure:
     return figure
 
 
-def _draw_example(axes: Axes, number: int, places: np.ndarray) -> None:
+def _draw_example(axes: Axes, number: int, points: np.ndarray) -> None:
     """Joins translations, at [languages, 2], to their center, with the number of the sentence."""
-    center = places.mean(axis=0)
-    for place, point in enumerate(places):
+    center = points.mean(axis=0)
+    for language, point in enumerate(points):
         axes.plot(*np.stack([center, point]).T, color=_INK, linewidth=0.9, zorder=3)
         axes.plot(
             *point,
-            marker=_MARKERS[place % len(_MARKERS)],
-            color=_COLORS[place % len(_COLORS)],
+            marker=_MARKERS[language % len(_MARKERS)],
+            color=_COLORS[language % len(_COLORS)],
             markeredgecolor="white",
             markeredgewidth=0.7,
             markersize=8,
@@ -186,7 +186,7 @@ def _draw_example(axes: Axes, number: int, places: np.ndarray) -> None:
         )
     axes.annotate(
         str(number),
-        places[places[:, 1].argmax()],
+        points[points[:, 1].argmax()],
         xytext=(0, 6),
         textcoords="offset points",
         ha="center",

@@ -62,12 +62,12 @@ class Run:
         return ", ".join(words)
 
 
-def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path]) -> list[Run]:
+def load_runs(workdirs: Sequence[str | Path], result_paths: Sequence[str | Path]) -> list[Run]:
     """Reads workdirs, and results of any models.
 
     Args:
         workdirs: of `xling train`, finished or not; results below them are read too.
-        result_places: directories with a `results.json` in them or below.
+        result_paths: directories with a `results.json` in them or below.
 
     Returns:
         The runs in the order given, then the other models that were measured. Results belong to
@@ -87,7 +87,7 @@ def load_runs(workdirs: Sequence[str | Path], result_places: Sequence[str | Path
                 name = str(results["model"]["path"])
                 others.setdefault(name, Run(name, None, model=name)).results.append(results)
         run.results = own
-    for place in map(Path, result_places):
+    for place in map(Path, result_paths):
         files = [place] if place.is_file() else sorted(place.rglob(RESULTS_FILE))
         if not files:
             raise ValueError(f"{place}: must hold a {RESULTS_FILE}; found none")

@@ -211,7 +211,7 @@ class Checkpoints:
         if other:
             raise ValueError(
                 f"{self._directory}: checkpoint {step} belongs to another run: {other}; "
-                "choose another --workdir or restore the setting"
+                "choose another --workdir or restore that key"
             )
         if not problem:
             try:
@@ -232,7 +232,7 @@ class Checkpoints:
 
     @property
     def _is_remote(self) -> bool:
-        """Whether this is an object store, which has no rename."""
+        """True for an object store, which has no rename."""
         return "://" in str(self._directory)
 
     def _delete_files(self) -> None:
@@ -322,7 +322,7 @@ class Checkpoints:
         return self._directory / f"{step:08d}"
 
     def reached_preemption(self, step: int) -> bool:
-        """Whether all processes are to stop at this step."""
+        """True if all processes are to stop at this step."""
         return self._manager.reached_preemption(step)
 
     def best_step(self) -> int | None:
@@ -393,7 +393,7 @@ class Checkpoints:
 
 
 def has_checkpoints(directory: str | os.PathLike) -> bool:
-    """Whether there is a checkpoint, complete or being written."""
+    """True if there is a checkpoint, complete or being written."""
     return any(_absolute(directory).glob("[0-9]*"))
 
 
@@ -435,8 +435,8 @@ def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, voc
         raise ValueError(f"{path}: damaged or of another model ({_reason(error)})") from error
     if record.get("vocab_fingerprint", vocab) != vocab:
         raise ValueError(
-            f"{path}: trained with another vocabulary than that of the workdir, which was prepared "
-            "anew since; prepare with the run's own config again"
+            f"{path}: the workdir has since been prepared with a different vocabulary; prepare it "
+            "again with the run's own config"
         )
     if hashes is not None and (problem := _mismatch(state, hashes)):
         raise ValueError(f"{path}: damaged ({problem}); choose another checkpoint")
@@ -505,7 +505,7 @@ def _read_json(file: epath.Path) -> Any:
 
 
 def _is_complete(path: epath.Path) -> bool:
-    """Whether a directory is a checkpoint, not one being written or left by a killed run."""
+    """True for a complete checkpoint, not one being written or left by a killed run."""
     if not path.name.isdigit():
         return False
     return "://" not in str(path) or (path / "commit_success.txt").exists()
@@ -518,7 +518,7 @@ def _rename_broken(path: epath.Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong with a file, without what tensorstore says about how it was opened."""
+    """The reason of an error, without what tensorstore says about how a file was opened."""
     text = " ".join(str(error).partition(" [tensorstore_spec")[0].split())
     return text if len(text) <= 200 else f"…{text[-200:]}"
 

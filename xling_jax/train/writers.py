@@ -130,8 +130,8 @@ class MlflowWriter:
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Logs the scalars of a step."""
-        numbers = {name: float(value) for name, value in values.items()}
-        self._mlflow.log_metrics(numbers, step=step, run_id=self._run_id)
+        metrics = {name: float(value) for name, value in values.items()}
+        self._mlflow.log_metrics(metrics, step=step, run_id=self._run_id)
 
     def close(self) -> None:
         """Ends the run until it is continued."""

@@ -1,0 +1,312 @@
+"""Protocols of cross-lingual classification: languages trained and tested on, and the accuracies.
+
+Baselines are a bag of words and the most common label.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from xling_jax.eval.classification_data import ClassificationData, LabeledText
+from xling_jax.eval.classifiers import NEURAL, Examples, selection_rule, train_classifier
+from xling_jax.eval.results import known
+from xling_jax.registry import check_choice
+
+PROTOCOLS = ("zero-shot", "targeted", "leave-one-out")
+MEANS = ("same", "cross", "all")
+# Kinds of accuracy, and what they are called in tables.
+KINDS = {
+    "accuracy": "embeddings",
+    "oracle": "embeddings, selected on the test language's dev split (oracle)",
+    "bag_of_words": "bag of words",
+    "chance": "commonest label",
+}
+
+
+class Training(NamedTuple):
+    """One training: the row of the table that it fills, and the languages on either side."""
+
+    row: str
+    train: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+def list_trainings(
+    protocol: str, train_languages: Sequence[str], test_languages: Collection[str]
+) -> list[Training]:
+    """Lists the trainings of a protocol, in the order of the languages.
+
+    `zero-shot` trains on each language and tests on all. `targeted` trains, selects and tests in
+    one language; what Yu et al. (2018) call targeted, a zero-shot classifier selected in the test
+    language, is the oracle of zero-shot. `leave-one-out` trains on all languages but the one it
+    tests on.
+
+    Raises:
+        ValueError: if the protocol is unknown or the languages leave nothing to measure.
+    """
+    check_choice("protocol", protocol, PROTOCOLS)
+    tests = tuple(test_languages)
+    if protocol == "zero-shot":
+        trainings = [Training(code, (code,), tests) for code in train_languages]
+    elif protocol == "targeted":
+        both = [code for code in tests if code in train_languages]
+        trainings = [Training("itself", (code,), (code,)) for code in both]
+    else:
+        others = {code: tuple(c for c in train_languages if c != code) for code in tests}
+        trainings = [Training("the others", others[c], (c,)) for c in tests if others[c]]
+    if not trainings:
+        raise ValueError(
+            f"{protocol} needs training text for one of the test languages {', '.join(tests)}; "
+            f"there is some in {', '.join(train_languages) or 'none'}"
+        )
+    return trainings
+
+
+def measure_protocol(
+    embed: Callable[[LabeledText], Examples],
+    data: ClassificationData,
+    protocol: str,
+    classifier: str,
+    *,
+    train_languages: Sequence[str] | None = None,
+    c_values: Sequence[float] | None = None,
+    seeds: Sequence[int] = (0,),
+    baselines: bool = True,
+) -> ClassificationMatrix:
+    """Trains a classifier by a protocol and tests it.
+
+    With both dev and test text, the classifier is selected on the dev split of the training
+    languages; with one of them, that one is tested on and the training text selects. Test
+    languages select nothing, except for the oracle.
+
+    Args:
+        embed: texts to examples.
+        data: has training text in all train languages.
+        protocol: see `list_trainings`.
+        classifier: one of `CLASSIFIERS`.
+        train_languages: None for all that have training text.
+        c_values: see `train_classifier`.
+        seeds: of the neural classifiers; the others use the first, for folds alone.
+        baselines: also measure a bag of words and the most common label.
+
+    Raises:
+        ValueError: if languages are missing, or a training text has too few labels.
+    """
+    train, test = data.splits["train"], data.splits[data.test_split]
+    dev = data.splits.get("dev", {}) if data.test_split == "test" else {}
+    pool = train_languages or tuple(train)
+    for code in pool:
+        if code not in train:
+            raise ValueError(f"no training text in {code}; there is some in {', '.join(train)}")
+    trainings = list_trainings(protocol, pool, test)
+    seeds = seeds if classifier in NEURAL else seeds[:1]
+    rows = tuple(dict.fromkeys(training.row for training in trainings))
+    columns = tuple(code for code in test if any(code in t.tests for t in trainings))
+    scores = {kind: np.full((len(seeds), len(rows), len(columns)), np.nan) for kind in KINDS}
+    chosen, num_train, num_dev = {}, {}, 0
+    for training in trainings:
+        text = _join(train[code] for code in training.train)
+        if len(set(text.labels)) < 2:
+            raise ValueError(
+                f"training needs two labels; the text in {', '.join(training.train)} has one"
+            )
+        held_out = _join(dev[code] for code in training.train if code in dev)
+        folds = not held_out.texts and (c_values is None or len(c_values) > 1)
+        if folds and len(set(text.labels)) == len(text.labels):
+            raise ValueError(
+                f"{data.path or data.name}: the train text in {', '.join(training.train)} has "
+                f"{len(text.labels)} labels, each once, and cross-validation needs one twice; "
+                "add a dev split, or give one value in --c-values; are label and text swapped?"
+            )
+        selected, by_oracle = train_classifier(
+            classifier,
+            embed(text),
+            embed(held_out) if held_out.texts else None,
+            {code: embed(dev[code]) for code in training.tests if code in dev},
+            c_values=c_values,
+            seeds=seeds,
+        )
+        guesses = {}
+        if baselines:
+            guesses = _train_baselines(text, held_out, c_values, seeds[:1])
+        for code in training.tests:
+            cell = np.s_[:, rows.index(training.row), columns.index(code)]
+            examples = embed(test[code])
+            scores["accuracy"][cell] = [one.accuracy(examples) for one in selected]
+            if code in by_oracle[0]:
+                scores["oracle"][cell] = [one[code].accuracy(examples) for one in by_oracle]
+            for kind, accuracy in guesses.items():
+                scores[kind][cell] = accuracy(test[code])
+        name = training.row if protocol == "zero-shot" else training.tests[0]
+        chosen[name] = [one.chosen for one in selected]
+        num_train[name] = len(text.texts)
+        num_dev += bool(held_out.texts)
+    return ClassificationMatrix(
+        train_languages=rows,
+        test_languages=columns,
+        by_seed={kind: v for kind, v in scores.items() if not np.isnan(v).all()},
+        labels=data.labels,
+        test_split=data.test_split,
+        protocol=protocol,
+        classifier=classifier,
+        seeds=tuple(seeds),
+        selection=selection_rule(classifier, c_values, num_dev, len(trainings)),
+        chosen=chosen,
+        num_train=num_train,
+        num_test={code: len(test[code].texts) for code in columns},
+    )
+
+
+@dataclass(frozen=True)
+class ClassificationMatrix:
+    """Accuracies of every training on every test language.
+
+    Attributes:
+        train_languages: names of the rows; "itself" or "the others" where there is only one.
+        test_languages: names of the columns.
+        by_seed: "accuracy" (on embeddings), where there is development text beside the test text
+            "oracle" (selected on that of the test language), and with baselines "bag_of_words" and
+            "chance" (always the most common training label) -> [seeds, train, test] float64 in
+            [0, 1]; NaN where not measured.
+        labels: of the training text.
+        test_split: the split that was tested on.
+        protocol: one of `PROTOCOLS`.
+        classifier: one of `CLASSIFIERS`.
+        seeds: of the classifier; one for `logreg` and `svm`, where only folds are random.
+        selection: the rule that selected the classifier.
+        chosen: what was selected in each training, C or the epoch, for each seed.
+        num_train: training texts of each training.
+        num_test: test texts of each test language.
+    """
+
+    train_languages: tuple[str, ...]
+    test_languages: tuple[str, ...]
+    by_seed: dict[str, np.ndarray]
+    labels: tuple[str, ...]
+    test_split: str
+    protocol: str
+    classifier: str
+    seeds: tuple[int, ...]
+    selection: str
+    chosen: dict[str, list[float]]
+    num_train: dict[str, int]
+    num_test: dict[str, int]
+
+    @functools.cached_property
+    def accuracies(self) -> dict[str, np.ndarray]:
+        """Means over the seeds, [train, test] for each kind in `by_seed`."""
+        return {kind: values.mean(axis=0) for kind, values in self.by_seed.items()}
+
+    @functools.cached_property
+    def deviations(self) -> dict[str, np.ndarray]:
+        """Standard deviations [train, test] over the seeds of "accuracy" and "oracle", if any."""
+        kinds = [kind for kind in ("accuracy", "oracle") if kind in self.by_seed]
+        kinds = kinds if len(self.seeds) > 1 else []
+        return {kind: np.std(self.by_seed[kind], axis=0, ddof=1) for kind in kinds}
+
+    def mean(self, which: str, kind: str = "accuracy") -> float:
+        """Mean over the cells `same` (one language), `cross` (two) or `all`; NaN if none."""
+        return _mean(self.accuracies[kind][self._cells(which)])
+
+    def spread(self, which: str, kind: str = "accuracy") -> float:
+        """Standard deviation, over the seeds, of such a mean; NaN for one seed."""
+        if kind not in self.deviations:
+            return float("nan")
+        cells = self._cells(which)
+        return float(np.std([_mean(values[cells]) for values in self.by_seed[kind]], ddof=1))
+
+    def x_cross(self, train_language: str, kind: str = "accuracy") -> float:
+        """Mean over the other languages of one row, X_cross in Li and Mak (2020), Table 3."""
+        row = self.train_languages.index(train_language)
+        return _mean(self.accuracies[kind][row][self._cells("cross")[row]])
+
+    def scores(self, name: str) -> dict[str, float]:
+        """The named numbers of a data set, in [0, 1]; the primary one is `NAME/cross`.
+
+        `NAME/same`, `NAME/cross`, `NAME/all`, `NAME/x_cross_TRAIN`, `NAME/accuracy_TRAIN_TEST`,
+        with several seeds `NAME/cross_sd`, with an oracle `NAME/oracle_cross` and with baselines
+        `NAME/bag_of_words_cross`, and so on.
+        """
+        scores = {}
+        for kind, values in self.accuracies.items():
+            prefix = "" if kind == "accuracy" else f"{kind}_"
+            for which in MEANS:
+                scores[f"{prefix}{which}"] = self.mean(which, kind)
+                scores[f"{prefix}{which}_sd"] = self.spread(which, kind)
+            for row, train in enumerate(self.train_languages if kind == "accuracy" else ()):
+                word = train.replace(" ", "_")
+                scores[f"x_cross_{word}"] = self.x_cross(train)
+                for column, test in enumerate(self.test_languages):
+                    scores[f"accuracy_{word}_{test}"] = float(values[row, column])
+        return {f"{name}/{metric}": value for metric, value in known(scores).items()}
+
+    def to_dict(self) -> dict:
+        """As plain values for JSON; means without a cell are left out, other cells are None."""
+        facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del facts["by_seed"]
+        spreads = [kind for kind in ("accuracy", "oracle") if kind in self.by_seed]
+        tables = self.accuracies | {f"{kind}_sd": v for kind, v in self.deviations.items()}
+
+        def nested(values: np.ndarray) -> dict[str, dict[str, float | None]]:
+            cells = np.where(np.isnan(values), None, values).tolist()
+            rows = (dict(zip(self.test_languages, row)) for row in cells)
+            return dict(zip(self.train_languages, rows))
+
+        return facts | {
+            "mean": {k: known({w: self.mean(w, k) for w in MEANS}) for k in self.accuracies},
+            "spread": {k: known({w: self.spread(w, k) for w in MEANS}) for k in spreads},
+            "x_cross": known({code: self.x_cross(code) for code in self.train_languages}),
+            **{kind: nested(values) for kind, values in tables.items()},
+        }
+
+    def _cells(self, which: str) -> np.ndarray:
+        """[train, test] bool."""
+        same = np.full(
+            (len(self.train_languages), len(self.test_languages)), self.protocol == "targeted"
+        )
+        if self.protocol == "zero-shot":
+            same = np.array(self.train_languages)[:, None] == np.array(self.test_languages)
+        return {"same": same, "cross": ~same, "all": np.ones_like(same)}[which]
+
+
+def _join(parts: Iterable[LabeledText]) -> LabeledText:
+    joined = LabeledText([], [])
+    for part in parts:
+        joined.texts.extend(part.texts)
+        joined.labels.extend(part.labels)
+    return joined
+
+
+def _train_baselines(
+    text: LabeledText,
+    held_out: LabeledText,
+    c_values: Sequence[float] | None,
+    seeds: Sequence[int],
+) -> dict[str, Callable[[LabeledText], float]]:
+    """The accuracy on any text of a bag of words, and of always the most common label."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    # One-letter words count too: some languages have them, and Chinese has single characters.
+    vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    vectorizer.fit([*text.texts, "word"])  # "word": a vocabulary even for texts without any.
+    embed = lambda part: Examples(vectorizer.transform(part.texts), part.labels)
+    dev = embed(held_out) if held_out.texts else None
+    (selected,), _ = train_classifier(
+        "logreg", embed(text), dev, {}, c_values=c_values, seeds=seeds
+    )
+    names, counts = np.unique(text.labels, return_counts=True)
+    commonest = names[counts.argmax()]
+    return {
+        "bag_of_words": lambda part: selected.accuracy(embed(part)),
+        "chance": lambda part: float(np.mean(np.array(part.labels) == commonest)),
+    }
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if values.size else float("nan")
