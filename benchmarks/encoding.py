@@ -68,13 +68,13 @@ def _numpy_encode(
     from xling_jax.encode.batch_plan import BatchShapes
     from xling_jax.encode.numpy_batches import NumpyBatches
     from xling_jax.encode.texts import TokenWindow
-    from xling_jax.models.forms import FORMS
+    from xling_jax.models.numpy_encoders import NUMPY_ENCODERS
 
-    backend = NumpyBatches(FORMS[family](**sizes), params)
+    backend = NumpyBatches(NUMPY_ENCODERS[family](**sizes), params)
     is_real = tokens != pad_id
     window = TokenWindow(tokens[is_real], np.cumsum([0, *is_real.sum(1)]))
     shapes = BatchShapes(tokens.shape[1], backend.batch_tokens)
-    embeddings = np.empty((len(tokens), backend.form.dim), np.float32)
+    embeddings = np.empty((len(tokens), backend.encoder.dim), np.float32)
 
     def encode() -> np.ndarray:
         backend.run_window(window, shapes, embeddings)

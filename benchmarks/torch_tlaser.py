@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from xling_jax.models.forms import sinusoidal_positions
+from xling_jax.models.numpy_encoders import sinusoidal_positions
 
 
 class Attention(nn.Module):

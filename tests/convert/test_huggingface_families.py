@@ -5,7 +5,7 @@ import pytest
 
 import xling_jax
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.models.bert_form import position_buckets
+from xling_jax.models.numpy_bert import position_buckets
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -161,8 +161,8 @@ def test_bfloat16_stays_close_and_gives_float32():
     ],
 )
 def test_what_cannot_be_is_refused(changes, message):
-    module = BertEncoder(**{**SIZES, **changes})
     with pytest.raises(ValueError, match=message):
+        module = BertEncoder(**{**SIZES, **changes})
         jax.eval_shape(module.init, jax.random.key(0), TOKENS)
 
 

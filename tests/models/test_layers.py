@@ -5,8 +5,8 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tests.models.tlaser_reference import random_params
-from xling_jax.models.forms import sinusoidal_positions
 from xling_jax.models.layers import Attention, Dropout, TransformerLayer, pool
+from xling_jax.models.numpy_encoders import sinusoidal_positions
 
 
 def test_sinusoids_are_all_sines_then_all_cosines():

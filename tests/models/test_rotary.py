@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from xling_jax.models import registry
-from xling_jax.models.rotary import RotaryEncoder, rotate
-from xling_jax.models.rotary_form import rope_frequencies, rope_table
+from xling_jax.models.rotary import RotaryEncoder, rope_frequencies, rope_table, rotate
 
 PAD = 19
 SIZES = {
@@ -157,14 +156,21 @@ def test_every_dropout_counts_in_training_alone_and_remat_changes_nothing():
         ({"kv_heads": 3}, "encoder.kv_heads=3 must divide encoder.heads=4"),
         ({"head_width": 5}, "encoder.head_width=5 must be even"),
         ({"head_width": 0, "heads": 5}, "encoder.heads=5 must divide encoder.width=12"),
+        ({"kv_heads": -2}, "encoder.kv_heads=-2 must be at least 0"),
+        ({"heads": 0}, "encoder.heads=0 must be at least 1"),
+        ({"window": 0}, "encoder.window=0 must be at least 1"),
+        ({"rope": (1e4, "yarrn", 1.0)}, "encoder.rope='yarrn' must be one of linear"),
+        ({"local_rope": (1e4, ["yarn"])}, "encoder.local_rope=.* must be .θ,. or"),
+        ({"rope": ()}, "encoder.rope=.. must be .θ,. or"),
+        ({"specials": (("bos",),)}, "must be the names before and after a sentence"),
         ({"norm": "batch"}, "encoder.norm='batch' must be one of layer, rms"),
         ({"norm_placement": "mid"}, "encoder.norm_placement='mid' must be one of pre, post, both"),
         ({"max_length_tokens": 8}, "length 9; encoder.max_length_tokens=8 is the longest"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, message):
-    module = RotaryEncoder(**{**SIZES, **changes})
     with pytest.raises(ValueError, match=message):
+        module = RotaryEncoder(**{**SIZES, **changes})
         jax.eval_shape(module.init, jax.random.key(0), TOKENS)
 
 

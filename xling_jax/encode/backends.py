@@ -78,22 +78,22 @@ def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -
             raise ValueError(f"{where}: {error}") from error
     dtype = dtype or spec.config["encoder"].get("dtype", "auto")
     if backend == "numpy":
-        if spec.form is None:
+        if spec.numpy_encoder is None:
             raise ValueError(
-                f"backend='numpy': {where} holds a {spec.config['family']} encoder with settings "
-                "that only JAX runs; leave out backend"
+                f"backend='numpy': {where} holds a {spec.config['family']} encoder, which only JAX "
+                "computes; use backend='jax'"
             )
         if dtype not in ("auto", "float32"):
             raise ValueError(
                 f"dtype={dtype!r}: NumPy computes in float32 only; use backend='jax' or "
                 "dtype='float32'"
             )
-    elif backend == "auto" and spec.form is not None and dtype in ("auto", "float32"):
+    elif backend == "auto" and spec.numpy_encoder is not None and dtype in ("auto", "float32"):
         backend = "jax" if has_accelerator() else "numpy"
     if backend == "numpy":
         from xling_jax.encode.numpy_batches import NumpyBatches
 
-        return NumpyBatches(spec.form, spec.stored)
+        return NumpyBatches(spec.numpy_encoder, spec.stored)
     from xling_jax.encode.device_batches import DeviceBatches, in_dtype
 
     keep_compiled_programs()

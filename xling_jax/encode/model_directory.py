@@ -37,7 +37,7 @@ from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.tensors import write_tensors
 from xling_jax.files.whole import naming_errors, whole_directory, write_whole
-from xling_jax.models.forms import FORMS, Form
+from xling_jax.models.numpy_encoders import NUMPY_ENCODERS, NumpyEncoder
 from xling_jax.models.static_form import StaticForm
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 from xling_jax.version import __version__
@@ -136,9 +136,9 @@ class ModelSpec:
         return self.static_form.trainable(self.stored) if self.static_form else self.stored
 
     @property
-    def form(self) -> Form | None:
-        """The form of an encoder with layers that NumPy can run; None for others."""
-        return _layered_form(self.config["family"], self.config["encoder"])
+    def numpy_encoder(self) -> NumpyEncoder | None:
+        """What computes an encoder with layers in NumPy; None if only JAX can."""
+        return _numpy_encoder(self.config["family"], self.config["encoder"])
 
     @property
     def static_form(self) -> StaticForm | None:
@@ -374,8 +374,9 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
 def _expected(family: str, encoder_args: Mapping[str, Any]) -> _Expected:
     if form := _static_form(family, encoder_args):
         return _Expected(form.parameters, form.width, [[], []])
-    if form := _layered_form(family, encoder_args):
-        return _Expected(form.parameters, form.dim, [list(names) for names in form.specials])
+    if encoder := _numpy_encoder(family, encoder_args):
+        specials = [list(names) for names in encoder.specials]
+        return _Expected(encoder.parameters, encoder.dim, specials)
     from xling_jax.encode.device_batches import parameter_shapes
     from xling_jax.models import registry
 
@@ -399,14 +400,14 @@ def _static_form(family: str, encoder_args: Mapping[str, Any]) -> StaticForm | N
     return StaticForm(**arguments | {"features": tuple(arguments.get("features", ()))})
 
 
-def _layered_form(family: str, encoder_args: Mapping[str, Any]) -> Form | None:
-    """The form of a family that has one; None also with arguments that only its module knows."""
-    if family not in FORMS or _static_form(family, encoder_args):
+def _numpy_encoder(family: str, encoder_args: Mapping[str, Any]) -> NumpyEncoder | None:
+    """What runs a family in NumPy; None also with arguments that only its Linen module knows."""
+    if family not in NUMPY_ENCODERS or _static_form(family, encoder_args):
         return None
     arguments = {name: value for name, value in encoder_args.items() if name != "dtype"}
-    if not arguments.keys() <= {field.name for field in dataclasses.fields(FORMS[family])}:
+    if not arguments.keys() <= options.defaults(NUMPY_ENCODERS[family]).keys():
         return None
-    return options.build(FORMS[family], arguments, "encoder")
+    return options.build(NUMPY_ENCODERS[family], arguments, "encoder")
 
 
 def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:

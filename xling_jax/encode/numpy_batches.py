@@ -18,18 +18,18 @@ from xling_jax.encode.batch_plan import BatchShapes
 from xling_jax.encode.texts import TokenWindow
 from xling_jax.files.cores import num_cores
 from xling_jax.files.threads import threads_for
-from xling_jax.models.forms import Form
-from xling_jax.models.packed import Memory, Packed, positions_within
+from xling_jax.models.numpy_encoders import NumpyEncoder
+from xling_jax.models.numpy_layers import Memory, Packed, positions_within
 
 # With fewer tokens for each core, one batch on all cores is faster.
 _FEW_TOKENS = 64
 
 
 class NumpyBatches:
-    """Computes what the Linen module of a form does, up to rounding.
+    """Computes what a Linen module does, up to rounding.
 
     Args:
-        form: sizes and options.
+        encoder: the family's, with its options.
         params: nested dict, float32, as in its model directory.
 
     Attributes: see `backends.Backend`.
@@ -41,14 +41,14 @@ class NumpyBatches:
     has_single_row = True
     window_sentences = 8192
 
-    def __init__(self, form: Form, params: Mapping[str, Any]):
-        self.form, self.params = form, params
-        self.batch_tokens = form.batch_tokens
+    def __init__(self, encoder: NumpyEncoder, params: Mapping[str, Any]):
+        self.encoder, self.params = encoder, params
+        self.batch_tokens = encoder.batch_tokens
         self._memories: list[Memory] = []
 
     def with_params(self, params: Mapping[str, Any]) -> NumpyBatches:
         """Returns the same with other parameters."""
-        return NumpyBatches(self.form, _as_numpy(params))
+        return NumpyBatches(self.encoder, _as_numpy(params))
 
     def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
         """Nothing is compiled."""
@@ -64,7 +64,7 @@ class NumpyBatches:
         order = np.argsort(-lengths, kind="stable")
         order = order[: np.count_nonzero(lengths)]
         if len(order) < len(lengths):
-            embeddings[lengths == 0] = self.form.of_nothing(self.params)
+            embeddings[lengths == 0] = self.encoder.of_nothing(self.params)
 
         def run(members: np.ndarray) -> None:
             tokens = np.repeat(window.offsets[members], lengths[members])
@@ -87,16 +87,18 @@ class NumpyBatches:
         """One batch, [sentences, dim], computed by that many threads, the caller's among them."""
         with self._memory(len(tokens)) as memory, _executor(threads - 1) as executor:
             # Copied before the next batch gets the memory.
-            return self.form.encode(self.params, Packed(tokens, lengths, memory, executor)).copy()
+            return self.encoder.encode(
+                self.params, Packed(tokens, lengths, memory, executor)
+            ).copy()
 
     @contextlib.contextmanager
     def _threads(self, num_tokens: int) -> Iterator[tuple[int, int]]:
         """Yields how many batches to compute at the same time, and with how many threads each."""
         num_tasks = num_tokens // _FEW_TOKENS
         if num_tasks < num_cores():
-            num_tasks = self.form.threads
+            num_tasks = self.encoder.threads
         with threads_for(num_tasks) as threads:
-            each = min(self.form.threads, threads)
+            each = min(self.encoder.threads, threads)
             yield -(-threads // each), each
 
     @contextlib.contextmanager
@@ -106,7 +108,7 @@ class NumpyBatches:
         That of very long sentences is not kept, nor that of more batches than cores compute.
         """
         memory = {}
-        if is_usual := num_tokens <= 2 * self.form.threads * self.batch_tokens:
+        if is_usual := num_tokens <= 2 * self.encoder.threads * self.batch_tokens:
             with contextlib.suppress(IndexError):
                 memory = self._memories.pop()
         yield memory

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xling_jax.models.packed import positions_within
+from xling_jax.models.numpy_layers import positions_within
 from xling_jax.text.vocabularies import Vocabulary
 
 # Limits the memory of a window of long texts.

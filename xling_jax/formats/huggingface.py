@@ -27,9 +27,8 @@ from xling_jax.formats.huggingface_modules import (
 )
 from xling_jax.formats.huggingface_tensors import Tensors
 from xling_jax.formats.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
-from xling_jax.models.bert_form import POSITION_BUCKETS
 from xling_jax.models.dtypes import DTYPES
-from xling_jax.models.published_form import LAYER_NORM
+from xling_jax.models.numpy_bert import LAYER_NORM, POSITION_BUCKETS
 from xling_jax.registry import check_choice
 
 # `pooler` is BERT's dense layer with tanh on the first token, as in LaBSE.

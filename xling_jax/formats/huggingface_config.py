@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from xling_jax.files.json_text import parse_json
-from xling_jax.models.bert_form import POSITION_BUCKETS
-from xling_jax.models.packed import ACTIVATIONS
+from xling_jax.models.numpy_bert import POSITION_BUCKETS
+from xling_jax.models.numpy_layers import ACTIVATIONS
 
 CONFIG_FILE = "config.json"
 

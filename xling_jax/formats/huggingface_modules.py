@@ -14,7 +14,7 @@ from xling_jax.formats.huggingface_config import (
     read_settings,
     read_size,
 )
-from xling_jax.models.published_form import LAYER_NORM
+from xling_jax.models.numpy_bert import LAYER_NORM
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -127,7 +127,7 @@ class Modules(NamedTuple):
 
     Attributes:
         transformer: directory of the transformer and its tokenizer.
-        pooling: of `models.packed.POOLINGS`.
+        pooling: of `models.numpy_layers.POOLINGS`.
         projections: dense layers and norms, in order.
         normalize: whether vectors are scaled to length 1.
         max_length_tokens: longest input, None if not set.

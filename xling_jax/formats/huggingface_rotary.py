@@ -24,7 +24,7 @@ from xling_jax.formats.huggingface_config import (
     read_size,
 )
 from xling_jax.formats.huggingface_tensors import Tensors
-from xling_jax.models.rotary_form import ROPE_SCALINGS
+from xling_jax.models.rotary import ROPE_SCALINGS
 from xling_jax.registry import check_choice
 from xling_jax.text.huggingface_vocab import HuggingFaceVocab
 
@@ -388,7 +388,7 @@ def _nested_ropes(
 def _rope(
     path: Path, config: Mapping[str, Any], parameters: Any, key: str, default: float
 ) -> list[Any]:
-    """The argument `rope` of the encoder, see `models.rotary_form.rope_frequencies`."""
+    """The argument `rope` of the encoder, see `models.rotary.rope_frequencies`."""
     if not isinstance(parameters, dict):
         raise ValueError(f"{path}: rope_parameters must be an object; found {parameters!r:.60}")
     theta = _number(path, config, key, default)

@@ -30,7 +30,7 @@ from xling_jax.formats.huggingface_modules import (
 from xling_jax.formats.huggingface_tensors import WEIGHTS_FILE
 from xling_jax.formats.output import export_directory, write_json, write_modules
 from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
-from xling_jax.models.published_form import LAYER_NORM
+from xling_jax.models.numpy_bert import LAYER_NORM
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab, load_tokenizer
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -241,7 +241,7 @@ def _of_dual(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _of_tlaser(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    from xling_jax.models.forms import sinusoidal_positions
+    from xling_jax.models.numpy_encoders import sinusoidal_positions
 
     module, params = spec.module, spec.params
     table = np.asarray(params["embed"]["embedding"]) * np.sqrt(module.width).astype(np.float32)

@@ -14,17 +14,23 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax import products
-from xling_jax.models.bert_form import FARTHEST, POSITION_BUCKETS, BertForm, position_buckets
-from xling_jax.models.forms import padded_vocab_size
 from xling_jax.models.layers import (
     Dense,
     Dropout,
-    check_length,
     layer_norm,
     pool,
     positions,
 )
-from xling_jax.models.published_form import LAYER_NORM, NORM_EPSILON
+from xling_jax.models.numpy_bert import (
+    FARTHEST,
+    LAYER_NORM,
+    NORM_EPSILON,
+    POSITION_BUCKETS,
+    BertOptions,
+    position_buckets,
+)
+from xling_jax.models.numpy_encoders import check_length
+from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.registry import check_choice
 
 _DISTANCES = np.arange(-FARTHEST, FARTHEST + 1)  # farther ones have the buckets of the ends
@@ -158,64 +164,29 @@ class BertLayer(nn.Module):
         return norm("ffn_norm")(states + hidden)
 
 
-class BertEncoder(nn.Module):
+class BertEncoder(nn.Module, BertOptions):
     """Tokens to sentence vectors: layers, pooling, dense layers, normalization.
 
-    Attributes:
-        vocab_size: rows of the token table.
-        width, layers, heads, ffn_width: sizes; with `layers=0` the normalized embeddings are
-            pooled.
-        activation: of the layers, a key of `ACTIVATIONS`.
-        layer_norm_epsilon: of every norm.
-        max_length_tokens: rows of the position table; longer input is an error.
-        relative_positions: whether attention scores get a bias by the distance of two tokens, one
-            table for all layers, as in MPNet.
-        pooling: `first`, `mean`, `max` or `last`.
-        pool_specials: whether mean and max count the special tokens around the text.
-        projections: dense layers on the pooled vector, each (width, activation, use_bias), or
-            norms, with `LAYER_NORM` in place of the activation.
-        normalize: whether vectors are scaled to length 1.
+    Attributes (see also `BertOptions`):
         dropout, attention_dropout, attention_output_dropout: see `BertLayer`; `dropout` also acts
             on the normalized embeddings. In DistilBERT the last one is 0, in the others `dropout`.
-        pad_id: id of padding.
         remat: recompute layers in the backward pass to save memory.
         dropout_generator: see `layers.Dropout`.
         dtype: of the layers; parameters, pooling, head and the result are float32.
     """
 
-    vocab_size: int
-    width: int = BertForm.width
-    layers: int = BertForm.layers
-    heads: int = BertForm.heads
-    ffn_width: int = BertForm.ffn_width
-    activation: str = BertForm.activation
-    layer_norm_epsilon: float = BertForm.layer_norm_epsilon
-    max_length_tokens: int = BertForm.max_length_tokens
-    relative_positions: bool = BertForm.relative_positions
-    pooling: str = BertForm.pooling
-    pool_specials: bool = BertForm.pool_specials
-    projections: Sequence[tuple[int, str, bool]] = BertForm.projections
-    normalize: bool = BertForm.normalize
     dropout: float = 0.1
     attention_dropout: float = 0.1
     attention_output_dropout: float = 0.1
-    pad_id: int = BertForm.pad_id
     remat: bool = False
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
 
-    specials = BertForm.specials
     training_only = ("dropout", "attention_dropout", "attention_output_dropout", "remat")
 
     def __post_init__(self):
-        # A config.json holds lists; a module must be hashable.
-        self.projections = tuple(map(tuple, self.projections))
+        BertOptions.__post_init__(self)
         super().__post_init__()
-
-    @property
-    def dim(self) -> int:
-        """Size of the sentence vector."""
-        return self.projections[-1][0] if self.projections else self.width
 
     @nn.compact
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
@@ -230,9 +201,8 @@ class BertEncoder(nn.Module):
             [batch, dim] float32; for a row of padding only, the projections of zeros.
 
         Raises:
-            ValueError: for more tokens than positions, or an unknown pooling or activation.
+            ValueError: for more tokens than positions.
         """
-        BertForm.of(self)  # checks the options
         mask = tokens != self.pad_id
         drop = Dropout(self.dropout, self.dropout_generator)
         states = drop(self._embed(tokens), deterministic)
@@ -268,7 +238,7 @@ class BertEncoder(nn.Module):
 
     def _embed(self, tokens: jax.Array) -> jax.Array:
         """LN(E[token] + position), [batch, length, width] in `dtype`."""
-        check_length(tokens, self.max_length_tokens)
+        check_length(tokens.shape[1], self.max_length_tokens)
         init = nn.initializers.normal(0.02)
         table = self.param("embedding", init, (self.vocab_size, self.width))
         shape = (self.max_length_tokens, self.width)

@@ -10,18 +10,22 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from xling_jax.models.forms import DUAL_EPSILON, DualForm, padded_vocab_size
 from xling_jax.models.layers import (
     Dense,
     Dropout,
     Initializer,
     TokenEncoder,
     TransformerLayer,
-    check_length,
     layer_norm,
     look_up,
     weighted_bag,
 )
+from xling_jax.models.numpy_encoders import (
+    DUAL_EPSILON,
+    DualOptions,
+    check_length,
+)
+from xling_jax.models.numpy_layers import padded_vocab_size
 
 
 def _initializers(stddev: float) -> tuple[Initializer, Initializer]:
@@ -35,7 +39,7 @@ def _initializers(stddev: float) -> tuple[Initializer, Initializer]:
     return nn.initializers.normal(1.0), uniform
 
 
-class DualEncoder(TokenEncoder):
+class DualEncoder(DualOptions, TokenEncoder):
     """Tokens to sentence vectors.
 
     With `layers=0` only the pooling is left: no positions, norm or dropout. With
@@ -45,32 +49,19 @@ class DualEncoder(TokenEncoder):
     matrices of both blocks start at 0. The encoder then starts out equal to the one without layers
     and with the same pooling, and can continue from its trained parameters.
 
-    Attributes (see also `layers.TokenEncoder`):
-        heads, ffn_width: attention heads, inner width.
+    Attributes (see also `DualOptions` and `layers.TokenEncoder`):
         dropout: on embeddings and block outputs; attention_dropout on attention probabilities.
         token_dropout: on the weights of `pooling="weighted_mean"`; drops whole tokens.
-        norm: `post` as published, or `pre`.
-        max_length_tokens: rows of the position table; longer input is an error.
-        pooling: `mean` over real tokens as published, `first`, `max` or `self_attention`; or
-            `weighted_mean`, 1/n Σ_t a(w_t) x_t, with a learned weight a(w) for each token.
         init_stddev: of tables and matrices; 0 for the published code's, see `_initializers`.
     """
 
-    layers: int = DualForm.layers
-    heads: int = DualForm.heads
-    ffn_width: int = DualForm.ffn_width
     attention_dropout: float = 0.1
     token_dropout: float = 0.0
-    norm: str = DualForm.norm
-    max_length_tokens: int = DualForm.max_length_tokens
-    pad_id: int = DualForm.pad_id
     init_stddev: float = 0.0
 
-    specials = DualForm.specials
     training_only = ("dropout", "attention_dropout", "token_dropout", "init_stddev", "remat")
 
     def setup(self):
-        DualForm.of(self)  # checks the options
         table_init, kernel_init = _initializers(self.init_stddev)
         self.embedding = self.make_table(table_init, self.width)
         if self.pooling == "weighted_mean":
@@ -127,7 +118,7 @@ class DualEncoder(TokenEncoder):
         return self.pooled(states, mask).astype(jnp.float32)
 
     def _transform(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
-        check_length(mask, self.max_length_tokens)
+        check_length(mask.shape[1], self.max_length_tokens)
         length = mask.shape[1]
         # Row 0 is the published code's position of padding.
         states += jnp.where(mask[..., None], self.position_embedding[1 : length + 1], 0)

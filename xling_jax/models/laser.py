@@ -10,7 +10,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from xling_jax.models.forms import LaserForm, padded_vocab_size
 from xling_jax.models.layers import (
     Dense,
     Dropout,
@@ -24,35 +23,25 @@ from xling_jax.models.lstm import (
     recurrence,
     uniform_init,
 )
+from xling_jax.models.numpy_encoders import LaserOptions
+from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.products import project
 from xling_jax.registry import check_choice
 
 
-class LaserEncoder(TokenEncoder):
+class LaserEncoder(LaserOptions, TokenEncoder):
     """Tokens to sentence vectors by stacked LSTMs.
 
-    Attributes (see also `layers.TokenEncoder`):
-        embedding_width: of a token vector.
-        width: D, of a layer's output; half of it for each direction of a bidirectional layer.
-        unidirectional_layers: the last layers, which read forward only.
+    Attributes (see also `LaserOptions` and `layers.TokenEncoder`):
         dropout: on token vectors, between layers, and on the last layer's output before pooling.
-        pooling: `max` as published, `mean`, or `self_attention`.
         init_scale: all parameters start as U(−init_scale, init_scale).
-        published_parameters: two bias vectors per gate, see `lstm.LstmLayer`.
     """
 
-    embedding_width: int = LaserForm.embedding_width
-    width: int = LaserForm.width
-    unidirectional_layers: int = LaserForm.unidirectional_layers
-    pooling: str = LaserForm.pooling
     init_scale: float = 0.1
-    published_parameters: bool = LaserForm.published_parameters
 
-    specials = LaserForm.specials
     training_only = ("dropout", "init_scale", "remat")
 
     def setup(self):
-        LaserForm.of(self)  # checks the options
         bidirectional_layers = self.layers - self.unidirectional_layers
         init = uniform_init(self.init_scale)
         self.embedding = self.make_table(init, self.embedding_width)

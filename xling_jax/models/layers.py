@@ -11,8 +11,8 @@ from flax.linen.dtypes import promote_dtype
 from jax.typing import DTypeLike
 
 from xling_jax import products
-from xling_jax.models.forms import TokenForm, padded_vocab_size
-from xling_jax.models.packed import POOLINGS
+from xling_jax.models.numpy_encoders import TokenOptions
+from xling_jax.models.numpy_layers import POOLINGS
 from xling_jax.registry import check_choice
 
 Initializer = Callable[..., jax.Array]
@@ -149,15 +149,6 @@ def _bag_backward(
 
 
 weighted_bag.defvjp(_bag_forward, _bag_backward)
-
-
-def check_length(tokens: jax.Array, longest: int) -> None:
-    """Raises ValueError if [batch, length] tokens are longer than a table of positions."""
-    if tokens.shape[1] > longest:
-        raise ValueError(
-            f"tokens have length {tokens.shape[1]}; encoder.max_length_tokens={longest} is the "
-            "longest"
-        )
 
 
 def positions(tokens: jax.Array, longest: int) -> jax.Array:
@@ -429,43 +420,30 @@ class TransformerLayer(nn.Module):
         return states + transformed if pre else ffn_norm(states + transformed)
 
 
-class TokenEncoder(nn.Module):
-    """What the encoders with a token table share; a family sets its own defaults and adds options.
+class TokenEncoder(nn.Module, TokenOptions):
+    """What the encoders with a token table share.
+
+    A family derives from its options and from this, in this order, and adds options of training.
 
     Called with tokens [batch, length] int32, padded on the right, it returns sentence vectors
     [batch, dim] float32, zeros for a row of padding only. `deterministic=False` enables dropout,
     which needs a `dropout` PRNG.
 
-    Attributes:
-        vocab_size: token ids are below it; the table is padded to a multiple of `vocab_multiple`.
-        width: of a layer's output.
-        layers: depth.
+    Attributes (see also `numpy_encoders.TokenOptions`):
         dropout: on token vectors and on the outputs of layers or their blocks.
-        pooling: see `SentencePooling`, with `attention_hops` and `attention_width` for
-            `self_attention`.
-        pad_id: id of padding.
         remat: recompute layers in the backward pass to save memory.
         dropout_generator: see `Dropout`.
         dtype: of the computation; parameters and embeddings are float32.
     """
 
-    vocab_size: int
-    width: int = TokenForm.width
-    layers: int = TokenForm.layers
     dropout: float = 0.1
-    pooling: str = TokenForm.pooling
-    attention_hops: int = TokenForm.attention_hops
-    attention_width: int = TokenForm.attention_width
-    pad_id: int = TokenForm.pad_id
-    vocab_multiple: int = TokenForm.vocab_multiple
     remat: bool = False
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
 
-    @property
-    def dim(self) -> int:
-        """Embedding size."""
-        return self.width * (self.attention_hops if self.pooling == "self_attention" else 1)
+    def __post_init__(self):
+        TokenOptions.__post_init__(self)
+        super().__post_init__()
 
     def make_table(self, init: Initializer, width: int) -> jax.Array:
         """Creates the token table, [rows, width]; `table` returns it.
@@ -475,8 +453,7 @@ class TokenEncoder(nn.Module):
         copies = self.get_variable("params", "embedding")
         if copies is not None and copies.ndim == 3:
             return copies
-        rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
-        return self.param("embedding", pad_row_zero(init, self.pad_id), (rows, width))
+        return self.param("embedding", pad_row_zero(init, self.pad_id), (self.rows, width))
 
     def make_pooling(self, init: Initializer) -> SentencePooling:
         """Creates the pooling of the options."""

@@ -20,14 +20,86 @@ from xling_jax.models.bert import activation_function, padded_table, project
 from xling_jax.models.layers import (
     Dense,
     Dropout,
-    check_length,
     layer_norm,
     pool,
     positions,
 )
-from xling_jax.models.rotary_form import RotaryForm, rope_table
+from xling_jax.models.numpy_bert import PublishedOptions
+from xling_jax.models.numpy_encoders import check_length
+from xling_jax.options import check_number
+from xling_jax.registry import check_choice
 
 _INIT = nn.initializers.normal(0.02)
+# Kind of scaling -> how many numbers follow it.
+ROPE_SCALINGS = {"linear": 1, "llama3": 4, "yarn": 5}
+
+
+def rope_frequencies(rope: Sequence[Any], head_width: int) -> tuple[np.ndarray, float]:
+    """Angles of a rotation per position, ω_i = θ^(−2i / d), i < d / 2, and a factor of the result.
+
+    Equation 15 of Su et al. (2021). Scaled, ω_i ← m_i ω_i + (1 − m_i) ω_i / s: `linear` has m = 0
+    (Chen et al. 2023); for `yarn`, m falls from 1 to 0 between the i that turn β_fast and β_slow
+    times in the original length, and rotated vectors are multiplied by a factor (Peng et al. 2023,
+    section 3.2); for `llama3`, m rises with the number of turns in the original length, from 0 at
+    `low` to 1 at `high`.
+
+    Args:
+        rope: (θ,), (θ, "linear", s), (θ, "yarn", s, β_fast, β_slow, original length, factor) or
+            (θ, "llama3", s, low, high, original length).
+        head_width: d, even.
+
+    Returns:
+        [head_width / 2] float32, and the factor, 1 except for yarn.
+
+    Raises:
+        ValueError: for another `rope`.
+    """
+    theta, kind, *numbers = *rope, *([None] if len(rope) == 1 else [])
+    # The exponents of the original are float32, and so are its frequencies.
+    exponents = np.arange(0, head_width, 2, dtype=np.float32) / np.float32(head_width)
+    frequencies = 1 / (float(theta) ** exponents.astype(np.float64)).astype(np.float32)
+    if kind is None:
+        return frequencies, 1.0
+    check_choice("encoder.rope", kind, ROPE_SCALINGS)
+    if len(numbers) != ROPE_SCALINGS[kind]:
+        raise ValueError(
+            f"encoder.rope={tuple(rope)}: {kind} takes {ROPE_SCALINGS[kind]} numbers; "
+            f"found {len(numbers)}"
+        )
+    scale, *numbers = numbers
+    kept, factor = np.zeros(len(frequencies)), 1.0
+    if kind == "yarn":
+        *turns, original, factor = numbers
+        places = (
+            head_width * np.log(original / (2 * np.pi * turn)) / (2 * np.log(theta))
+            for turn in turns
+        )
+        low, high = max(np.floor(next(places)), 0), min(np.ceil(next(places)), head_width - 1)
+        high = high + 0.001 if low == high else high
+        kept = 1 - np.clip((np.arange(len(frequencies)) - low) / (high - low), 0, 1)
+    elif kind == "llama3":
+        low, high, original = numbers
+        turns = original * frequencies.astype(np.float64) / (2 * np.pi)
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+    return (frequencies * (kept + (1 - kept) / scale)).astype(np.float32), float(factor)
+
+
+def rope_table(rope: Sequence[Any], head_width: int, length: int) -> np.ndarray:
+    """Cosines and sines of the angles at positions 0, 1, …: [2, length, head_width / 2] float32."""
+    frequencies, factor = rope_frequencies(rope, head_width)
+    # The original multiplies in float32, too, which counts at high positions.
+    angles = (np.arange(length, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
+    return (factor * np.stack([np.cos(angles), np.sin(angles)])).astype(np.float32)
+
+
+def _check_rope(rope: Sequence[Any], where: str) -> None:
+    """Raises ValueError unless a `rope` is a number, or a number, a name and numbers."""
+    kinds = [isinstance(value, str) for value in rope]
+    if not all(isinstance(value, (int, float, str)) for value in rope) or kinds not in (
+        [False],
+        [False, True] + [False] * (len(rope) - 2),
+    ):
+        raise ValueError(f"{where}={tuple(rope)!r:.100} must be (θ,) or (θ, scaling, numbers …)")
 
 
 def rotate(states: jax.Array, table: jax.Array) -> jax.Array:
@@ -72,29 +144,34 @@ class RotaryOptions(nn.Module):
         dtype: of the products; norms, softmax, and the sums of blocks are float32.
     """
 
-    width: int = RotaryForm.width
-    heads: int = RotaryForm.heads
-    ffn_width: int = RotaryForm.ffn_width
-    kv_heads: int = RotaryForm.kv_heads
-    head_width: int = RotaryForm.head_width
-    activation: str = RotaryForm.activation
-    norm: str = RotaryForm.norm
-    norm_bias: bool = RotaryForm.norm_bias
-    norm_epsilon: float = RotaryForm.norm_epsilon
-    norm_placement: str = RotaryForm.norm_placement
-    query_key_norm: bool = RotaryForm.query_key_norm
-    attention_bias: bool = RotaryForm.attention_bias
-    ffn_inner_bias: bool = RotaryForm.ffn_inner_bias
-    ffn_outer_bias: bool = RotaryForm.ffn_outer_bias
-    query_scale: float = RotaryForm.query_scale
-    causal: bool = RotaryForm.causal
-    window: int = RotaryForm.window
+    width: int = 768
+    heads: int = 12
+    ffn_width: int = 1152
+    kv_heads: int = 0
+    head_width: int = 0
+    activation: str = "gelu"
+    norm: str = "layer"
+    norm_bias: bool = False
+    norm_epsilon: float = 1e-5
+    norm_placement: str = "pre"
+    query_key_norm: bool = False
+    attention_bias: bool = False
+    ffn_inner_bias: bool = False
+    ffn_outer_bias: bool = False
+    query_scale: float = 0.0
+    causal: bool = False
+    window: int = 65
     dropout: float = 0.0
     attention_dropout: float = 0.0
     attention_output_dropout: float = 0.0
     activation_dropout: float = 0.0
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
+
+    @property
+    def size_of_head(self) -> int:
+        """Width of the queries, keys and values of a head."""
+        return self.head_width or self.width // self.heads
 
     def make_norm(self, name: str, dtype: DTypeLike | None = None) -> nn.Module:
         """A norm of the options, by default in `dtype`."""
@@ -153,8 +230,7 @@ class RotaryLayer(RotaryOptions):
     def _attend(
         self, inputs: jax.Array, table: jax.Array, mask: jax.Array, deterministic: bool
     ) -> jax.Array:
-        heads, groups, width = self.heads, self.kv_heads or self.heads, self.head_width
-        width = width or self.width // heads
+        heads, groups, width = self.heads, self.kv_heads or self.heads, self.size_of_head
         # One product gives queries, keys and values.
         joined = self._dense((heads + 2 * groups) * width, self.attention_bias, "attention_input")
         joined = joined(inputs).reshape(*inputs.shape[:2], heads + 2 * groups, width)
@@ -181,47 +257,32 @@ class RotaryLayer(RotaryOptions):
         return self._dense(self.width, self.ffn_outer_bias, "ffn_outer")(hidden)
 
 
-class RotaryEncoder(RotaryOptions, kw_only=True):
+class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
     """Tokens to sentence vectors: layers, pooling, dense layers, normalization.
 
-    Attributes (see also `RotaryOptions`):
-        vocab_size: rows of the token table.
-        layers: depth; with `layers=0` the embeddings are pooled.
+    Attributes (see also `RotaryOptions` and `numpy_bert.PublishedOptions`):
         embedding_scale: factor of token vectors.
         embedding_norm: whether they are normalized; the first layer of `pre` then has no first
             norm.
         final_norm: whether the output of the last layer is.
         local_layers: numbers, from 0, of the layers that see a `window` only.
-        rope: base θ of the rotation and its scaling, see `rotary_form.rope_frequencies`.
+        rope: base θ of the rotation and its scaling, see `rope_frequencies`.
         local_rope: that of local layers.
-        max_length_tokens: longest input; longer input is an error.
-        pooling: `first`, `mean`, `max` or `last`.
-        pool_specials: whether mean and max count the special tokens around the text.
-        projections: dense layers on the pooled vector, each (width, activation, use_bias), or
-            norms, with `LAYER_NORM` in place of the activation.
-        normalize: whether vectors are scaled to length 1.
         specials: names of the special tokens before and after a sentence; a decoder such as Qwen3
             has none before.
-        pad_id: id of padding.
         embedding_dropout: on token vectors.
         remat: recompute layers in the backward pass to save memory.
     """
 
-    vocab_size: int
-    layers: int = RotaryForm.layers
-    embedding_scale: float = RotaryForm.embedding_scale
-    embedding_norm: bool = RotaryForm.embedding_norm
-    final_norm: bool = RotaryForm.final_norm
-    local_layers: Sequence[int] = RotaryForm.local_layers
-    rope: Sequence[Any] = RotaryForm.rope
-    local_rope: Sequence[Any] = RotaryForm.local_rope
-    max_length_tokens: int = RotaryForm.max_length_tokens
-    pooling: str = RotaryForm.pooling
-    pool_specials: bool = RotaryForm.pool_specials
-    projections: Sequence[tuple[int, str, bool]] = RotaryForm.projections
-    normalize: bool = RotaryForm.normalize
-    specials: Sequence[Sequence[str]] = RotaryForm.specials
-    pad_id: int = RotaryForm.pad_id
+    layers: int = 22
+    embedding_scale: float = 1.0
+    embedding_norm: bool = True
+    final_norm: bool = True
+    local_layers: Sequence[int] = ()
+    rope: Sequence[Any] = (160000.0,)
+    local_rope: Sequence[Any] = (10000.0,)
+    max_length_tokens: int = 8192
+    specials: Sequence[Sequence[str]] = (("bos",), ("eos",))
     embedding_dropout: float = 0.0
     remat: bool = False
 
@@ -232,14 +293,36 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
         # A config.json holds lists; a module must be hashable.
         for name in ("local_layers", "rope", "local_rope"):
             setattr(self, name, tuple(getattr(self, name)))
-        for name in ("projections", "specials"):
-            setattr(self, name, tuple(map(tuple, getattr(self, name))))
+        self.specials = tuple(map(tuple, self.specials))
+        PublishedOptions.__post_init__(self)
+        self._check_options()
         super().__post_init__()
 
-    @property
-    def dim(self) -> int:
-        """Size of the sentence vector."""
-        return self.projections[-1][0] if self.projections else self.width
+    def _check_options(self) -> None:
+        check_choice("encoder.norm", self.norm, ("layer", "rms"))
+        check_choice("encoder.norm_placement", self.norm_placement, ("pre", "post", "both"))
+        for name, least in (("heads", 1), ("window", 1), ("kv_heads", 0), ("head_width", 0)):
+            check_number(getattr(self, name), f"encoder.{name}", least)
+        if len(self.specials) != 2:
+            raise ValueError(
+                f"encoder.specials={self.specials} must be the names before and after a sentence"
+            )
+        if not self.head_width and self.width % self.heads:
+            raise ValueError(
+                f"encoder.heads={self.heads} must divide encoder.width={self.width}, unless "
+                "encoder.head_width is given"
+            )
+        if self.kv_heads and self.heads % self.kv_heads:
+            raise ValueError(
+                f"encoder.kv_heads={self.kv_heads} must divide encoder.heads={self.heads}"
+            )
+        if self.size_of_head % 2:
+            raise ValueError(
+                f"encoder.head_width={self.size_of_head} must be even, for rotary positions"
+            )
+        for name in ("rope", "local_rope"):
+            _check_rope(getattr(self, name), f"encoder.{name}")
+            rope_frequencies(getattr(self, name), self.size_of_head)
 
     @nn.compact
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
@@ -254,10 +337,9 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
             [batch, dim] float32; for a row of padding only, the projections of zeros.
 
         Raises:
-            ValueError: for more tokens than `max_length_tokens`, or an option out of range.
+            ValueError: for more tokens than `max_length_tokens`.
         """
-        RotaryForm.of(self)  # checks the options
-        check_length(tokens, self.max_length_tokens)
+        check_length(tokens.shape[1], self.max_length_tokens)
         mask, position = tokens != self.pad_id, positions(tokens, self.max_length_tokens)
         table = self.param("embedding", _INIT, (self.vocab_size, self.width))
         states = jnp.take(table, tokens, axis=0) * self.embedding_scale
@@ -293,7 +375,7 @@ class RotaryEncoder(RotaryOptions, kw_only=True):
         length = tokens.shape[1]
         # While jax2onnx traces, the length has no number, and the whole table is a constant.
         rows = length if isinstance(length, int) else self.max_length_tokens
-        table = rope_table(rope, self.head_width or self.width // self.heads, rows)
+        table = rope_table(rope, self.size_of_head, rows)
         return jnp.asarray(table)[:, :length]
 
     def _sees(self, mask: jax.Array, position: jax.Array, is_local: bool) -> jax.Array:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.models.forms import padded_vocab_size
+from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.models.row_storage import (
     CODES,
     IN_A_BYTE,

@@ -12,12 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.models.forms import (
-    TLASER_EPSILON,
-    TLaserForm,
-    padded_vocab_size,
-    sinusoidal_positions,
-)
 from xling_jax.models.layers import (
     Dense,
     Dropout,
@@ -27,6 +21,12 @@ from xling_jax.models.layers import (
     layer_norm,
     pad_row_zero,
 )
+from xling_jax.models.numpy_encoders import (
+    TLASER_EPSILON,
+    TLaserOptions,
+    sinusoidal_positions,
+)
+from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.registry import check_choice
 
 _INIT_STDDEV = 0.02  # published, at width 1024
@@ -75,35 +75,27 @@ class TokenEmbedding(nn.Module):
         return self.get_variable("params", "embedding")
 
 
-class TLaserEncoder(TokenEncoder):
+class TLaserEncoder(TLaserOptions, TokenEncoder):
     """Tokens to sentence vectors.
 
-    Attributes (see also `layers.TokenEncoder`):
-        heads, ffn_width: attention heads, inner width.
+    Attributes (see also `TLaserOptions` and `layers.TokenEncoder`):
         dropout: on embeddings and block outputs; attention_dropout, activation_dropout inside.
-        pooling: `first` as published, `mean` or `max` over real tokens, or `self_attention`.
         init_stddev: of tables and matrices. The published 0.02 at width 1024 is 0.64 / √width;
             narrower models learn faster if they keep to that.
     """
 
-    width: int = TLaserForm.width
-    layers: int = TLaserForm.layers
-    heads: int = TLaserForm.heads
-    ffn_width: int = TLaserForm.ffn_width
     dropout: float = 0.3
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
-    pooling: str = TLaserForm.pooling
     init_stddev: float = _INIT_STDDEV
 
-    specials = TLaserForm.specials
     training_only = ("dropout", "attention_dropout", "activation_dropout", "init_stddev", "remat")
 
     def setup(self):
-        TLaserForm.of(self)  # checks the options
         init = nn.initializers.normal(self.init_stddev)
-        rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
-        self.embed = TokenEmbedding(rows, self.width, self.pad_id, self.init_stddev, self.dtype)
+        self.embed = TokenEmbedding(
+            self.rows, self.width, self.pad_id, self.init_stddev, self.dtype
+        )
         self.drop = Dropout(self.dropout, self.dropout_generator)
         layer = nn.remat(TransformerLayer, static_argnums=(3,)) if self.remat else TransformerLayer
         self.blocks = [

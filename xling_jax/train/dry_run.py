@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from xling_jax import options
 from xling_jax.models.dtypes import compute_dtype
 from xling_jax.models.dual import TokenDistributionHead
-from xling_jax.models.forms import padded_vocab_size
+from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.models.registry import DECODERS, ENCODERS
 from xling_jax.train import flops
 from xling_jax.train.batches import DataOptions

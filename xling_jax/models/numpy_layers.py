@@ -102,6 +102,11 @@ class Packed:
                 first, token, left = first + count, token + count * length, left - count
 
 
+def padded_vocab_size(vocab_size: int, multiple: int) -> int:
+    """Rows of an embedding table: the vocabulary size rounded up to a multiple."""
+    return -(-vocab_size // multiple) * multiple
+
+
 def positions_within(lengths: np.ndarray) -> np.ndarray:
     """[n] lengths -> [sum of lengths] int64: 0, 1, … in each row."""
     ends = np.cumsum(lengths)
@@ -126,18 +131,18 @@ def dense(
     """
     outputs = np.matmul(inputs, params["kernel"], out=out)
     bias = params.get("bias")
-    for some in _blocks(outputs):
-        rows = outputs[some]
+    for block in _blocks(outputs):
+        rows = outputs[block]
         if bias is not None:
             rows += bias
         ACTIVATIONS[activation](rows)
         if residual is not None:
-            rows += residual[some]
+            rows += residual[block]
     return outputs
 
 
 def _blocks(array: np.ndarray) -> Iterator[slice]:
-    """Yields some rows of [rows, …] at a time, so that later passes find them in the cache."""
+    """Yields blocks of rows of [rows, …], so that later passes find them in the cache."""
     step = max(1, _BLOCK // math.prod(array.shape[1:]))
     for start in range(0, len(array), step):
         yield slice(start, start + step)
@@ -150,57 +155,20 @@ def layer_norm(
 
     Args:
         states: [tokens, …, width].
-        params: scale, and the bias if there is one.
+        params: scale and bias.
         epsilon: ε.
         out: the array to fill, also `states`; none for a new one.
     """
     width = np.float32(states.shape[-1])
     out = np.empty_like(states) if out is None else out
-    for some in _blocks(states):
-        rows, normed = states[some], out[some]
+    for block in _blocks(states):
+        rows, normed = states[block], out[block]
         np.subtract(rows, rows.sum(axis=-1, keepdims=True) / width, out=normed)
-        _to_unit_variance(normed, normed, params["scale"], epsilon)
-        if "bias" in params:
-            normed += params["bias"]
+        variance = np.einsum("...w,...w->...", normed, normed) / width
+        normed *= (1 / np.sqrt(variance + np.float32(epsilon)))[..., None]
+        normed *= params["scale"]
+        normed += params["bias"]
     return out
-
-
-def rms_norm(
-    states: np.ndarray, params: Params, epsilon: float, *, out: np.ndarray | None = None
-) -> np.ndarray:
-    """Divides each row by its root mean square: s ∘ x / √(mean x² + ε).
-
-    Arguments are those of `layer_norm`, without a bias.
-    """
-    out = np.empty_like(states) if out is None else out
-    for some in _blocks(states):
-        _to_unit_variance(states[some], out[some], params["scale"], epsilon)
-    return out
-
-
-def _to_unit_variance(rows: np.ndarray, out: np.ndarray, scale: np.ndarray, epsilon: float) -> None:
-    variance = np.einsum("...w,...w->...", rows, rows) / np.float32(rows.shape[-1])
-    np.multiply(rows, (1 / np.sqrt(variance + np.float32(epsilon)))[..., None], out=out)
-    out *= scale
-
-
-def rotate(states: np.ndarray, table: np.ndarray, positions: np.ndarray) -> None:
-    """Turns the halves (x, y) of each row into (x cos − y sin, y cos + x sin), in place.
-
-    Args:
-        states: [tokens, heads, head_width].
-        table: [2, length, head_width / 2], cosines and sines of each position.
-        positions: [tokens] int.
-    """
-    half = states.shape[2] // 2
-    for some in _blocks(states):
-        cos, sin = table[:, positions[some], None]
-        first, second = states[some, :, :half], states[some, :, half:]
-        turned = first * sin
-        first *= cos
-        first -= second * sin
-        second *= cos
-        second += turned
 
 
 def _tanh(values: np.ndarray) -> None:
@@ -281,60 +249,47 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-# For some queries of a sentence of a length: the range of the keys that they see, and what is added
-# to their scores, [groups, heads / groups, queries, keys] or broadcast to it.
-Sees = Callable[[slice, int], tuple[slice, np.ndarray]]
-
-
 def attend(
     packed: Packed,
     queries: np.ndarray,
     keys: np.ndarray,
     values: np.ndarray,
     heads: int,
-    groups: int | None = None,
-    scale: float | None = None,
-    sees: Sees | None = None,
+    bias: np.ndarray | None = None,
 ) -> np.ndarray:
-    """softmax(scale · Q Kᵀ + B) V of each sentence and head.
+    """softmax(Q Kᵀ / √head_width + B) V of each sentence and head.
 
     Args:
         packed: the sentences.
         queries: [tokens, heads · head_width], or [sentences, …] for one query a sentence.
-        keys: [tokens, groups · head_width].
-        values: [tokens, groups · head_width].
+        keys: [tokens, heads · head_width].
+        values: [tokens, heads · head_width].
         heads: number of heads.
-        groups: heads of keys and values, each for `heads / groups` of the queries; None for
-            `heads`.
-        scale: None for 1 / √head_width.
-        sees: which keys, and B; None for all.
+        bias: B, [heads, longest, longest] of each query and key; None for none.
 
     Returns:
         `queries`, overwritten.
     """
-    groups = groups or heads
-    queries *= np.float32(scale or 1 / np.sqrt(queries.shape[1] // heads))
+    queries *= np.float32(1 / np.sqrt(queries.shape[1] // heads))
     is_one = len(queries) < len(keys)
     for sentences, tokens, length in packed.groups(_SCORES_AT_ONCE // heads):
         count, rows = sentences.stop - sentences.start, sentences if is_one else tokens
-        query = _by_head(queries[rows], count, groups, heads // groups)
-        key, value = (_by_head(array[tokens], count, groups, 1) for array in (keys, values))
+        query = _by_head(queries[rows], count, heads)
+        key, value = (_by_head(array[tokens], count, heads) for array in (keys, values))
         # If the scores of one sentence exceed the limit, take some queries at a time.
         step = max(_QUERIES_AT_LEAST, _SCORES_AT_ONCE // (heads * length))
-        for start in range(0, query.shape[3], step):
-            some = slice(start, min(start + step, query.shape[3]))
-            seen, bias = sees(some, length) if sees else (slice(length), 0)
-            scores = query[:, :, :, some] @ key[:, :, :, seen].swapaxes(3, 4)
-            if sees:
-                scores += bias
-            np.matmul(softmax(scores), value[:, :, :, seen], out=query[:, :, :, some])
+        for start in range(0, query.shape[2], step):
+            block = slice(start, min(start + step, query.shape[2]))
+            scores = query[:, :, block] @ key.swapaxes(2, 3)
+            if bias is not None:
+                scores += bias[:, block, :length]
+            np.matmul(softmax(scores), value, out=query[:, :, block])
     return queries
 
 
-def _by_head(rows: np.ndarray, sentences: int, groups: int, heads: int) -> np.ndarray:
-    """A view of [sentences · length, width] as [sentences, groups, heads, length, head_width]."""
-    width = rows.shape[1] // (groups * heads)
-    return rows.reshape(sentences, -1, groups, heads, width).transpose(0, 2, 3, 1, 4)
+def _by_head(rows: np.ndarray, sentences: int, heads: int) -> np.ndarray:
+    """A view of [sentences · length, width] as [sentences, heads, length, head_width]."""
+    return rows.reshape(sentences, -1, heads, rows.shape[1] // heads).transpose(0, 2, 1, 3)
 
 
 def transformer_layer(
@@ -400,22 +355,7 @@ def feed_forward(
     return dense(hidden, outer, residual=residual, out=packed.empty("states", *residual.shape))
 
 
-def gated(packed: Packed, inputs: np.ndarray, inner: Params, activation: str) -> np.ndarray:
-    """f(x W) ∘ (x V), [tokens, width] -> [tokens, hidden], of the kernel [W V] and its bias.
-
-    The result is a view of memory of `packed`.
-    """
-    size = inner["kernel"].shape[1]
-    joined = np.matmul(inputs, inner["kernel"], out=packed.empty("hidden", len(inputs), size))
-    for some in _blocks(joined):
-        if "bias" in inner:
-            joined[some] += inner["bias"]
-        ACTIVATIONS[activation](joined[some, : size // 2])
-        joined[some, : size // 2] *= joined[some, size // 2 :]
-    return joined[:, : size // 2]
-
-
-def pool(packed: Packed, states: np.ndarray, pooling: str, params: Params) -> np.ndarray:
+def pool_packed(packed: Packed, states: np.ndarray, pooling: str, params: Params) -> np.ndarray:
     """`layers.SentencePooling`: [tokens, width] -> [sentences, width or hops · width].
 
     Args:

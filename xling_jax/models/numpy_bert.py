@@ -1,0 +1,222 @@
+"""The options of `bert.BertEncoder`, and its computation in NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from xling_jax.models.numpy_encoders import (
+    NumpyEncoder,
+    Shapes,
+    check_length,
+    dense_shapes,
+    norm_shapes,
+)
+from xling_jax.models.numpy_layers import (
+    ACTIVATIONS,
+    POOLINGS,
+    Packed,
+    Params,
+    attend,
+    dense,
+    feed_forward,
+    layer_norm,
+    pool_packed,
+)
+from xling_jax.registry import check_choice
+
+# MPNet's, whatever the number of rows in a published table: distances below a quarter of the
+# buckets have one each, longer ones share them by their logarithm, to this distance.
+POSITION_BUCKETS, FARTHEST = 32, 128
+# In place of an activation: a norm on the pooled vector, with PyTorch's epsilon.
+LAYER_NORM, NORM_EPSILON = "layer_norm", 1e-5
+
+
+@dataclasses.dataclass
+class PublishedOptions:
+    """Options that published transformers share; `__post_init__` checks them.
+
+    Attributes:
+        vocab_size: rows of the token table.
+        width: of the states.
+        layers: depth; with `layers=0` the embeddings are pooled.
+        heads: attention heads.
+        ffn_width: of the inner layer of a feed-forward block.
+        activation: of the layers, a key of `ACTIVATIONS`.
+        max_length_tokens: longest input; longer input is an error.
+        pooling: `first`, `mean`, `max` or `last`.
+        pool_specials: whether mean and max count the special tokens around the text.
+        projections: dense layers on the pooled vector, each (width, activation, use_bias), or
+            norms, with `LAYER_NORM` in place of the activation.
+        normalize: whether vectors are scaled to length 1.
+        pad_id: id of padding.
+    """
+
+    vocab_size: int
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    ffn_width: int = 3072
+    activation: str = "gelu"
+    max_length_tokens: int = 512
+    pooling: str = "mean"
+    pool_specials: bool = True
+    projections: Sequence[tuple[int, str, bool]] = ()
+    normalize: bool = False
+    pad_id: int = 0
+
+    def __post_init__(self):
+        # A config.json holds lists; a module must be hashable.
+        self.projections = tuple(map(tuple, self.projections))
+        check_choice("encoder.pooling", self.pooling, POOLINGS)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        for _, activation, _ in self.projections:
+            check_choice("activation", activation, (*ACTIVATIONS, LAYER_NORM))
+
+    @property
+    def dim(self) -> int:
+        """Size of the sentence vector."""
+        return self.projections[-1][0] if self.projections else self.width
+
+
+@dataclasses.dataclass
+class BertOptions(PublishedOptions):
+    """Options of BERT and its relatives.
+
+    Attributes (see also `PublishedOptions`):
+        layer_norm_epsilon: of every norm.
+        relative_positions: whether attention scores get a bias by the distance of two tokens, one
+            table for all layers, as in MPNet.
+    """
+
+    layer_norm_epsilon: float = 1e-12
+    relative_positions: bool = False
+
+    specials = (("bos",), ("eos",))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.width % self.heads:
+            raise ValueError(f"encoder.heads={self.heads} must divide encoder.width={self.width}")
+
+
+class NumpyBert(BertOptions, NumpyEncoder):
+    """Computes what `bert.BertEncoder` does."""
+
+    def _shapes(self) -> Shapes:
+        width, ffn_width = self.width, self.ffn_width
+        shapes = {
+            "embedding": (self.vocab_size, width),
+            "position_embedding": (self.max_length_tokens, width),
+            **norm_shapes("embedding_norm", width),
+        }
+        if self.relative_positions:
+            shapes["position_bias"] = (POSITION_BUCKETS, self.heads)
+        for number in range(self.layers):
+            block = f"blocks_{number}"
+            shapes |= dense_shapes(f"{block}/attention_input", width, 3 * width)
+            shapes |= dense_shapes(f"{block}/attention_output", width, width)
+            shapes |= dense_shapes(f"{block}/ffn_inner", width, ffn_width)
+            shapes |= dense_shapes(f"{block}/ffn_outer", ffn_width, width)
+            for name in ("attention_norm", "ffn_norm"):
+                shapes |= norm_shapes(f"{block}/{name}", width)
+        for number, (outputs, activation, use_bias) in enumerate(self.projections):
+            name = f"projections_{number}"
+            if activation == LAYER_NORM:
+                shapes |= norm_shapes(name, width)
+                continue
+            shapes |= dense_shapes(name, width, outputs, use_bias)
+            width = outputs
+        return shapes
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """See `NumpyEncoder.encode`."""
+        check_length(packed.lengths[0], self.max_length_tokens)
+        states = params["embedding"][packed.tokens]
+        states += params["position_embedding"][packed.positions]
+        states = layer_norm(states, params["embedding_norm"], self.layer_norm_epsilon)
+        bias = None
+        if self.relative_positions:
+            bias = params["position_bias"][_buckets(int(packed.lengths[0]))].transpose(2, 0, 1)
+        for number in range(self.layers):
+            first_only = self.pooling == "first" and number == self.layers - 1
+            states = self._run_layer(params[f"blocks_{number}"], packed, states, bias, first_only)
+        if not (self.pooling == "first" and self.layers):
+            states = self._pool(packed, states)
+        return self._project(params, states)
+
+    def _run_layer(
+        self,
+        params: Params,
+        packed: Packed,
+        states: np.ndarray,
+        bias: np.ndarray | None,
+        first_only: bool,
+    ) -> np.ndarray:
+        """`bert.BertLayer`: [tokens, width] -> the same, or [sentences, width] if `first_only`."""
+        # One product gives queries, keys and values.
+        joined = packed.empty("joined", len(states), 3 * self.width)
+        dense(states, params["attention_input"], out=joined)
+        query, key, value = np.split(joined, 3, axis=1)
+        if first_only:
+            states, query = states[packed.starts], query[packed.starts]
+        attended = attend(packed, query, key, value, self.heads, bias)
+        outputs = packed.empty("attended", *states.shape)
+        dense(attended, params["attention_output"], residual=states, out=outputs)
+        states = layer_norm(outputs, params["attention_norm"], self.layer_norm_epsilon, out=outputs)
+        inner, outer = params["ffn_inner"], params["ffn_outer"]
+        outputs = feed_forward(packed, states, inner, self.activation, outer, states)
+        return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon, out=outputs)
+
+    def of_nothing(self, params: Params) -> np.ndarray:
+        """See `NumpyEncoder.of_nothing`."""
+        return self._project(params, np.zeros((1, self.width), np.float32))[0]
+
+    def _pool(self, packed: Packed, states: np.ndarray) -> np.ndarray:
+        """[tokens, width] -> [sentences, width]."""
+        if self.pool_specials or self.pooling in ("first", "last"):
+            return pool_packed(packed, states, self.pooling, {})
+        before, after = map(len, self.specials)
+        lengths = np.maximum(packed.lengths - before - after, 0)
+        ends = np.repeat(packed.lengths, packed.lengths) - after
+        is_text = (packed.positions >= before) & (packed.positions < ends)
+        with_text = np.count_nonzero(lengths)  # the longest come first
+        pooled = np.zeros((len(lengths), self.width), np.float32)
+        text = Packed(packed.tokens[is_text], lengths[:with_text])
+        pooled[:with_text] = pool_packed(text, states[is_text], self.pooling, {})
+        return pooled
+
+    def _project(self, params: Params, vectors: np.ndarray) -> np.ndarray:
+        """[sentences, width] -> [sentences, dim]."""
+        for number, (_, activation, _) in enumerate(self.projections):
+            of_layer = params[f"projections_{number}"]
+            if activation == LAYER_NORM:
+                vectors = layer_norm(vectors, of_layer, NORM_EPSILON)
+            else:
+                vectors = dense(vectors, of_layer, activation)
+        if self.normalize:
+            squares = np.einsum("sw,sw->s", vectors, vectors)
+            vectors = vectors / np.sqrt(np.maximum(squares, np.float32(1e-24)))[:, None]
+        return vectors
+
+
+def position_buckets(distance: np.ndarray) -> np.ndarray:
+    """The buckets of keys at these distances from a query, as in T5: half are for keys behind."""
+    half = POSITION_BUCKETS // 2
+    exact = half // 2
+    far = np.maximum(np.abs(distance), exact).astype(np.float32) / exact
+    # In float32, as published: the last bits decide at the border of two buckets.
+    far = np.log(far) / np.float32(np.log(FARTHEST / exact)) * np.float32(half - exact)
+    far = np.minimum(exact + far.astype(np.int64), half - 1)
+    near = np.abs(distance)
+    return np.where(near < exact, near, far) + half * (distance > 0)
+
+
+@functools.lru_cache(maxsize=8)
+def _buckets(length: int) -> np.ndarray:
+    """[length, length]: the bucket of each key for each query."""
+    place = np.arange(length)
+    return position_buckets(np.clip(place - place[:, None], -FARTHEST, FARTHEST))

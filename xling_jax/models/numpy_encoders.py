@@ -1,0 +1,394 @@
+"""The options of encoder families, and their computation in NumPy: an encoder runs without JAX.
+
+The options of a family are those that determine its vectors. The Linen module of the family adds
+those of training, and computes the same as the class here, up to rounding. Encoders without layers
+have `static_form`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, ClassVar
+
+import numpy as np
+
+from xling_jax.models.numpy_layers import (
+    POOLINGS,
+    Packed,
+    Params,
+    layer_norm,
+    lstm_layer,
+    padded_vocab_size,
+    pool_packed,
+    time_major,
+    transformer_layer,
+)
+from xling_jax.registry import Registry, check_choice
+
+# Families whose encoders NumPy can run.
+NUMPY_ENCODERS = Registry(
+    "encoder.family",
+    tlaser="xling_jax.models.numpy_encoders:NumpyTLaser",
+    dual="xling_jax.models.numpy_encoders:NumpyDual",
+    laser="xling_jax.models.numpy_encoders:NumpyLaser",
+    bert="xling_jax.models.numpy_bert:NumpyBert",
+)
+
+TLASER_EPSILON = 1e-5  # of the layer norms
+DUAL_EPSILON = 1e-12  # in float32
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclasses.dataclass
+class TokenOptions:
+    """Options that the encoders with a token table share; `__post_init__` checks them.
+
+    Attributes:
+        vocab_size: token ids are below it; the table is padded to a multiple of `vocab_multiple`.
+        width: of a layer's output.
+        layers: depth.
+        pooling: see `layers.SentencePooling`, with `attention_hops` and `attention_width` for
+            `self_attention`.
+        pad_id: id of padding.
+    """
+
+    vocab_size: int
+    width: int = 512
+    layers: int = 1
+    pooling: str = "mean"
+    attention_hops: int = 1
+    attention_width: int = 128
+    pad_id: int = 1
+    vocab_multiple: int = 128
+
+    poolings: ClassVar[tuple[str, ...]] = (*POOLINGS, "self_attention")
+
+    def __post_init__(self):
+        check_choice("pooling", self.pooling, self.poolings)
+
+    @property
+    def dim(self) -> int:
+        """Embedding size."""
+        return self.width * (self.attention_hops if self.pooling == "self_attention" else 1)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the token table."""
+        return padded_vocab_size(self.vocab_size, self.vocab_multiple)
+
+
+@dataclasses.dataclass
+class TransformerOptions(TokenOptions):
+    """Options of encoders with transformer layers.
+
+    Attributes (see also `TokenOptions`):
+        heads, ffn_width: attention heads, inner width.
+    """
+
+    heads: int = 8
+    ffn_width: int = 1024
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.layers and self.width % self.heads:
+            raise ValueError(f"heads={self.heads} must divide width={self.width}")
+
+
+@dataclasses.dataclass
+class TLaserOptions(TransformerOptions):
+    """Options of T-LASER encoders.
+
+    Attributes (see also `TransformerOptions`):
+        pooling: `first` as published, `mean` or `max` over real tokens, or `self_attention`.
+    """
+
+    width: int = 1024
+    layers: int = 6
+    heads: int = 16
+    ffn_width: int = 4096
+    pooling: str = "first"
+
+    specials = (("bos",), ("eos",))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.width % 2:
+            raise ValueError(f"width={self.width} must be even: half are sines, half are cosines")
+
+
+@dataclasses.dataclass
+class DualOptions(TransformerOptions):
+    """Options of lightweight dual encoders.
+
+    Attributes (see also `TransformerOptions`):
+        norm: `post` as published, or `pre`.
+        max_length_tokens: rows of the position table; longer input is an error.
+        pooling: `mean` over real tokens as published, `first`, `max` or `self_attention`; or
+            `weighted_mean`, 1/n Σ_t a(w_t) x_t, with a learned weight a(w) for each token.
+    """
+
+    layers: int = 2
+    norm: str = "post"
+    max_length_tokens: int = 200
+    pad_id: int = 0
+
+    specials = ((), ())
+    poolings = (*TokenOptions.poolings, "weighted_mean")
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("encoder.norm", self.norm, ("post", "pre"))
+
+
+@dataclasses.dataclass
+class LaserOptions(TokenOptions):
+    """Options of LSTM encoders.
+
+    Attributes (see also `TokenOptions`):
+        embedding_width: of a token vector.
+        width: D, of a layer's output; half of it for each direction of a bidirectional layer.
+        unidirectional_layers: the last layers, which read forward only.
+        pooling: `max` as published, `mean`, or `self_attention`.
+        published_parameters: two bias vectors per gate, see `lstm.LstmLayer`.
+    """
+
+    embedding_width: int = 512
+    width: int = 1024
+    unidirectional_layers: int = 0
+    pooling: str = "max"
+    published_parameters: bool = False
+
+    specials = ((), ("eos",))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.pooling == "first":
+            raise ValueError(
+                "pooling='first' sees little but the first token of an LSTM; "
+                "use 'max', 'mean' or 'self_attention'"
+            )
+        if not 0 <= self.unidirectional_layers <= self.layers:
+            raise ValueError(
+                f"unidirectional_layers={self.unidirectional_layers} must be between 0 and the "
+                f"{self.layers} layers"
+            )
+        if self.layers > self.unidirectional_layers and self.width % 2:
+            raise ValueError(f"width={self.width} must be even; each direction has half of it")
+
+
+class NumpyEncoder:
+    """Computes vectors; a base of classes that are the options of a family too.
+
+    Attributes:
+        threads: how many can compute a batch together, see `Packed.run_each`.
+        batch_tokens: tokens of a batch for each: enough rows for the matrix products.
+    """
+
+    threads: ClassVar[int] = 1
+    batch_tokens: ClassVar[int] = 1024
+
+    @property
+    def parameters(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Name -> shape and dtype of the parameters, those of the Linen module."""
+        return {name: (shape, "float32") for name, shape in self._shapes().items()}
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """Encodes sentences.
+
+        Args:
+            params: nested dict, as stored.
+            packed: the sentences, special tokens included.
+
+        Returns:
+            [sentences, dim] float32, possibly in the memory of `packed`, which the next sentences
+            overwrite.
+
+        Raises:
+            ValueError: if a sentence is longer than a table of positions.
+        """
+        raise NotImplementedError
+
+    def of_nothing(self, params: Params) -> np.ndarray:
+        """The vector of a sentence without tokens, [dim] float32."""
+        return np.zeros(self.dim, np.float32)
+
+    def _shapes(self) -> Shapes:
+        raise NotImplementedError
+
+
+def _pooling_shapes(options: TokenOptions) -> Shapes:
+    if options.pooling != "self_attention":
+        return {}
+    return {
+        "pooled/inner/kernel": (options.width, options.attention_width),
+        "pooled/scores/kernel": (options.attention_width, options.attention_hops),
+    }
+
+
+def _pool(options: TokenOptions, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
+    return pool_packed(packed, states, options.pooling, params.get("pooled", {}))
+
+
+class _NumpyTransformer(TransformerOptions, NumpyEncoder):
+    """Transformer layers over a token table."""
+
+    def _layer_shapes(self) -> Shapes:
+        width, ffn_width = self.width, self.ffn_width
+        shapes = {}
+        for number in range(self.layers):
+            block = f"blocks_{number}"
+            for name in ("attention_norm", "ffn_norm"):
+                shapes |= norm_shapes(f"{block}/{name}", width)
+            for name in ("query", "key", "value", "output"):
+                shapes |= dense_shapes(f"{block}/attention/{name}", width, width)
+            shapes |= dense_shapes(f"{block}/ffn/inner", width, ffn_width)
+            shapes |= dense_shapes(f"{block}/ffn/outer", ffn_width, width)
+        return shapes
+
+    def _run_layers(
+        self, params: Params, packed: Packed, states: np.ndarray, **options: Any
+    ) -> np.ndarray:
+        for number in range(self.layers):
+            # Exact, and all that `first` needs of the last layer.
+            first_only = self.pooling == "first" and number == self.layers - 1
+            options |= {"heads": self.heads, "first_only": first_only}
+            states = transformer_layer(packed, states, params[f"blocks_{number}"], **options)
+        return states
+
+    def _pool_layers(self, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
+        """Pools the states of the last layer, of which `first` has left the vectors."""
+        if self.pooling == "first" and self.layers:
+            return states
+        return _pool(self, params, packed, states)
+
+
+class NumpyTLaser(TLaserOptions, _NumpyTransformer):
+    """Computes what `tlaser.TLaserEncoder` does."""
+
+    def _shapes(self) -> Shapes:
+        return {
+            "embed/embedding": (self.rows, self.width),
+            **self._layer_shapes(),
+            **norm_shapes("final_norm", self.width),
+            **_pooling_shapes(self),
+        }
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """See `NumpyEncoder.encode`."""
+        states = params["embed"]["embedding"][packed.tokens] * np.float32(np.sqrt(self.width))
+        # Of few lengths, so that tables are made rarely.
+        length = -(-int(packed.lengths[0]) // 128) * 128
+        table = _positions(length, self.width, self.pad_id + 1)
+        states += table[packed.positions]
+        states = self._run_layers(
+            params, packed, states, activation="relu", norm="pre", epsilon=TLASER_EPSILON
+        )
+        states = layer_norm(states, params["final_norm"], TLASER_EPSILON)
+        return self._pool_layers(params, packed, states)
+
+
+class NumpyDual(DualOptions, _NumpyTransformer):
+    """Computes what `dual.DualEncoder` does."""
+
+    def _shapes(self) -> Shapes:
+        shapes = {"embedding": (self.rows, self.width)}
+        if self.pooling == "weighted_mean":
+            shapes["token_weight"] = (self.rows,)
+        if self.layers:
+            shapes["position_embedding"] = (self.max_length_tokens + 1, self.width)
+            if self.norm == "post":
+                shapes |= norm_shapes("embedding_norm", self.width)
+        return shapes | self._layer_shapes() | _pooling_shapes(self)
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """See `NumpyEncoder.encode`."""
+        states = params["embedding"][packed.tokens]
+        if self.layers:
+            check_length(packed.lengths[0], self.max_length_tokens)
+            # Row 0 is the published code's position of padding.
+            states += params["position_embedding"][1 + packed.positions]
+            if self.norm == "post":
+                states = layer_norm(states, params["embedding_norm"], DUAL_EPSILON)
+            states = self._run_layers(
+                params, packed, states, activation="swish", norm=self.norm, epsilon=DUAL_EPSILON
+            )
+        if self.pooling != "weighted_mean":
+            return self._pool_layers(params, packed, states)
+        states = states * params["token_weight"][packed.tokens][:, None]
+        return pool_packed(packed, states, "mean", {})
+
+
+class NumpyLaser(LaserOptions, NumpyEncoder):
+    """Computes what `laser.LaserEncoder` does."""
+
+    # Every step reads the whole recurrent matrix, so many sentences should share it.
+    batch_tokens = 4096
+
+    @property
+    def threads(self) -> int:
+        """One for each direction, unless some layers have only one."""
+        return 1 if self.unidirectional_layers else 2
+
+    def _shapes(self) -> Shapes:
+        shapes, inputs = {"embedding": (self.rows, self.embedding_width)}, self.embedding_width
+        for number in range(self.layers):
+            directions = 1 if number >= self.layers - self.unidirectional_layers else 2
+            width, name = self.width // directions, f"layers_{number}"
+            shapes[f"{name}/input_kernel"] = (directions, inputs, 4 * width)
+            shapes[f"{name}/recurrent_kernel"] = (directions, width, 4 * width)
+            for bias in ("bias", "recurrent_bias")[: 1 + self.published_parameters]:
+                shapes[f"{name}/{bias}"] = (directions, 4 * width)
+            inputs = self.width
+        return shapes | _pooling_shapes(self)
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        """See `NumpyEncoder.encode`."""
+        order = time_major(packed)
+        states = params["embedding"][packed.tokens[order]]
+        for number in range(self.layers):
+            # Of the layer before, while it is read, and of this one.
+            outputs = packed.empty(("even", "odd")[number % 2], len(states), self.width)
+            states = lstm_layer(packed, states, params[f"layers_{number}"], outputs)
+        by_sentence = np.empty_like(states)
+        by_sentence[order] = states
+        return _pool(self, params, packed, by_sentence)
+
+
+def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
+    """Sinusoidal position vectors [length, width] in fairseq's layout: all sines, then all cosines.
+
+    Row t is position p = first + t; ω_i = 10000^(−i / (width / 2 − 1)).
+
+    Args:
+        length: number of positions.
+        width: of a vector, even.
+        first: index of the first position; pad_id + 1 in fairseq.
+    """
+    half = width // 2
+    frequencies = np.exp(np.arange(half) * -(np.log(10000.0) / (half - 1)))
+    angles = (first + np.arange(length))[:, None] * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+_positions = functools.lru_cache(maxsize=8)(sinusoidal_positions)
+
+
+def check_length(length: Any, longest: int) -> None:
+    """Raises ValueError if sentences of a length, in tokens, exceed a table of positions."""
+    if length > longest:
+        raise ValueError(
+            f"tokens have length {length}; encoder.max_length_tokens={longest} is the longest"
+        )
+
+
+def dense_shapes(name: str, inputs: int, outputs: int, use_bias: bool = True) -> Shapes:
+    """Shapes of a dense layer."""
+    shapes = {f"{name}/kernel": (inputs, outputs)}
+    return shapes | {f"{name}/bias": (outputs,)} if use_bias else shapes
+
+
+def norm_shapes(name: str, width: int) -> Shapes:
+    """Shapes of a layer norm."""
+    return {f"{name}/{part}": (width,) for part in ("scale", "bias")}
