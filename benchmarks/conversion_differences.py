@@ -18,8 +18,8 @@ from interleaved import circumstances, markdown_table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.convert.every_family import FAMILIES, TEXTS, difference  # noqa: E402
-from tests.export.test_every_form import BY_FORM, vectors_of  # noqa: E402
+from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
+from tests.formats.test_every_form import BY_FORM, vectors_of  # noqa: E402
 
 
 def row(name: str) -> list[str]:

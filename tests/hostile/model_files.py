@@ -304,7 +304,7 @@ def _with_storage_size(content: bytes, which: int, size: int) -> bytes:
 
 
 def _read_laser(directory: Path) -> Any:
-    from xling_jax.formats.laser_checkpoint import convert_laser, read_laser_checkpoint
+    from xling_jax.formats.laser import convert_laser, read_laser_checkpoint
 
     read = read_laser_checkpoint(directory / "l.pt")
     convert_laser(directory / "l.pt", directory / "out", max_length_tokens=32)

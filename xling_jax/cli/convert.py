@@ -6,13 +6,13 @@ of model2vec and sentence-transformers, and LASER's BiLSTM (of 2018, or LASER2).
 """
 
 import argparse
+import inspect
 import logging
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
 
 from xling_jax.cli.arguments import add_output, refuse_existing
 from xling_jax.cli.options import flag, words
+from xling_jax.formats.registry import IMPORTERS
 from xling_jax.models.dtypes import DTYPES
 from xling_jax.options import OptionError, require_file
 from xling_jax.text.languages import is_code, to_iso639_1
@@ -31,9 +31,8 @@ EXAMPLES = """examples:
 
 huggingface, sentence-transformers: a directory on disk, as `hf download NAME --local-dir DIR` makes
 it; nothing is downloaded here. The modules after the transformer (modules.json), prompts and the
-width to keep are kept, unless --pooling or --layer is given; what cannot be kept is refused. XLM
-texts begin with <s> as in transformers; --first-token "</s>" begins them as in training. PyTorch is
-needed only if the weights are in pytorch_model.bin.
+width to keep are kept, unless --pooling or --layer is given; what cannot be kept is refused.
+PyTorch is needed only if the weights are in pytorch_model.bin.
 
 model2vec: a directory of StaticModel.save_pretrained, of any precision. sentence-transformers reads
 such a directory too, but counts unknown tokens; --from says whose vectors you get.
@@ -42,52 +41,47 @@ laser: laser2.spm, or 93langs.fcodes and 93langs.fvocab, must be next to the che
 --vocabulary. Reading the checkpoint needs PyTorch (pip install torch); the model does not.
 """
 
-SOURCES = ("huggingface", "sentence-transformers", "model2vec", "laser")
-# Of a static encoder, no argument of its own.
-_TRANSFORMERS = ("huggingface", "sentence-transformers")
-# Source -> its arguments, named as those of its function.
-_ARGUMENTS = {
-    "laser": {
-        "vocabulary": {
-            "metavar": "FILE",
-            "help": "its .spm or .fcodes file (default: the one next to the checkpoint)",
-        },
+# Argument of the functions that convert -> its flag: those that only some formats have.
+_OPTIONS = {
+    "language": {
+        "metavar": "CODE",
+        "help": "LASER and XLM: language whose Moses rules prepare all text, one for the model; el "
+        "romanizes for LASER of 2018 (default: en, as laser_encoders and transformers do for "
+        "every language)",
     },
-    "huggingface": {
-        "pooling": {
-            "choices": ("mean", "first", "max", "last", "pooler"),
-            "help": "how token states become a vector; last is the last token; pooler is BERT's "
-            "dense layer on the first (default: as modules.json says, mean without it)",
-        },
-        "layer": {
-            "type": int,
-            "metavar": "N",
-            "help": "pool the states of layer N; 0 is the embeddings (default: the last)",
-        },
-        "without_specials": {
-            "dest": "pool_specials",
-            "action": "store_false",
-            "help": "leave the special tokens around a text out of the mean or max",
-        },
-        "compute_dtype": {
-            "choices": DTYPES,
-            "help": "of the layers, recorded in the model directory; float16 and bfloat16 are for "
-            "GPU and TPU (default: none, the device decides, see xling embed --dtype)",
-        },
-        "prefix": {
-            "metavar": "TEXT",
-            "help": "put in front of every text, such as e5's 'query: ' or 'passage: ' (default: "
-            "the default prompt of sentence-transformers, mostly none)",
-        },
-        "base": {
-            "metavar": "DIR",
-            "help": "the model that a LoRA adapter (adapter_config.json) was made for (default: "
-            "the directory that the adapter names)",
-        },
-        "first_token": {
-            "metavar": "TOKEN",
-            "help": "special token in front (default: the tokenizer's)",
-        },
+    "vocabulary": {
+        "metavar": "FILE",
+        "help": "LASER: its .spm or .fcodes file (default: the one next to the checkpoint)",
+    },
+    "pooling": {
+        "choices": ("mean", "first", "max", "last", "pooler"),
+        "help": "transformers: how token states become a vector; last is the last token; pooler is "
+        "BERT's dense layer on the first (default: as modules.json says, mean without it)",
+    },
+    "layer": {
+        "type": int,
+        "metavar": "N",
+        "help": "transformers: pool the states of layer N; 0 is the embeddings (default: the last)",
+    },
+    "pool_specials": {
+        "flag": "--without-specials",
+        "action": "store_false",
+        "help": "transformers: leave the special tokens around a text out of the mean or max",
+    },
+    "compute_dtype": {
+        "choices": DTYPES,
+        "help": "transformers: of the layers, recorded in the model directory; float16 and "
+        "bfloat16 are for GPU and TPU (default: none, the device decides, see xling embed --dtype)",
+    },
+    "prefix": {
+        "metavar": "TEXT",
+        "help": "transformers: put in front of every text, such as e5's 'query: ' or 'passage: ' "
+        "(default: the default prompt of sentence-transformers, mostly none)",
+    },
+    "base": {
+        "metavar": "DIR",
+        "help": "transformers: the model that a LoRA adapter (adapter_config.json) was made for "
+        "(default: the directory that the adapter names)",
     },
 }
 
@@ -97,19 +91,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         required=True,
-        choices=SOURCES,
+        choices=tuple(IMPORTERS),
         help="format of the published model",
     )
     parser.add_argument("checkpoint", metavar="PATH", help="model directory, or LASER's .pt file")
     add_output(parser, "model directory to write")
-    parser.add_argument(
-        "--language",
-        metavar="CODE",
-        default=argparse.SUPPRESS,
-        help="LASER and XLM: language whose Moses rules prepare all text, one for the model; el "
-        "romanizes for LASER of 2018 (default: en, as laser_encoders and transformers do for "
-        "every language)",
-    )
     parser.add_argument(
         "--languages",
         type=words,
@@ -121,29 +107,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-length-tokens",
         type=int,
         metavar="N",
-        default=argparse.SUPPRESS,
         help="longer texts are truncated (default: the model's limit; 2048 for LASER, which has "
         "none)",
     )
-    for source, arguments in _ARGUMENTS.items():
-        names = " or ".join(_TRANSFORMERS if source == "huggingface" else (source,))
-        group = parser.add_argument_group(f"with --from {names}")
-        for name, settings in arguments.items():
-            group.add_argument(flag(name), default=argparse.SUPPRESS, **settings)
+    for name, given in _OPTIONS.items():
+        options = {key: value for key, value in given.items() if key != "flag"}
+        parser.add_argument(_flag(name), dest=name, default=argparse.SUPPRESS, **options)
+
+
+def _flag(name: str) -> str:
+    return _OPTIONS[name].get("flag", flag(name))
 
 
 def run(args: argparse.Namespace) -> None:
-    given = {"max_length_tokens": args.max_length_tokens} if "max_length_tokens" in args else {}
-    own = "huggingface" if args.source in _TRANSFORMERS else args.source
-    for source, arguments in _ARGUMENTS.items():
-        for name, settings in arguments.items():
-            dest = settings.get("dest", name)
-            if dest in args and source != own:
-                raise OptionError(f"{flag(name)} goes with --from {source} alone")
-            given |= {dest: getattr(args, dest)} if dest in args else {}
-    if given.get("max_length_tokens", 2) < 2:
-        raise OptionError(f"--max-length-tokens {args.max_length_tokens} must be at least 2")
-    if "language" in args:
+    given = {name: getattr(args, name) for name in _OPTIONS if name in args}
+    if args.max_length_tokens is not None:
+        given["max_length_tokens"] = args.max_length_tokens
+        if args.max_length_tokens < 2:
+            raise OptionError(f"--max-length-tokens {args.max_length_tokens} must be at least 2")
+    if "language" in given:
         given["language"] = to_iso639_1(args.language)
         if not is_code(given["language"]):
             raise OptionError(f"--language {args.language!r} must be a language code such as de")
@@ -156,37 +138,21 @@ def run(args: argparse.Namespace) -> None:
             "with `hf download NAME --local-dir DIR` and give DIR"
         )
     refuse_existing(args.output, args.overwrite)
-    convert, described = _converter(args.source, args.checkpoint)
-    if described is _OF_STATIC and (wrong := sorted(given.keys() - {"max_length_tokens"})):
-        raise OptionError(f"{flag(wrong[0])} is not for static encoders, which have no layers")
+    convert = IMPORTERS[args.source]
+    if args.source == "sentence-transformers":
+        from xling_jax.formats.model2vec import convert_static_embedding, is_static
+
+        if not os.path.isfile(os.path.join(args.checkpoint, "modules.json")):
+            raise OptionError(
+                f"PATH {args.checkpoint}: has no modules.json; --from huggingface converts a "
+                "transformer alone"
+            )
+        convert = convert_static_embedding if is_static(args.checkpoint) else convert
+    known = inspect.signature(convert).parameters
+    if wrong := [name for name in given if name not in known]:
+        kind = "static encoders" if "static" in convert.__name__ else f"--from {args.source}"
+        raise OptionError(f"{_flag(wrong[0])} does not apply to {kind}")
     given |= {"languages": args.languages, "overwrite": args.overwrite}
     recorded = convert(args.checkpoint, args.output, **given)
-    facts = (f"{name.replace('_', ' ')}: {recorded[name]}" for name in described)
-    _logger.info("%s: written; %s", args.output, ", ".join(facts))
-
-
-_OF_STATIC = ("storage", "pooling", "unknown_tokens")
-
-
-def _converter(source: str, path: str) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
-    """The function that converts a directory or file, and what to tell of its record."""
-    if source == "laser":
-        from xling_jax.formats.laser_checkpoint import convert_laser
-
-        return convert_laser, ("pieces_in_dictionary", "vocabulary")
-    if source == "model2vec":
-        from xling_jax.formats.static_embeddings import convert_model2vec
-
-        return convert_model2vec, _OF_STATIC
-    if source == "sentence-transformers":
-        from xling_jax.formats.static_embeddings import convert_static_embedding, is_static
-
-        if not os.path.isfile(os.path.join(path, "modules.json")):
-            raise OptionError(
-                f"PATH {path}: has no modules.json; --from huggingface converts a transformer alone"
-            )
-        if is_static(path):
-            return convert_static_embedding, _OF_STATIC
-    from xling_jax.formats.huggingface import convert_huggingface
-
-    return convert_huggingface, ("model_type", "layer", "pooling")
+    facts = (f"{k.replace('_', ' ')}: {v}" for k, v in recorded.items() if isinstance(v, str))
+    _logger.info("%s: written; %s", args.output, "; ".join(facts))

@@ -16,19 +16,14 @@ from typing import Any
 import numpy as np
 
 from xling_jax.encode.model_directory import save_model
+from xling_jax.formats import huggingface_bert as bert
 from xling_jax.formats import huggingface_rotary as rotary
-from xling_jax.formats.huggingface_adapter import read_adapter
-from xling_jax.formats.huggingface_config import LAYOUTS, Published, read_config, read_model_type
-from xling_jax.formats.huggingface_modules import (
-    Modules,
-    Projection,
-    list_modules,
-    read_modules,
-)
-from xling_jax.formats.huggingface_tensors import Tensors
+from xling_jax.formats.huggingface_bert import Published
+from xling_jax.formats.huggingface_files import CONFIG_FILE, Tensors, read_adapter, read_settings
 from xling_jax.formats.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
+from xling_jax.formats.modules import Modules, Projection, list_modules, read_modules
 from xling_jax.models.dtypes import DTYPES
-from xling_jax.models.numpy_bert import LAYER_NORM, POSITION_BUCKETS
+from xling_jax.models.numpy_bert import LAYER_NORM
 from xling_jax.registry import check_choice
 
 # `pooler` is BERT's dense layer with tanh on the first token, as in LaBSE.
@@ -45,7 +40,6 @@ def convert_huggingface(
     compute_dtype: str | None = None,
     prefix: str | None = None,
     language: str | None = None,
-    first_token: str | None = None,
     base: str | os.PathLike[str] | None = None,
     languages: Sequence[str] = (),
     max_length_tokens: int | None = None,
@@ -68,7 +62,6 @@ def convert_huggingface(
         prefix: before every text, such as e5's "query: ", in place of the prompts of
             sentence-transformers. None keeps these, to be chosen when text is encoded.
         language: whose Moses rules split the text, for XLM only; None is English.
-        first_token: special token before the text; None is the tokenizer's own.
         base: directory of the model that an adapter was made for; None looks where the adapter
             says.
         languages: codes of the training languages, for information.
@@ -97,14 +90,14 @@ def convert_huggingface(
     transformer = modules.transformer if modules else alone
     adapter = read_adapter(transformer, base)
     weights = adapter.base if adapter else transformer
-    kind = read_model_type(weights, (*LAYOUTS, *rotary.LAYOUTS))
+    kind = _read_model_type(weights)
     if language is not None and kind != "xlm":
         raise ValueError(
             f"language={language!r}: only XLM's tokenizer has rules by language; leave it out, or "
             "record the training languages as languages"
         )
     is_rotary = kind in rotary.LAYOUTS
-    published = (rotary.read_rotary if is_rotary else read_config)(weights)
+    published = (rotary.read_rotary if is_rotary else bert.read_bert)(weights)
     modules = modules or _modules(pooling or "mean", weights, published)
     has_tokenizer = any((transformer / name).is_file() for name in TOKENIZER_FILES)
     vocab, tokenizer_limit = read_tokenizer(
@@ -112,7 +105,6 @@ def convert_huggingface(
         published,
         prefix=prefix or "",
         language=language or "en",
-        first_token=first_token,
         lowercase=modules.lowercase,
     )
     if vocab.size > published.vocab_size and not is_rotary:
@@ -151,7 +143,7 @@ def convert_huggingface(
         encoder_args = rotary.encoder_arguments(published, encoder_args, vocab)
         params = rotary.rotary_params(tensors, published, encoder_args)
     else:
-        params = _encoder_params(tensors, published, encoder_args["layers"])
+        params = bert.bert_params(tensors, published, encoder_args["layers"])
     for number, projection in enumerate(modules.projections):
         is_own = projection.directory == weights  # a pooler
         own = tensors if is_own else Tensors(projection.directory)
@@ -225,45 +217,32 @@ def _encoder_args(
     }
 
 
-def _encoder_params(tensors: Tensors, published: Published, layers: int) -> dict[str, Any]:
-    """Parameters of `models.bert.BertEncoder` without projections."""
-    layout, width = published.layout, published.sizes["width"]
-    found = (p for p in layout.prefixes if f"{p}{layout.token}.weight" in tensors.names)
-    tensors.prefix = next(found, "")
-    positions = tensors.take(f"{layout.position}.weight", published.positions, width)
-    if published.token_types:
-        # Every token of a sentence has type 0.
-        types = tensors.take(f"{layout.token_type}.weight", published.token_types, width)
-        positions = positions + types[0]
-    params: dict[str, Any] = {
-        "embedding": tensors.take(f"{layout.token}.weight", published.vocab_size, width),
-        "position_embedding": positions[published.first_position :],
-        "embedding_norm": tensors.norm(layout.norm, width),
-    }
-    if buckets := published.position_buckets:
-        bias = tensors.take(f"{layout.position_bias}.weight", buckets, published.sizes["heads"])
-        params["position_bias"] = bias[:POSITION_BUCKETS]
-    for number in range(layers):
-        names = {ours: name.format(number) for ours, name in layout.layer.items()}
-        params[f"blocks_{number}"] = _layer_params(tensors, names, published.sizes)
-    return params
+def _read_model_type(directory: Path) -> str:
+    """Returns the `model_type` of a transformer's `config.json`.
 
-
-def _layer_params(tensors: Tensors, names: dict[str, str], sizes: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a `models.bert.BertLayer`."""
-    width, ffn_width = sizes["width"], sizes["ffn_width"]
-    inputs = [tensors.dense(names[part], width, width) for part in ("query", "key", "value")]
-    return {
-        "attention_input": {
-            "kernel": np.concatenate([part["kernel"] for part in inputs], axis=1),
-            "bias": np.concatenate([part["bias"] for part in inputs]),
-        },
-        "attention_output": tensors.dense(names["attention_output"], width, width),
-        "attention_norm": tensors.norm(names["attention_norm"], width),
-        "ffn_inner": tensors.dense(names["ffn_inner"], width, ffn_width),
-        "ffn_outer": tensors.dense(names["ffn_outer"], ffn_width, width),
-        "ffn_norm": tensors.norm(names["ffn_norm"], width),
-    }
+    Raises:
+        ValueError: if it is missing or broken, not a known type, or the model is code of its own.
+    """
+    path = directory / CONFIG_FILE
+    settings = read_settings(path)
+    model_type = settings.get("model_type")
+    if model_type == "new":
+        raise ValueError(
+            f"{path}: model_type 'new' is Python code in the directory, which is not run; take "
+            "the model in the layout of transformers 5, model_type 'gte'"
+        )
+    known = (*bert.LAYOUTS, *rotary.LAYOUTS)
+    if model_type not in known:
+        raise ValueError(
+            f"{path}: model_type {model_type!r:.60} is not supported; it must be one of "
+            f"{', '.join(known)}"
+        )
+    if settings.get("auto_map"):
+        raise ValueError(
+            f"{path}: auto_map names Python code in the directory, which is not run; if the "
+            f"vectors are those of transformers' own {model_type}, remove auto_map"
+        )
+    return model_type
 
 
 def _projection_params(dense: Projection, tensors: Tensors) -> dict[str, np.ndarray]:

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.formats.huggingface_config import (
+from xling_jax.formats.huggingface_bert import Published
+from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,
-    Published,
+    Tensors,
     check_values,
     read_activation,
     read_rate,
     read_settings,
     read_size,
 )
-from xling_jax.formats.huggingface_tensors import Tensors
 from xling_jax.models.rotary import ROPE_SCALINGS
 from xling_jax.registry import check_choice
 from xling_jax.text.huggingface_vocab import HuggingFaceVocab
@@ -57,7 +57,7 @@ class RotaryLayout(NamedTuple):
         gate_first: whether the one matrix of `ffn_inner` holds the gate first.
         norm_offset: what is added to the stored scale of norms.
         token_type: name of the table of token types, "" without one.
-        has_pooler: as in `huggingface_config.Layout`.
+        has_pooler: as in `huggingface_bert.Layout`.
     """
 
     read: Callable[[Path, Mapping[str, Any], int], dict[str, Any]]

@@ -13,12 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.files.errors import one_line
-from xling_jax.formats.huggingface_config import (
-    CONFIG_FILE,
-    Published,
-    check_values,
-    read_settings,
-)
+from xling_jax.formats.huggingface_bert import Published
+from xling_jax.formats.huggingface_files import CONFIG_FILE, check_values, read_settings
 from xling_jax.text.huggingface_vocab import (
     MERGES_FILE,
     TOKENIZER_FILE,
@@ -81,13 +77,12 @@ def read_tokenizer(
     *,
     prefix: str,
     language: str,
-    first_token: str | None,
     lowercase: bool,
 ) -> tuple[HuggingFaceVocab, int | None]:
     """Reads the tokenizer of a transformer.
 
-    Prefix, language and first token are those of `convert_huggingface`; `lowercase` applies to all
-    text first, a setting of sentence-transformers.
+    Prefix and language are those of `convert_huggingface`; `lowercase` applies to all text first,
+    a setting of sentence-transformers.
 
     Returns:
         The vocabulary, and the longest input in tokens if the tokenizer has a limit.
@@ -112,7 +107,7 @@ def read_tokenizer(
     limit = int(limit) if isinstance(limit, (int, float)) and 2 < limit < _NO_LIMIT else None
     if published.model_type == "xlm" and (directory / VOCABULARY_FILE).is_file():
         own = {"prefix": prefix, "language": language, "truncation_side": side or "right"}
-        return _xlm_vocab(directory, settings, first_token, lowercase, **own), limit
+        return _xlm_vocab(directory, settings, lowercase, **own), limit
     tokenizer = _tokenizer(directory, published, settings)
     padding = tokenizer.padding
     if side is None and tokenizer.truncation:
@@ -125,8 +120,6 @@ def read_tokenizer(
         tokenizer.normalizer = normalizers.Sequence([step for step in steps if step is not None])
     where = directory / TOKENIZER_FILE
     first, last = _ends(tokenizer, settings, where, published.model_type in _AS_IN_FILE)
-    if first_token is not None:
-        first = _id(tokenizer.token_to_id, first_token, "first_token", where)
     if published.pad_id is None:
         # Qwen3's padding is the token behind a text, and others may be written out in one.
         _check_rows(tokenizer, (first, last), published, where)
@@ -398,7 +391,6 @@ def _id(token_to_id: Any, token: str, name: str, where: Path) -> int:
 def _xlm_vocab(
     directory: Path,
     settings: Mapping[str, Any],
-    first_token: str | None,
     lowercase: bool,
     **text: Any,
 ) -> HuggingFaceVocab:
@@ -411,9 +403,8 @@ def _xlm_vocab(
     path = directory / VOCABULARY_FILE
     vocabulary = read_settings(path)
     names = {**_DEFAULTS["xlm"], **{key: value for key, value in settings.items() if value}}
-    first = first_token or names["bos_token"]
     text = HuggingFaceText(
-        bos_id=_id(vocabulary.get, first, "first_token", path),
+        bos_id=_id(vocabulary.get, names["bos_token"], "bos_token", path),
         eos_id=_id(vocabulary.get, names["sep_token"], "sep_token", path),
         pad_id=_id(vocabulary.get, names["pad_token"], "pad_token", path),
         lowercase=lowercase or bool(settings.get("do_lowercase_and_remove_accent", True)),

@@ -1,26 +1,236 @@
-"""A LASER encoder as the files of LASER's own code: the inverse of `convert.laser_checkpoint`.
+"""Encoders of LASER's own code (facebookresearch/LASER): theirs in, ours out.
 
-encoder.pt                      params, model and dictionary
-encoder.spm                     SentencePiece model, or
-encoder.fcodes, encoder.fvocab  of fastBPE
+    LASER  (2018)  bilstm.93langs.2018-12-26.pt   93langs.fcodes, 93langs.fvocab
+    LASER2 (2022)  laser2.pt                      laser2.spm
+    exported       encoder.pt                     encoder.spm, or .fcodes and .fvocab of fastBPE
+
+A checkpoint is a dict: `params` (constructor arguments), `model` (tensors), `dictionary` ({piece:
+id}). The encoders of LASER3 are fairseq transformers and are refused.
 """
 
-from __future__ import annotations
-
 import os
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.encode.model_directory import ModelSpec, load_model
-from xling_jax.formats.output import export_directory
-from xling_jax.formats.torch_file import import_torch
-from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserVocab
+from xling_jax.encode.model_directory import (
+    ModelSpec,
+    check_parameters,
+    load_model,
+    save_model,
+)
+from xling_jax.formats.registry import export_directory
+from xling_jax.formats.torch_file import check_tensors, import_torch, load_torch, to_numpy
+from xling_jax.text import laser_vocab
+from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserText, LaserVocab
 from xling_jax.text.vocab import SENTENCEPIECE_FILE
 
 CHECKPOINT_FILE = "encoder.pt"
 
 _SUFFIXES = {SENTENCEPIECE_FILE: ".spm", CODES_FILE: ".fcodes", VOCABULARY_FILE: ".fvocab"}
+_SUPPORTED = "only BiLSTM encoders are supported: LASER (bilstm.93langs…) and LASER2 (laser2.pt)"
+
+# Constructor arguments of LASER's encoder; None where a checkpoint must have them.
+_PARAMS = {"num_embeddings": None, "padding_idx": None, "embed_dim": 320, "hidden_size": 512}
+_PARAMS |= {"num_layers": 1, "bidirectional": False}
+
+# Of the pieces that the splitter knows, the share that the dictionary of its checkpoint must hold.
+_MIN_KNOWN_SHARE = 0.5
+
+
+class LaserCheckpoint(NamedTuple):
+    """Arguments and parameters of a `models.laser.LaserEncoder`, and {piece: id}."""
+
+    encoder_args: dict[str, Any]
+    params: dict[str, Any]
+    dictionary: dict[str, int]
+
+
+def convert_laser(
+    checkpoint: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    vocabulary: str | os.PathLike[str] | None = None,
+    language: str = "en",
+    languages: Sequence[str] = (),
+    max_length_tokens: int = 2048,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes a model directory whose vectors are those of LASER's own code.
+
+    Args:
+        checkpoint: the `.pt` file.
+        directory: where to write.
+        vocabulary: its `.spm` or `.fcodes` file (with the `.fvocab` beside it); None looks beside
+            the checkpoint.
+        language: whose Moses rules are applied to all text; `el` also romanizes for an encoder
+            with fastBPE, as LASER does.
+        languages: codes of the training languages, for information.
+        max_length_tokens: longer texts are cut; LASER itself has no limit.
+        overwrite: replace a model directory that is there.
+
+    Returns:
+        The record of the conversion.
+
+    Raises:
+        ImportError: without PyTorch.
+        OSError: if a file cannot be read.
+        ValueError: if files are broken or do not belong together.
+    """
+    checkpoint = Path(checkpoint)
+    read = read_laser_checkpoint(checkpoint)
+    path = _find_vocabulary(checkpoint, read.dictionary, vocabulary)
+    vocab = _read_vocabulary(path, read.dictionary, language)
+    pieces = vocab.splitter_pieces()
+    known = sum(piece in vocab.dictionary for piece in pieces)
+    if known < _MIN_KNOWN_SHARE * len(pieces):
+        raise ValueError(
+            f"{path}: must be the vocabulary of {checkpoint.name}; that knows {known:,} of its "
+            f"{len(pieces):,} pieces; name the right one with --vocabulary"
+        )
+    training = {
+        "converted_from": "LASER (facebookresearch/LASER)",
+        "checkpoint": checkpoint.name,
+        "vocabulary": path.name,
+        "pieces_in_dictionary": f"{known} of {len(pieces)}",
+    }
+    save_model(
+        directory,
+        family="laser",
+        encoder_args=read.encoder_args,
+        params=read.params,
+        vocab=vocab,
+        languages=languages,
+        max_length_tokens=max_length_tokens,
+        training=training,
+        overwrite=overwrite,
+    )
+    return training
+
+
+def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
+    """Reads a checkpoint of LASER's BiLSTM.
+
+    Raises:
+        ImportError, OSError: as `load_torch`.
+        ValueError: if it is not such a checkpoint.
+    """
+    state = load_torch(path, f"; {_SUPPORTED}")
+    found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+    if isinstance(state, dict) and "params" not in state and ("cfg" in state or "args" in state):
+        raise ValueError(f"{path}: is a fairseq checkpoint, such as LASER3's; {_SUPPORTED}")
+    if not isinstance(state, dict) or not {"params", "model", "dictionary"} <= state.keys():
+        raise ValueError(
+            f"{path}: a LASER checkpoint holds params, model and dictionary; found {found}"
+        )
+    given, dictionary = state["params"], state["dictionary"]
+    sizes = {name: _size(given, name, default, path) for name, default in _PARAMS.items()}
+    if sizes["padding_idx"] != laser_vocab.SPECIAL_IDS["<pad>"]:
+        raise ValueError(f"{path}: padding_idx must be 1; found {sizes['padding_idx']}")
+    try:
+        check_tensors(state["model"])
+    except ValueError as error:
+        raise ValueError(f"{path}: model: {error}") from error
+    model = {name.removeprefix("encoder."): value for name, value in state["model"].items()}
+    if sizes["num_layers"] > len(model):  # before anything is made for each layer
+        raise ValueError(
+            f"{path}: params must be those of model; found num_layers={sizes['num_layers']} and "
+            f"{len(model)} tensors"
+        )
+    found = {name: (tuple(value.shape), "float32") for name, value in model.items()}
+    expected = {name: (shape, "float32") for name, shape in _expected_shapes(sizes).items()}
+    check_parameters(found, expected, f"{path}: model ({_SUPPORTED})")
+    tensors = {name: to_numpy(value, f"{path}: {name}") for name, value in model.items()}
+    rows = sizes["num_embeddings"]
+    ids = dictionary.values() if isinstance(dictionary, dict) else [None]
+    if rows < 4 or not all(type(number) is int and 0 <= number < rows for number in ids):
+        raise ValueError(f"{path}: ids of the dictionary must be below the {rows} embeddings")
+    if not all(isinstance(piece, str) for piece in dictionary):
+        raise ValueError(f"{path}: the dictionary must map pieces of text to ids")
+    for piece, number in laser_vocab.SPECIAL_IDS.items():
+        if dictionary.get(piece, number) != number:
+            raise ValueError(f"{path}: {piece} must have id {number}; found {dictionary[piece]}")
+    layers, directions = sizes["num_layers"], 1 + sizes["bidirectional"]
+    encoder_args = {
+        "vocab_size": rows,
+        "vocab_multiple": 1,
+        "embedding_width": sizes["embed_dim"],
+        "width": directions * sizes["hidden_size"],
+        "layers": layers,
+        "unidirectional_layers": 0 if sizes["bidirectional"] else layers,
+    }
+    params = {"embedding": tensors["embed_tokens.weight"]}
+    for layer in range(layers):
+        params[f"layers_{layer}"] = _layer(tensors, layer, directions)
+    return LaserCheckpoint(encoder_args, params, dictionary)
+
+
+def _size(params: Any, name: str, default: int | None, path: str | os.PathLike[str]) -> int:
+    value = params.get(name, default) if isinstance(params, dict) else None
+    if not isinstance(value, int) or value < 0 or (isinstance(default, bool) and value > 1):
+        raise ValueError(f"{path}: params must hold {name}, a whole number; found {value!r:.60}")
+    return value
+
+
+def _expected_shapes(sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    embed_dim, hidden = sizes["embed_dim"], sizes["hidden_size"]
+    directions = ("", "_reverse") if sizes["bidirectional"] else ("",)
+    shapes = {"embed_tokens.weight": (sizes["num_embeddings"], embed_dim)}
+    for layer in range(sizes["num_layers"]):
+        width = len(directions) * hidden if layer else embed_dim
+        for direction in directions:
+            suffix = f"_l{layer}{direction}"
+            shapes[f"lstm.weight_ih{suffix}"] = (4 * hidden, width)
+            shapes[f"lstm.weight_hh{suffix}"] = (4 * hidden, hidden)
+            shapes[f"lstm.bias_ih{suffix}"] = shapes[f"lstm.bias_hh{suffix}"] = (4 * hidden,)
+    return shapes
+
+
+def _layer(tensors: Mapping[str, np.ndarray], layer: int, directions: int) -> dict[str, np.ndarray]:
+    """Parameters of one layer; gates are in PyTorch's order, its two biases are added."""
+    suffixes = [f"_l{layer}", f"_l{layer}_reverse"][:directions]
+    stack = lambda name: np.stack([tensors[f"lstm.{name}{suffix}"] for suffix in suffixes])
+    return {
+        "input_kernel": stack("weight_ih").swapaxes(1, 2),
+        "recurrent_kernel": stack("weight_hh").swapaxes(1, 2),
+        "bias": stack("bias_ih") + stack("bias_hh"),
+    }
+
+
+def _find_vocabulary(
+    checkpoint: Path, dictionary: Mapping[str, int], given: str | os.PathLike[str] | None
+) -> Path:
+    if given is not None:
+        return Path(given)
+    # SentencePiece marks where a word begins, fastBPE where it goes on.
+    suffix = ".spm" if any(piece.startswith("▁") for piece in dictionary) else ".fcodes"
+    if checkpoint.with_suffix(suffix).is_file():
+        return checkpoint.with_suffix(suffix)
+    beside = sorted(checkpoint.parent.glob(f"*{suffix}"))
+    if len(beside) != 1:
+        found = ", ".join(path.name for path in beside) or "none"
+        raise ValueError(
+            f"{checkpoint}: needs its {suffix} file beside it; found {found}; "
+            "name it with --vocabulary"
+        )
+    return beside[0]
+
+
+def _read_vocabulary(path: Path, dictionary: Mapping[str, int], language: str) -> LaserVocab:
+    files = {laser_vocab.DICTIONARY_FILE: laser_vocab.dictionary_file(dictionary)}
+    fastbpe = path.suffix == ".fcodes"
+    if fastbpe:
+        files[laser_vocab.CODES_FILE] = path.read_bytes()
+        files[laser_vocab.VOCABULARY_FILE] = path.with_suffix(".fvocab").read_bytes()
+    else:
+        files[SENTENCEPIECE_FILE] = path.read_bytes()
+    text = LaserText(language, moses_tokenizer=fastbpe, romanize_greek=fastbpe and language == "el")
+    try:
+        return LaserVocab(files, text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def export_laser(

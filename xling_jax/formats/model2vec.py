@@ -1,35 +1,317 @@
-"""Static encoders as directories of model2vec, which sentence-transformers reads as well.
+"""Static encoders of other libraries: theirs in, ours out, with the same vectors.
+
+    model2vec                a directory of `StaticModel.save_pretrained`
+    sentence-transformers    a `StaticEmbedding`, with Normalize or without
+
+Both take the mean of the table's rows for the tokens of a text, without special tokens around it.
+model2vec drops unknown tokens and cuts texts at its limit, first by characters; the same directory
+in sentence-transformers counts unknown tokens and is cut where its tokenizer says. Our encoders
+have a vector for unknown tokens. So an exported SentencePiece vocabulary has a token of its own for
+them, and none of its texts has an unknown one.
 
     model.safetensors    `embeddings`, with `weights` for rows that have any
-    tokenizer.json       splits text as our vocabulary does
+    tokenizer.json       splits text as the vocabulary does
     config.json          longest input and normalization
     modules.json         a StaticEmbedding, for sentence-transformers
-
-model2vec drops unknown tokens; our encoders have a vector for them. So an exported SentencePiece
-vocabulary has a token of its own for them, and none of its texts has an unknown one.
 """
-
-from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.model_directory import ModelSpec, find_model_directory, load_model
+from xling_jax.encode.model_directory import (
+    ModelSpec,
+    find_model_directory,
+    load_model,
+    save_model,
+)
 from xling_jax.files.tensors import write_tensors
-from xling_jax.formats.huggingface_config import CONFIG_FILE
-from xling_jax.formats.huggingface_modules import MODULES_FILE
-from xling_jax.formats.huggingface_tensors import WEIGHTS_FILE
-from xling_jax.formats.output import export_directory, write_json, write_modules
-from xling_jax.formats.static_embeddings import NO_LIMIT
-from xling_jax.formats.tokenizer_json import cut_at, tokenizer_json
-from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, load_tokenizer, unknown_id
+from xling_jax.formats.huggingface_files import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    Tensors,
+    check_values,
+    read_settings,
+    read_size,
+    write_json,
+)
+from xling_jax.formats.modules import (
+    MODULES_FILE,
+    SETTINGS_FILE,
+    Module,
+    Use,
+    list_modules,
+    module_settings,
+    read_use,
+    write_modules,
+)
+from xling_jax.formats.registry import export_directory
+from xling_jax.formats.tokenizer_json import NO_LIMIT, cut_at, tokenizer_json
+from xling_jax.text.huggingface_vocab import (
+    TOKENIZER_FILE,
+    HuggingFaceText,
+    HuggingFaceVocab,
+    load_tokenizer,
+    unknown_id,
+)
 from xling_jax.text.vocab import Vocab
 
+# model2vec's, where its config says nothing.
+_MODEL2VEC_LENGTH = 512
+_NESTED = "0_StaticEmbedding"
 # A control character, which `text.vocab.normalize_text` leaves in no text.
 _UNKNOWN = "\x02"
+
+
+def convert_model2vec(
+    source: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    languages: Sequence[str] = (),
+    max_length_tokens: int | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes a model directory whose vectors are those of `model2vec.StaticModel`.
+
+    Tables of float16 and float64 become float32, those of int8 stay as they are; a quantized
+    vocabulary (`mapping`, `weights`) gets a row for each token again.
+
+    Args:
+        source: directory with `model.safetensors`, `tokenizer.json` and `config.json`, or a
+            `StaticEmbedding` of sentence-transformers, which model2vec reads as well.
+        directory: where to write.
+        languages: codes of the training languages, for information.
+        max_length_tokens: longer texts are cut, as with `max_length` of `StaticModel.encode`; None
+            is the model's own limit.
+        overwrite: replace a model directory that is there.
+
+    Returns:
+        The record of the conversion.
+
+    Raises:
+        ImportError: without `tokenizers`.
+        OSError: if a file cannot be read or written.
+        ValueError: if a file is missing or broken, or the files do not belong together.
+    """
+    source = Path(source)
+    is_nested = not (source / WEIGHTS_FILE).is_file() and (source / _NESTED).is_dir()
+    tables = source / _NESTED if is_nested else source
+    has_settings = is_nested or not (source / CONFIG_FILE).is_file()
+    path = source / (SETTINGS_FILE if has_settings else CONFIG_FILE)
+    config = read_settings(path)
+    normalize = config.get("normalize", False)
+    if type(normalize) is not bool:
+        raise ValueError(f"{path}: normalize must be true or false; found {normalize!r:.60}")
+    limit = config.get("max_length", _MODEL2VEC_LENGTH)
+    if limit is not None:
+        limit = read_size(path, config, "max_length", _MODEL2VEC_LENGTH)
+    limit = _shorter(limit, max_length_tokens)
+    check_values(path, config, {"head_config": None})
+    where = tables / TOKENIZER_FILE
+    tokenizer = _read_tokenizer(where)
+    lengths = sorted(map(len, tokenizer.get_vocab()))
+    if limit is None:
+        tokenizer.no_truncation()
+    else:
+        tokenizer.enable_truncation(limit)
+    vocab = _vocab(
+        tokenizer,
+        where,
+        drop=unknown_id(tokenizer),
+        max_characters=limit and limit * int(np.median(lengths)),
+    )
+    recorded = {"converted_from": "model2vec", "source": source.resolve().name}
+    return _save(
+        tables,
+        directory,
+        vocab,
+        recorded,
+        normalize=normalize,
+        use=Use(),
+        limit=limit,
+        languages=languages,
+        overwrite=overwrite,
+    )
+
+
+def convert_static_embedding(
+    source: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    languages: Sequence[str] = (),
+    max_length_tokens: int | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes a model directory whose vectors are those of a `StaticEmbedding`.
+
+    Args:
+        source: directory with `modules.json`; one of model2vec has such a file too, and is then
+            what sentence-transformers makes of it.
+        directory: where to write.
+        languages: codes of the training languages, for information.
+        max_length_tokens: longer texts are cut; None is the limit of the tokenizer, mostly none.
+        overwrite: replace a model directory that is there.
+
+    Returns:
+        The record of the conversion.
+
+    Raises:
+        ImportError, OSError, ValueError: as `convert_model2vec`; ValueError also for modules that
+            cannot follow.
+    """
+    source = Path(source)
+    modules: list[Module] = list_modules(source) or []
+    kinds = [module.kind for module in modules if module.kind != "Dropout"]
+    normalize = kinds[-1:] == ["Normalize"]
+    if kinds != ["StaticEmbedding", *["Normalize"] * normalize]:
+        raise ValueError(
+            f"{source / MODULES_FILE}: modules must be StaticEmbedding, then Normalize where "
+            f"there is one; found {', '.join(kinds) or 'none'}"
+        )
+    for module in modules[1:]:
+        module_settings(module)
+    tables = modules[0].directory
+    tokenizer = _read_tokenizer(tables / TOKENIZER_FILE)
+    limit = tokenizer.truncation and tokenizer.truncation["max_length"]
+    limit = _shorter(limit, max_length_tokens)
+    recorded = {"converted_from": "sentence-transformers", "source": source.resolve().name}
+    return _save(
+        tables,
+        directory,
+        _vocab(tokenizer, tables / TOKENIZER_FILE, drop=None),
+        recorded,
+        normalize=normalize,
+        use=read_use(source),
+        limit=limit,
+        languages=languages,
+        overwrite=overwrite,
+    )
+
+
+def is_static(source: str | os.PathLike[str]) -> bool:
+    """Whether the first module of a directory of sentence-transformers is a `StaticEmbedding`."""
+    modules = list_modules(Path(source)) or []
+    return [module.kind for module in modules[:1]] == ["StaticEmbedding"]
+
+
+def _shorter(limit: int | None, max_length_tokens: int | None) -> int | None:
+    """A model's limit, or the one that is asked for instead."""
+    if max_length_tokens is not None and max_length_tokens > (limit or NO_LIMIT):
+        raise ValueError(
+            f"max_length_tokens={max_length_tokens} must be at most {limit or NO_LIMIT}, the "
+            "model's limit"
+        )
+    return max_length_tokens or limit
+
+
+def _save(
+    tables: Path,
+    directory: str | os.PathLike[str],
+    vocab: HuggingFaceVocab,
+    recorded: dict[str, Any],
+    *,
+    normalize: bool,
+    use: Use,
+    limit: int | None,
+    **settings: Any,
+) -> dict[str, Any]:
+    rows, weights = _read_tables(tables, vocab)
+    names = ("rows", "factor") if rows.dtype == np.int8 else ("embedding", "token_weight")
+    storage = {"storage": "int8"} if rows.dtype == np.int8 else {}
+    recorded |= {
+        "storage": rows.dtype.name,
+        "unknown_tokens": "counted" if vocab.pad_id == vocab.size - 1 else "dropped",
+        "pooling": "mean, normalized" if normalize else "mean",
+        **({"similarity": use.similarity} if use.similarity else {}),
+    }
+    save_model(
+        directory,
+        family="static",
+        encoder_args={
+            "vocab_size": vocab.size,
+            "width": rows.shape[1],
+            "pad_id": vocab.pad_id,
+            "vocab_multiple": 1,
+            "normalize": normalize,
+            **storage,
+        },
+        params=dict(zip(names, (rows, weights))),
+        vocab=vocab,
+        max_length_tokens=limit or NO_LIMIT,
+        training=recorded,
+        prompts=use.prompts,
+        default_prompt=use.default_prompt,
+        truncate_dim=use.truncate_dim,
+        **settings,
+    )
+    return recorded
+
+
+def _read_tables(directory: Path, vocab: HuggingFaceVocab) -> tuple[np.ndarray, np.ndarray]:
+    """A row for each token [vocab.size, width], float32 or int8, and its weight [vocab.size].
+
+    The ids of a tokenizer may end before the table, and that of padding may follow it.
+    """
+    tensors = Tensors(directory)
+    names = ("embedding.weight", "embeddings")
+    rows = tensors.table(next((name for name in names if name in tensors.names), names[1]))
+    if "mapping" in tensors.names:
+        mapping = tensors.table("mapping")
+        if mapping.dtype.kind != "i" or mapping.ndim != 1 or not _is_below(mapping, len(rows)):
+            raise ValueError(
+                f"{tensors.path}: mapping must hold rows of the table, below {len(rows)}; found "
+                f"{mapping.dtype} {list(mapping.shape)}"
+            )
+        rows = rows[mapping]
+    if "weights" in tensors.names:
+        weights = tensors.take("weights", len(rows))
+    else:
+        weights = np.ones(len(rows), np.float32)
+    missing = vocab.size - len(rows)
+    is_padding = missing == 1 and vocab.pad_id == len(rows)
+    if rows.ndim != 2 or rows.dtype not in (np.float32, np.int8) or missing > is_padding:
+        raise ValueError(
+            f"{tensors.path}: must hold a table with a row for each of the {vocab.size} tokens; "
+            f"found {rows.dtype} {list(rows.shape)}"
+        )
+    if is_padding:
+        rows = np.concatenate([rows, np.zeros_like(rows[:1])])
+        weights = np.concatenate([weights, np.zeros(1, np.float32)])
+    return rows[: vocab.size], weights[: vocab.size]
+
+
+def _is_below(mapping: np.ndarray, size: int) -> bool:
+    return mapping.size == 0 or bool(mapping.min() >= 0 and mapping.max() < size)
+
+
+def _read_tokenizer(path: Path) -> Any:
+    try:
+        return load_tokenizer(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: missing; it splits text for the table") from None
+
+
+def _vocab(
+    tokenizer: Any, path: Path, *, drop: int | None, max_characters: int | None = None
+) -> HuggingFaceVocab:
+    """The vocabulary whose padding is the token to drop, or else an id of its own."""
+    tokenizer.no_padding()
+    last = max(tokenizer.get_vocab().values(), default=-1)
+    text = HuggingFaceText(
+        bos_id=None,
+        eos_id=None,
+        pad_id=last + 1 if drop is None else drop,
+        truncates=True,
+        max_characters=max_characters,
+    )
+    try:
+        return HuggingFaceVocab({TOKENIZER_FILE: tokenizer.to_str().encode()}, text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def export_model2vec(

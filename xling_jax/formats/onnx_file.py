@@ -22,8 +22,7 @@ import numpy as np
 
 from xling_jax.encode.model_card import card_header, encoder_name
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
-from xling_jax.formats.output import export_directory
-from xling_jax.formats.registry import QUANTIZATIONS
+from xling_jax.formats.registry import QUANTIZATIONS, export_directory
 from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
 from xling_jax.registry import check_choice, import_extra
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab

@@ -1,6 +1,22 @@
-"""Formats that a model directory can be written in, by name."""
+"""Published formats by name: what is read from them, what is written to them."""
 
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from xling_jax.files.whole import naming_errors, whole_directory
 from xling_jax.registry import Registry
+
+# Each is a function (path, model_directory, *, languages, max_length_tokens, overwrite, **options)
+# -> record of the conversion; it raises ValueError for what it cannot keep.
+IMPORTERS = Registry(
+    "--from",
+    huggingface="xling_jax.formats.huggingface:convert_huggingface",
+    **{"sentence-transformers": "xling_jax.formats.huggingface:convert_huggingface"},
+    model2vec="xling_jax.formats.model2vec:convert_model2vec",
+    laser="xling_jax.formats.laser:convert_laser",
+)
 
 # Each is a function (model_directory, output, *, overwrite, **options) -> dict of facts to log; it
 # raises ValueError for a model that the format cannot hold, ImportError for a missing package.
@@ -21,3 +37,31 @@ EXPORTERS = Registry(
 )
 
 QUANTIZATIONS = ("int8",)  # of onnx
+
+
+@contextlib.contextmanager
+def export_directory(path: str | os.PathLike[str], marker: str, overwrite: bool) -> Iterator[Path]:
+    """Gives a directory to fill that takes its name only when the block ends without an error.
+
+    Args:
+        path: where to write.
+        marker: name of a file that every export of this format has.
+        overwrite: replace an earlier export; other directories are never replaced.
+
+    Raises:
+        ValueError: if `path` is something else than an export of this format.
+        FileExistsError: if it exists, is not empty and `overwrite` is False.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path}: is a file; choose a directory for the export")
+    if path.is_dir() and any(path.iterdir()):
+        if not overwrite:
+            raise FileExistsError(f"{path}: already exists; pass overwrite=True to replace it")
+        if not (path / marker).is_file():
+            raise ValueError(
+                f"{path}: only an earlier export or an empty directory is replaced; this one has "
+                f"no {marker}; choose another"
+            )
+    with whole_directory(path) as fresh, naming_errors(path):
+        yield fresh

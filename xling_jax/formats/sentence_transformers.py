@@ -20,15 +20,16 @@ import numpy as np
 from xling_jax.encode.model_card import card_header, encoder_name
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.files.tensors import write_tensors
-from xling_jax.formats.huggingface_config import CONFIG_FILE, LAYOUTS
-from xling_jax.formats.huggingface_modules import (
+from xling_jax.formats.huggingface_bert import LAYOUTS
+from xling_jax.formats.huggingface_files import CONFIG_FILE, WEIGHTS_FILE, write_json
+from xling_jax.formats.modules import (
     MODULES_FILE,
     POOLINGS,
     SETTINGS_FILE,
     TORCH_ACTIVATIONS,
+    write_modules,
 )
-from xling_jax.formats.huggingface_tensors import WEIGHTS_FILE
-from xling_jax.formats.output import export_directory, write_json, write_modules
+from xling_jax.formats.registry import export_directory
 from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
 from xling_jax.models.numpy_bert import LAYER_NORM
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab, load_tokenizer

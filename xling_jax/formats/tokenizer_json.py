@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from xling_jax.formats.static_embeddings import NO_LIMIT
 from xling_jax.text.huggingface_vocab import (
     TOKENIZER_FILE,
     HuggingFaceVocab,
@@ -24,6 +23,7 @@ from xling_jax.text.huggingface_vocab import (
 from xling_jax.text.vocab import Vocab, remove_invisible
 from xling_jax.text.vocabularies import Vocabulary
 
+NO_LIMIT = 1_000_000  # tokens, of encoders that cut no text
 SPACE = "▁"  # how SentencePiece writes it
 
 # Python lower-cases a capital sigma at the end of a word to the final form; the library looks at

@@ -5,7 +5,7 @@ import pytest
 
 import xling_jax
 from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
-from xling_jax.formats.static_embeddings import convert_model2vec
+from xling_jax.formats.model2vec import convert_model2vec
 from xling_jax.models.static_form import StaticForm
 from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
 from xling_jax.text.vocab import train_vocab
@@ -13,7 +13,7 @@ from xling_jax.text.vocab import train_vocab
 model2vec = pytest.importorskip("model2vec")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
-from tests.convert import huggingface_reference as reference  # noqa: E402
+from tests.formats import huggingface_reference as reference  # noqa: E402
 from xling_jax.formats.model2vec import export_model2vec  # noqa: E402
 
 TEXTS = [*reference.TEXTS, *reference.HOSTILE, *reference.world()]

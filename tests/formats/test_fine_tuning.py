@@ -13,7 +13,7 @@ from tests.cli.corpora_for_cli import write_tsv, xling
 from tests.train.processes import metrics_without_timing
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.formats.laser_checkpoint import convert_laser
+from xling_jax.formats.laser import convert_laser
 from xling_jax.formats.registry import EXPORTERS
 from xling_jax.models.bert import BertEncoder
 from xling_jax.models.layers import Dropout
@@ -29,8 +29,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
-from tests.convert import huggingface_reference as reference  # noqa: E402
-from tests.convert import laser_reference, rotary_reference  # noqa: E402
+from tests.formats import huggingface_reference as reference  # noqa: E402
+from tests.formats import laser_reference, rotary_reference  # noqa: E402
 
 published = reference.published  # a fixture
 

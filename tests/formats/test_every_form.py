@@ -11,9 +11,9 @@ from xling_jax.formats.registry import EXPORTERS
 for package in ("onnx", "onnxruntime", "jax2onnx", "sentence_transformers", "model2vec", "torch"):
     pytest.importorskip(package)
 
-from tests.convert import huggingface_reference  # noqa: E402
-from tests.convert.every_family import FAMILIES, TEXTS, difference  # noqa: E402
-from xling_jax.formats.static_embeddings import convert_model2vec  # noqa: E402
+from tests.formats import huggingface_reference  # noqa: E402
+from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
+from xling_jax.formats.model2vec import convert_model2vec  # noqa: E402
 
 NO_LAYERS = "is of family (bert|rotary); model2vec has no layers; use --to onnx or"
 ROTARY = "encoders of family rotary have no form in sentence-transformers; use --to onnx, which"

@@ -20,7 +20,7 @@ sentence_transformers = pytest.importorskip("sentence_transformers")
 
 from sentence_transformers.sentence_transformer import modules  # noqa: E402
 
-from tests.convert import huggingface_reference as reference  # noqa: E402
+from tests.formats import huggingface_reference as reference  # noqa: E402
 
 TEXTS = [
     *reference.TEXTS,

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import xling_jax
-from tests.export.conftest import TEXTS
+from tests.formats.conftest import TEXTS
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
 from xling_jax.formats.huggingface import convert_huggingface
+from xling_jax.formats.model2vec import convert_model2vec
 from xling_jax.formats.sentence_transformers import export_sentence_transformers
-from xling_jax.formats.static_embeddings import convert_model2vec
 
 library = pytest.importorskip("sentence_transformers")
 
-from tests.convert import huggingface_reference as reference  # noqa: E402
+from tests.formats import huggingface_reference as reference  # noqa: E402
 
 # Without special tokens, transformers cannot take a text without tokens.
 WITH_TOKENS = [text for text in TEXTS if text.strip()]

@@ -4,15 +4,16 @@ What would change vectors and our encoder does not have is refused, by its name;
 that is not known here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xling_jax.formats.huggingface_config import (
+from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,
     read_json,
     read_settings,
     read_size,
+    write_json,
 )
 from xling_jax.models.numpy_bert import LAYER_NORM
 
@@ -316,3 +317,25 @@ def _projection(module: Module) -> Projection | None:
         activation=activation,
         use_bias=bool(settings.get("bias", True)),
     )
+
+
+def write_modules(directory: Path, kinds: Sequence[str]) -> list[Path]:
+    """Writes the `modules.json` of sentence-transformers.
+
+    Args:
+        directory: of the export.
+        kinds: names of the modules' classes, in their order.
+
+    Returns:
+        The directory of each module, made; that of the first is `directory`.
+    """
+    paths = [f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)]
+    rows = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(zip(kinds, paths))
+    ]
+    write_json(directory / MODULES_FILE, rows)
+    folders = [directory / path for path in paths]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    return folders

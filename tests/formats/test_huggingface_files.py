@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("sentence_transformers")
 
-from tests.convert import huggingface_reference as reference  # noqa: E402
+from tests.formats import huggingface_reference as reference  # noqa: E402
 
 published = reference.published  # a fixture
 
@@ -160,22 +160,6 @@ def test_padding_and_truncation_of_the_tokenizer_file_are_not_used(copied, tmp_p
         convert_huggingface(path, tmp_path / "x")
 
 
-def test_another_first_token(published, tmp_path):
-    convert_huggingface(published("xlm"), tmp_path / "m", first_token="</s>", pooling="first")
-    vocab = load_model(tmp_path / "m").vocab
-    assert vocab.bos_id == vocab.eos_id == 1
-    import transformers
-
-    model = transformers.AutoModel.from_pretrained(published("xlm")).eval()
-    ids = [1, *vocab.encode(TEXTS[:1])[0], 1]
-    with torch.inference_mode():
-        expected = model(torch.tensor([ids])).last_hidden_state[0, 0].numpy()
-    found = xling_jax.load(tmp_path / "m").encode(TEXTS[:1])
-    np.testing.assert_allclose(found[0], expected, atol=1e-4)
-    with pytest.raises(ValueError, match="first_token '<cls>' is not in the vocabulary"):
-        convert_huggingface(published("bert"), tmp_path / "x", first_token="<cls>")
-
-
 def test_special_tokens_in_a_text(published, tmp_path):
     convert_huggingface(published("bert"), tmp_path / "m")
     vocab = load_model(tmp_path / "m").vocab
@@ -210,7 +194,7 @@ def test_convert_embed_and_evaluate_from_the_command_line(published, tmp_path, c
     [
         (["a/b"], "PATH a/b: no such directory; nothing is downloaded here: get the model with"),
         (["."], "config.json: missing; give a model directory as Hugging Face publishes it"),
-        ([".", "--vocabulary", "x"], "--vocabulary goes with --from laser alone"),
+        ([".", "--vocabulary", "x"], "--vocabulary does not apply to --from huggingface"),
         ([".", "--language", "?"], "--language '\\?' must be a language code such as de"),
         ([".", "--max-length-tokens", "1"], "--max-length-tokens 1 must be at least 2"),
     ],
@@ -285,7 +269,7 @@ def damage(path, content):
         ("bert", "tokenizer.json", b"{}", "tokenizer.json: not a tokenizer of the tokenizers"),
         ("xlm", "merges.txt", None, "merges.txt: missing; XLM's tokenizer is vocab.json and merg"),
         ("xlm", "merges.txt", b"a b\nc\n", r"merges.txt, line 2: must hold two pieces; found"),
-        ("xlm", "vocab.json", b"{}", "vocab.json: first_token '<s>' is not in the vocabulary"),
+        ("xlm", "vocab.json", b"{}", "vocab.json: bos_token '<s>' is not in the vocabulary"),
     ],
 )
 def test_a_broken_file_is_named_in_one_line(copied, tmp_path, kind, name, content, message):

@@ -1,17 +1,24 @@
-"""The `config.json` of a Hugging Face transformer in our terms, and what its tensors are called.
+"""BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT and MPNet in the terms of `models.bert`.
 
 Settings that would change vectors and that our encoder does not have are refused.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xling_jax.files.json_text import parse_json
-from xling_jax.models.numpy_bert import POSITION_BUCKETS
-from xling_jax.models.numpy_layers import ACTIVATIONS
+import numpy as np
 
-CONFIG_FILE = "config.json"
+from xling_jax.formats.huggingface_files import (
+    CONFIG_FILE,
+    Tensors,
+    check_values,
+    read_activation,
+    read_rate,
+    read_settings,
+    read_size,
+)
+from xling_jax.models.numpy_bert import POSITION_BUCKETS
 
 
 class Layout(NamedTuple):
@@ -149,10 +156,6 @@ _REQUIRED = {
     "asm": False,
 }
 
-_ACTIVATION_NAMES = {"gelu_python": "gelu", "silu": "swish"} | dict.fromkeys(
-    ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"), "gelu_tanh"
-)
-
 
 class Published(NamedTuple):
     """The transformer of a directory.
@@ -184,33 +187,15 @@ class Published(NamedTuple):
     pad_id: int | None
 
 
-def read_json(path: Path) -> Any:
-    """Returns the content of a JSON file; raises ValueError if it is missing or not JSON."""
-    try:
-        return parse_json(path.read_bytes(), str(path))
-    except FileNotFoundError:
-        raise ValueError(
-            f"{path}: missing; give a model directory as Hugging Face publishes it, whole"
-        ) from None
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """`read_json` of a file that must hold an object."""
-    settings = read_json(path)
-    if not isinstance(settings, dict):
-        raise ValueError(f"{path}: must hold a JSON object; found {type(settings).__name__}")
-    return settings
-
-
-def read_config(directory: Path) -> Published:
-    """Reads the `config.json` of a transformer.
+def read_bert(directory: Path) -> Published:
+    """Reads the `config.json` of a transformer of a kind in `LAYOUTS`.
 
     Raises:
-        ValueError: if it is missing or broken, or describes another kind of model.
+        ValueError: if it is broken, or has a setting that is not supported.
     """
     path = directory / CONFIG_FILE
     config = read_settings(path)
-    model_type = read_model_type(directory, LAYOUTS)
+    model_type = config["model_type"]
     check_values(path, config, _REQUIRED)
     if model_type == "xlm" and "vocab_size" not in config:
         config["vocab_size"] = config.get("n_words")
@@ -251,57 +236,6 @@ def read_config(directory: Path) -> Published:
     )
 
 
-def read_model_type(directory: Path, known: Iterable[str]) -> str:
-    """Returns the `model_type` of a transformer's `config.json`.
-
-    Raises:
-        ValueError: if it is missing or broken, not a known type, or the model is code of its own.
-    """
-    path = directory / CONFIG_FILE
-    settings = read_settings(path)
-    model_type = settings.get("model_type")
-    if model_type == "new":
-        raise ValueError(
-            f"{path}: model_type 'new' is Python code in the directory, which is not run; take "
-            "the model in the layout of transformers 5, model_type 'gte'"
-        )
-    if not isinstance(model_type, str) or model_type not in (known := list(known)):
-        raise ValueError(
-            f"{path}: model_type {model_type!r:.60} is not supported; it must be one of "
-            f"{', '.join(known)}"
-        )
-    if settings.get("auto_map"):
-        raise ValueError(
-            f"{path}: auto_map names Python code in the directory, which is not run; if the "
-            f"vectors are those of transformers' own {model_type}, remove auto_map"
-        )
-    return model_type
-
-
-def check_values(path: Path, settings: Mapping[str, Any], required: Mapping[str, Any]) -> None:
-    """Raises ValueError for a setting with another value than the required one."""
-    for key, value in required.items():
-        if settings.get(key, value) not in (value, None):
-            raise ValueError(f"{path}: {key} must be {value!r}; found {settings[key]!r:.60}")
-
-
-def read_size(path: Path, settings: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    """Returns a positive integer from a JSON file; raises ValueError for anything else."""
-    value = settings.get(key, default)
-    if type(value) is not int or value < 1:
-        found = "nothing" if value is None else f"{value!r:.60}"
-        raise ValueError(f"{path}: {key} must be a whole number above 0; found {found}")
-    return value
-
-
-def read_rate(path: Path, settings: Mapping[str, Any], key: str, default: float = 0.0) -> float:
-    """Returns a dropout rate from a JSON file; raises ValueError for anything else."""
-    rate = default if settings.get(key) is None else settings[key]
-    if type(rate) not in (int, float) or not 0 <= rate < 1:
-        raise ValueError(f"{path}: {key} must be at least 0 and below 1; found {rate!r:.60}")
-    return float(rate)
-
-
 def _dropout(path: Path, config: Mapping[str, Any], layout: Layout) -> dict[str, float]:
     rates = [read_rate(path, config, key, 0.1) for key in layout.dropout]
     # DistilBERT has none on the output of its attention.
@@ -316,11 +250,42 @@ def _activation(path: Path, config: Mapping[str, Any], layout: Layout) -> str:
     return read_activation(path, config, layout.activation)
 
 
-def read_activation(path: Path, config: Mapping[str, Any], key: str, default: str = "gelu") -> str:
-    """Returns a key of `models.bert.ACTIVATIONS`; raises ValueError for an unknown activation."""
-    name = config.get(key, default)
-    ours = _ACTIVATION_NAMES.get(name, name) if isinstance(name, str) else None
-    if ours not in ACTIVATIONS:
-        known = sorted({*ACTIVATIONS, *_ACTIVATION_NAMES} - {"gelu_tanh"})
-        raise ValueError(f"{path}: {key} must be one of {', '.join(known)}; found {name!r:.60}")
-    return ours
+def bert_params(tensors: Tensors, published: Published, layers: int) -> dict[str, Any]:
+    """Parameters of `models.bert.BertEncoder` without projections."""
+    layout, width = published.layout, published.sizes["width"]
+    found = (p for p in layout.prefixes if f"{p}{layout.token}.weight" in tensors.names)
+    tensors.prefix = next(found, "")
+    positions = tensors.take(f"{layout.position}.weight", published.positions, width)
+    if published.token_types:
+        # Every token of a sentence has type 0.
+        types = tensors.take(f"{layout.token_type}.weight", published.token_types, width)
+        positions = positions + types[0]
+    params: dict[str, Any] = {
+        "embedding": tensors.take(f"{layout.token}.weight", published.vocab_size, width),
+        "position_embedding": positions[published.first_position :],
+        "embedding_norm": tensors.norm(layout.norm, width),
+    }
+    if buckets := published.position_buckets:
+        bias = tensors.take(f"{layout.position_bias}.weight", buckets, published.sizes["heads"])
+        params["position_bias"] = bias[:POSITION_BUCKETS]
+    for number in range(layers):
+        names = {ours: name.format(number) for ours, name in layout.layer.items()}
+        params[f"blocks_{number}"] = _layer_params(tensors, names, published.sizes)
+    return params
+
+
+def _layer_params(tensors: Tensors, names: dict[str, str], sizes: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a `models.bert.BertLayer`."""
+    width, ffn_width = sizes["width"], sizes["ffn_width"]
+    inputs = [tensors.dense(names[part], width, width) for part in ("query", "key", "value")]
+    return {
+        "attention_input": {
+            "kernel": np.concatenate([part["kernel"] for part in inputs], axis=1),
+            "bias": np.concatenate([part["bias"] for part in inputs]),
+        },
+        "attention_output": tensors.dense(names["attention_output"], width, width),
+        "attention_norm": tensors.norm(names["attention_norm"], width),
+        "ffn_inner": tensors.dense(names["ffn_inner"], width, ffn_width),
+        "ffn_outer": tensors.dense(names["ffn_outer"], ffn_width, width),
+        "ffn_norm": tensors.norm(names["ffn_norm"], width),
+    }

@@ -7,7 +7,7 @@ import xling_jax
 for package in ("torch", "transformers", "sentence_transformers", "model2vec"):
     pytest.importorskip(package)
 
-from tests.convert.every_family import FAMILIES, TEXTS, difference  # noqa: E402
+from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
 
 # Their long text is not cut, and takes a while.
 SLOW = ("LASER", "LASER2")

@@ -9,7 +9,7 @@ import torch
 import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from tests.convert import huggingface_reference as reference
+from tests.formats import huggingface_reference as reference
 
 # As in GPT-4's tokenizer and Qwen's.
 _QWEN_WORDS = (

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
-from tests.export import conftest
+from tests.formats import conftest
 from xling_jax.text.laser_vocab import LaserText, LaserVocab, dictionary_file
 from xling_jax.text.vocab import Vocab, train_vocab
 

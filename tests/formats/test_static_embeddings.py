@@ -8,12 +8,12 @@ import pytest
 import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model
-from xling_jax.formats.static_embeddings import convert_model2vec, convert_static_embedding
+from xling_jax.formats.model2vec import convert_model2vec, convert_static_embedding
 
 model2vec = pytest.importorskip("model2vec")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
-from tests.convert import huggingface_reference as reference  # noqa: E402
+from tests.formats import huggingface_reference as reference  # noqa: E402
 
 TEXTS = [*reference.TEXTS, *reference.HOSTILE, *reference.world()]
 TOKENIZERS = ("wordpiece", "unigram", "bpe", "byte-level", "words")
@@ -137,7 +137,7 @@ def test_the_commands(tmp_path, capsys):
     capsys.readouterr()
     again = ["convert", "--from", "sentence-transformers", path, "--output", str(tmp_path / "x")]
     assert main([*again, "--pooling", "mean"]) == 2
-    assert "--pooling is not for static encoders" in capsys.readouterr().err
+    assert "--pooling does not apply to static encoders" in capsys.readouterr().err
     again[2] = "huggingface"
     assert main(again) == 1
     assert "holds a StaticEmbedding, which is no transformer" in capsys.readouterr().err

@@ -4,11 +4,13 @@ import jax
 import numpy as np
 import pytest
 
+from tests.encode.conftest import sentences
 from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
 from xling_jax.models.static_form import StaticForm, choose_keys
 from xling_jax.text.vocab import train_vocab
 
+__all__ = ["models", "sentences", "vocabs"]
 TEXT = [
     "the cat sat on the mat, and the dog did not.",
     "Der Hund läuft über die Straße; die Katze schläft.",

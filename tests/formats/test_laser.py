@@ -6,15 +6,14 @@ import pytest
 
 import xling_jax
 from xling_jax.encode.model_directory import load_model, save_model
-from xling_jax.formats.laser import export_laser
-from xling_jax.formats.laser_checkpoint import convert_laser
+from xling_jax.formats.laser import convert_laser, export_laser
 from xling_jax.models import registry
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transliterate")
 
-from tests.convert import laser_reference as reference  # noqa: E402
-from tests.export.conftest import TEXT  # noqa: E402
+from tests.formats import laser_reference as reference  # noqa: E402
+from tests.formats.conftest import TEXT  # noqa: E402
 
 TEXTS = [*TEXT, "", "low lower „newer“", "☃"]
 WORDS = [f"{a}{b} {c}" for a in "abcdefghijklm" for b in "nopqrst" for c in "uvwxyz"]

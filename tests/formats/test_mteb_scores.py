@@ -7,7 +7,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import pytest
 
-from tests.export.conftest import TEXT
+from tests.formats.conftest import TEXT
 from xling_jax.formats.sentence_transformers import export_sentence_transformers
 from xling_jax.mteb import MtebEncoder
 

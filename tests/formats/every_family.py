@@ -1,7 +1,7 @@
 """An original of every family that converts, with unusual settings, and text for it.
 
-Originals are random and saved by the libraries that they belong to. `tests.convert`,
-`tests.export` and `benchmarks/conversion_differences.py` compare vectors with `difference`.
+Originals are random and saved by the libraries that they belong to. `tests.formats`,
+`tests.formats` and `benchmarks/conversion_differences.py` compare vectors with `difference`.
 """
 
 import functools
@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tests.convert import huggingface_reference as huggingface
-from tests.convert import laser_reference, rotary_reference
+from tests.formats import huggingface_reference as huggingface
+from tests.formats import laser_reference, rotary_reference
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.formats.laser_checkpoint import convert_laser
-from xling_jax.formats.static_embeddings import convert_model2vec, convert_static_embedding
+from xling_jax.formats.laser import convert_laser
+from xling_jax.formats.model2vec import convert_model2vec, convert_static_embedding
 from xling_jax.text.fastbpe import FastBPE
 
 # Empty and hostile text, a sentence in each of the scripts of Unicode, special tokens written out,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import xling_jax
-from tests.export.conftest import ENCODERS, TEXTS
+from tests.formats.conftest import ENCODERS, TEXTS
 from tests.lab.scripts import script
 from xling_jax.cli.main import main
 from xling_jax.encode.encoder import l2_normalize

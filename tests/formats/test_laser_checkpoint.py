@@ -11,12 +11,12 @@ import pytest
 import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model
-from xling_jax.formats.laser_checkpoint import convert_laser, read_laser_checkpoint
+from xling_jax.formats.laser import convert_laser, read_laser_checkpoint
 from xling_jax.text.fastbpe import FastBPE
 
 torch = pytest.importorskip("torch")
 
-from tests.convert import laser_reference as reference  # noqa: E402
+from tests.formats import laser_reference as reference  # noqa: E402
 
 TEXTS = [
     "La mo TI, ren „su“ kel.",

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("sentence_transformers")
 
-from tests.convert import huggingface_reference as reference  # noqa: E402
+from tests.formats import huggingface_reference as reference  # noqa: E402
 
 TEXTS = [*reference.TEXTS, *reference.HOSTILE, *reference.world()]
 

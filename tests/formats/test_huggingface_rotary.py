@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
-from tests.convert import huggingface_reference  # noqa: E402
-from tests.convert import rotary_reference as reference  # noqa: E402
+from tests.formats import huggingface_reference  # noqa: E402
+from tests.formats import rotary_reference as reference  # noqa: E402
 
 TEXTS = reference.TEXTS
 # The plain Gemma tokenizer has this class in mmBERT.

@@ -1,5 +1,0 @@
-"""Text that the encoders of these tests read."""
-
-from tests.encode.conftest import sentences
-
-__all__ = ["sentences"]

@@ -1,0 +1,342 @@
+"""The files of a Hugging Face model directory: settings in JSON, and tensors by name.
+
+    config.json, …                                  settings; a wrong one is named
+    model.safetensors, pytorch_model.bin            tensors, whole or sharded
+    adapter_config.json, adapter_model.safetensors  a LoRA adapter (Hu et al., 2021) of `peft`
+
+An adapter is added to the weights it was made for, W ← W + s B A, where s is α / r, or α / √r with
+`use_rslora`. Other kinds of adapters are refused.
+"""
+
+import functools
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+
+from xling_jax.files.errors import one_line
+from xling_jax.files.json_text import parse_json
+from xling_jax.formats.torch_file import load_torch, to_numpy
+from xling_jax.models.numpy_layers import ACTIVATIONS
+
+CONFIG_FILE = "config.json"
+ADAPTER_FILE = "adapter_config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+TORCH_FILE = "pytorch_model.bin"
+TORCH_INDEX_FILE = "pytorch_model.bin.index.json"
+
+_ACTIVATION_NAMES = {"gelu_python": "gelu", "silu": "swish"} | dict.fromkeys(
+    ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"), "gelu_tanh"
+)
+_FLOATS = ("F64", "F32", "F16", "BF16")
+_INTEGERS = ("I8", "I32", "I64")
+
+_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_ADAPTER_PREFIX = "base_model.model."
+_MODEL_PREFIXES = ("bert.", "roberta.", "distilbert.", "mpnet.", "transformer.", "model.")
+
+# Key of adapter_config.json -> its supported values, or nothing if it is read below or does not
+# change the merged weights. Other keys must be null, false or empty.
+_ADAPTER_KEYS: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    # Other ways to begin change the weights of the base.
+    "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva", None),
+    **dict.fromkeys(("r", "lora_alpha", "use_rslora", "base_model_name_or_path", "revision"), ()),
+    **dict.fromkeys(("target_modules", "exclude_modules", "layers_to_transform"), ()),
+    **dict.fromkeys(("layers_pattern", "task_type", "inference_mode", "lora_dropout"), ()),
+    **dict.fromkeys(("peft_version", "auto_mapping", "megatron_config", "megatron_core"), ()),
+    **dict.fromkeys(("eva_config", "runtime_config", "qalora_group_size"), ()),
+}
+
+
+def read_json(path: Path) -> Any:
+    """Returns the content of a JSON file; raises ValueError if it is missing or not JSON."""
+    try:
+        return parse_json(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        raise ValueError(
+            f"{path}: missing; give a model directory as Hugging Face publishes it, whole"
+        ) from None
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """`read_json` of a file that must hold an object."""
+    settings = read_json(path)
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: must hold a JSON object; found {type(settings).__name__}")
+    return settings
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON indented as those of Hugging Face are, in the order of its keys."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def check_values(path: Path, settings: Mapping[str, Any], required: Mapping[str, Any]) -> None:
+    """Raises ValueError for a setting with another value than the required one."""
+    for key, value in required.items():
+        if settings.get(key, value) not in (value, None):
+            raise ValueError(f"{path}: {key} must be {value!r}; found {settings[key]!r:.60}")
+
+
+def read_size(path: Path, settings: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """Returns a positive integer from a JSON file; raises ValueError for anything else."""
+    value = settings.get(key, default)
+    if type(value) is not int or value < 1:
+        found = "nothing" if value is None else f"{value!r:.60}"
+        raise ValueError(f"{path}: {key} must be a whole number above 0; found {found}")
+    return value
+
+
+def read_rate(path: Path, settings: Mapping[str, Any], key: str, default: float = 0.0) -> float:
+    """Returns a dropout rate from a JSON file; raises ValueError for anything else."""
+    rate = default if settings.get(key) is None else settings[key]
+    if type(rate) not in (int, float) or not 0 <= rate < 1:
+        raise ValueError(f"{path}: {key} must be at least 0 and below 1; found {rate!r:.60}")
+    return float(rate)
+
+
+def read_activation(path: Path, config: Mapping[str, Any], key: str, default: str = "gelu") -> str:
+    """Returns a key of `models.bert.ACTIVATIONS`; raises ValueError for an unknown activation."""
+    name = config.get(key, default)
+    ours = _ACTIVATION_NAMES.get(name, name) if isinstance(name, str) else None
+    if ours not in ACTIVATIONS:
+        known = sorted({*ACTIVATIONS, *_ACTIVATION_NAMES} - {"gelu_tanh"})
+        raise ValueError(f"{path}: {key} must be one of {', '.join(known)}; found {name!r:.60}")
+    return ours
+
+
+class Tensors:
+    """The tensors of a directory by name; read one at a time, as float32.
+
+    Args:
+        directory: with `WEIGHTS_FILE`, or `INDEX_FILE` and its shards, or `TORCH_FILE`, or
+            `TORCH_INDEX_FILE` and its shards.
+        path: another file there, which is then read.
+
+    Attributes:
+        path: the file that was read.
+        prefix: put before all names that are read.
+        added: name of a matrix -> two factors, whose product is added to it by `take`.
+
+    Raises:
+        ValueError: if there is none, or it is damaged.
+        ImportError: for a PyTorch file without PyTorch.
+    """
+
+    def __init__(self, directory: Path, path: Path | None = None):
+        self.prefix = ""
+        self.added: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._readers: dict[str, Callable[..., np.ndarray]] = {}
+        if path is not None:
+            self.path = path
+            if not path.is_file():
+                raise ValueError(f"{path}: missing")
+            (self._open if path.suffix == ".safetensors" else self._open_torch)(path)
+            return
+        for name in (WEIGHTS_FILE, INDEX_FILE, TORCH_FILE, TORCH_INDEX_FILE):
+            self.path = directory / name
+            if self.path.is_file():
+                is_index = name in (INDEX_FILE, TORCH_INDEX_FILE)
+                for file in _shards(self.path) if is_index else [self.path]:
+                    (self._open if name in (WEIGHTS_FILE, INDEX_FILE) else self._open_torch)(file)
+                return
+        raise ValueError(
+            f"{directory}: must hold {WEIGHTS_FILE}, {INDEX_FILE} with its shards, or "
+            f"{TORCH_FILE}; found {', '.join(sorted(p.name for p in directory.glob('*.*')))}"
+        )
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the tensors."""
+        return set(self._readers)
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        """Returns a tensor, which must have the given shape.
+
+        Raises:
+            ValueError: if it is missing, has another shape or is not of floats.
+        """
+        name = self.prefix + name
+        if name not in self._readers:
+            raise ValueError(
+                f"{self.path}: tensor {name} {list(shape)} is missing; it holds {len(self.names)} "
+                f"tensors, such as {', '.join(sorted(self.names)[:2]) or 'none'}"
+            )
+        value = self._readers[name]()
+        if value.shape != shape:
+            raise ValueError(
+                f"{self.path}: tensor {name} must be {list(shape)}; found {list(value.shape)}"
+            )
+        if name in self.added:
+            outer, inner = self.added[name]
+            if (len(outer), inner.shape[1]) != shape:
+                raise ValueError(f"{self.path}: tensor {name} {list(shape)} is not the adapter's")
+            value = value + outer @ inner
+        return value
+
+    def table(self, name: str) -> np.ndarray:
+        """Returns a tensor of any shape: float32, or integers as stored.
+
+        Raises:
+            ValueError: if it is missing or of another type.
+        """
+        if name not in self._readers:
+            raise ValueError(
+                f"{self.path}: tensor {name} is missing; found "
+                f"{', '.join(sorted(self.names)[:5]) or 'none'}"
+            )
+        return self._readers[name](dtypes=(*_FLOATS, *_INTEGERS))
+
+    def norm(self, name: str, width: int) -> dict[str, np.ndarray]:
+        """Parameters of a layer norm in Linen."""
+        return {
+            "scale": self.take(f"{name}.weight", width),
+            "bias": self.take(f"{name}.bias", width),
+        }
+
+    def dense(
+        self, name: str, inputs: int, outputs: int, use_bias: bool = True
+    ) -> dict[str, np.ndarray]:
+        """Parameters of a dense layer in Linen; PyTorch stores the transposed matrix."""
+        params = {"kernel": self.take(f"{name}.weight", outputs, inputs).T}
+        return params | ({"bias": self.take(f"{name}.bias", outputs)} if use_bias else {})
+
+    def _open(self, path: Path) -> None:
+        try:
+            file = safetensors.safe_open(path, framework="numpy")
+        except safetensors.SafetensorError as error:
+            raise ValueError(f"{path}: is cut or damaged: {one_line(error, 200)}") from error
+        for name in file.keys():  # noqa: SIM118, safe_open is no mapping
+            self._readers[_modern(name)] = functools.partial(_read, path, file, name)
+
+    def _open_torch(self, path: Path) -> None:
+        hint = f"; use the model's {WEIGHTS_FILE}"
+        for name, value in load_torch(path, hint, tensors_only=True).items():
+            where = f"{path}: tensor {name}"
+            self._readers[_modern(name)] = functools.partial(_read_torch, value, where)
+
+
+def _read(path: Path, file: Any, name: str, dtypes: Sequence[str] = _FLOATS) -> np.ndarray:
+    dtype = file.get_slice(name).get_dtype()
+    if dtype not in dtypes:
+        raise ValueError(
+            f"{path}: tensor {name} must be one of {', '.join(dtypes)}; found {dtype}, as in a "
+            "quantized model; take the model it was made from"
+        )
+    value = file.get_tensor(name)
+    return value if dtype in _INTEGERS else value.astype(np.float32)
+
+
+def _read_torch(value: Any, where: str, dtypes: Sequence[str] = _FLOATS) -> np.ndarray:
+    return to_numpy(value, where)  # of floats
+
+
+def _modern(name: str) -> str:
+    """Names of layer norms as they are since 2019."""
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def _shards(index: Path) -> list[Path]:
+    """The files that an index names."""
+    found = read_settings(index).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
+        raise ValueError(f"{index}: must hold a weight_map from tensors to files")
+    shards = sorted(set(found.values()))
+    for shard in shards:
+        if not shard or Path(shard).name != shard or len(shard) > 255:
+            raise ValueError(f"{index}: {shard!r:.80} must be the name of a file here")
+        if not (index.parent / shard).is_file():  # a directory, too, is no shard
+            raise ValueError(f"{index.parent / shard}: missing; {index.name} names it")
+    return [index.parent / shard for shard in shards]
+
+
+class Adapter(NamedTuple):
+    """An adapter and where its base is.
+
+    Attributes:
+        base: directory of the model that it was made for.
+        factors: name of a matrix, without `.weight` -> B [outputs, rank] and A [rank, inputs].
+        scale: of their product.
+    """
+
+    base: Path
+    factors: dict[str, tuple[np.ndarray, np.ndarray]]
+    scale: float
+
+    def apply(self, tensors: Tensors) -> None:
+        """Adds the products to the matrices of the base, when these are read.
+
+        Raises:
+            ValueError: if the base lacks one of them.
+        """
+        added = {}
+        for name, factors in self.factors.items():
+            names = (name, *(name.removeprefix(prefix) for prefix in _MODEL_PREFIXES))
+            names += tuple(f"{prefix}{name}" for prefix in _MODEL_PREFIXES)
+            found = next((f"{n}.weight" for n in names if f"{n}.weight" in tensors.names), None)
+            if found is None:
+                raise ValueError(
+                    f"{tensors.path}: has no {name}.weight, for which the adapter is; it is not "
+                    "the base of the adapter"
+                )
+            added[found] = factors
+        tensors.added = {name: (b, self.scale * a) for name, (b, a) in added.items()}
+
+
+def read_adapter(directory: Path, base: str | os.PathLike[str] | None) -> Adapter | None:
+    """Reads the adapter in a directory; None if there is none.
+
+    Args:
+        directory: of the adapter.
+        base: of the model that it was made for; None looks where the adapter says.
+
+    Raises:
+        ValueError: if a file is broken, the adapter is of another kind, or its base is not here.
+    """
+    path = directory / ADAPTER_FILE
+    if not path.is_file():
+        if base is not None:
+            raise ValueError(f"base={os.fspath(base)!r}: {directory} has no {ADAPTER_FILE}")
+        return None
+    settings = read_settings(path)
+    for key, value in settings.items():
+        known = _ADAPTER_KEYS.get(key, (None, False, [], {}, ""))
+        if known and value not in known:
+            wanted = repr(known[0]) if key in _ADAPTER_KEYS else "null or false"
+            raise ValueError(f"{path}: {key} must be {wanted}; found {value!r:.60}")
+    rank, alpha = read_size(path, settings, "r"), settings.get("lora_alpha")
+    if type(alpha) not in (int, float) or not math.isfinite(alpha):
+        raise ValueError(f"{path}: lora_alpha must be a number; found {alpha!r:.60}")
+    named = str(settings.get("base_model_name_or_path"))
+    found = Path(base) if base is not None else Path(named)
+    if not (found / CONFIG_FILE).is_file():
+        raise ValueError(
+            f"{path}: is an adapter of {named:.80}, which is no model directory here; get it and "
+            "name its directory with --base"
+        )
+    files = (directory / name for name in _ADAPTER_WEIGHTS)
+    weights = next(filter(Path.is_file, files), None)
+    tensors = Tensors(directory, weights or directory / _ADAPTER_WEIGHTS[0])
+    factors: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for name in sorted(tensors.names):
+        matrix, _, factor = name.removeprefix(_ADAPTER_PREFIX).rpartition(".lora_")
+        if factor not in ("A.weight", "B.weight"):
+            raise ValueError(f"{tensors.path}: tensor {name:.80} is not of LoRA's two factors")
+        if factor == "A.weight":
+            second = name.removesuffix("A.weight") + "B.weight"
+            factors[matrix] = (tensors.table(second), tensors.table(name))
+            if factors[matrix][0].shape[1:] != (rank,) or len(factors[matrix][1]) != rank:
+                raise ValueError(f"{tensors.path}: tensor {name:.80} must have rank {rank}")
+    scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
+    return Adapter(found, factors, scale)
