@@ -142,6 +142,7 @@ def test_data_of_a_run_with_checkpoints_are_not_replaced(place, capsys, override
         assert [(place / "w" / name).read_bytes() for name in names] == before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("override", "named"),
     [
@@ -160,6 +161,7 @@ def test_nor_is_their_vocabulary(place, capsys, override, named):
     assert [(place / "w" / name).read_bytes() for name in names] == before
 
 
+@pytest.mark.exhaustive
 def test_a_checkpoint_is_not_exported_with_another_vocabulary(place, tmp_path, capsys):
     shutil.copytree(place / "w", tmp_path / "w")
     other = arguments("prepare", f"tsv:{place / 'corpus.tsv'}", tmp_path / "other")
@@ -174,6 +176,7 @@ def test_a_checkpoint_is_not_exported_with_another_vocabulary(place, tmp_path, c
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.exhaustive
 def test_data_are_used_where_held_out_text_is_not(place, tmp_path, caplog):
     shutil.copytree(place / "w", tmp_path / "w")
     shutil.copy(place / "corpus.tsv", tmp_path / "excluded.txt")
@@ -190,6 +193,7 @@ def test_data_are_used_where_held_out_text_is_not(place, tmp_path, caplog):
     assert "excluded.tsv: no such file" in caplog.text and "prepared earlier" in caplog.text
 
 
+@pytest.mark.exhaustive
 def test_data_of_files_that_a_pattern_no_longer_matches_are_kept(tmp_path, caplog):
     header, *lines = write_tsv(tmp_path / "all.tsv").read_text().splitlines()
     for name, part in (("a", lines[::2]), ("b", lines[1::2])):
@@ -207,6 +211,7 @@ def test_data_of_files_that_a_pattern_no_longer_matches_are_kept(tmp_path, caplo
     assert (tmp_path / "w/data/manifest.json").read_bytes() == before
 
 
+@pytest.mark.exhaustive
 def test_a_checkpoint_of_float16_is_exported_where_auto_is_another_dtype(place):
     run, output = place / "half", place / "half_model"
     more = ["--config.train.total_steps=2", "--config.compute_dtype=float16"]

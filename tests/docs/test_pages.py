@@ -19,8 +19,16 @@ WITH_CODE = [
 ]
 
 
+# The pages that people begin with; make test-all runs the others.
+_FIRST = [PAGES[0], ROOT / "docs/first-steps.md", ROOT / "docs/how-to/train.md"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[] if p in _FIRST else pytest.mark.exhaustive) for p in WITH_CODE],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
 def test_code_runs(page, place):
     if needs_shipped(page) and "mini" not in SHIPPED:
         pytest.skip("the encoder mini is not in the package yet")

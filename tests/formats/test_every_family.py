@@ -14,7 +14,7 @@ SLOW = ("LASER", "LASER2")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in FAMILIES]
+    "name", [pytest.param(n, marks=pytest.mark.exhaustive if n in SLOW else ()) for n in FAMILIES]
 )
 def test_vectors_are_those_of_the_original(tmp_path, name):
     encode = FAMILIES[name](tmp_path)

@@ -73,7 +73,7 @@ def converted(request, tmp_path_factory):
     return request.param, folder / "ours", xling_jax.load(folder / "ours").encode(TEXTS)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("form", BY_FORM)
 def test_vectors_are_ours_or_the_form_is_refused(converted, tmp_path, form):
     name, directory, expected = converted

@@ -86,7 +86,16 @@ def padded(vocab, texts, length=16, rows=5):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bert", "distilbert", "xlm", "xlm-roberta", "modules"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "modules",
+        *(
+            pytest.param(kind, marks=pytest.mark.exhaustive)
+            for kind in ("bert", "distilbert", "xlm", "xlm-roberta")
+        ),
+    ],
+)
 def test_a_step_is_that_of_torch(published, tmp_path, kind):
     path = tmp_path / "published"
     rates = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}

@@ -51,7 +51,7 @@ SLOW = ("tlaser_max", "dual_max", "dual_attention", "laser")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in ENCODERS]
+    "name", [pytest.param(n, marks=pytest.mark.exhaustive if n in SLOW else ()) for n in ENCODERS]
 )
 def test_vectors_are_the_same_in_batches_of_any_size(tmp_path, models, name):
     directory = models(name)

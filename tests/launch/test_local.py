@@ -106,7 +106,9 @@ def test_processes_that_finish(programs, tmp_path):
     assert (tmp_path / "logs/process-0.log").read_text().count("is process") == 2
 
 
-@pytest.mark.parametrize("behavior, status", [("fails", 3), ("dies", 137)])
+@pytest.mark.parametrize(
+    "behavior, status", [pytest.param("fails", 3, marks=pytest.mark.exhaustive), ("dies", 137)]
+)
 def test_one_that_ends_takes_the_others_with_it(behavior, status, programs, tmp_path):
     process = start_actors(programs, tmp_path, "saves", behavior, "ignores", grace_s=2)
     started = time.monotonic()
@@ -180,6 +182,7 @@ def test_a_signal_while_the_processes_start_stops_them_all(programs, tmp_path):
     check_none_left(tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("presses, status", [(1, 143), (2, 137)])
 def test_ctrl_c_saves_and_a_second_one_kills(presses, status, programs, tmp_path):
     behavior = "saves" if presses == 1 else "ignores"

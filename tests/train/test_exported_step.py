@@ -58,6 +58,7 @@ def test_the_best_may_have_been_measured_between_checkpoints(run, tmp_path):
     assert (result.exported_step, result.metrics) == (6, {METRIC: 0.9})
 
 
+@pytest.mark.exhaustive
 def test_a_run_stopped_in_its_last_step_is_not_finished_until_it_is_evaluated(run, tmp_path):
     stopped = run(tmp_path, stop_at=8)
     assert (stopped.step, stopped.finished) == (8, False)
@@ -71,7 +72,7 @@ def kept(workdir):
     return sorted(path.name for path in (workdir / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_a_stop_at_an_evaluation_does_not_change_which_step_is_best(
     killed, run, tmp_path, monkeypatch
 ):
@@ -91,6 +92,7 @@ def test_a_stop_at_an_evaluation_does_not_change_which_step_is_best(
     assert records[0] == records[1]
 
 
+@pytest.mark.exhaustive
 def test_an_evaluation_made_up_for_is_not_made_again(run, tmp_path):
     run(tmp_path, stop_at=8)
     assert run(tmp_path).finished
@@ -101,10 +103,12 @@ def _interrupt(*_):
     raise KeyboardInterrupt
 
 
+@pytest.mark.exhaustive
 def test_without_anything_to_evaluate_the_last_step_finishes_even_a_stopped_run(run, tmp_path):
     assert run(tmp_path, stop_at=8, evaluate=False).finished
 
 
+@pytest.mark.exhaustive
 def test_a_run_beyond_its_total_steps_is_finished_and_exports_the_best(run, tmp_path):
     assert run(tmp_path).finished
     result = run(tmp_path, total_steps=6)
@@ -112,6 +116,7 @@ def test_a_run_beyond_its_total_steps_is_finished_and_exports_the_best(run, tmp_
     assert (result.exported_step, result.metrics) == (4, {METRIC: SCORES[4]})
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_is_shortened_to_where_it_was_stopped_evaluates_there(run, tmp_path):
     assert not run(tmp_path, stop_at=6).finished
     assert evaluations(tmp_path) == {4: SCORES[4]}
@@ -124,6 +129,7 @@ SMALLEST = {"best_metric": OTHER, "best_goal": "min"}
 ONE = {"keep_last": 1, "keep_best": 1}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "before, older",
     [
@@ -148,6 +154,7 @@ def test_checkpoints_are_ranked_by_a_metric_that_is_chosen_later(before, older, 
     assert (result.exported_step, kept(tmp_path)) == (4, ["00000004", "00000016"])
 
 
+@pytest.mark.exhaustive
 def test_checkpoints_that_cannot_be_ranked_are_kept_and_never_called_the_best(
     run, tmp_path, caplog
 ):
@@ -163,12 +170,14 @@ def test_checkpoints_that_cannot_be_ranked_are_kept_and_never_called_the_best(
     assert kept(tmp_path) == [f"{step:08d}" for step in (4, 8, 12, 16)]
 
 
+@pytest.mark.exhaustive
 def test_of_scores_that_rounding_alone_sets_apart_the_newest_is_the_best(run, tmp_path):
     scores = {4: (7 / 101 + 10 / 101) / 2, 8: (8 / 101 + 9 / 101) / 2}
     assert scores[4] > scores[8]
     assert run(tmp_path, scores=scores).exported_step == 8
 
 
+@pytest.mark.exhaustive
 def test_what_is_kept_for_good_stays_when_the_run_is_continued_with_other_steps(run, tmp_path):
     every = ONE | NONE | {"checkpoint_every_steps": 100}
     run(tmp_path, evaluate=False, total_steps=8, keep_every_steps=2, **every)
@@ -177,6 +186,7 @@ def test_what_is_kept_for_good_stays_when_the_run_is_continued_with_other_steps(
     assert kept(tmp_path) == [f"{step:08d}" for step in (2, 4, 6, 8, 9, 12, 14)]
 
 
+@pytest.mark.exhaustive
 def test_a_continued_run_records_what_it_began_with(run, tmp_path, caplog):
     begun = lambda: json.loads((tmp_path / "config.json").read_text())["train"]["model_init"]
     run(tmp_path, total_steps=2, evaluate=False, model_init="a")

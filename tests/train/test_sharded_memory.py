@@ -61,12 +61,12 @@ def test_fsdp_devices_exchange_parameters_and_gradients_not_activations(layout, 
     assert reduced == pytest.approx(update["all_parameters"], rel=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_is_exchanged_at_every_step_of_a_recurrence(facts):
     assert not [e for e in facts["recurrent"]["exchanges"] if e["looped"]]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_accumulator_counts_as_gradients_not_as_temporaries(facts):
     update = facts["recurrent"]
     arguments = update["parameters"] + update["gradients"]
