@@ -19,8 +19,8 @@ https://www.statmt.org/wmt16/bilingual-task.html; docs/how-to/align.md turns the
 Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
 
     xling convert --from huggingface DIR/xlm-mlm-100-1280 --pooling mean --output models/xlm
-    xling align --config lawdr_wmt16:encoder=xlm,pooling=mean --model models/xlm \
-        --source en.jsonl.gz --target fr.jsonl.gz --gold test.pairs.tsv --output pairs.tsv
+    xling evaluate alignment --config lawdr_wmt16:encoder=xlm,pooling=mean --model models/xlm \
+        --data en.jsonl.gz fr.jsonl.gz --gold test.pairs.tsv --output runs/wmt16
 """
 
 from ml_collections import ConfigDict
@@ -44,9 +44,7 @@ def get_config(arg: str = ""):
     config.document_mode = argument.document_mode
     config.splitter = "rule"  # for documents that are not lists of sentences
     config.debias = RANKS[argument.encoder]
-    config.center = False
     config.weighting = "kde"
-    config.density_on = "raw"
     config.similarity = "margin"
     config.k = 4
     config.domain = "domain"  # the field that restricts candidates

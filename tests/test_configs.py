@@ -339,14 +339,13 @@ def test_an_encoder_begins_with_the_arrays_that_fit():
 @pytest.mark.parametrize("argument", ALIGNMENT)
 def test_an_alignment_config_has_the_published_settings(argument):
     config = load_alignment(argument).to_dict()
-    published = {"similarity": "margin", "weighting": "kde", "density_on": "raw", "k": 4}
-    published |= {"center": False, "url_matching": False, "splitter": "rule"}
+    published = {"similarity": "margin", "weighting": "kde", "k": 4}
+    published |= {"url_matching": False, "splitter": "rule"}
     expected = published | ALIGNMENT[argument]
     assert {name: config[name] for name in expected} == expected
     assert config["document_mode"] in MODES
     assert config["splitter"] in splitting.SPLITTERS
     assert config["weighting"] in lawdr.WEIGHTINGS
-    assert config["density_on"] in lawdr.DENSITY_INPUTS
 
 
 def test_keys_of_an_alignment_config_are_arguments_of_the_command():

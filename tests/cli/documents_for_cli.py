@@ -92,12 +92,12 @@ def sentence_vectors(encoder, code, rows=ROWS):
     return encoder.encode([text for texts in chosen for text in texts]), offsets
 
 
-def expected_pairs(encoder, rank=2, weighting="kde", density_on="raw", rows=ROWS, **settings):
+def expected_pairs(encoder, rank=2, weighting="kde", rows=ROWS, **settings):
     """The pairs through the functions of the library, (score, source id, target id)."""
     documents = []
     for code in FUNCTION_WORDS:
         vectors, offsets = sentence_vectors(encoder, code, rows)
-        lawdr = Lawdr(rank=rank, weighting=weighting, density_on=density_on).fit(vectors)
+        lawdr = Lawdr(rank=rank, weighting=weighting).fit(vectors)
         documents.append(lawdr.transform(vectors, offsets))
     ids = [[row["id"] for row in side(code, rows)] for code in FUNCTION_WORDS]
     pairs = align_documents(*documents, **settings)

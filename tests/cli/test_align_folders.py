@@ -13,6 +13,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 from xling_jax.align.translations import Translation
+from xling_jax.cli import align_sentences
 from xling_jax.cli.main import main
 from xling_jax.corpora.readers.tmx import TmxReader
 
@@ -51,9 +52,9 @@ def folders(tmp_path, monkeypatch):
     return tmp_path
 
 
-def align(*words, output="out.tmx", sentences=True):
-    argv = ["align", "--model", "mini", "--source", "de", "--target", "en", "--output", output]
-    return main([*argv, *(["--sentences"] if sentences else []), *words])
+def align(*words, output="out.tmx", command="align-sentences"):
+    sides = ["--source", "de", "--target", "en"]
+    return main([command, "--model", "mini", *sides, "--output", output, *words])
 
 
 def units(path="out.tmx"):
@@ -76,21 +77,22 @@ def test_one_command_writes_a_translation_memory(folders, caplog):
     assert props["x-source-document"] == "0" and float(props["x-cost"]) < 0.7
 
 
-def test_documents_without_sentences_to_align_are_left_out(folders, caplog):
+def test_documents_without_sentences_to_align_are_left_out(folders, caplog, monkeypatch):
     (folders / "de/alone.txt").write_text("Der Vulkan ist seit 1902 erloschen. Niemand weiß warum.")
     (folders / "en/alone.txt").write_text(
         "Click on Save to keep your settings. Restart the server."
     )
     with caplog.at_level("INFO"):
         assert align() == 0
-        assert align("--max-document-cost", "10", output="all.tmx") == 0
+        monkeypatch.setattr(align_sentences, "_MAX_DOCUMENT_COST", 10)
+        assert align(output="all.tmx") == 0
     assert not any("Vulkan" in source for source, _ in units())
     assert "1 document pair left out, with a cost above 0.6" in caplog.text
     assert f"{len(DOCUMENTS) + 1} document pairs; " in caplog.text  # of the second run
 
 
 def test_folders_are_documents_without_sentences_too(folders):
-    assert align(output="pairs.tsv", sentences=False) == 0
+    assert align(output="pairs.tsv", command="align") == 0
     rows = [line.split("\t")[1:] for line in (folders / "pairs.tsv").read_text().splitlines()]
     names = [str(n) for n in random.Random(0).sample(range(100), len(DOCUMENTS))]
     wanted = {(str(i), name) for i, name in enumerate(names) if i != 2}
@@ -141,11 +143,7 @@ def test_what_the_rules_drop_is_counted(folders, caplog):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--format", "groups", "--max-cost", "1"], "--max-cost: is not for --format groups"),
-        (["--pairs", "ids", "--debias", "2"], "--debias: is for pairing documents"),
-        (["--pairs", "ids", "--max-document-cost", "1"], "--max-document-cost: is for pairing"),
-        (["--domain", "site"], "--domain: text files in a folder have no fields"),
-        (["--source-overlaps", "de/0.txt"], "--source-overlaps and --source-embeddings: give both"),
+        (["--format", "groups", "--max-cost", "1"], "--max-cost: --format groups covers all"),
         (["--source", "here"], "here: give --languages, such as --languages de,en"),
         (["--target", "de"], "--source and --target are the same f"),
         (["--source", "de/0.txt"], "both must be text files, or both documents"),
@@ -190,7 +188,7 @@ def test_a_killed_command_leaves_no_half_file(folders):
         "os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)\n"
         "entry()\n"
     )
-    words = ["align", "--sentences", "--model", "mini", "--source", "de", "--target", "en"]
+    words = ["align-sentences", "--model", "mini", "--source", "de", "--target", "en"]
     words += ["--output", "out.tmx"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program, *words], env=environment)

@@ -1,4 +1,4 @@
-"""`xling align --sentences` from its arguments to its files, with the encoder in the package."""
+"""`xling align-sentences` from its arguments to its files, with the encoder in the package."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.corpora.readers.tmx import TmxReader
 
@@ -45,7 +44,7 @@ def files(tmp_path, monkeypatch):
 
 
 def align(*words, source="a.en", target="a.de", output="out"):
-    argv = ["align", "--sentences", "--model", "mini", "--source", source, "--target", target]
+    argv = ["align-sentences", "--model", "mini", "--source", source, "--target", target]
     return main([*argv, "--output", output, *words])
 
 
@@ -77,48 +76,21 @@ def test_positions_in_json_count_blank_sentences(files):
     assert without_costs((files / "out").read_text()) == [f"one\tone\t{g}" for g in groups]
 
 
-def write_overlaps(path, lines, size):
-    """As `overlap.py` of vecalign: distinct texts of adjacent lines."""
-    texts = {
-        " ".join(lines[i : i + n])[:10000]
-        for n in range(1, size)
-        for i in range(len(lines) - n + 1)
-    }
-    path.write_text("".join(f"{text}\n" for text in sorted(texts)), encoding="utf-8")
-    return sorted(texts)
-
-
-def test_overlap_files_of_vecalign_in_place_of_a_model(files, capsys):
-    assert align("--format", "groups") == 0
-    encoder = xling_jax.load("mini")
-    words = ["align", "--sentences", "--format", "groups", "--output", "from_files"]
-    for side, name, text in (("source", "a.en", ENGLISH), ("target", "a.de", GERMAN)):
-        texts = write_overlaps(files / f"{name}.overlaps", text, 11)
-        encoder.encode(texts).astype("<f4").tofile(files / f"{name}.emb")  # as LASER writes
-        words += [f"--{side}", name, f"--{side}-overlaps", f"{name}.overlaps"]
-        words += [f"--{side}-embeddings", f"{name}.emb"]
-    assert main(words) == 0
-    assert (files / "from_files").read_text() == (files / "out").read_text()
-    write_overlaps(files / "a.de.overlaps", GERMAN, 3)
-    assert main([*words, "--overwrite"]) == 1
-    assert (
-        "a.de.emb: must hold a vector of float32 for each of the 11 lines"
-        in capsys.readouterr().err
-    )
-    assert main([*words, "--overwrite", "--dim", str(encoder.dim)]) == 1
-    assert "must have one row for each of the 11 lines" in capsys.readouterr().err
-    texts = write_overlaps(files / "a.de.overlaps", GERMAN, 3)
-    encoder.encode(texts).astype("<f4").tofile(files / "a.de.emb")
-    assert main([*words, "--overwrite"]) == 1
-    assert "a.de.overlaps: lacks the text 'Die Fähre" in capsys.readouterr().err
-    assert main([*words, "--overwrite", "--max-sentences", "3"]) == 0
-
-
 def test_tsv_has_the_texts_of_translations_only(files):
     assert align() == 0
     rows = [line.split("\t") for line in (files / "out").read_text().splitlines()]
     assert [row[1] for row in rows] == [ENGLISH[i] for i in (0, 1, 2, 4, 5)]
     assert rows[2][2] == f"{GERMAN[2]} {GERMAN[3]}"
+
+
+def test_json_lines_have_the_ids_of_documents(files):
+    assert align(output="out.jsonl") == 0
+    rows = [json.loads(line) for line in (files / "out.jsonl").read_text().splitlines()]
+    assert [row["source"] for row in rows] == [ENGLISH[i] for i in (0, 1, 2, 4, 5)]
+    assert {*rows[0]} == {"source", "target", "cost"} and 0 <= rows[0]["cost"] < 0.7
+    assert align("--pairs", "ids", source="en.jsonl", target="de.jsonl", output="ids.jsonl") == 0
+    row = json.loads((files / "ids.jsonl").read_text().splitlines()[0])
+    assert (row["source_id"], row["target_id"], row["target"]) == ("one", "one", GERMAN[0])
 
 
 def test_a_translation_memory_is_read_back(files):
@@ -171,7 +143,6 @@ def test_half_of_an_emoji_in_a_document_becomes_a_replacement_character(files, k
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--debias", "2"], "--debias: is for pairing documents"),
         (["--format", "tmx"], "--format tmx: needs the languages"),
         (["--max-sentences", "1"], "max_sentences=1 must be at least 2"),
         (["--pairs", "a.en"], "--pairs: --source must be JSON lines"),
@@ -185,17 +156,11 @@ def test_wrong_use(files, capsys, words, message):
     assert not (files / "out").exists()
 
 
-def test_options_of_sentences_need_sentences(files, capsys):
-    words = "align --model mini --source en.jsonl --target de.jsonl --output out --radius 5"
-    assert main(words.split()) == 2
-    assert "--radius: needs --sentences" in capsys.readouterr().err
-
-
 def test_json_lines_from_a_pipe_are_not_taken_for_text(files, capsys):
     for code in ("en", "de"):
         os.mkfifo(files / f"{code}.pipe")
         content = (files / f"{code}.jsonl").read_text()
         threading.Thread(target=(files / f"{code}.pipe").write_text, args=(content,)).start()
     assert align(source="en.pipe", target="de.pipe") == 2
-    assert "en.pipe: holds JSON lines, which --sentences does not" in capsys.readouterr().err
+    assert "en.pipe: JSON lines are not read from a pipe" in capsys.readouterr().err
     (files / "de.pipe").read_text()  # lets its writer end

@@ -1,17 +1,16 @@
-"""What the options of an aligner reach: the rank rule, the search, its progress."""
+"""The options of an aligner: the rank rule, the search, its progress; fitted pairs as files."""
 
 import logging
 
 import numpy as np
 import pytest
 
-from tests.documents.test_lawdr import corpus
+from tests.documents.test_lawdr import SETTINGS, altered, corpus
 from xling_jax.align import matching
 from xling_jax.documents import debias
-from xling_jax.documents.alignment import DocumentAligner
+from xling_jax.documents.alignment import DocumentAligner, FittedPair
+from xling_jax.documents.lawdr import Lawdr, document_vectors
 from xling_jax.documents.records import Documents
-from xling_jax.documents.weighting import document_vectors
-from xling_jax.options import OptionError
 
 
 def collection(language, num_documents=20, num_sentences=10, seed=0):
@@ -21,14 +20,14 @@ def collection(language, num_documents=20, num_sentences=10, seed=0):
     return Documents(language, language, ids=ids, domains=ids, lengths=lengths), vectors
 
 
-def test_the_rank_rule_gets_seed_and_centering(monkeypatch):
+def test_the_rank_rule_gets_the_seed(monkeypatch):
     sides, vectors = zip(collection("de"), collection("en", seed=1))
     given = []
     choice = debias.RankChoice(2, {0: 0.9, 2: 0.5}, 0.55)
     monkeypatch.setattr(debias, "choose_rank", lambda _, **options: given.append(options) or choice)
-    aligner = DocumentAligner(seed=3, center=True, weighting="none")
+    aligner = DocumentAligner(seed=3, weighting="none")
     assert [lawdr.rank for lawdr in aligner.fit(sides, vectors)] == [2, 2]
-    assert given == [{"seed": 3, "center": True}]
+    assert given == [{"seed": 3}]
 
 
 def test_the_progress_ends_with_all_source_documents():
@@ -39,12 +38,12 @@ def test_the_progress_ends_with_all_source_documents():
     assert calls[-1] == (20, 20)
 
 
-def test_centering_is_left_out_with_the_components(caplog):
+def test_too_little_text_is_not_debiased(caplog):
     sides, vectors = zip(collection("de", num_documents=4), collection("en", num_documents=4))
     with caplog.at_level(logging.WARNING):
-        estimators = DocumentAligner(center=True).fit(sides, vectors)
+        estimators = DocumentAligner().fit(sides, vectors)
     assert "no debiasing: de (de) must have at least 50 sentences" in caplog.text
-    assert [(lawdr.rank, lawdr.center) for lawdr in estimators] == [(None, False)] * 2
+    assert [lawdr.rank for lawdr in estimators] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,6 @@ def test_centering_is_left_out_with_the_components(caplog):
     [
         ({"k": 2}, {"k": 2}),
         ({"candidates": 1}, {"candidates": 1}),
-        ({"raw_products": True}, {"normalize": False}),
         ({"similarity": "cosine"}, {"similarity": "cosine"}),
     ],
 )
@@ -65,14 +63,93 @@ def test_the_search_gets_the_options(options, search):
     assert found.scores.shape != plain.scores.shape or not np.allclose(found.scores, plain.scores)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"debias": 0, "center": True}, "center requires debiasing"),
-        ({"debias": 0, "density_on": "debiased"}, "density_on=debiased requires debiasing"),
-        ({"raw_products": True, "similarity": "cosine"}, "raw_products requires similarity=margin"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(options, message):
-    with pytest.raises(OptionError, match=message):
-        DocumentAligner(**options)
+def fitted(settings, model="m1"):
+    estimators = tuple(Lawdr(**settings).fit(corpus(seed)[0]) for seed in (0, 1))
+    return FittedPair(("de", "en"), estimators, model)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_saved_and_loaded_gives_the_same_bits(tmp_path, settings):
+    pair = fitted(settings)
+    pair.save(tmp_path / "pair")
+    loaded = FittedPair.load(tmp_path / "pair")
+    assert (loaded.languages, loaded.model, loaded.document_mode) == (
+        ("de", "en"),
+        "m1",
+        "sentences",
+    )
+    others, offsets = corpus(seed=5, n=90)
+    for before, after in zip(pair.estimators, loaded.estimators):
+        arrays, facts = before.state()
+        assert after.state()[1] == facts
+        for name, array in after.state()[0].items():
+            assert array.tobytes() == arrays[name].tobytes()
+        for vectors, cuts in ((others, offsets), corpus(0)):
+            np.testing.assert_array_equal(
+                after.transform(vectors, cuts), before.transform(vectors, cuts)
+            )
+
+
+def test_an_aligner_uses_estimators_of_other_documents():
+    aligner = DocumentAligner(debias=3)
+    batches = []
+    for seeds in ((0, 1), (2, 3)):
+        drawn = [corpus(seed) for seed in seeds]
+        sides = [
+            Documents(code, code, ids=[*map(str, offsets[1:])], lengths=[*np.diff(offsets)])
+            for code, (_, offsets) in zip(("de", "en"), drawn)
+        ]
+        batches.append((sides, [vectors for vectors, _ in drawn]))
+    estimators = aligner.fit(*batches[0])
+    found = aligner.document_vectors(*batches[1], estimators)
+    for documents, side, vectors, first in zip(found, *batches[1], batches[0][1]):
+        by_hand = Lawdr(rank=3).fit(first).transform(vectors, side.offsets)
+        np.testing.assert_array_equal(documents, by_hand)
+        own = Lawdr(rank=3).fit(vectors).transform(vectors, side.offsets)
+        assert not np.allclose(documents, own)
+
+
+def test_an_aligner_fits_estimators_with_its_options():
+    options = {"seed": 7, "weighting": "none"}
+    vectors = [corpus(seed)[0] for seed in (0, 1)]
+    sides = [Documents(code, code) for code in ("de", "en")]
+    estimators = DocumentAligner(debias=2, **options).fit(sides, vectors)
+    for lawdr, array in zip(estimators, vectors, strict=True):
+        assert lawdr.settings == Lawdr(rank=2, **options).settings
+        expected = Lawdr(rank=2, **options).fit(array).transform(array, [0, 50, 200])
+        np.testing.assert_array_equal(lawdr.transform(array, [0, 50, 200]), expected)
+
+
+def test_estimators_are_for_their_languages_model_and_vectors():
+    pair = fitted({"rank": 3})
+    german, english = pair.estimators
+    assert pair.estimators_for(("de", "en"), "m1", 24) == [german, english]
+    assert pair.estimators_for(("en", "de"), "", 24) == [english, german]
+    for arguments, message in (
+        ((("de", "fr"), "m1", 24), "fitted to de and en; found documents in de and fr"),
+        ((("de", "en"), "m2", 24), "another model, m1; found m2"),
+        ((("de", "en"), "m1", 25), "vectors of dim 24; found 25"),
+        ((("de", "en"), "m1", 24, "packed"), "document mode sentences; found packed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pair.estimators_for(*arguments)
+
+
+def test_two_sides_of_one_language_keep_their_own_estimators():
+    pair = FittedPair(("en", "en"), fitted({"rank": 3}).estimators)
+    assert pair.estimators_for(("en", "en"), "", 24) == [*pair.estimators]
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "file"
+    fitted({"rank": 3}).save(path)
+    altered(path, lambda tensors, facts: tensors.pop("1.components"))
+    with pytest.raises(ValueError, match="file: not a file of xling align --save-debias.*tensors"):
+        FittedPair.load(path)
+    fitted({"rank": 3}).save(path)
+    altered(path, lambda tensors, facts: facts.pop())
+    with pytest.raises(ValueError, match="two estimators of one dim"):
+        FittedPair.load(path)
+    fitted({"rank": 3}).estimators[0].save(path)
+    with pytest.raises(ValueError, match="it holds 'xling_jax.lawdr/1'"):
+        FittedPair.load(path)

@@ -123,9 +123,6 @@ def test_principal_axes_equal_scikit_learn_s():
     vectors = skewed(np.random.default_rng(6), 80, 10)
     expected = PCA(4).fit(vectors).components_.T
     assert_same_axes(principal_axes(gram_matrix(vectors), 4), expected)
-    components = language_components(gram_matrix(vectors), 2)
-    expected = PCA(4).fit(remove_components(vectors, components)).components_.T
-    assert_same_axes(principal_axes(gram_matrix(vectors), 4, components), expected)
 
 
 @pytest.mark.parametrize(("n", "dim", "expected"), [(1, 5, 1), (3, 5, 2), (50, 5, 5), (50, 40, 16)])
@@ -301,17 +298,3 @@ def test_the_row_of_a_bad_value_is_named_across_blocks():
     vectors[rows.BLOCK_ROWS + 3, 1] = np.nan
     with pytest.raises(ValueError, match=rf"vectors\[{rows.BLOCK_ROWS + 3}\]"):
         gram_matrix(vectors)
-
-
-def test_axes_of_debiased_vectors_leave_out_what_was_removed():
-    """Even where fewer dimensions remain than there are axes: the others have no variance."""
-    generator = np.random.default_rng(0)
-    language = generator.normal(size=(13, 16)) * 5
-    vectors = generator.normal(size=(200, 13)) @ language + generator.normal(size=(200, 16))
-    statistics = gram_matrix(vectors)
-    components = language_components(statistics, 13, center=False)
-    axes = principal_axes(statistics, 8, components)
-    assert np.abs(components.T @ axes).max() < 1e-9
-    debiased = remove_components(vectors - vectors.mean(0), components)
-    np.testing.assert_allclose((vectors - vectors.mean(0)) @ axes, debiased @ axes, atol=1e-9)
-    np.testing.assert_allclose(np.linalg.norm(debiased @ axes), np.linalg.norm(debiased), rtol=1e-9)

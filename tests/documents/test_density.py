@@ -1,4 +1,4 @@
-"""Tophat density: scikit-learn's PCA and KernelDensity, the bandwidth rule, degenerate input."""
+"""Tophat density and weights: scikit-learn's PCA and KernelDensity, the bandwidth rule."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import KernelDensity
 
 from xling_jax.documents import density as module
-from xling_jax.documents.debias import gram_matrix, language_components, remove_components
-from xling_jax.documents.density import TophatDensity, choose_bandwidth
+from xling_jax.documents.debias import gram_matrix
+from xling_jax.documents.density import TophatDensity, choose_bandwidth, sentence_weights
 from xling_jax.documents.lawdr import Lawdr
 
 
@@ -16,24 +16,20 @@ def clustered(rng, n, dim, clusters=8):
     return centers[rng.integers(0, clusters, n)] + 0.3 * rng.standard_normal((n, dim))
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-def test_density_equals_scikit_learn_s_pipeline(debiased):
+def test_density_equals_scikit_learn_s_pipeline():
     rng = np.random.default_rng(0)
     vectors = clustered(rng, 400, 30)
     vectors, others = vectors[:300], vectors[300:]
     statistics = gram_matrix(vectors)
-    components = language_components(statistics, 3) if debiased else None
-    density = TophatDensity.fit(vectors, statistics, components, num_dims=16, bandwidth=1.5)
-    inputs = remove_components(vectors, components) if debiased else vectors
-    pca = PCA(16, svd_solver="full").fit(inputs)
-    kde = KernelDensity(kernel="tophat", bandwidth=1.5).fit(pca.transform(inputs))
-    expected = np.exp(kde.score_samples(pca.transform(inputs)))
+    density = TophatDensity.fit(vectors, statistics, num_dims=16, bandwidth=1.5)
+    pca = PCA(16, svd_solver="full").fit(vectors)
+    kde = KernelDensity(kernel="tophat", bandwidth=1.5).fit(pca.transform(vectors))
+    expected = np.exp(kde.score_samples(pca.transform(vectors)))
     counts = density.counts(vectors)
     np.testing.assert_array_equal(counts, density.fitted_counts)
     np.testing.assert_allclose(expected / expected.sum(), counts / counts.sum(), rtol=1e-9)
     # Other sentences are counted among the fitted ones, and not among themselves.
-    inputs = remove_components(others, components) if debiased else others
-    other_densities = np.exp(kde.score_samples(pca.transform(inputs)))
+    other_densities = np.exp(kde.score_samples(pca.transform(others)))
     constant = expected.sum() / counts.sum()
     np.testing.assert_allclose(other_densities, constant * density.counts(others), rtol=1e-9)
     assert 0 < np.count_nonzero(other_densities) < 100
@@ -223,3 +219,31 @@ def test_bad_bandwidth_is_refused(bandwidth):
 def test_other_dim_is_refused():
     with pytest.raises(ValueError, match="dim 3"):
         TophatDensity.fit(np.eye(3)).counts(np.eye(4))
+
+
+def test_weights_by_hand():
+    # The mean is 2, b is 1: 1 / (1 + P).
+    np.testing.assert_allclose(sentence_weights([1, 1, 4]), [1 / 2, 1 / 2, 1 / 5])
+    np.testing.assert_allclose(sentence_weights([0, 3], mean_density=2), [1, 1 / 4])
+
+
+@pytest.mark.parametrize("factor", [1e-12, 0.3, 1e9])
+def test_scaling_the_density_changes_no_weight(factor):
+    density = np.random.default_rng(0).random(50)
+    np.testing.assert_allclose(
+        sentence_weights(factor * density), sentence_weights(density), rtol=1e-14
+    )
+
+
+def test_equal_densities_weigh_a_third():
+    np.testing.assert_allclose(sentence_weights(np.full(7, 42)), 1 / 3)
+    assert sentence_weights(np.array([])).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("density", "message"),
+    [([1, -1], "nonnegative"), ([1, np.nan], "finite"), ([0, 0], "mean density")],
+)
+def test_bad_densities_are_refused(density, message):
+    with pytest.raises(ValueError, match=message):
+        sentence_weights(density)

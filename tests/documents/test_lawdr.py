@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 
 from xling_jax.align import rows
 from xling_jax.documents import lawdr as module
-from xling_jax.documents.lawdr import Lawdr
+from xling_jax.documents.lawdr import Lawdr, document_vectors
 
 SETTINGS = [
     {"rank": 3},
@@ -20,7 +20,7 @@ SETTINGS = [
     {"rank": 3, "center": True, "weighting": "none"},
     {"rank": None},
     {"rank": None, "weighting": "none"},
-    {"rank": 3, "density_on": "debiased", "density_dim": 5},
+    {"rank": 3, "density_dim": 5},
     {"rank": 2, "bandwidth": 1.2, "density_dim": 4, "seed": 5},
 ]
 
@@ -47,8 +47,7 @@ def reference(vectors, offsets, settings, bandwidth):
     if settings.get("weighting") == "none":
         parts = [debiased[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
         return np.array([p.mean(axis=0) if len(p) else 0 * vectors[0] for p in parts])
-    inputs = debiased if settings.get("density_on") == "debiased" else vectors
-    points = PCA(settings.get("density_dim", 16), svd_solver="full").fit_transform(inputs)
+    points = PCA(settings.get("density_dim", 16), svd_solver="full").fit_transform(vectors)
     distances = np.linalg.norm(points[:, None] - points, axis=2)
     density = (distances <= bandwidth).sum(axis=1)
     half = density.mean() / 2
@@ -126,9 +125,9 @@ def test_saved_and_loaded_gives_the_same_bits(tmp_path, settings):
     lawdr.save(tmp_path / "en.lawdr")
     loaded = Lawdr.load(tmp_path / "en.lawdr")
     assert loaded.settings == lawdr.settings and loaded.num_sentences == 200
-    for some, cuts in ((vectors, offsets), (others, other_offsets)):
-        np.testing.assert_array_equal(loaded.transform(some, cuts), lawdr.transform(some, cuts))
-        np.testing.assert_array_equal(loaded.weights(some), lawdr.weights(some))
+    for given, cuts in ((vectors, offsets), (others, other_offsets)):
+        np.testing.assert_array_equal(loaded.transform(given, cuts), lawdr.transform(given, cuts))
+        np.testing.assert_array_equal(loaded.weights(given), lawdr.weights(given))
     assert [path.name for path in tmp_path.iterdir()] == ["en.lawdr"]
 
 
@@ -180,6 +179,7 @@ def altered(path, change):
         (lambda tensors, facts: tensors.update({"density.mean": np.ones(24)}), "float64"),
         (lambda tensors, facts: facts["settings"].update(rank=-1), "rank must be"),
         (lambda tensors, facts: facts["settings"].update(color="red"), "color"),
+        (lambda tensors, facts: facts["settings"].update(density_on="debiased"), "fit it again"),
         (lambda tensors, facts: facts.pop("dim"), "dim"),
         (lambda tensors, facts: facts["density"].update(bandwidth="wide"), "wide"),
     ],
@@ -190,6 +190,15 @@ def test_files_with_other_content_are_refused(tmp_path, change, message):
     altered(path, change)
     with pytest.raises(ValueError, match=f"file: not a LAWDR estimator.*{message}"):
         Lawdr.load(path)
+
+
+def test_files_of_0_3_are_read(tmp_path):
+    vectors, offsets = corpus()
+    lawdr = Lawdr(rank=3).fit(vectors)
+    lawdr.save(tmp_path / "file")
+    altered(tmp_path / "file", lambda _, facts: facts["settings"].update(density_on="raw"))
+    found = Lawdr.load(tmp_path / "file").transform(vectors, offsets)
+    np.testing.assert_array_equal(found, lawdr.transform(vectors, offsets))
 
 
 def test_files_of_other_kinds_are_refused(tmp_path):
@@ -277,7 +286,6 @@ def test_vectors_of_another_encoder_are_refused():
         ({"rank": 0}, "rank must be at least 1, or None"),
         ({"rank": None, "center": True}, "center=True is part of debiasing"),
         ({"weighting": "idf"}, "weighting='idf' must be one of kde, none"),
-        ({"density_on": "both"}, "density_on='both' must be one of raw, debiased"),
         ({"density_dim": 0}, "density_dim must be at least 1"),
         ({"bandwidth": 0.0}, "bandwidth must be positive, or None"),
     ],
@@ -285,3 +293,75 @@ def test_vectors_of_another_encoder_are_refused():
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Lawdr(**settings)
+
+
+def loop(vectors, offsets, weights):
+    documents = np.zeros((len(offsets) - 1, vectors.shape[1]))
+    for document, (start, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        for sentence in range(start, end):
+            share = 1 / (end - start) if weights is None else weights[sentence]
+            documents[document] += share * vectors[sentence].astype(np.float64)
+    return documents
+
+
+@pytest.mark.parametrize("block", [1, 3, 8, 1000])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_documents_equal_a_loop_for_every_block(monkeypatch, block, weighted):
+    monkeypatch.setattr(rows, "BLOCK_ROWS", block)
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((40, 5)).astype(np.float32)
+    # Empty documents at the start, at the end, two in a row; one of a sentence, one of many.
+    offsets = np.array([0, 0, 1, 3, 3, 3, 8, 30, 32, 40, 40])
+    weights = rng.random(40) if weighted else None
+    documents = document_vectors(vectors, offsets, weights)
+    assert documents.dtype == np.float32
+    np.testing.assert_allclose(documents, loop(vectors, offsets, weights), atol=1e-6)
+    assert not documents[[0, 3, 4, 9]].any()
+
+
+def test_weighted_sum_is_not_divided():
+    vectors = np.array([[1.0, 2], [3, 4]])
+    assert document_vectors(vectors, [0, 2], np.array([1, 0.5])).tolist() == [[2.5, 4]]
+    assert document_vectors(vectors, [0, 2]).tolist() == [[2, 3]]
+
+
+def test_sums_are_of_double_precision():
+    vectors = np.array([[2**25], [1], [-(2**25)]], np.float32)
+    assert document_vectors(vectors, [0, 3], np.ones(3)).tolist() == [[1]]
+
+
+def test_no_documents_and_no_sentences():
+    assert document_vectors(np.empty((0, 3)), np.array([0])).shape == (0, 3)
+    assert document_vectors(np.empty((0, 3)), np.array([0, 0, 0])).tolist() == [[0] * 3] * 2
+
+
+def test_documents_of_mapped_vectors(tmp_path):
+    vectors = np.random.default_rng(2).standard_normal((30, 4)).astype(np.float32)
+    np.save(tmp_path / "v.npy", vectors)
+    mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
+    offsets = np.array([0, 7, 30])
+    np.testing.assert_array_equal(
+        document_vectors(mapped, offsets), document_vectors(vectors, offsets)
+    )
+
+
+@pytest.mark.parametrize(
+    ("offsets", "weights", "message"),
+    [
+        ([0, 2], None, "number of sentences, 3; got 0 to 2"),
+        ([1, 3], None, "got 1 to 3"),
+        ([0, 2, 1, 3], None, "decreasing"),
+        ([0.0, 3.0], None, "integers"),
+        ([], None, "integers of shape"),
+        ([[0, 3]], None, "integers of shape"),
+        ([0, 3], [1, 1], r"weights must have shape \(3,\); got \(2,\)"),
+    ],
+)
+def test_bad_offsets_and_weights_are_refused(offsets, weights, message):
+    with pytest.raises(ValueError, match=message):
+        document_vectors(np.ones((3, 2)), offsets, weights)
+
+
+def test_bad_vectors_have_no_documents():
+    with pytest.raises(ValueError, match=r"vectors\[1\] must be finite"):
+        document_vectors(np.array([[1.0], [np.nan]]), [0, 2])

@@ -7,6 +7,7 @@ import pytest
 from xling_jax.documents.records import (
     load_document_pairs,
     read_documents,
+    read_folder,
     read_pairs_of_ids,
 )
 
@@ -47,3 +48,21 @@ def test_collections_of_one_language_are_no_pair(tmp_path):
     (tmp_path / "gold").write_text("a\tb\n")
     with pytest.raises(ValueError, match="b: must differ in language from .*a; both are en"):
         load_document_pairs(*sides, tmp_path / "gold")
+
+
+def test_files_are_documents_but_hidden_ones(tmp_path):
+    for name in ("b.de.txt", "a/c.TXT", ".d.txt", ".git/e.txt", "a/.f/g.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("Eins. Zwei.\n")
+    documents = list(read_folder(tmp_path, "de"))
+    assert [(d.line, d.id, d.sentences) for d in documents] == [
+        (1, "a/c", ["Eins.", "Zwei."]),
+        (2, "b", ["Eins.", "Zwei."]),
+    ]
+
+
+def test_sentences_are_those_of_the_language(tmp_path):
+    pytest.importorskip("sentencex")
+    (tmp_path / "a.txt").write_text("Am 3. Oktober kam er. Er ging.\n")
+    (document,) = read_folder(tmp_path, "deu", splitter="sentencex")
+    assert document.sentences == ["Am 3. Oktober kam er.", "Er ging."]

@@ -40,7 +40,7 @@ def test_many_documents_are_aligned_as_one_by_one(monkeypatch, mini):
             assert groups == aligner.align(*vectors)
         assert [i for group in groups for i in group.source] == [*range(len(source))]
     monkeypatch.setattr(sentence_alignment, "_WINDOW", 1)
-    alone = [g for _, g in align_pairs(aligner, (mini.encode,) * 2, zip(sources, targets))]
+    alone = [g for _, g in align_pairs(aligner, mini.encode, zip(sources, targets))]
     assert alone[3] == found[3]
 
 
@@ -57,7 +57,7 @@ def test_costs_may_be_normalized_by_the_single_sentences_of_a_window():
 
     encode = lambda texts: np.array([[len(text)] for text in texts], np.float32)
     pairs = [(["a", "bb"], ["ccc"]), (["dddd"], ["e", "ff"])]
-    for _, others in align_pairs(Others(), (encode, encode), pairs):
+    for _, others in align_pairs(Others(), encode, pairs):
         assert others == [[[1], [2], [4]], [[3], [1], [2]]]
 
 

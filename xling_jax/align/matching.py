@@ -71,16 +71,15 @@ def align_documents(
     candidates: int | None = None,
     domains: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
     accepted: tuple[np.ndarray, np.ndarray] | None = None,
-    normalize: bool = True,
     memory_mb: float = 256,
     backend: str = "numpy",
     report: Report | None = None,
 ) -> MinedPairs:
     """Aligns documents one to one.
 
-    The procedure of LAWDR: candidates by cosine, scores by equation 4, greedy matching from the
-    best pair down. Documents with an all-zero vector, such as empty ones, are never matched and
-    nobody's neighbors.
+    The procedure of LAWDR: candidates by cosine, scores by equation 4 with cosines as inner
+    products, greedy matching from the best pair down. Documents with an all-zero vector, such as
+    empty ones, are never matched and nobody's neighbors.
 
     Memory besides `memory_mb` and the vectors, which are not copied and may be memory-mapped: 450
     MiB if all pairs of a domain are candidates; otherwise 50 bytes per document and candidate.
@@ -98,8 +97,6 @@ def align_documents(
             are candidates and neighbors. None puts all into one domain.
         accepted: rows [p] and [p] of pairs known to be right, for example by their URLs. They come
             first, with score infinity, and are excluded as candidates and neighbors.
-        normalize: use cosines as inner products. False uses the vectors as they are, as equation 4
-            is written; neighbors are still the nearest by cosine.
         memory_mb: see `knn.top_k`.
         backend: see `knn.top_k`.
         report: called with the number of source documents done and the total.
@@ -111,23 +108,18 @@ def align_documents(
         ValueError: if shapes disagree, a value is not finite, or an argument is out of range.
     """
     check_choice("similarity", similarity, SIMILARITIES)
-    if not normalize and similarity == "cosine":
-        raise ValueError("normalize=False requires similarity='margin'")
     for name, value in (("k", k), ("candidates", candidates)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1; got {value}")
     sides = [as_embeddings(source, "source"), as_embeddings(target, "target")]
     check_same_dim(*sides)
-    norms = [_norms(side) for side in sides]
-    usable = [length > 0 for length in norms]
+    usable = [_is_filled(side) for side in sides]
     found, done, num_raised = [_check_accepted(accepted, usable)], 0, 0
-    settings = {"similarity": similarity, "k": k, "candidates": candidates, "normalize": normalize}
-    settings |= {"memory_mb": memory_mb, "backend": backend}
+    search = {"memory_mb": memory_mb, "backend": backend}
     for rows in _domains(domains, usable):
         group = [UnitRows(*args) for args in zip(sides, rows, ("source", "target"))]
-        lengths = [length[places] for length, places in zip(norms, rows)]
         within = report and (lambda part, _, done=done: report(done + part, len(source)))
-        pairs, num_small = _score_domain(group, lengths, report=within, **settings)
+        pairs, num_small = _score_domain(group, similarity, k, candidates, report=within, **search)
         pairs = one_to_one(pairs, *map(len, rows))
         found.append(MinedPairs(rows[0][pairs.source], rows[1][pairs.target], pairs.scores))
         num_raised += num_small
@@ -145,12 +137,9 @@ def align_documents(
 
 def _score_domain(
     sides: list[UnitRows],
-    norms: list[np.ndarray],
-    *,
     similarity: str,
     k: int,
     candidates: int | None,
-    normalize: bool,
     **search: Any,
 ) -> tuple[MinedPairs, int]:
     """Scores the candidates of one domain; arguments as `align_documents`.
@@ -163,30 +152,19 @@ def _score_domain(
     count = 0 if everything else candidates or DEFAULT_CANDIDATES
     depth = max(count, k if similarity == "margin" else 0)
     lists = knn.top_k_both_ways(*sides, depth, **search) if depth else ()
-    # Only ratios of products matter; norms of about 1 keep the floor of denominators meaningful.
-    scales = [length / length.mean() for length in norms]
     num_raised = 0
-
-    def products(cosines: np.ndarray, side: int, others: Any) -> np.ndarray:
-        if normalize:
-            return cosines
-        return cosines * scales[side][:, None] * scales[1 - side][others]
 
     def score(cosines: np.ndarray, side: int, others: Any) -> np.ndarray:
         """Scores [n, c] of a side with its candidates, `others` of the other side."""
         nonlocal num_raised
         if similarity == "cosine":
             return cosines
-        product = products(cosines, side, others)
-        scores, num_small = document_margin(product, sums[side], sums[1 - side][others], k)
+        scores, num_small = document_margin(cosines, sums[side], sums[1 - side][others], k)
         num_raised += num_small
         return scores
 
     # The sums in the denominator of equation 4.
-    sums = [
-        k * products(cosines[:, :k], side, indices[:, :k]).mean(axis=1)
-        for side, (cosines, indices) in enumerate(lists)
-    ]
+    sums = [k * cosines[:, :k].mean(axis=1) for cosines, _ in lists]
     if everything:
         cosines = np.empty((n, m), np.float32)
         for start, first in itertools.product(range(0, n, BLOCK_ROWS), range(0, m, BLOCK_ROWS)):
@@ -206,13 +184,13 @@ def _score_domain(
     return MinedPairs.concatenate(found), num_raised
 
 
-def _norms(array: np.ndarray) -> np.ndarray:
-    """Lengths of the rows, [n] float64; infinite for rows with NaN, which are refused later."""
-    norms = np.empty(len(array))
+def _is_filled(array: np.ndarray) -> np.ndarray:
+    """[n] bool, which rows are not all zero; those with NaN are refused later."""
+    filled = np.empty(len(array), bool)
     for start in range(0, len(array), BLOCK_ROWS):
-        block = np.asarray(array[start : start + BLOCK_ROWS])
-        norms[start : start + len(block)] = np.einsum("nd,nd->n", block, block, dtype=np.float64)
-    return np.where(np.isnan(norms), np.inf, np.sqrt(norms))
+        rows = slice(start, start + BLOCK_ROWS)
+        filled[rows] = np.any(np.asarray(array[rows]) != 0, axis=1)
+    return filled
 
 
 def _domains(

@@ -104,10 +104,7 @@ def check_sides(
         OptionError: naming the argument.
     """
     for name in (*SIDES, "source_embeddings", "target_embeddings", *inputs):
-        for path in _paths(getattr(args, name)):
-            is_folder = path != "-" and require_file(path, flag(name)).is_dir()
-            if is_folder and name not in folders:
-                raise OptionError(f"{flag(name)} {path}: is a directory")
+        check_input(args, name, can_be_folder=name in folders)
     if [*_paths(args.source), *_paths(args.target)].count("-") > 1:
         raise OptionError("--source - and --target -: only one of them can be stdin")
     ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
@@ -121,6 +118,14 @@ def check_sides(
     read = [*SIDES, "source_embeddings", "target_embeddings", *inputs]
     for place, name in enumerate(outputs):
         check_output(args, name, [*read, *outputs[:place]])
+
+
+def check_input(args: argparse.Namespace, name: str, *, can_be_folder: bool = False) -> None:
+    """Raises `OptionError` if a file of an argument is missing, or a folder where it cannot be."""
+    for path in _paths(getattr(args, name)):
+        is_folder = path != "-" and require_file(path, flag(name)).is_dir()
+        if is_folder and not can_be_folder:
+            raise OptionError(f"{flag(name)} {path}: is a directory")
 
 
 def _paths(value: str | Sequence[str] | None) -> Sequence[str]:
@@ -192,7 +197,7 @@ def choose_checkpoints(workdir: str, chosen: str) -> list[int]:
     directory = Path(workdir) / "checkpoints"
     kept = kept_steps(directory) if directory.is_dir() else []
     if not kept:
-        raise OptionError(f"--checkpoint {chosen}: {workdir} is no workdir with checkpoints")
+        raise OptionError(f"--checkpoint {chosen}: {workdir} contains no checkpoints")
     if chosen == "all":
         return kept
     words = chosen.split(",")

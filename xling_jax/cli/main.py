@@ -31,7 +31,13 @@ COMMANDS = Registry(
     evaluate=("xling_jax.cli.evaluate", "measure an encoder"),
     mine=("xling_jax.cli.mine", "find translations in two texts, or score given pairs"),
     calibrate=("xling_jax.cli.calibrate", "measure what the scores of mined pairs mean"),
-    align=("xling_jax.cli.align", "pair translated documents, and align their sentences"),
+    align=("xling_jax.cli.align", "pair translated documents"),
+    **{
+        "align-sentences": (
+            "xling_jax.cli.align_sentences",
+            "align the sentences inside translated documents",
+        )
+    },
     export=(
         "xling_jax.cli.export",
         "write a checkpoint or smaller model, or export to ONNX and more",
@@ -56,7 +62,7 @@ Inputs, outputs and the workdirs of prepare and train may be at gs://BUCKET/PATH
 """
 
 # Commands that spend their time in XLA.
-_COMPUTING = {"train", "embed", "align", "quickstart"}
+_COMPUTING = {"train", "embed", "align", "align-sentences", "quickstart"}
 # Commands that keep what is done and go on from there.
 _CONTINUING = {"prepare", "train", "mine", "quickstart"}
 

@@ -67,6 +67,12 @@ def options_from(
     return options
 
 
+def given_options(args: argparse.Namespace, target: type) -> list[str]:
+    """The arguments of a dataclass's options that are on the command line."""
+    names = [field.name for field, _, _ in _options(target)]
+    return [flag(name) for name in names if getattr(args, name, None) is not None]
+
+
 def require_data(paths: Iterable[str]) -> None:
     """Raises `OptionError` if a file or folder of `--data` does not exist; corpora are left out."""
     from xling_jax.corpora.specs import names_kind

@@ -1,25 +1,33 @@
-"""Documents of two collections to aligned pairs: options, LAWDR vectors, and pairs by URL."""
+"""Documents of two collections to aligned pairs: options, LAWDR vectors, and pairs by URL.
+
+What is fitted to one batch of documents is kept in a file for others of the same languages.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
+import os
 from collections.abc import Sequence
 
 import numpy as np
+from safetensors.numpy import save
 
 from xling_jax.align import knn, matching, urls
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
 from xling_jax.documents import debias
-from xling_jax.documents.lawdr import DENSITY_INPUTS, WEIGHTINGS, Lawdr
+from xling_jax.documents.lawdr import WEIGHTINGS, Lawdr, reading_tensors
 from xling_jax.documents.records import Documents
-from xling_jax.options import OptionError, option
+from xling_jax.files.whole import write_whole
+from xling_jax.options import option
 from xling_jax.text.languages import to_iso639_1
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
 _logger = logging.getLogger(__name__)
 
 AUTO = "auto"
+_FORMAT = "xling_jax.lawdr_pair/1"
 
 
 def read_rank(text: str) -> int | str:
@@ -47,8 +55,6 @@ class AlignmentOptions:
         type=read_rank,
         metavar="N",
     )
-    center: bool = option(False, "remove the mean of each language too")
-    density_on: str = option("raw", "vectors whose density weights sentences", DENSITY_INPUTS)
     splitter: str = option("rule", SPLITTERS_HELP, SPLITTERS)
     k: int = option(MARGIN_NEIGHBORS, "neighbors in the margin", positive=True)
     candidates: int | None = option(
@@ -64,20 +70,14 @@ class AlignmentOptions:
     url_matching: bool = option(
         False, "first accept the pairs whose URLs differ only in the name of the language (WMT16)"
     )
-    seed: int = option(
-        0, "of the samples of sentences, the split, the SVM and the cross-validation"
-    )
     memory_mb: float = option(512, "memory for the search, besides vectors", positive=True)
     backend: str = option(
         "auto", "of the search; auto: JAX where it has an accelerator, else NumPy", knn.BACKENDS
     )
+    seed: int = 0  # of the samples of sentences, the split, the SVM and the cross-validation
 
     def __post_init__(self):
         check_splitter(self.splitter)
-        if self.debias == 0 and self.center:
-            raise OptionError("center requires debiasing; leave out center or debias=0")
-        if self.debias == 0 and self.density_on == "debiased":
-            raise OptionError("density_on=debiased requires debiasing; leave out debias=0")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,14 +94,6 @@ class DocumentAligner(AlignmentOptions):
         WEIGHTINGS,
     )
     similarity: str = option("margin", "scores pairs of documents", matching.SIMILARITIES)
-    raw_products: bool = option(
-        False, "compute margins from inner products, as equation 4 is written, not from cosines"
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.raw_products and self.similarity == "cosine":
-            raise OptionError("raw_products requires similarity=margin")
 
     def align(
         self,
@@ -131,7 +123,6 @@ class DocumentAligner(AlignmentOptions):
             candidates=self.candidates,
             domains=tuple(side.domains for side in sides) if self.domain else None,
             accepted=accepted,
-            normalize=not self.raw_products,
             memory_mb=self.memory_mb,
             backend=self.backend,
             report=report,
@@ -184,14 +175,104 @@ class DocumentAligner(AlignmentOptions):
         if self.debias != AUTO:
             return self.debias
         named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
-        rank = debias.choose_rank(named, seed=self.seed, center=self.center).rank
+        rank = debias.choose_rank(named, seed=self.seed).rank
         _logger.info("debiasing: %d components of each language", rank)
         return rank
 
     def _fit(self, vectors: Sequence[np.ndarray], rank: int) -> list[Lawdr]:
-        settings = {name: getattr(self, name) for name in ("weighting", "density_on", "seed")}
-        settings |= {"rank": rank or None, "center": self.center and rank > 0}
-        return [Lawdr(**settings).fit(array) for array in vectors]
+        options = {"rank": rank or None, "weighting": self.weighting, "seed": self.seed}
+        return [Lawdr(**options).fit(array) for array in vectors]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FittedPair:
+    """The estimators of two languages, and what they were fitted to.
+
+        FittedPair(("de", "en"), tuple(aligner.fit(sides, vectors)), encoder.fingerprint).save(path)
+        estimators = FittedPair.load(path).estimators_for(("de", "en"), encoder.fingerprint)
+
+    Attributes:
+        languages: of the two sides.
+        estimators: fitted, one each.
+        model: fingerprint of the encoder of the sentences; "" if unknown.
+        document_mode: what was encoded at once, see `encode.documents`.
+    """
+
+    languages: tuple[str, str]
+    estimators: tuple[Lawdr, Lawdr]
+    model: str = ""
+    document_mode: str = "sentences"
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of the vectors."""
+        return self.estimators[0].dim
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one safetensors file; for its size see `Lawdr.save`."""
+        tensors, facts = {}, []
+        for number, lawdr in enumerate(self.estimators):
+            arrays, numbers = lawdr.state()
+            tensors |= {f"{number}.{name}": array for name, array in arrays.items()}
+            facts.append(numbers)
+        about = {name: getattr(self, name) for name in ("languages", "model", "document_mode")}
+        header = {"format": _FORMAT, "about": json.dumps(about), "lawdr": json.dumps(facts)}
+        write_whole(path, save(tensors, header))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FittedPair:
+        """Reads a file written by `save`; executes nothing, and gives the same bits as saved.
+
+        Raises:
+            ValueError, OSError: if the file is damaged, holds something else, or cannot be read.
+        """
+        what = "file of xling align --save-debias"
+        with reading_tensors(path, _FORMAT, what) as (tensors, metadata):
+            about, facts = json.loads(metadata["about"]), json.loads(metadata["lawdr"])
+            estimators = []
+            for number, numbers in enumerate(facts):
+                begin = f"{number}."
+                arrays = {k.removeprefix(begin): v for k, v in tensors.items() if k[:2] == begin}
+                estimators.append(Lawdr.from_state(arrays, numbers))
+            first, second = map(str, about["languages"])
+            if len(estimators) != 2 or estimators[0].dim != estimators[1].dim:
+                raise ValueError("it must hold two estimators of one dim")
+            mode = str(about["document_mode"])
+            return cls((first, second), tuple(estimators), str(about["model"]), mode)
+
+    def estimators_for(
+        self, languages: Sequence[str], model: str, dim: int, document_mode: str = "sentences"
+    ) -> list[Lawdr]:
+        """The estimators for documents in these languages, in this order.
+
+        Args:
+            languages: of the two sides.
+            model: fingerprint of the encoder; "" if unknown, which fits any.
+            dim: of the vectors.
+            document_mode: what is encoded at once.
+
+        Raises:
+            ValueError: if they were fitted to other languages or to vectors of another kind.
+        """
+        known = dict(zip(self.languages, self.estimators))
+        if sorted(languages) != sorted(self.languages):
+            names = " and ".join(name or "no language" for name in self.languages)
+            found = " and ".join(name or "no language" for name in languages)
+            raise ValueError(f"fitted to {names}; found documents in {found}; fit them again")
+        for name, fitted, found in (
+            ("dim", self.dim, dim),
+            ("document mode", self.document_mode, document_mode),
+        ):
+            if fitted != found:
+                raise ValueError(f"fitted to vectors of {name} {fitted}; found {found}")
+        if model and self.model and model != self.model:
+            raise ValueError(
+                f"fitted to vectors of another model, {self.model[:12]}; found {model[:12]}; fit "
+                "again with this model"
+            )
+        if languages[0] == languages[1]:
+            return list(self.estimators)
+        return [known[language] for language in languages]
 
 
 def match_urls(
@@ -210,9 +291,9 @@ def match_urls(
     for domain in (domain for domain in groups[0] if domain in groups[1]):
         rows = [np.array(group[domain]) for group in groups]
         given = [
-            [side.urls[row] if side.lengths[row] else None for row in places.tolist()]
-            for side, places in zip((source, target), rows)
+            [side.urls[row] if side.lengths[row] else None for row in chosen.tolist()]
+            for side, chosen in zip((source, target), rows)
         ]
-        for column, places, matched in zip(found, rows, urls.match_urls(*given, *codes)):
-            column += places[matched].tolist()
+        for column, chosen, matched in zip(found, rows, urls.match_urls(*given, *codes)):
+            column += chosen[matched].tolist()
     return tuple(np.array(column, np.int64) for column in found)

@@ -118,31 +118,20 @@ def _right_singular_vectors(statistics: GramStatistics, center: bool) -> tuple[n
     return vectors[:, ::-1], int(np.count_nonzero(values > zero))
 
 
-def principal_axes(
-    statistics: GramStatistics, num_dims: int, components: np.ndarray | None = None
-) -> np.ndarray:
-    """Returns the principal axes of vectors, with or without their language components.
+def principal_axes(statistics: GramStatistics, num_dims: int) -> np.ndarray:
+    """Returns the principal axes of vectors.
 
     Args:
-        statistics: of the original vectors.
+        statistics: of the vectors.
         num_dims: number of axes, at least 1.
-        components: [dim, rank], orthonormal columns, removed first; None for none.
 
     Returns:
-        [dim, d] float64, largest variance first; d as `num_axes` says. Columns are orthonormal, and
-        orthogonal to the components. Axes of zero variance are arbitrary, and shorter where
-        components are removed.
+        [dim, d] float64, orthonormal columns, largest variance first; d as `num_axes` says. Axes of
+        zero variance are arbitrary.
     """
     gram = statistics.centered_gram
-    if components is not None:
-        # Projected on both sides: the Gram matrix of v - U U^T v.
-        gram = remove_components(remove_components(gram, components).T, components)
     num_dims = num_axes(num_dims, len(gram), statistics.count)
-    axes = np.linalg.eigh(gram)[1][:, ::-1][:, :num_dims]
-    if components is not None:
-        # What was removed has no variance, so that arbitrary axes may lie in it.
-        axes = remove_components(axes.T, components).T
-    return np.ascontiguousarray(axes)
+    return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1][:, :num_dims])
 
 
 def num_axes(num_dims: int, dim: int, num_sentences: int) -> int:

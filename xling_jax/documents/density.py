@@ -1,6 +1,6 @@
-"""How common a sentence is: tophat kernel density on the first principal components.
+"""How common a sentence is, and what it weighs: tophat density on first principal components.
 
-Weights depend on ratios of densities only (`weighting.sentence_weights`), so a density is the
+Weights depend on ratios of densities only (`sentence_weights`), so a density is the
 number of fitted sentences within the bandwidth, without the kernel's normalizer.
 """
 
@@ -149,7 +149,6 @@ class TophatDensity:
         cls,
         vectors: np.ndarray,
         statistics: GramStatistics | None = None,
-        components: np.ndarray | None = None,
         num_dims: int = 16,
         bandwidth: float | None = None,
         seed: int = 0,
@@ -164,7 +163,6 @@ class TophatDensity:
         Args:
             vectors: [n, dim] of any real number type; may be memory-mapped.
             statistics: of the vectors, if known.
-            components: [dim, rank], removed from the vectors first.
             num_dims: number of principal components.
             bandwidth: positive; None for the choice of `choose_bandwidth`.
             seed: see `choose_bandwidth`.
@@ -178,7 +176,7 @@ class TophatDensity:
         check_bandwidth(bandwidth)
         statistics = gram_matrix(vectors) if statistics is None else statistics
         mean = statistics.mean.astype(np.float32)
-        axes = principal_axes(statistics, num_dims, components).astype(np.float32)
+        axes = principal_axes(statistics, num_dims).astype(np.float32)
         points = _project(vectors, mean, axes)
         if bandwidth is None:
             narrowest = _SAME_SENTENCE * np.sqrt(np.trace(statistics.gram) / statistics.count)
@@ -209,6 +207,34 @@ class TophatDensity:
         if np.array_equal(points, self.points):
             return self.fitted_counts.copy()
         return neighbor_counts(points, self.points, self.bandwidth, backend=backend)
+
+
+def sentence_weights(density: np.ndarray, mean_density: float | None = None) -> np.ndarray:
+    """Weights sentences by density: common ones, such as boilerplate, weigh less.
+
+    LAWDR: w = b / (b + P), where b is half the mean density. Scaling P changes nothing, so neighbor
+    counts serve as densities.
+
+    Args:
+        density: [n] P, nonnegative.
+        mean_density: mean of P over the language's sentences; None if `density` holds them all.
+
+    Returns:
+        [n] float64 in (0, 1]: 1/3 at the mean density, 1 for a sentence without neighbors.
+
+    Raises:
+        ValueError: if a density is negative or not finite, or all are zero.
+    """
+    density = np.asarray(density, np.float64)
+    if not np.isfinite(density).all() or (density < 0).any():
+        raise ValueError("density must be finite and nonnegative, such as a neighbor count")
+    if not density.size:
+        return density
+    mean_density = density.mean() if mean_density is None else mean_density
+    if not mean_density > 0:
+        raise ValueError(f"the mean density must be positive; got {mean_density}")
+    half = mean_density / 2
+    return half / (half + density)
 
 
 def check_bandwidth(bandwidth: float | None) -> None:

@@ -1,7 +1,7 @@
 """LAWDR (Gong et al. 2021): document vectors from sentence vectors of a frozen encoder.
 
 The sentences of a language determine which components identify it (`debias`) and which sentences
-carry little meaning (`density`, `weighting`). Document vectors of several languages, each from its
+carry little meaning (`density`). Document vectors of several languages, each from its
 own estimator, are then comparable.
 """
 
@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
+from scipy import sparse
 
 from xling_jax.align.backends import Report
-from xling_jax.align.rows import BLOCK_ROWS, as_embeddings
+from xling_jax.align.rows import BLOCK_ROWS, as_embeddings, row_blocks
 from xling_jax.documents import debias
-from xling_jax.documents.density import TophatDensity, check_bandwidth
+from xling_jax.documents.density import TophatDensity, check_bandwidth, sentence_weights
 from xling_jax.documents.neighbor_counts import BACKENDS
-from xling_jax.documents.weighting import checked_offsets, document_vectors, sentence_weights
 from xling_jax.files.whole import write_whole
 from xling_jax.registry import check_choice
 
 WEIGHTINGS = ("kde", "none")
-DENSITY_INPUTS = ("raw", "debiased")
 _FORMAT = "xling_jax.lawdr/1"
 _DENSITY = {"mean": "mean", "axes": "axes", "points": "points", "counts": "fitted_counts"}
 
@@ -48,7 +47,6 @@ class Lawdr:
             mBERT, 32 for XLM, 256 for XLM-R; `debias.choose_rank` finds it for other encoders.
         center: subtract the mean vector too, see `debias.language_components`.
         weighting: "kde", the sum of sentences weighted by density; or "none", their mean.
-        density_on: "raw" vectors, as the paper's algorithm, or "debiased".
         density_dim: number of principal components that the density is computed on.
         bandwidth: of the density; None to choose it by cross-validation.
         seed: of the cross-validation.
@@ -61,7 +59,6 @@ class Lawdr:
     rank: int | None = 64
     center: bool = False
     weighting: str = "kde"
-    density_on: str = "raw"
     density_dim: int = 16
     bandwidth: float | None = None
     seed: int = 0
@@ -73,7 +70,6 @@ class Lawdr:
         if self.center and self.rank is None:
             raise ValueError("center=True is part of debiasing; set rank as well")
         check_choice("weighting", self.weighting, WEIGHTINGS)
-        check_choice("density_on", self.density_on, DENSITY_INPUTS)
         check_choice("backend", self.backend, BACKENDS)
         if self.density_dim < 1:
             raise ValueError(f"density_dim must be at least 1; got {self.density_dim}")
@@ -111,7 +107,6 @@ class Lawdr:
             density = TophatDensity.fit(
                 vectors,
                 statistics,
-                components if self.density_on == "debiased" else None,
                 self.density_dim,
                 self.bandwidth,
                 self.seed,
@@ -214,6 +209,9 @@ class Lawdr:
         Raises:
             ValueError, TypeError, KeyError: if it is not one.
         """
+        # Once an option, "raw" unless somebody asked for the other.
+        if facts["settings"].pop("density_on", "raw") != "raw":
+            raise ValueError("its densities are of debiased vectors; fit it again")
         lawdr = cls(**facts["settings"])
         lawdr.dim, lawdr.num_sentences = int(facts["dim"]), int(facts["num_sentences"])
         lawdr._check_tensors(tensors)
@@ -249,6 +247,62 @@ class Lawdr:
     def _check_fitted(self) -> None:
         if self.dim is None:
             raise ValueError("this Lawdr is not fitted; call fit(vectors) first")
+
+
+def document_vectors(
+    vectors: np.ndarray, offsets: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Sums or averages the sentence vectors of each document.
+
+    Reads the vectors once, block by block, and sums in float64.
+
+    Args:
+        vectors: [n, dim], sentences in the order of their documents; may be memory-mapped.
+        offsets: [docs + 1] int, from 0 to n: document i holds the sentences offsets[i] to
+            offsets[i + 1] - 1.
+        weights: [n]; None for the mean.
+
+    Returns:
+        [docs, dim] float32: the weighted sum, undivided, or the mean; zero without sentences.
+
+    Raises:
+        ValueError: if shapes or offsets do not fit, or a vector is not finite.
+    """
+    vectors = as_embeddings(vectors, "vectors")
+    offsets = checked_offsets(offsets, len(vectors))
+    if weights is None:
+        # Divided first, so that no large sum is rounded to float32.
+        lengths = np.diff(offsets)
+        weights = np.repeat(1 / np.maximum(lengths, 1), lengths)
+    weights = np.asarray(weights, np.float64)
+    if weights.shape != (len(vectors),):
+        raise ValueError(f"weights must have shape ({len(vectors)},); got {weights.shape}")
+    documents = np.zeros((len(offsets) - 1, vectors.shape[1]), np.float32)
+    for rows, block in row_blocks(vectors):
+        first = np.searchsorted(offsets, rows.start, side="right") - 1
+        last = np.searchsorted(offsets, rows.stop, side="left")
+        starts = np.clip(offsets[first : last + 1], rows.start, rows.stop) - rows.start
+        matrix = sparse.csr_array(
+            (weights[rows], np.arange(len(block)), starts), shape=(last - first, len(block))
+        )
+        documents[first:last] += matrix @ block.astype(np.float64)
+    return documents
+
+
+def checked_offsets(offsets: np.ndarray, num_sentences: int) -> np.ndarray:
+    """Returns offsets [docs + 1] as int64; ValueError unless they rise from 0 to the number."""
+    offsets = np.asarray(offsets)
+    if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu":
+        given = f"{offsets.dtype} {offsets.shape}"
+        raise ValueError(f"offsets must be integers of shape [docs + 1]; got {given}")
+    offsets = offsets.astype(np.int64)
+    decreasing = (np.diff(offsets) < 0).any()
+    if offsets[0] != 0 or offsets[-1] != num_sentences or decreasing:
+        raise ValueError(
+            f"offsets must increase from 0 to the number of sentences, {num_sentences}; got "
+            f"{offsets[0]} to {offsets[-1]}{', decreasing' if decreasing else ''}"
+        )
+    return offsets
 
 
 @contextlib.contextmanager

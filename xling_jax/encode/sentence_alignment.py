@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xling_jax.align.sentences import Group, SentenceAligner, overlap_vectors
-from xling_jax.encode.unique import Encode
+from xling_jax.encode.texts import Encode
 from xling_jax.text.splitting import check_collection, check_texts, split_sentences
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def align_sentences(
         1 for random ones. For many documents, a list for each pair.
 
     Raises:
-        ValueError: if an option is unknown or out of range, a side is no document, or the sides
+        ValueError: if an option is unknown or out of range, a side is not a document, or the sides
             have different numbers of documents.
     """
     unknown = options.keys() - SentenceAligner.__dataclass_fields__.keys()
@@ -71,20 +71,20 @@ def align_sentences(
         encoder = xling_jax.load(encoder)
     encode = getattr(encoder, "encode", encoder)
     split = ([_sentences(document) for document in side] for side in sides)
-    groups = [groups for _, groups in align_pairs(aligner, (encode, encode), zip(*split))]
+    groups = [groups for _, groups in align_pairs(aligner, encode, zip(*split))]
     return groups if many[0] else groups[0]
 
 
 def align_pairs(
     aligner: SentenceAligner,
-    encode: tuple[Encode, Encode],
+    encode: Encode,
     pairs: Iterable[tuple[Sequence[str], Sequence[str]]],
 ) -> Iterator[tuple[tuple[Sequence[str], Sequence[str]], list[Group]]]:
     """Aligns pairs of documents one by one, encoding some at a time.
 
     Args:
         aligner: what determines the alignments.
-        encode: of source and target, texts to vectors [n, dim].
+        encode: texts to vectors [n, dim].
         pairs: sentences of source and target documents; consumed some at a time.
 
     Yields:
@@ -92,8 +92,8 @@ def align_pairs(
     """
     for window in _windows(pairs):
         vectors = [
-            overlap_vectors(function, [pair[side] for pair in window], aligner.num_overlaps)
-            for side, function in enumerate(encode)
+            overlap_vectors(encode, [pair[side] for pair in window], aligner.num_overlaps)
+            for side in range(2)
         ]
         others = tuple(np.concatenate([each[0] for each in side]) for side in vectors)
         for pair, *both in zip(window, *vectors):
@@ -128,7 +128,7 @@ def _listed(name: str, side: Any) -> Any:
 
 
 def _is_many(side: Any) -> bool:
-    """Whether a side is a list of documents."""
+    """True if a side is a list of documents."""
     return not isinstance(side, str) and len(side) > 0 and not isinstance(side[0], str)
 
 

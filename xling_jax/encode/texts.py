@@ -1,13 +1,17 @@
-"""Input text to windows of tokens, with counts."""
+"""Input text: windows of it, its distinct texts, and its tokens, with counts."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from xling_jax.align.rows import as_embeddings, row_blocks
 from xling_jax.models.numpy_layers import positions_within
 from xling_jax.text.vocabularies import Vocabulary
+
+Encode = Callable[[list[str]], np.ndarray]
 
 # Limits the memory of a window of long texts.
 _WINDOW_CHARACTERS = 8_000_000
@@ -51,6 +55,28 @@ def text_windows(sentences: Iterable[str], num_sentences: int) -> Iterator[list[
             window, characters = [], 0
     if window:
         yield window
+
+
+def encode_unique(
+    encode: Encode, columns: Sequence[Sequence[str]]
+) -> tuple[np.ndarray, Callable[[Sequence[str]], np.ndarray]]:
+    """Encodes every distinct text of some lists once, in one call.
+
+    Returns:
+        Embeddings [distinct, dim], and a function from texts to their rows, [n] int64.
+
+    Raises:
+        ValueError: if `encode` returns another number of rows, no matrix, or a value that is not
+            finite.
+    """
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
+    vectors = as_embeddings(encode(list(row_of)), "the result of encode")
+    if len(vectors) != len(row_of):
+        counts = f"{len(vectors)} rows for {len(row_of)} texts"
+        raise ValueError(f"encode must return one row per text; got {counts}")
+    for _ in row_blocks(vectors, "embeddings"):
+        pass  # Reading checks that values are finite.
+    return vectors, lambda texts: np.array([row_of[text] for text in texts], np.int64)
 
 
 def tokenize(

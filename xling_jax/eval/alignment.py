@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align.matching import align_documents
-from xling_jax.documents import debias, weighting
+from xling_jax.documents import debias
 from xling_jax.documents.alignment import AUTO, AlignmentOptions, match_urls
-from xling_jax.documents.density import TophatDensity
+from xling_jax.documents.density import TophatDensity, sentence_weights
+from xling_jax.documents.lawdr import document_vectors
 from xling_jax.documents.records import (
     AlignmentData,
     Gold,
@@ -28,9 +29,8 @@ from xling_jax.documents.records import (
     load_alignment_data,
     load_document_pairs,
 )
-from xling_jax.encode.documents import MODES, MODES_HELP
-from xling_jax.encode.mapped import encode_mapped
-from xling_jax.encode.unique import Encode
+from xling_jax.encode.documents import MODES, MODES_HELP, encode_mapped
+from xling_jax.encode.texts import Encode
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
@@ -145,7 +145,7 @@ class Alignment(AlignmentOptions, Task):
 
     def options(self, encoder: Any, outcomes: Mapping[str, AlignmentResult]) -> dict[str, Any]:
         """The options, and the tokens that each baseline reads."""
-        names = ("k", "candidates", "center", "density_on", "seed", "url_matching", "backend")
+        names = ("k", "candidates", "seed", "url_matching", "backend")
         names += ("debias", "domain", "document_mode", "splitter")
         read = {"document": getattr(encoder, "max_length_tokens", 0), _FIRST: _FIRST_TOKENS}
         return {name: getattr(self, name) for name in names} | {
@@ -307,18 +307,17 @@ def measure_alignment(
         if not side.sentences:
             raise ValueError(f"{side.name}: documents in {code} must have sentences; found none")
         vectors[code] = encode(side.sentences)
-    settings = {"center": options.center, "seed": options.seed}
     rank = 0
     if any(cell.startswith("debiased") for cell in cells):
         rank = options.debias
         if rank == AUTO:
             try:
-                rank = debias.choose_rank(vectors, **settings).rank
+                rank = debias.choose_rank(vectors, seed=options.seed).rank
             except (debias.TooFewSentencesError, debias.NoRankError) as error:
                 _logger.warning("no debiasing: %s", error)
                 rank = 0
     names = dict.fromkeys(cell.rpartition("-")[0] for cell in cells)
-    settings |= {"rank": rank, "density_on": options.density_on}
+    settings = {"rank": rank, "seed": options.seed}
     # Popped, as sentence vectors take the most memory and are no longer needed.
     documents: dict[str, dict[str, np.ndarray]] = {
         code: represent_documents(vectors.pop(code), side.offsets, [*names], **settings)
@@ -361,8 +360,6 @@ def represent_documents(
     representations: Sequence[str] = REPRESENTATIONS,
     *,
     rank: int,
-    center: bool = False,
-    density_on: str = "raw",
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
     """Makes document vectors of one language in several ways; shared work is done once.
@@ -372,11 +369,9 @@ def represent_documents(
 
     Args:
         vectors: [n, dim] vectors of all sentences of the language; may be memory-mapped.
-        offsets: [docs + 1] int, see `weighting.document_vectors`.
+        offsets: [docs + 1] int, see `lawdr.document_vectors`.
         representations: of `REPRESENTATIONS`.
         rank: components to remove in the debiased ones; with 0 they are those of the biased ones.
-        center: remove the mean vector as well.
-        density_on: "raw" vectors, or for the debiased ones "debiased".
         seed: of the density's cross-validation.
 
     Returns:
@@ -388,33 +383,21 @@ def represent_documents(
     statistics = debias.gram_matrix(vectors)
     components = None
     if rank and any(name.startswith("debiased") for name in representations):
-        components = debias.language_components(statistics, rank, center)
+        components = debias.language_components(statistics, rank)
 
     @functools.cache
-    def weights(key: str) -> np.ndarray | None:
-        """Of the sentences; the key names the vectors whose density counts, or none."""
-        if key == "none":
-            return None
-        removed = components if key == "debiased" else None
-        density = TophatDensity.fit(vectors, statistics, removed, seed=seed)
-        return weighting.sentence_weights(density.fitted_counts)
-
-    @functools.cache
-    def pooled(key: str) -> np.ndarray:
-        return weighting.document_vectors(vectors, offsets, weights(key))
+    def pooled(pooling: str) -> np.ndarray:
+        weights = None
+        if pooling == "weighted":
+            density = TophatDensity.fit(vectors, statistics, seed=seed)
+            weights = sentence_weights(density.fitted_counts)
+        return document_vectors(vectors, offsets, weights)
 
     found: dict[str, np.ndarray] = {}
     for name in representations:
         bias, _, pooling = name.partition("-")
-        key = "none"
-        if pooling == "weighted":
-            key = density_on if bias == "debiased" else "raw"
-        found[name] = pooled(key)
+        found[name] = pooled(pooling)
         if bias == "debiased" and components is not None:
-            if center:
-                ones = np.ones((len(vectors), 1), np.float32)
-                total = weighting.document_vectors(ones, offsets, weights(key))
-                found[name] = found[name] - total * statistics.mean.astype(np.float32)
             found[name] = debias.remove_components(found[name], components)
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 from xling_jax.align import mining
 from xling_jax.align.margin import MARGINS
 from xling_jax.align.precision import Calibration, ScoreCurve, Threshold
-from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval.retrieval_data import RetrievalData
 
 _logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xling_jax.encode.documents import document_encoder
-from xling_jax.encode.unique import encode_unique
+from xling_jax.encode.texts import encode_unique
 from xling_jax.eval.classification_data import (
     ClassificationData,
     list_languages,

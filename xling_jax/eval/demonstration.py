@@ -10,7 +10,7 @@ import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.mining import MinedPairs, mine
-from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval.calibration import shuffled_texts
 
 # Of each side, texts whose translation is on the other side.

@@ -19,7 +19,7 @@ import numpy as np
 from xling_jax.align import mining
 from xling_jax.align.knn import BACKENDS
 from xling_jax.align.margin import MARGINS
-from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.score_tables import ScoreTable, decoy_pairs
 from xling_jax.eval.tasks import Task

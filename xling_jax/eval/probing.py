@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.unique import encode_unique
+from xling_jax.encode.texts import encode_unique
 from xling_jax.eval.probing_data import ProbingTask, Split, load_tasks
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task

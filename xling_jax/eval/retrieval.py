@@ -13,7 +13,7 @@ import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.mining import MARGIN_NEIGHBORS
-from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval import xsr
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables
 from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, nearest_by_margin, rank

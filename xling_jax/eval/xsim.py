@@ -18,7 +18,7 @@ import numpy as np
 from xling_jax.align import knn
 from xling_jax.align import margin as margins
 from xling_jax.align.mining import MARGIN_NEIGHBORS
-from xling_jax.encode.unique import encode_unique
+from xling_jax.encode.texts import encode_unique
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
 from xling_jax.eval.ranking import nearest_by_margin
 from xling_jax.eval.results import Heatmap, markdown_table, percent

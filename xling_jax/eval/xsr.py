@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval.ranking import rank
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.whole import read_json, write_json

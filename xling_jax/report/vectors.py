@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.preprocessing import normalize
 
-from xling_jax.encode.unique import Encode, encode_unique
+from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval.classification_data import (
     ClassificationData,
     list_languages,

@@ -1,6 +1,6 @@
 import pytest
 
-from xling_jax.align.translation_filter import TranslationFilter, TranslationRules
+from xling_jax.align.translations import TranslationFilter, TranslationRules
 
 
 def dropped(pairs, **rules):

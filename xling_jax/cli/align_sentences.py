@@ -1,0 +1,281 @@
+"""Aligns the sentences inside documents that are translations: groups of m and n, in order."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from xling_jax.align.bitext import open_output
+from xling_jax.align.sentences import SentenceAligner
+from xling_jax.align.translations import (
+    FORMATS,
+    TEXT_FORMATS,
+    AlignedDocuments,
+    TranslationFilter,
+    TranslationRules,
+    write_groups,
+)
+from xling_jax.cli.arguments import (
+    MODEL_HELP,
+    SIDES,
+    add_output,
+    add_vector_options,
+    check_input,
+    check_output,
+    load_encoder,
+)
+from xling_jax.cli.document_sides import (
+    encode_side,
+    iterate_documents,
+    languages_of,
+    read_side,
+    scratch_directory,
+)
+from xling_jax.cli.options import add_options, given_options, options_from, words
+from xling_jax.documents.alignment import DocumentAligner
+from xling_jax.documents.records import Documents, read_pairs_of_ids
+from xling_jax.encode.sentence_alignment import align_pairs
+from xling_jax.files.lines import iterate_lines, shown
+from xling_jax.files.progress import Progress, counted
+from xling_jax.options import OptionError
+from xling_jax.text.languages import to_iso639_1
+from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter, split_sentences
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
+_logger = logging.getLogger(__name__)
+
+_EQUAL_IDS = "ids"
+# Documents without translation are paired too, with what is left. Of pairs of speeches and of pages
+# of a manual, translations cost less than 0.43, others mostly more than 0.65.
+_MAX_DOCUMENT_COST = 0.6
+
+EXAMPLES = """examples:
+  xling align-sentences --model mini --source book.fr --target book.en --output book.tsv
+  xling align-sentences --model mini --source de/ --target en/ --output corpus.tmx
+  xling align-sentences --model mini --source fr.jsonl --target en.jsonl \\
+      --pairs pairs.tsv --languages fr,en --output corpus.tmx
+
+Sides are two text files, a document each, one sentence per line; two folders with a text file for
+each document; or JSON lines {"id", "lang", "text" or "sentences"}. Of folders and JSON lines, pairs
+of documents are those of --pairs, or found as xling align finds them by default.
+
+Groups of m and n sentences, in order, are found by dynamic programming over vectors of adjacent
+sentences. A cost is 0 for equal vectors and about 1 for random ones. Sentences without translation,
+untranslated copies, repeated pairs and pairs of unlike lengths are left out, except with --format
+groups.
+"""
+
+
+class Pair(NamedTuple):
+    """Two documents to align inside; attributes as of `AlignedDocuments`."""
+
+    ids: tuple[str, str] | None
+    source: list[str]
+    target: list[str]
+    lines: tuple[list[int], list[int]] | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", required=True, help=MODEL_HELP)
+    add_vector_options(parser)
+    for side in SIDES:
+        add(f"--{side}", required=True, metavar="FILE", help="text file, folder or JSON lines")
+    add_output(parser, "file of aligned sentences; - for stdout")
+    add(
+        "--languages",
+        type=words,
+        metavar="SOURCE,TARGET",
+        help="languages of the sides; not needed for JSON lines in one language and for folders "
+        "named after theirs",
+    )
+    add(
+        "--pairs",
+        metavar="FILE",
+        help="which documents to align inside: the output of xling align, or 'ids' for those of "
+        "equal ids (in folders: names); default: those that LAWDR pairs",
+    )
+    add(
+        "--format",
+        choices=FORMATS,
+        help="tsv: cost<TAB>source<TAB>target; groups: [0]:[0, 1]:cost, as vecalign writes; jsonl: "
+        "JSON lines; tmx: a translation memory (default: by the name of the output, otherwise tsv)",
+    )
+    add(
+        "--splitter", choices=SPLITTERS, help=f"{SPLITTERS_HELP} (default: rule; text files: lines)"
+    )
+    add_options(parser, SentenceAligner)
+    add_options(parser, TranslationRules)
+
+
+def run(args: argparse.Namespace) -> None:
+    is_text = _check_arguments(args)
+    aligner, rules = options_from(args, SentenceAligner), options_from(args, TranslationRules)
+    languages = languages_of(args)
+    if args.format == "tmx" and None in languages and is_text:
+        raise OptionError("--format tmx: needs the languages, such as --languages fr,en")
+    paths = (args.source, args.target)
+    if is_text:
+        sides = [_read_lines(path, args.splitter, code) for path, code in zip(paths, languages)]
+        (texts, lines), codes = zip(*sides), languages
+        pairs = [Pair(None, *texts, None if None in lines else lines)]
+        encoder = load_encoder(args.model, args)
+    else:
+        splitter = args.splitter or "rule"
+        sides = [
+            read_side(
+                iterate_documents(path, shown(path), code, splitter=splitter),
+                *(shown(path), code),
+                keep_sentences=True,
+            )
+            for path, code in zip(paths, languages)
+        ]
+        codes = tuple(side.language for side in sides)
+        encoder = load_encoder(args.model, args)
+        pairs = _pairs(args, encoder, sides)
+    max_cost = math.inf if is_text or args.pairs else _MAX_DOCUMENT_COST
+    done = _align(aligner, encoder, pairs, max_cost)
+    kept = TranslationFilter(rules)
+    with open_output(args.output) as file:
+        if args.format == "groups":
+            write_groups(file, done)
+        else:
+            found = (found for document in done for found in document.translations())
+            chosen = (t for t in found if kept.keep(t.source, t.target, t.cost))
+            TEXT_FORMATS[args.format](file, chosen, codes)
+    if args.format != "groups":
+        _logger.info("%s: %s", args.output, kept.describe())
+
+
+def _check_arguments(args: argparse.Namespace) -> bool:
+    """Refuses wrong use and completes the format; True if the sides are a text each."""
+    for side in SIDES:
+        check_input(args, side, can_be_folder=True)
+    if args.source == args.target == "-":
+        raise OptionError("--source - and --target -: only one of them can be stdin")
+    inputs = [*SIDES]
+    if args.pairs and args.pairs != _EQUAL_IDS:
+        inputs.append("pairs")
+        check_input(args, "pairs")
+    check_output(args, others=inputs)
+    check_splitter(args.splitter or "rule")
+    kinds = [_kind(path) for path in (args.source, args.target)]
+    if "text" in kinds and kinds[0] != kinds[1]:
+        raise OptionError(
+            "--source and --target: both must be text files, or both documents; JSON lines "
+            "from a pipe are not recognized, write them to a file"
+        )
+    is_text = kinds[0] == "text"
+    if args.pairs and is_text:
+        raise OptionError(f"--pairs: --source must be JSON lines or a folder; found {args.source}")
+    if args.format is None:
+        suffix = Path(args.output).suffix.removeprefix(".")
+        args.format = suffix if suffix in TEXT_FORMATS else "tsv"
+    if args.format == "groups" and (unused := given_options(args, TranslationRules)):
+        raise OptionError(f"{unused[0]}: --format groups covers all sentences; leave it out")
+    return is_text
+
+
+def _kind(path: str) -> str:
+    """What a side is: a "folder" or "records" of documents, or the "text" of one."""
+    if Path(path).is_dir():
+        return "folder"
+    if ".jsonl" in path.rpartition("/")[2]:
+        return "records"
+    # A pipe can be read only once.
+    lines = iterate_lines(path) if Path(path).is_file() else ()
+    return "records" if _begins_with_object(lines) else "text"
+
+
+def _begins_with_object(lines: Iterable[str]) -> bool:
+    """True if the first line that is not blank looks like JSON."""
+    return next((line for line in lines if line.strip()), "").lstrip().startswith("{")
+
+
+def _read_lines(
+    path: str, splitter: str | None, language: str | None
+) -> tuple[list[str], list[int] | None]:
+    """The sentences of a text file, and their lines unless lines are split."""
+    if splitter == "sentencex" and language is None:
+        raise OptionError("--splitter sentencex: needs the languages, such as --languages de,en")
+    lines = list(iterate_lines(path))
+    if _begins_with_object(lines):
+        raise OptionError(
+            f"{shown(path)}: JSON lines are not read from a pipe; write them to a file"
+        )
+    if splitter not in (None, "lines"):
+        code = language and to_iso639_1(language)
+        return split_sentences("\n".join(lines), splitter=splitter, language=code), None
+    filled = [(n, line.strip()) for n, line in enumerate(lines) if line.strip()]
+    return [line for _, line in filled], [number for number, _ in filled]
+
+
+def _pairs(args: argparse.Namespace, encoder: Encoder, sides: Sequence[Documents]) -> list[Pair]:
+    """The documents to align inside."""
+    texts = [dict(zip(side.ids, side.split())) for side in sides]
+    positions = [dict(zip(side.ids, side.split_positions())) for side in sides]
+    if not args.pairs:
+        ids = _paired_ids(args, encoder, sides)
+    elif args.pairs == _EQUAL_IDS:
+        ids = [(name, name) for name in texts[0] if name in texts[1]]
+        if not ids:
+            raise OptionError("--pairs ids: --source and --target have no document id in common")
+        _logger.info(
+            "%s of %s source and %s target documents have the same id on both sides",
+            *(f"{len(each):,}" for each in (ids, *sides)),
+        )
+    else:
+        ids = read_pairs_of_ids(args.pairs, *texts)
+    return [
+        Pair((a, b), texts[0][a], texts[1][b], (positions[0][a], positions[1][b])) for a, b in ids
+    ]
+
+
+def _paired_ids(
+    args: argparse.Namespace, encoder: Encoder, sides: Sequence[Documents]
+) -> list[tuple[str, str]]:
+    """Ids of the documents that LAWDR pairs, in the order of the source."""
+    directory = scratch_directory(args.output)
+    vectors = [encode_side(encoder, side, filter(None, side.split()), directory) for side in sides]
+    with Progress("align", len(sides[0]), "document") as report:
+        pairs = DocumentAligner().align(sides, vectors, report=report)
+    _logger.info(
+        "%s of %s source and %s target documents",
+        *(counted(len(pairs), "pair"), *(f"{len(side):,}" for side in sides)),
+    )
+    rows = sorted(zip(pairs.source.tolist(), pairs.target.tolist()))
+    return [(sides[0].ids[i], sides[1].ids[j]) for i, j in rows]
+
+
+def _align(
+    aligner: SentenceAligner, encoder: Encoder, pairs: list[Pair], max_cost: float
+) -> Iterator[AlignedDocuments]:
+    """Yields documents that cost no more, and logs how many sentences have a translation."""
+    totals, paired, num_kept = [0, 0], [0, 0], 0
+    texts = ((pair.source, pair.target) for pair in pairs)
+    with Progress("align", len(pairs), "document pair") as report:
+        aligned = align_pairs(aligner, encoder.encode, texts)
+        for done, (pair, (_, groups)) in enumerate(zip(pairs, aligned), 1):
+            report(done)
+            document = AlignedDocuments(pair.ids, pair.source, pair.target, groups, pair.lines)
+            if document.cost > max_cost:
+                continue
+            num_kept += 1
+            for side, text in enumerate((pair.source, pair.target)):
+                totals[side] += len(text)
+                paired[side] += sum(len(g[side]) for g in groups if g.source and g.target)
+            yield document
+    if max_cost < math.inf:
+        dropped = counted(len(pairs) - num_kept, "document pair")
+        _logger.info("%s left out, with a cost above %g", dropped, max_cost)
+    _logger.info(
+        "%s; %s of %s source and %s of %s target sentences have a translation",
+        counted(num_kept, "document pair"),
+        *(f"{count:,}" for counts in zip(paired, totals) for count in counts),
+    )
