@@ -2,7 +2,7 @@ r"""Two folders of documents to a translation memory, measured against what is k
 
 Takes documents in two languages, changes their sentences by rule (`sentence_alignment.py`), takes
 some away on one side, and writes each as a text file of a shuffled name, one sentence a line. Then
-`xling align --sentences` has to find which documents and which sentences are translations.
+`xling align-sentences` has to find which documents and which sentences are translations.
 
     python benchmarks/documents_to_tmx.py --documents europarl_speeches.train.jsonl.gz \
         --languages en,fr --count 200 --single 40
