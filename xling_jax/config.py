@@ -1,45 +1,37 @@
-"""Configs: experiments as Python files, completed with the defaults of what they use.
+"""Configs: experiments as Python files. `load` is the one door from a file to an `Experiment`.
 
 A config file has a function `get_config(arg)` that returns a `ConfigDict`. It holds what the
-experiment uses and nothing else; every default stands in the code that takes it, and `complete`
-fills it in. The sections are constructor arguments:
-
-    data        train.batches.DataOptions      optimizer   an optimizer of optax by `name`
-    cleaning    corpora.cleaning.CleaningRules  schedule    a schedule by `name`
-    vocab       corpora.options.VocabOptions  train       train.options.TrainOptions
-    encoder     models.registry.ENCODERS        evaluation  task of `xling evaluate` -> its data
-    decoder     models.registry.DECODERS        mesh        train.mesh.make_mesh
-    objective   train.terms.TERMS               head        models.dual.TokenDistributionHead
-
-and `languages`, `seed`, `compute_dtype`, `dropout_generator`.
+experiment uses and nothing else; every default stands in the code that takes it, see
+`train.experiment`. Nothing outside of this module and the config files sees a `ConfigDict`.
 """
 
 import ast
+import contextlib
 import functools
-import math
 import operator
 import runpy
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from xling_jax import options
 from xling_jax.files.errors import one_line
+from xling_jax.options import OptionError, wrong_use
 from xling_jax.registry import check_choice, did_you_mean
 
-_PLAIN = {"seed": 0, "compute_dtype": "auto", "dropout_generator": "threefry"}
-_SECTIONS = ("data", "cleaning", "vocab", "encoder", "decoder", "head", "objective", "optimizer")
-_SECTIONS += ("schedule", "train", "evaluation", "mesh")
+if TYPE_CHECKING:
+    from xling_jax.train.experiment import Experiment
+
 _NOUNS = {int: "a whole number", float: "a number", bool: "True or False"}
 
 
-class ConfigError(ValueError):
+class ConfigError(OptionError):
     """A config file, its argument or a key is wrong."""
 
 
@@ -49,7 +41,7 @@ def parse_argument(
     """Reads what stands behind the colon of `--config FILE:ARG`.
 
     ARG is a comma-separated list of `name=value` and at most one size: `layers=6,small`. Training
-    configs also take `devices=N`, which `load_config` applies to what they return.
+    configs also take `devices=N`, which `load` applies to what they return.
 
     Args:
         arg: the text; None or empty for the defaults.
@@ -103,53 +95,65 @@ def _packaged() -> Path:
         return Path(__file__).parents[1] / "configs"
 
 
-def load_config(
-    path: str,
-    overrides: Sequence[str] = (),
-    *,
-    training: bool = True,
-    begin_with: Callable[[ConfigDict, str], None] = lambda config, model: None,
-) -> ConfigDict:
-    """A config from its file, completed, with command-line overrides.
+def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
+    """The experiment of a config file, with command-line overrides.
+
+    A run that begins with a model (`train.model_init`) takes its vocabulary, unless the config
+    names one, and if it has no `encoder` section also its encoder.
 
     Args:
         path: a Python file with `get_config(arg)`, or the name of a packaged config, `NAME:ARG`.
-            `devices=N` in ARG adapts a training config to N devices, see `train.spread`.
+            `devices=N` in ARG adapts it to N devices, see `train.spread`.
         overrides: `--config.a.b=value`; of several for one key the last counts.
-        training: whether to fill in the defaults of a training config; configs of other commands
-            are taken as they are.
-        begin_with: puts the `encoder` section, and what belongs to it, into a config that has none
-            but names the model to begin with, `train.model_init`.
 
     Raises:
-        ConfigError: for a missing file, an error in it, a wrong argument, an unknown key or a value
-            of the wrong type.
+        ConfigError: for a missing file, an error in it, a wrong argument, an unknown key or a wrong
+            value.
     """
+    from xling_jax.eval.tasks import TASKS
+    from xling_jax.train.experiment import Experiment, complete
     from xling_jax.train.spread import spread_over_devices
 
-    # Given twice, a tuple would be joined to the one before.
-    overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())
-    finish = complete if training else lambda config: None
     path, devices = _split_devices(path)
-    if devices and not training:
+    config = _run_config_file(path)
+    with _naming(path):
+        model = _model_init(config, overrides)
+        if model and not config.get("encoder"):
+            _take_encoder(config, model)
+        if overrides:
+            # Given twice, a tuple would be joined to the one before.
+            overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())
+            overrides = _make_room(config, overrides)
+            config = _overridden(complete(config), overrides)
+        if devices:
+            config = complete(config)
+            spread_over_devices(config, devices)
+        if model and not config.get("vocab", {}).get("model"):
+            _take_vocab(config, model)
+        for task in config.get("evaluation", {}):
+            check_choice("evaluation", task, TASKS)
+        return Experiment.of(config)
+
+
+def load_options(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The values of a config for a command that trains nothing; arguments and errors as `load`."""
+    path, devices = _split_devices(path)
+    if devices:
         raise ConfigError(f"--config {path}: devices={devices} is for configs that train")
     config = _run_config_file(path)
+    with _naming(path):
+        return _overridden(config, overrides)
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Makes errors name the config file."""
     try:
-        model = _model_init(config, overrides) if training else ""
-        if model and not config.get("encoder"):
-            begin_with(config, model)
-        overrides = _make_room(config, overrides)
-        finish(config)
-        for word in overrides:
-            _check_key(config, word.split("=", 1)[0])
-        config = _apply(config, overrides)
-        with config.unlocked():
-            finish(config)
-            if devices:
-                spread_over_devices(config, devices)
-        return config.lock()
+        yield
     except ConfigError:
         raise
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"--config {path}: {one_line(error)}") from error
 
@@ -166,8 +170,8 @@ def _split_devices(path: str) -> tuple[str, int]:
     return f"{name}{colon if rest or not given else ''}{rest}", int(counts[0]) if counts else 0
 
 
-def _run_config_file(path: str) -> ConfigDict:
-    """What `get_config` of `FILE:ARG` returns.
+def _run_config_file(path: str) -> dict[str, Any]:
+    """The values that `get_config` of `FILE:ARG` returns.
 
     Raises:
         ConfigError: for a missing file, or any error in it: a config is a program of the user's.
@@ -181,7 +185,7 @@ def _run_config_file(path: str) -> ConfigDict:
         config = get_config(arg) if colon else get_config()
         if not isinstance(config, ConfigDict):
             raise ValueError(f"get_config must return a ConfigDict; found {type(config).__name__}")
-        return config
+        return config.to_dict()
     except SyntaxError as error:
         raise ConfigError(f"--config {path}: line {error.lineno}: {error.msg}") from error
     except ValueError as error:  # of `parse_argument`: the user's words, not the file's
@@ -195,12 +199,17 @@ def _run_config_file(path: str) -> ConfigDict:
         raise ConfigError(f"--config {path}: {text}") from error
 
 
-def _apply(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
-    """A config with `--config.a.b=value` applied, values parsed and checked by ml_collections."""
-    words = ["xling", *overrides]
-    values = flags.FlagValues()
+def _overridden(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A config with `--config.a.b=value` applied, values parsed and checked by ml_collections.
+
+    Raises:
+        ConfigError: for an unknown key; names the near ones.
+    """
+    for word in overrides:
+        _check_key(config, word.split("=", 1)[0])
+    words, values = ["xling", *overrides], flags.FlagValues()
     config_flags.DEFINE_config_dict(
-        "config", config.lock(), lock_config=True, flag_values=values, sys_argv=words
+        "config", ConfigDict(config).lock(), lock_config=True, flag_values=values, sys_argv=words
     )
     try:
         values(words)
@@ -210,22 +219,22 @@ def _apply(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
             if noun and str(error).startswith(f"flag {word}: "):
                 raise ConfigError(f"{word}: must be {noun}") from error
         raise
-    return values.config
+    return values.config.to_dict()
 
 
-def _value(config: ConfigDict, override: str) -> Any:
+def _value(config: Mapping[str, Any], override: str) -> Any:
     """What `--config.a.b=value` replaces."""
     return functools.reduce(operator.getitem, override.split("=", 1)[0].split(".")[1:], config)
 
 
-def _model_init(config: ConfigDict, overrides: Sequence[str]) -> str:
+def _model_init(config: Mapping[str, Any], overrides: Sequence[str]) -> str:
     """`train.model_init` of a config with its overrides, "" if there is none."""
     option = "--config.train.model_init="
     given = [word.removeprefix(option) for word in overrides if word.startswith(option)]
     return (given or [config.get("train", {}).get("model_init", "")])[-1]
 
 
-def _make_room(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
+def _make_room(config: dict[str, Any], overrides: Sequence[str]) -> list[str]:
     """Puts into a config what overrides change and defaults do not give.
 
     A section or term of the objective, an argument of an optimizer or schedule, a duration in
@@ -235,6 +244,7 @@ def _make_room(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
         The overrides that are left: a duration of 0 beside one in another unit says nothing.
     """
     from xling_jax.train.durations import split_unit
+    from xling_jax.train.experiment import SECTIONS
 
     values = {
         word.removeprefix("--config.").partition("=")[0]: _literal(word.partition("=")[2])
@@ -244,14 +254,14 @@ def _make_room(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
     left = []
     for word, (key, value) in zip(overrides, values.items()):
         section, *path = key.split(".")
-        if not path or section not in _SECTIONS:
+        if not path or section not in SECTIONS:
             left.append(word)
             continue
         *path, last = path
-        part = config[section] if section in config else _add(config, section)
+        part = config.setdefault(section, {})
         for name in path:
-            part = part[name] if name in part else _add(part, name)
-            if not isinstance(part, ConfigDict):
+            part = part.setdefault(name, {})
+            if not isinstance(part, dict):
                 break
         else:
             bare, unit = split_unit(last)
@@ -268,11 +278,6 @@ def _make_room(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
     return left
 
 
-def _add(parent: ConfigDict, name: str) -> ConfigDict:
-    parent[name] = ConfigDict()
-    return parent[name]
-
-
 def _literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
@@ -280,11 +285,11 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _check_key(config: ConfigDict, option: str) -> None:
+def _check_key(config: Mapping[str, Any], option: str) -> None:
     """Raises `ConfigError` if a config lacks the key of `--config.a.b`; names the near ones."""
     section, where = config, "config"
     for name in option.split(".")[1:]:
-        if not isinstance(section, ConfigDict):
+        if not isinstance(section, Mapping):
             raise ConfigError(f"{option}: {where} is a value and has no keys; set {where} itself")
         if name not in section:
             hint = did_you_mean(name, section) or f"it has {', '.join(section)}"
@@ -292,108 +297,45 @@ def _check_key(config: ConfigDict, option: str) -> None:
         section, where = section[name], f"{where}.{name}"
 
 
-def complete(config: ConfigDict) -> None:
-    """Fills in the defaults of everything that a training config uses, and refuses the rest.
-
-    Args:
-        config: changed in place.
-
-    Raises:
-        ValueError: for a section or key that nothing takes, or one that is missing.
-    """
-    from xling_jax.corpora.cleaning import CleaningRules
-    from xling_jax.corpora.options import VocabOptions
-    from xling_jax.eval.tasks import TASKS
-    from xling_jax.models.dual import TokenDistributionHead
-    from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
+def _take_encoder(config: dict[str, Any], model: str) -> None:
+    """Puts the encoder of a model into a config: its sizes, dropout and longest input."""
+    from xling_jax.corpora.copies import local_name
+    from xling_jax.encode.model_directory import find_model_directory, read_config
+    from xling_jax.models.registry import ENCODERS, SUPPLIED
     from xling_jax.train.batches import DataOptions
-    from xling_jax.train.mesh import make_mesh
-    from xling_jax.train.objective import ObjectiveOptions, parse_objective
-    from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
-    from xling_jax.train.options import TrainOptions
-    from xling_jax.train.terms import TERMS
-    from xling_jax.train.terms.term import all_reads
+    from xling_jax.train.experiment import with_tuples
 
-    for name in config:
-        check_choice("config section", name, (*_PLAIN, "languages", *_SECTIONS))
-    for name in ("languages", "encoder", "objective", "optimizer", "schedule"):
-        if not config.get(name):
-            way_out = "; without it, name a model in train.model_init" if name == "encoder" else ""
-            raise ValueError(f"config.{name} is missing{way_out}")
-    for name, value in _PLAIN.items():
-        config[name] = config.get(name, value)
-    sections = {"data": DataOptions, "cleaning": CleaningRules, "vocab": VocabOptions}
-    for name, target in (sections | {"train": TrainOptions, "mesh": make_mesh}).items():
-        _fill(config, name, target, ("devices",))
-    for task, paths in (config.get("evaluation") or _add(config, "evaluation")).items():
-        check_choice("evaluation", task, TASKS)
-        given = (paths,) if isinstance(paths, str) else paths
-        if not isinstance(given, (tuple, list)) or not all(p and isinstance(p, str) for p in given):
-            raise ValueError(f"evaluation.{task}={paths!r} must be a path or several, () for none")
-        del config.evaluation[task]  # assigned, a tuple would take the type of the value before
-        config.evaluation[task] = tuple(given)
-
-    shared = options.defaults(ObjectiveOptions)
-    for name in [name for name in config.objective if name not in shared]:
-        if config.objective[name].get("weight", 1.0) == 0:
-            del config.objective[name]
-        else:
-            _fill(config.objective, name, TERMS[name], where=f"objective.{name}")
-    for name, value in shared.items():
-        config.objective[name] = config.objective.get(name, value)
-    reads = all_reads(parse_objective(config.objective.to_dict())[1].values())
-
-    for name in ("decoder", "head"):
-        if name in config and name not in reads:
-            raise ValueError(f"config.{name}: no term of the objective reads it; remove it")
-    if "decoder" in reads and "decoder" not in config:
-        raise ValueError("config.decoder is missing; a term of the objective reads it")
-    for name, table in (("encoder", ENCODERS), ("decoder", DECODERS)):
-        if name in config:
-            if "family" not in config[name]:
-                raise ValueError(f"config.{name}.family is missing; known are {', '.join(table)}")
-            _fill(config, name, table[config[name].family], SUPPLIED)
-    if "head" in reads:
-        _fill(config, "head", TokenDistributionHead, SUPPLIED)
-
-    for name, find in (("optimizer", find_optimizer), ("schedule", find_schedule)):
-        if "name" not in config[name]:
-            raise ValueError(f"config.{name}.name is missing")
-        given = _in_steps(config[name], "name", name)
-        for extra in ("clip_global_norm", "l2_penalty") if name == "optimizer" else ():
-            given.pop(extra, None)
-        options.check(find(config[name].name), given, name, partial=True)
-    for name in ("clip_global_norm", "l2_penalty"):
-        config.optimizer[name] = config.optimizer.get(name, options.defaults(make_optimizer)[name])
+    with wrong_use("--config.train.model_init", (OSError, ValueError)):
+        recorded = read_config(find_model_directory(local_name(model)))
+        known = options.defaults(ENCODERS[recorded["family"]], SUPPLIED)
+    given, training = recorded["encoder"], recorded.get("training")
+    given = given | (training.get("encoder", {}) if isinstance(training, dict) else {})
+    given = {name: value for name, value in given.items() if name in known}
+    config["encoder"] = {"family": recorded["family"], **with_tuples(given)}
+    train, data = config.setdefault("train", {}), config.setdefault("data", {})
+    limit = recorded["max_length_tokens"]
+    train["max_length_tokens"] = train.get("max_length_tokens") or limit
+    longest = data.get("longest_bucket", options.defaults(DataOptions)["longest_bucket"])
+    data["longest_bucket"] = min(longest, limit)
+    if size := recorded["encoder"].get("vocab_size"):
+        config.setdefault("vocab", {})["size"] = size  # of a dry run
 
 
-def _fill(
-    parent: ConfigDict, name: str, target: Callable, supplied: Sequence[str] = (), where: str = ""
-) -> None:
-    """Completes a section with the defaults of what takes it."""
-    section = parent[name] if name in parent else _add(parent, name)
-    given = _in_steps(section, "family", where or name)
-    options.check(target, given, where or name, **dict.fromkeys(supplied))
-    for key, default in options.defaults(target, supplied).items():
-        if key not in given:
-            section[key] = default
+def _take_vocab(config: dict[str, Any], model: str) -> None:
+    """Names the vocabulary of `train.model_init`, if that is a model that has one."""
+    from xling_jax.corpora.copies import local_name
+    from xling_jax.encode.model_directory import find_model_directory, read_config
 
-
-def _in_steps(section: ConfigDict, besides: str, where: str) -> dict[str, Any]:
-    """A section but for one key, as what takes it will see it: durations in whole steps.
-
-    Raises:
-        ValueError: for a duration in another unit that is not a finite number.
-    """
-    from xling_jax.train.durations import in_steps
-
-    given = {}
-    for key, value in section.items():
-        name = in_steps(key)
-        if name != key:
-            if type(value) not in (int, float) or not math.isfinite(value):
-                raise ValueError(f"{where}.{key}={value!r} must be a finite number")
-            value = round(value)
-        given[name] = value
-    given.pop(besides, None)
-    return given
+    with contextlib.suppress(OSError, ValueError):  # said where the model is loaded
+        copy = local_name(model)
+        directory = find_model_directory(copy)
+        preprocessing = read_config(directory)["preprocessing"]
+        given = preprocessing.get("tokenizer", "sentencepiece") == "sentencepiece"
+        path = directory / "sentencepiece.model" if given else directory
+        if copy != model:  # each machine has its own
+            path = "/".join([model.rstrip("/"), *path.relative_to(copy).parts])
+        config["vocab"] = config.get("vocab", {}) | {
+            "model": str(path),
+            "lowercase": bool(preprocessing.get("lowercase")),
+            "moses": bool(preprocessing.get("moses")),
+        }

@@ -94,7 +94,7 @@ def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
 
     @jax.jit
     def geometry(params: Any, batch: Any, key: jax.Array) -> dict[str, jax.Array]:
-        model, pad = built.objective.setting.model, corpus.vocab.special_ids["pad"]
+        model, pad = built.objective.context.model, corpus.vocab.special_ids["pad"]
         source, target = batch["source_tokens"], batch["target_tokens"]
         mask = (source != pad).any(1) & (target != pad).any(1)
         encode = lambda tokens: model.apply({"params": params}, tokens, True, method="encode")

@@ -120,7 +120,7 @@ def make_update(name: str, rows: int) -> Update:
     config = load_config(name)
     config.compute_dtype = "bfloat16"
     built = build(config)
-    model, params = built.objective.setting.model, built.shapes.params
+    model, params = built.objective.context.model, built.shapes.params
     both = any(direction.both for direction in built.data.directions())
     batch = built.objective.abstract_batch(Bucket(SENTENCE, rows), both)
     sizes = {path: leaf.size for path, leaf in flatten_dict(params).items()}

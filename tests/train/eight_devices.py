@@ -20,7 +20,7 @@ from xling_jax.train.mesh import AXES, make_mesh, to_global
 from xling_jax.train.objective import Objective, parse_objective
 from xling_jax.train.state import TrainState
 from xling_jax.train.step import make_steps
-from xling_jax.train.terms.term import Setting, all_reads
+from xling_jax.train.terms.term import Context, all_reads
 
 VOCAB = 30
 TRANSLATION = {"translation": {"weight": 1.0, "max_logits": 1280}}
@@ -66,7 +66,7 @@ def make_objective(dropout: float, terms, family: str = "tlaser", **settings):
         pad_id=1,
     )
     # Chunks of the batch, so that chunking too meets rows on different devices.
-    setting = Setting(
+    context = Context(
         model,
         VOCAB,
         {"bos": 0, "eos": 2, "pad": 1, "mask": 3},
@@ -75,7 +75,7 @@ def make_objective(dropout: float, terms, family: str = "tlaser", **settings):
         reduction="sum" if family == "tlaser" else "mean",
         **settings,
     )
-    loss_fn = Objective(setting, terms)
+    loss_fn = Objective(context, terms)
     tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros(1, jnp.int32)
     params = random_params(lambda: model.init(jax.random.key(0), tokens, language)["params"])
     return loss_fn, TrainState(jnp.zeros((), jnp.int32), params, ())

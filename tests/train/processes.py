@@ -19,23 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from tests.train.synthetic import VOCAB_SIZE, smoke_config
+from tests.train.synthetic import VOCAB_SIZE, smoke_experiment
+from xling_jax.train.experiment import Experiment
 
 _ROOT = str(Path(__file__).parents[2])
 TIMING = ("tokens_per_second", "sentences_per_second", "steps_per_second", "mfu")
 
 
-def tiny_config(settings: Mapping[str, Any]) -> ConfigDict:
-    """The smallest model, one bucket; `settings` maps dotted keys to values."""
-    config = smoke_config(log_every_steps=1)
-    for side in (config.encoder, config.decoder):
-        side.update(width=16, layers=1, heads=2, ffn_width=32, init_stddev=0.16)
-    config.data.bucket_lengths = (24,)
-    config.schedule.peak_value = 1e-2
-    config.update_from_flattened_dict(settings)
-    return config
+def tiny_experiment(values: Mapping[str, Any]) -> Experiment:
+    """The smallest model, one bucket; `values` maps dotted keys to values."""
+    sizes = {"width": 16, "layers": 1, "heads": 2, "ffn_width": 32, "init_stddev": 0.16}
+    given = {f"{side}.{k}": v for side in ("encoder", "decoder") for k, v in sizes.items()}
+    given |= {"data.bucket_lengths": (24,), "schedule.peak_value": 1e-2, "train.log_every_steps": 1}
+    return smoke_experiment({**given, **values})
 
 
 def start(
@@ -54,7 +51,7 @@ def start(
     Args:
         workdir: of the run; what it prints goes to `log.txt`, final parameters to `final.npz`.
         corpus: from `synthetic.write_corpus`.
-        settings: see `tiny_config`.
+        settings: see `tiny_experiment`.
         cache: directory of compiled programs.
         num_devices: CPU devices of the process.
         distributed: address, number of processes and number of this one.
@@ -141,15 +138,15 @@ def _train(workdir, corpus, settings, stopped, at_step, number):
     import jax
     import jax.numpy as jnp
 
-    from xling_jax.train.build import VocabFacts
     from xling_jax.train.loop import Corpus, train
+    from xling_jax.train.training import VocabFacts
 
     @jax.jit
     def sum_of_all(params):
         return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(params))
 
     return train(
-        tiny_config(settings),
+        tiny_experiment(settings),
         workdir,
         Corpus(corpus, "data", VocabFacts(VOCAB_SIZE, "vocab", {"bos": 0, "pad": 1, "eos": 2})),
         evaluators=[lambda params, step: {"dev/score": float(sum_of_all(params))}],

@@ -1,16 +1,18 @@
-"""A small made-up corpus as token shards, and a config to train on it."""
+"""A small made-up corpus as token shards, and an experiment to train on it."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.corpora.shards import pair_name, write_shard
-from xling_jax.train.build import VocabFacts
+from xling_jax.train.experiment import Experiment
 from xling_jax.train.loop import Corpus
+from xling_jax.train.training import VocabFacts
 
 VOCAB_SIZE = 60
 LANGUAGES = ("aa", "bb", "cc")
@@ -48,14 +50,20 @@ def _rows(column, start, stop):
     return tokens[part[0] : part[-1]], part - part[0]
 
 
-def smoke_config(**train) -> ConfigDict:
-    """Seconds on a CPU."""
-    config = load_config("ct_laser:smoke")
-    config.languages = LANGUAGES
-    config.data.pairs = ("aa-bb", "bb-aa", "aa-cc", "cc-bb")
-    config.data.bucket_lengths = (8, 16, 24)
-    config.data.max_tokens = 384
-    config.data.reader = "numpy"
-    config.objective.translation.weight = 1.0
-    config.train.update(train)
-    return config
+def smoke_experiment(values: Mapping[str, Any] = MappingProxyType({}), **train: Any) -> Experiment:
+    """Seconds on a CPU.
+
+    Args:
+        values: dotted keys of the config -> values.
+        **train: of the `train` section.
+    """
+    given = {
+        "languages": LANGUAGES,
+        "data.pairs": ("aa-bb", "bb-aa", "aa-cc", "cc-bb"),
+        "data.bucket_lengths": (8, 16, 24),
+        "data.max_tokens": 384,
+        "data.reader": "numpy",
+        "objective.translation.weight": 1.0,
+    }
+    given |= {f"train.{name}": value for name, value in train.items()}
+    return load("ct_laser:smoke").replace({**given, **values})

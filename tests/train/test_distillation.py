@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tests.train.synthetic import LANGUAGES, VOCAB_SIZE, write_corpus
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.losses.contrastive import alignment_loss
 from xling_jax.train import loop
 from xling_jax.train.batches import read_batches
-from xling_jax.train.build import VocabFacts, build, check_config
 from xling_jax.train.terms.alignment import Alignment
-from xling_jax.train.terms.term import Inputs, Setting
+from xling_jax.train.terms.term import Context, Inputs
+from xling_jax.train.training import VocabFacts, check, resolve
 
 WIDTH, TAUGHT = 32, 8
 
@@ -37,18 +37,17 @@ def corpus(tmp_path_factory):
     return corpus
 
 
-def make_config(width=TAUGHT, steps=8, reader="numpy", **distillation):
-    config = load_config("distill:smoke")
-    config.languages, config.encoder.width = LANGUAGES, width
-    config.data.update(pairs=("aa-bb", "cc-aa", "bb-cc"), reader=reader, bucket_lengths=(8, 24))
-    config.objective.distillation.update(distillation)
-    config.train.update(total_steps=steps, checkpoint_every_steps=2, evaluate_every_steps=4)
-    return config
+def make(width=TAUGHT, steps=8, reader="numpy", values=None, **distillation):
+    values = {f"objective.distillation.{k}": v for k, v in distillation.items()} | (values or {})
+    values |= {"languages": LANGUAGES, "encoder.width": width, "data.reader": reader}
+    values |= {"data.pairs": ("aa-bb", "cc-aa", "bb-cc"), "data.bucket_lengths": (8, 24)}
+    values |= {"train.total_steps": steps, "train.evaluate_every_steps": 4}
+    return load("distill:smoke").replace({"train.checkpoint_every_steps": 2} | values)
 
 
 def test_both_readers_give_each_row_its_vectors(corpus):
-    config = make_config(width=WIDTH, fits="own", form="similarity")
-    batches = loop.open_batches(config, corpus)
+    experiment = make(width=WIDTH, fits="own", form="similarity")
+    batches = loop.open_batches(experiment, corpus)
     for index, batch in enumerate(read_batches(batches, 0, 12, reader="numpy")):
         entry = batches.plan[index]
         direction = batches.directions[entry.pair]
@@ -63,16 +62,16 @@ def test_both_readers_give_each_row_its_vectors(corpus):
     both = [read_batches(batches, 0, 6, reader=reader) for reader in ("numpy", "tf.data")]
     for one, other in zip(*both, strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, other)
-    source_only = loop.open_batches(make_config(), corpus)[0]
+    source_only = loop.open_batches(make(), corpus)[0]
     assert "source_teacher" in source_only and "target_teacher" not in source_only
 
 
 def test_the_shapes_that_are_checked_beforehand_are_those_of_the_batches(corpus):
     for settings in ({}, {"fits": "own"}):
-        config = make_config(**settings)
-        check_config(config)
-        batches = loop.open_batches(config, corpus)
-        objective = build(config, VocabFacts(VOCAB_SIZE)).objective
+        experiment = make(**settings)
+        check(experiment)
+        batches = loop.open_batches(experiment, corpus)
+        objective = resolve(experiment, VocabFacts(VOCAB_SIZE)).objective
         bucket = batches.plan[0].bucket
         shapes = {k: (v.shape, v.dtype) for k, v in batches[0].items()}
         planned = objective.abstract_batch(bucket, both=False)
@@ -80,20 +79,19 @@ def test_the_shapes_that_are_checked_beforehand_are_those_of_the_batches(corpus)
 
 
 def test_a_student_learns_the_teacher_and_goes_on_with_the_same_bits(corpus, tmp_path):
-    config = make_config(steps=60, form="cosine")
-    config.schedule.peak_value = 0.05
-    config.train.update(log_every_steps=60, checkpoint_every_steps=30)
-    whole = loop.train(config, tmp_path / "whole", corpus)
+    values = {"schedule.peak_value": 0.05, "train.checkpoint_every_steps": 30}
+    experiment = make(steps=60, form="cosine", values=values | {"train.log_every_steps": 60})
+    whole = loop.train(experiment, tmp_path / "whole", corpus)
     stops = iter(range(60))
     stop = lambda: next(stops) == 29
-    half = loop.train(config, tmp_path / "parts", corpus, should_stop=stop)
+    half = loop.train(experiment, tmp_path / "parts", corpus, should_stop=stop)
     assert half.step == 30
-    rest = loop.train(config, tmp_path / "parts", corpus)
+    rest = loop.train(experiment, tmp_path / "parts", corpus)
     jax.tree.map(np.testing.assert_array_equal, rest.encoder_params, whole.encoder_params)
 
-    built = build(config, VocabFacts(VOCAB_SIZE))
-    encode = built.objective.setting.model.encoder.apply
-    batch = loop.open_batches(config, corpus)[70]
+    training = resolve(experiment, VocabFacts(VOCAB_SIZE))
+    encode = training.objective.context.model.encoder.apply
+    batch = loop.open_batches(experiment, corpus)[70]
     # About 0 before training; of both languages, though the teacher read the source only.
     for side in ("source", "target"):
         vectors = encode({"params": whole.encoder_params}, batch[f"{side}_tokens"])
@@ -109,9 +107,9 @@ def make_inputs():
 
 
 def test_nested_widths_add_up_and_none_changes_nothing():
-    inputs, setting = make_inputs(), Setting(None, 0, {"pad": 1}, reduction="mean")
+    inputs, context = make_inputs(), Context(None, 0, {"pad": 1}, reduction="mean")
     passed = {"similarity": "cosine", "scale": 5.0, "margin": 0.1}
-    run = lambda **options: Alignment(passed=passed, **options)(setting, inputs)
+    run = lambda **options: Alignment(passed=passed, **options)(context, inputs)
     value, sums = run(widths=(2, 4, 8), width_weights=(0.5, 2.0, 1.0))
 
     def by_hand(width):
@@ -140,4 +138,4 @@ def test_nested_widths_add_up_and_none_changes_nothing():
 )
 def test_widths_that_make_no_sense_are_refused(options, reason):
     with pytest.raises(ValueError, match=reason):
-        Alignment(passed={}, **options)(Setting(None, 0, {}), make_inputs())
+        Alignment(passed={}, **options)(Context(None, 0, {}), make_inputs())

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.train.processes import tiny_config
+from tests.train.processes import tiny_experiment
 from tests.train.synthetic import write_corpus
 from xling_jax.train.integrity import seal, unseal
 from xling_jax.train.loop import train
@@ -30,7 +30,7 @@ def run(tmp_path_factory):
         more_measured = lambda step: {OTHER: other[step]} if other else {}
         measure = lambda _, step: {METRIC: scores[step]} | more_measured(step)
         return train(
-            tiny_config({f"train.{name}": value for name, value in given.items()}),
+            tiny_experiment({f"train.{name}": value for name, value in given.items()}),
             str(workdir),
             corpus,
             evaluators=[measure] if evaluate else (),

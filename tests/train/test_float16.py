@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.losses.fused_softmax import fused_loss
 from xling_jax.losses.translation import translation_loss
 from xling_jax.models.bert import BertEncoder
 from xling_jax.models.layers import pool
-from xling_jax.train.build import VocabFacts, build_objective, init_params
+from xling_jax.train.training import VocabFacts, init_params, make_objective
 
 VOCAB, ROWS, LENGTH = 300, 6, 12
 SCALE = 2.0**7  # of the loss; gradients of these sizes need no more
@@ -49,11 +49,11 @@ def run(family, dtype):
     """Vectors, loss and gradients of the smoke size, with all sizes but the dtype the same."""
     name, colon, argument = family.partition(":")
     words = [*FAMILIES[family], f"compute_dtype={dtype}"]
-    config = load_config(
+    experiment = load(
         f"{name}:{argument + ',' if colon else ''}smoke", [f"--config.{word}" for word in words]
     )
-    objective = build_objective(config, VocabFacts(VOCAB))
-    model, batch = objective.setting.model, make_batch()
+    objective = make_objective(experiment, VocabFacts(VOCAB))
+    model, batch = objective.context.model, make_batch()
     params = jax.jit(init_params(model))(jax.random.key(1))
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
 

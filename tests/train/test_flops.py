@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.models.registry import build_encoder
 from xling_jax.train import flops
 from xling_jax.train.batching import Bucket
-from xling_jax.train.build import VocabFacts, build_objective, init_params
 from xling_jax.train.flops import matmul_flops
+from xling_jax.train.training import VocabFacts, init_params, make_objective
 
 B, T, D, F, L, V = 32, 32, 1024, 4096, 6, 50_000
 KEY = jax.eval_shape(lambda: jax.random.key(0))
@@ -56,8 +56,8 @@ def test_the_encoder_costs_what_its_formula_says():
 def step_flops(both=False, distance_weight=0.0):
     """Forward and backward pass of the published model."""
     overrides = [f"--config.objective.distance.weight={distance_weight}"] if distance_weight else []
-    objective = build_objective(load_config("t_laser", overrides), VocabFacts(V))
-    params = jax.eval_shape(init_params(objective.setting.model), KEY)
+    objective = make_objective(load("t_laser", overrides), VocabFacts(V))
+    params = jax.eval_shape(init_params(objective.context.model), KEY)
     return flops.FlopsByShape(objective, params)(objective.abstract_batch(Bucket(T, B), both))
 
 

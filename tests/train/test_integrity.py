@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.train.synthetic import smoke_config
+from tests.train.synthetic import smoke_experiment
 from xling_jax.train.checkpoint import Checkpoints, kept_steps, read_params
 from xling_jax.train.identity import identity
 from xling_jax.train.integrity import array_hashes, seal, unseal
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.state import TrainState, sharded_shapes
+from xling_jax.train.training import resolve
 
 METRIC = "dev/score"
 SCORES = {1: 0.25, 2: 0.75, 3: 0.5}
@@ -102,10 +103,10 @@ def make_state(step: int) -> TrainState:
 
 
 def open_checkpoints(directory: Path) -> Checkpoints:
-    config = smoke_config().to_dict()
+    training = resolve(smoke_experiment())
     return Checkpoints(
         directory,
-        identity(config, config["schedule"], "vocab", "data"),
+        identity(training, "float32", "vocab", "data"),
         keep_last=3,
         best_metric=METRIC,
     )

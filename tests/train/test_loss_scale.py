@@ -11,7 +11,6 @@ import pytest
 from tests.train import processes
 from tests.train.synthetic import VOCAB_SIZE
 from xling_jax.train import loss_scale
-from xling_jax.train.build import VocabFacts
 from xling_jax.train.loop import Corpus, train
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
@@ -19,6 +18,7 @@ from xling_jax.train.metrics import Interval
 from xling_jax.train.optimizer import make_optimizer
 from xling_jax.train.state import abstract_state
 from xling_jax.train.step import make_steps
+from xling_jax.train.training import VocabFacts
 
 START = np.array([1.0, -2.0, 0.5], np.float32)
 SCALE = loss_scale.INITIAL_SCALE
@@ -185,7 +185,7 @@ def test_a_run_with_overflow_goes_on_with_the_same_bits(corpus, tmp_path, monkey
         steps = []
         workdir.mkdir(exist_ok=True)
         return train(
-            processes.tiny_config(settings),
+            processes.tiny_experiment(settings),
             str(workdir),
             Corpus(str(corpus), "data", facts),
             on_step=lambda step, *_: steps.append(step),

@@ -17,7 +17,7 @@ from xling_jax.losses.token_distribution import (
 )
 from xling_jax.models.registry import build_model
 from xling_jax.train.objective import Objective, parse_objective
-from xling_jax.train.terms.term import Setting, all_reads
+from xling_jax.train.terms.term import Context, all_reads
 
 VOCAB = 40
 IDS = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
@@ -52,33 +52,33 @@ def make_setting(decoder=None, **changes):
         pad_id=IDS["pad"],
         vocab_multiple=16,
     )
-    setting = Setting(model, VOCAB, IDS, maskable=MASKABLE, reduction="mean", append_eos=True)
-    return dataclasses.replace(setting, **changes)
+    context = Context(model, VOCAB, IDS, maskable=MASKABLE, reduction="mean", append_eos=True)
+    return dataclasses.replace(context, **changes)
 
 
-def make_objective(setting, terms):
-    return Objective(setting, parse_objective(terms)[1])
+def make_objective(context, terms):
+    return Objective(context, parse_objective(terms)[1])
 
 
 def parts_read(terms):
     return all_reads(parse_objective(terms)[1].values())
 
 
-def make_params(setting):
+def make_params(context):
     tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros(1, jnp.int32)
-    init = lambda: setting.model.init(jax.random.key(0), tokens, language)["params"]
+    init = lambda: context.model.init(jax.random.key(0), tokens, language)["params"]
     return random_params(init)
 
 
-def run(setting, terms, params, batch, key=0):
-    loss_fn = make_objective(setting, terms)
+def run(context, terms, params, batch, key=0):
+    loss_fn = make_objective(context, terms)
     return jax.jit(lambda p: loss_fn(p, batch, jax.random.key(key), True))(params)
 
 
 def test_the_published_sum_is_put_together_from_its_terms():
-    setting, batch = make_setting(), make_batch()
-    params = make_params(setting)
-    total, sums = run(setting, TERMS, params, batch)
+    context, batch = make_setting(), make_batch()
+    params = make_params(context)
+    total, sums = run(context, TERMS, params, batch)
     mask_key = jax.random.fold_in(jax.random.key(0), 3)
     tokens = (batch["source_tokens"], batch["target_tokens"])
     masked = mask_one_token(
@@ -86,7 +86,7 @@ def test_the_published_sum_is_put_together_from_its_terms():
     )
     assert ((masked.source_tokens == IDS["mask"]) | (masked.target_tokens == IDS["mask"])).any()
     labels = label_distributions({"ugt": 1.0}, *tokens, masked, pad_id=IDS["pad"])
-    apply = lambda method, *args: setting.model.apply({"params": params}, *args, method=method)
+    apply = lambda method, *args: context.model.apply({"params": params}, *args, method=method)
     sides = [apply("encode", side) for side in (masked.source_tokens, masked.target_tokens)]
     kl = 0.0
     for side, label in zip(sides, labels):
@@ -108,13 +108,13 @@ def test_the_published_sum_is_put_together_from_its_terms():
 
 @pytest.mark.parametrize("one, other", [("mlm", "ugt"), ("smlm", "xtr")])
 def test_loss_and_gradients_are_linear_in_the_weights_of_two_tasks(one, other):
-    setting, batch = make_setting(), make_batch()
-    params = make_params(setting)
+    context, batch = make_setting(), make_batch()
+    params = make_params(context)
 
     @functools.cache
     def value_and_gradients(*weights):
         tasks = dict(zip((one, other), weights))
-        objective = make_objective(setting, {"token_distribution": {"tasks": tasks}})
+        objective = make_objective(context, {"token_distribution": {"tasks": tasks}})
         loss = lambda p: objective(p, batch, jax.random.key(0), True)[0]
         return jax.jit(jax.value_and_grad(loss))(params)
 
@@ -133,30 +133,30 @@ def test_pieces_of_a_batch_give_the_loss_and_gradient_of_the_whole():
     batch = make_batch(rows=15)
     gradients = []
     for chunks in (1, 4):
-        setting = make_setting(encode_chunks=chunks)
-        params = make_params(setting)
-        loss_fn = make_objective(setting, TERMS)
+        context = make_setting(encode_chunks=chunks)
+        params = make_params(context)
+        loss_fn = make_objective(context, TERMS)
         loss = lambda p, loss_fn=loss_fn: loss_fn(p, batch, jax.random.key(0), False)[0]
         gradients.append(jax.jit(jax.value_and_grad(loss))(params))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), *gradients)
 
 
 def test_pieces_must_divide_the_batch():
-    setting = make_setting(encode_chunks=3)
+    context = make_setting(encode_chunks=3)
     with pytest.raises(ValueError, match="objective.encode_chunks=3 must divide the 16 sentences"):
-        run(setting, TERMS, make_params(setting), make_batch())
+        run(context, TERMS, make_params(context), make_batch())
 
 
 def test_every_family_of_terms_goes_with_the_lightweight_encoder():
     decoder = {"family": "laser", "embedding_width": 4, "width": 8, "dropout": 0.0}
-    setting, batch = make_setting(decoder), make_batch()
+    context, batch = make_setting(decoder), make_batch()
     terms = TERMS | {
         "translation": {"weight": 1.0, "label_smoothing": 0.0},
         "distance": {"weight": 0.5, "num_negatives": 2},
         "similarity": {"weight": 0.1},
     }
-    params = make_params(setting)
-    total, sums = run(setting, terms, params, batch)
+    params = make_params(context)
+    total, sums = run(context, terms, params, batch)
     parts = {"alignment": "alignment_loss", "token_distribution": "token_kl"}
     parts |= {"distance": "distance_loss", "similarity": "similarity_loss"}
     expected = sum(terms[name]["weight"] * sums[metric] for name, metric in parts.items())
@@ -166,12 +166,12 @@ def test_every_family_of_terms_goes_with_the_lightweight_encoder():
 
 
 def test_equal_sentences_are_no_negatives_on_demand():
-    setting, batch = make_setting(), make_batch()
+    context, batch = make_setting(), make_batch()
     for side in ("source_tokens", "target_tokens"):
         batch[side][1] = batch[side][0]
-    params = make_params(setting)
+    params = make_params(context)
     terms = lambda ignore: {"alignment": {"weight": 1.0, "ignore_equal": ignore}}
-    with_copy, without = (run(setting, terms(ignore), params, batch)[0] for ignore in (False, True))
+    with_copy, without = (run(context, terms(ignore), params, batch)[0] for ignore in (False, True))
     assert without < with_copy
 
 
@@ -184,6 +184,6 @@ def test_what_terms_read_decides_what_is_built():
 
 
 def test_a_vocabulary_without_mask_is_refused():
-    setting = make_setting(special_ids=IDS | {"mask": None})
+    context = make_setting(special_ids=IDS | {"mask": None})
     with pytest.raises(ValueError, match="objective: a masked term needs a vocabulary with 'mask'"):
-        make_objective(setting, TERMS)
+        make_objective(context, TERMS)

@@ -10,7 +10,7 @@ from tests.models import tlaser_reference as reference
 from xling_jax.losses.distance import distance_constraint
 from xling_jax.models.registry import build_model
 from xling_jax.train.objective import Objective, parse_objective
-from xling_jax.train.terms.term import Inputs, Setting, normalizer
+from xling_jax.train.terms.term import Context, Inputs, normalizer
 
 VOCAB, HEADS, PAD, EPSILON = 30, 2, 1, 0.1
 SIZES = {"family": "tlaser", "width": 16, "heads": HEADS, "ffn_width": 24}
@@ -51,8 +51,8 @@ def make_objective(model, *, reduction="sum", drop_first=True, **terms):
     ids = {"pad": PAD, "eos": 2}
     section = {"reduction": reduction, "translation": {"weight": 1.0}} | terms
     settings, parsed = parse_objective(section)
-    setting = Setting(model, VOCAB, ids, drop_first=drop_first, reduction=settings.reduction)
-    return Objective(setting, parsed)
+    context = Context(model, VOCAB, ids, drop_first=drop_first, reduction=settings.reduction)
+    return Objective(context, parsed)
 
 
 def make_batch(both=False):
@@ -161,21 +161,21 @@ def test_counts_leave_padding_out(results):
 @pytest.mark.parametrize("drop_first", [False, True])
 @pytest.mark.parametrize("append_eos", [False, True])
 def test_the_normalizer_counts_the_labels_of_the_decoder(drop_first, append_eos):
-    setting = Setting(make_model(), VOCAB, {"pad": PAD, "eos": 2}, drop_first, append_eos)
+    context = Context(make_model(), VOCAB, {"pad": PAD, "eos": 2}, drop_first, append_eos)
     batch = make_batch(both=True)
     inputs = Inputs(None, batch, None, None, True, np.ones(4, bool), None, None)
-    labels = [setting.decoder_tokens(batch[f"{side}_tokens"])[1] for side in ("source", "target")]
+    labels = [context.decoder_tokens(batch[f"{side}_tokens"])[1] for side in ("source", "target")]
     count = sum((label != PAD).sum() for label in labels)
-    assert normalizer(setting, inputs) == count
+    assert normalizer(context, inputs) == count
     # Not every vocabulary has an end of sentence, which only a decoder needs.
-    endless = dataclasses.replace(setting, special_ids={"pad": PAD, "eos": None})
+    endless = dataclasses.replace(context, special_ids={"pad": PAD, "eos": None})
     assert normalizer(endless, inputs) == count
 
 
 def test_flops_are_counted_without_what_is_computed_again():
     objective = make_objective(make_model())
-    chunked = dataclasses.replace(objective.setting, encode_chunks=2)
-    assert dataclasses.replace(objective, setting=chunked).without_remat() == objective
+    chunked = dataclasses.replace(objective.context, encode_chunks=2)
+    assert dataclasses.replace(objective, context=chunked).without_remat() == objective
 
 
 def test_training_randomness_is_a_function_of_the_key(params):

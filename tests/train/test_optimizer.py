@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.train.optimizer import make_optimizer, make_schedule
 
 PEAK, WARMUP = 5e-4, 4000
@@ -29,9 +29,7 @@ def test_the_schedule_has_a_lower_bound():
 
 
 def test_the_published_optimizer_equals_fairseqs_adam_with_decoupled_decay():
-    settings = load_config("t_laser").optimizer.to_dict() | {
-        "weight_decay": 0.1
-    }  # to be seen at all
+    settings = load("t_laser").optimizer | {"weight_decay": 0.1}  # to be seen at all
     optimizer = make_optimizer(schedule=lambda step: 0.01 * (step + 1), **settings)
     random = np.random.default_rng(0)
     start = random.normal(size=(3, 4)).astype(np.float32)
@@ -90,7 +88,7 @@ def test_optax_schedules_and_optimizers_go_by_their_own_names():
 
 
 def test_a_weight_decay_of_zero_fits_an_optimizer_without():
-    settings = load_config("t_laser").optimizer.to_dict() | {"name": "adam", "weight_decay": 0.0}
+    settings = load("t_laser").optimizer | {"name": "adam", "weight_decay": 0.0}
     optimizer = make_optimizer(schedule=lambda step: 0.5, **settings)
     params = {"w": jnp.full(2, 7.0)}
     updates, _ = optimizer.update({"w": jnp.ones(2)}, optimizer.init(params), params)

@@ -7,8 +7,8 @@ import re
 import jax
 import pytest
 
-from tests.train.synthetic import smoke_config, write_corpus
-from xling_jax.config import load_config
+from tests.train.synthetic import smoke_experiment, write_corpus
+from xling_jax.config import load
 from xling_jax.runs.train import continued
 from xling_jax.runs.workdir import Workdir
 from xling_jax.train.loop import open_batches, train
@@ -29,12 +29,10 @@ def compiled():
     jax.monitoring.unregister_event_duration_listener(count)
 
 
-def config_with_buckets(total_steps: int, accumulation_steps: int):
-    config = smoke_config(total_steps=total_steps, checkpoint_every_steps=total_steps)
-    with config.unlocked():
-        config.data.bucket_lengths, config.data.longest_bucket = (), 24
-        config.data.accumulation_steps = accumulation_steps
-    return config
+def with_buckets(total_steps: int, accumulation_steps: int):
+    values = {"data.bucket_lengths": (), "data.longest_bucket": 24}
+    values["data.accumulation_steps"] = accumulation_steps
+    return smoke_experiment(values, total_steps=total_steps, checkpoint_every_steps=total_steps)
 
 
 @pytest.mark.slow
@@ -43,10 +41,10 @@ def test_a_run_compiles_each_program_once_and_only_those_it_needs(
     tmp_path, caplog, compiled, accumulation_steps
 ):
     corpus = write_corpus(tmp_path / "data", rows=400)
-    config = config_with_buckets(6, accumulation_steps)
+    experiment = with_buckets(6, accumulation_steps)
     with caplog.at_level("INFO"):
-        result = train(config, str(tmp_path), corpus)
-    plan = open_batches(config, corpus).plan
+        result = train(experiment, str(tmp_path), corpus)
+    plan = open_batches(experiment, corpus).plan
     saved = json.loads((tmp_path / "config.json").read_text())
     assert saved["data"]["bucket_lengths"] == [bucket.length for bucket in plan.buckets]
     used = [plan[index].bucket for index in range(6 * accumulation_steps)]
@@ -57,14 +55,14 @@ def test_a_run_compiles_each_program_once_and_only_those_it_needs(
     assert {name: compiled[name] for name in expected} == expected
     number = sum(expected.values())
     assert result.compilations == number
-    assert f"{number} programs to compile ({len(set(used))} shapes" in caplog.text
+    assert f"compiling {number} programs for {len(set(used))} batch shapes" in caplog.text
     assert re.search(rf"{number} programs compiled after [\d.]+ s", caplog.text)
-    assert re.search(r"first step after [\d.]+ s, [\d.]+ s of them waiting", caplog.text)
+    assert re.search(r"first step after [\d.]+ s \([\d.]+ s of compilation\)", caplog.text)
 
 
 def test_programs_are_compiled_in_the_order_in_which_they_are_needed(tmp_path):
     corpus = write_corpus(tmp_path / "data", rows=400)
-    batches = open_batches(config_with_buckets(6, 2), corpus)
+    batches = open_batches(with_buckets(6, 2), corpus)
     buckets = [batches.plan[index].bucket for index in range(100)]
     uses = []
     for index in range(6, 60):  # after three updates of two micro-batches
@@ -78,26 +76,26 @@ def test_programs_are_compiled_in_the_order_in_which_they_are_needed(tmp_path):
 
 def test_a_program_that_cannot_be_compiled_ends_the_run_with_its_error(tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "data", rows=400)
-    config = config_with_buckets(6, 1)
+    experiment = with_buckets(6, 1)
 
     def broken(*_: object) -> None:
         raise MemoryError("too large")
 
     monkeypatch.setattr("xling_jax.train.programs.abstract_arguments", broken)
     with pytest.raises(MemoryError, match="too large"):
-        train(config, str(tmp_path), corpus)
+        train(experiment, str(tmp_path), corpus)
 
 
 def test_a_run_keeps_the_lengths_it_began_with(tmp_path):
-    config = load_config("ct_laser:smoke", ["--config.data.bucket_lengths=()"])
-    saved = {"version": "0.2.0", **config.to_dict()}
+    words = ["--config.data.bucket_lengths=()", "--config.data.longest_bucket=24"]
+    experiment = load("ct_laser:smoke", words)
+    saved = {"version": "0.3.0", **experiment.config}
     saved["data"] = {**saved["data"], "bucket_lengths": [8, 16, 24]}
-    del saved["data"]["longest_bucket"]  # unknown to 0.2
     (tmp_path / "config.json").write_text(json.dumps(saved))
     workdir = Workdir(str(tmp_path))
-    assert continued(config, workdir).data.bucket_lengths == ()  # nothing was trained yet
+    assert continued(experiment, workdir).data.bucket_lengths == ()  # nothing was trained yet
     (tmp_path / "checkpoints/00000004").mkdir(parents=True)
-    assert continued(config, workdir).data.bucket_lengths == (8, 16, 24)
-    other = load_config("ct_laser:smoke", ["--config.data.bucket_lengths=(8, 24)"])
+    assert continued(experiment, workdir).data.bucket_lengths == (8, 16, 24)
+    other = load("ct_laser:smoke", ["--config.data.bucket_lengths=(8, 24)"])
     with pytest.raises(ValueError, match=r"bucket_lengths.* is .* in the checkpoint.* now"):
         continued(other, workdir)

@@ -4,21 +4,21 @@ import logging
 
 import pytest
 
-from xling_jax.config import ConfigError, load_config
+from xling_jax.config import ConfigError, load, load_options
 
 
 def spread(argument, caplog, overrides=()):
     """A config's data and mesh, and the lines of the log."""
     caplog.clear()
     with caplog.at_level(logging.INFO):
-        config = load_config(argument, overrides)
-    return config.data, config.mesh, caplog.messages
+        experiment = load(argument, overrides)
+    return experiment.data, experiment.mesh, caplog.messages
 
 
 def test_few_devices_share_the_published_micro_batches(caplog):
     data, mesh, lines = spread("ct_laser:devices=8", caplog)
     assert (data.max_tokens, data.accumulation_steps, data.batch_multiple) == (4096, 32, 8)
-    assert (mesh.data, mesh.fsdp) == (8, 1)
+    assert (mesh["data"], mesh["fsdp"]) == (8, 1)
     assert lines == ["devices=8: updates are those of the config without devices="]
 
 
@@ -27,7 +27,7 @@ def test_a_pod_joins_micro_batches_and_keeps_the_tokens_of_an_update(caplog):
     # 256 rows of the longest bucket, 128 tokens, are 32,768 tokens: eight micro-batches.
     assert (data.max_tokens, data.accumulation_steps, data.batch_multiple) == (32_768, 4, 256)
     assert data.max_tokens * data.accumulation_steps == 32 * 4096
-    assert (mesh.data, mesh.fsdp) == (64, 4)
+    assert (mesh["data"], mesh["fsdp"]) == (64, 4)
     assert "4 x 32,768 tokens a side per update, not 32 x 4,096" in lines[0]
     assert "negatives of distance come from the 1,024 sentences" in lines[-1]
     assert "not from 128 (of 32 tokens)" in lines[-1]
@@ -60,10 +60,10 @@ def test_a_fixed_number_of_pairs_is_rounded_up(caplog, devices, pairs):
 )
 def test_wrong_numbers_of_devices_are_refused_in_one_line(argument, message):
     with pytest.raises(ConfigError) as error:
-        load_config(argument, training=not argument.startswith("lawdr"))
+        (load_options if argument.startswith("lawdr") else load)(argument)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_fsdp_must_divide_the_devices():
     with pytest.raises(ConfigError, match="devices=8 must be a multiple of mesh.fsdp=3"):
-        load_config("ct_laser:devices=8", ["--config.mesh.fsdp=3"])
+        load("ct_laser:devices=8", ["--config.mesh.fsdp=3"])

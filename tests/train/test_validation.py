@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from tests.train.synthetic import smoke_config, write_corpus
-from xling_jax.train.build import build, check_config
+from tests.train.synthetic import smoke_experiment, write_corpus
 from xling_jax.train.loop import open_validation, train
 from xling_jax.train.mesh import make_mesh
+from xling_jax.train.training import check, resolve
 from xling_jax.train.validation import Validation, metric_names
 
 
@@ -23,25 +23,23 @@ def held_out(tmp_path_factory):
     return corpus
 
 
-def make(corpus, **settings):
-    config = smoke_config(total_steps=1)
-    config.data.validation_pairs = 37
-    config.update_from_flattened_dict(settings)
-    built = build(config, corpus.vocab)
+def make(corpus, **values):
+    experiment = smoke_experiment({"data.validation_pairs": 37, **values}, total_steps=1)
+    training = resolve(experiment, corpus.vocab)
     mesh = make_mesh(devices=jax.devices()[:1])
-    batches = open_validation(config, corpus)
-    validation = Validation(built.objective, batches, mesh, built.shapes.params)
-    return built, batches, validation, built.init().params
+    batches = open_validation(experiment, corpus)
+    validation = Validation(training.objective, batches, mesh, training.shapes.params)
+    return training, batches, validation, training.init().params
 
 
 def test_every_pair_counts_once_whatever_the_batches(held_out):
     """Equals a sum over single pairs, each a batch of its own; dropout of 0.3 is off."""
-    built, batches, validation, params = make(held_out, **{"objective.distance.weight": 0.0})
-    assert built.objective.setting.model.encoder.dropout == 0.3
+    training, batches, validation, params = make(held_out, **{"objective.distance.weight": 0.0})
+    assert training.objective.context.model.encoder.dropout == 0.3
     found = validation(params)
     assert found == validation(params)
 
-    loss = jax.jit(lambda batch: built.objective(params, batch, jax.random.key(9), False)[1])
+    loss = jax.jit(lambda batch: training.objective(params, batch, jax.random.key(9), False)[1])
     losses, tokens, pairs = {}, {}, {}
     for number, direction in enumerate(batches.directions):
         name = f"{direction.source}-{direction.target}"
@@ -63,12 +61,12 @@ def test_every_pair_counts_once_whatever_the_batches(held_out):
 
 
 def test_it_does_not_depend_on_the_seed_and_its_names_are_known_beforehand(held_out):
-    built, batches, validation, params = make(held_out)  # negatives are drawn
+    training, batches, validation, params = make(held_out)  # negatives are drawn
     found = validation(params)
     assert found["validation/distance_loss"] > 0
     directions = batches.directions
-    data = dataclasses.replace(built.data, validation_pairs=37)
-    names = metric_names(built.objective, built.shapes.params, data, directions)
+    data = dataclasses.replace(training.experiment.data, validation_pairs=37)
+    names = metric_names(training.objective, training.shapes.params, data, directions)
     assert sorted(names) == sorted(found)
     _, _, other, _ = make(held_out, seed=5)
     assert other(params) == found
@@ -93,17 +91,16 @@ def test_it_does_not_depend_on_the_seed_and_its_names_are_known_beforehand(held_
     ],
 )
 def test_a_metric_that_is_not_measured_is_refused_before_training(settings, message):
-    config = smoke_config(total_steps=1, best_metric="validation/loss")
-    config.data.validation_pairs, config.data.batch_multiple = 5, 8
-    config.update_from_flattened_dict(settings)
+    values = {"train.total_steps": 1, "train.best_metric": "validation/loss"}
+    values |= {"data.validation_pairs": 5, "data.batch_multiple": 8}
     with pytest.raises(ValueError, match=message):
-        check_config(config)
+        check(smoke_experiment(values | settings))
 
 
 def test_a_metric_of_a_pair_without_held_out_text_is_refused_before_training(held_out, tmp_path):
-    config = smoke_config(total_steps=1, best_metric="validation/cc-bb/loss", writers=())
-    config.data.validation_pairs = 37
+    given = {"total_steps": 1, "best_metric": "validation/cc-bb/loss", "writers": ()}
+    experiment = smoke_experiment({"data.validation_pairs": 37}, **given)
     steps = []
     with pytest.raises(ValueError, match="best_metric='validation/cc-bb/loss' must be one of"):
-        train(config, str(tmp_path), held_out, on_step=lambda step, *_: steps.append(step))
+        train(experiment, str(tmp_path), held_out, on_step=lambda step, *_: steps.append(step))
     assert not steps and not (tmp_path / "config.json").exists()

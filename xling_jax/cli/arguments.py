@@ -4,15 +4,13 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict
-
-from xling_jax import config as config_lib
 from xling_jax.cli.options import flag
+from xling_jax.config import load_options
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.models.dtypes import DTYPES
-from xling_jax.options import OptionError, require_file, wrong_use
+from xling_jax.options import OptionError, require_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -208,12 +206,11 @@ def choose_checkpoints(workdir: str, chosen: str) -> list[int]:
     return sorted(steps)
 
 
-def optional_config(args: argparse.Namespace) -> ConfigDict | None:
+def optional_config(args: argparse.Namespace) -> dict[str, Any] | None:
     """The config of a command that takes option values from one; None if none is given."""
     overrides = getattr(args, "config_overrides", ())
     if path := getattr(args, "config", None):
-        with wrong_use(errors=config_lib.ConfigError):
-            return config_lib.load_config(path, overrides, training=False)
+        return load_options(path, overrides)
     if overrides:
         raise OptionError(f"{overrides[0]}: requires --config FILE")
     return None

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.arguments import add_config_and_workdir
+from xling_jax.config import load
 from xling_jax.corpora.cleaning import REASONS
+from xling_jax.corpora.prepare import check_corpora
 from xling_jax.options import OptionError, wrong_use
-from xling_jax.runs.config import load_config
-from xling_jax.runs.prepare import checked_settings, prepare_on_beam, prepare_workdir
+from xling_jax.runs.prepare import prepare_on_beam, prepare_workdir
 from xling_jax.runs.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -60,15 +61,16 @@ def run(args: argparse.Namespace) -> None:
     """Runs the command and prints the counts."""
     if args.num_workers is not None and args.num_workers < 1:
         raise OptionError(f"--num-workers must be at least 1; found {args.num_workers}")
-    config = load_config(args.config, args.config_overrides)
+    experiment = load(args.config, args.config_overrides)
     runner = _make_runner(args)
-    checked_settings(config)
+    with wrong_use():
+        check_corpora(experiment.preparation)
     if runner:
-        print(format_counts(prepare_on_beam(runner, config, args.workdir)))
+        print(format_counts(prepare_on_beam(runner, experiment, args.workdir)))
         return
     workdir = Workdir(args.workdir)
     with workdir.in_use():
-        made = prepare_workdir(config, workdir, anew=True, num_workers=args.num_workers)
+        made = prepare_workdir(experiment, workdir, anew=True, num_workers=args.num_workers)
     print(format_counts(made.counts))
 
 

@@ -15,11 +15,9 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict
-
-from xling_jax.config import find_config
+from xling_jax.config import find_config, load
 from xling_jax.corpora.quickstart_text import (
     LANGUAGES,
     UNRELATED_QUERY,
@@ -30,7 +28,9 @@ from xling_jax.corpora.quickstart_text import (
     write_text,
 )
 from xling_jax.options import OptionError, require_file
-from xling_jax.runs.config import load_config
+
+if TYPE_CHECKING:
+    from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; 143 if SIGTERM ended the training before its last step, 130 if Ctrl-C."""
     started = time.monotonic()
     workdir = Path(args.workdir)
-    config = load_config(args.config, args.config_overrides)
+    experiment = load(args.config, args.config_overrides)
     require_file(args.wheels, "--wheels")
     wheels = workdir / "wheels"  # made first, so it tells a workdir of this command
     if workdir.is_dir() and any(workdir.iterdir()) and not wheels.is_dir():
@@ -123,10 +123,9 @@ def run(args: argparse.Namespace) -> int:
     if problem:
         raise problem
 
-    with config.unlocked():
-        config.data.corpora, config.data.exclude = text.corpora, text.exclude
-        config.evaluation.retrieval = (text.retrieval,)
-    if status := _train(config, workdir):
+    named = {"data.corpora": text.corpora, "data.exclude": text.exclude}
+    named["evaluation.retrieval"] = (text.retrieval,)
+    if status := _train(experiment.replace(named), workdir):
         return status
     _logger.info("4/5 the encoder just trained, on the same text")
     trained = _measure(str(workdir), text, workdir / "results")
@@ -174,17 +173,17 @@ def _show_encoder(workdir: Path, text: QuickstartText) -> _Measured:
     return measured
 
 
-def _train(config: ConfigDict, workdir: Path) -> int:
+def _train(experiment: "Experiment", workdir: Path) -> int:
     """Trains as `xling train`, with less of a log."""
     _logger.info(
         "3/5 training a small cT-LASER on %s, %d steps; its programs are compiled first, about "
         "40 s the first time",
-        *(", ".join(config.languages), config.train.total_steps),
+        *(", ".join(experiment.languages), experiment.train.total_steps),
     )
-    from xling_jax.runs.train import train_from_config
+    from xling_jax.runs.train import train_experiment
 
     with _warnings_only("xling_jax.corpora"):  # counts.json has the rows that were dropped
-        return train_from_config(config, str(workdir))
+        return train_experiment(experiment, str(workdir))
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from xling_jax.cli.options import flag
+from xling_jax.corpora.copies import cache_for, local_names
 from xling_jax.files import urls
 from xling_jax.options import OptionError, wrong_use
-from xling_jax.runs.copies import cache_for, local_names
 
 _OUTPUTS = ("output", "save_debias")
 _HAVE_WORKDIRS = ("prepare", "train")

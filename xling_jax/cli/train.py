@@ -4,10 +4,9 @@ import argparse
 
 from xling_jax.cli import distributed
 from xling_jax.cli.arguments import add_config_and_workdir
+from xling_jax.config import load
 from xling_jax.options import wrong_use
-from xling_jax.runs.checks import check_dry_run
-from xling_jax.runs.config import load_config
-from xling_jax.runs.train import train_from_config
+from xling_jax.runs.train import check_dry_run, train_experiment
 
 EXAMPLES = """\
 examples:
@@ -32,13 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; 143 if SIGTERM ended it before it was done, 130 if Ctrl-C did."""
-    config = load_config(args.config, args.config_overrides)
+    experiment = load(args.config, args.config_overrides)
     if args.dry_run:
         from xling_jax.train.dry_run import describe
 
         with wrong_use():
-            check_dry_run(config)
-            print(describe(config))
+            check_dry_run(experiment)
+            print(describe(experiment))
         return 0
     with distributed.joined(args) as processes:
-        return train_from_config(config, args.workdir, processes)
+        return train_experiment(experiment, args.workdir, processes)

@@ -2,97 +2,137 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from xling_jax.runs.encoder import encoder_arguments
+from xling_jax.corpora.copies import local_name
+from xling_jax.corpora.shards import PairTokens, pair_name
+from xling_jax.options import OptionError, require_file, wrong_use
+from xling_jax.text.languages import parse_pair
 from xling_jax.train.options import COOCCURRENCE
 
 if TYPE_CHECKING:
-    from xling_jax.corpora.shards import PairTokens
     from xling_jax.text.vocabularies import Vocabulary
+    from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 
 
-def begin_with(config: ConfigDict, vocab: Vocabulary, directory: Path, params: Any) -> Any:
-    """Fresh parameters with what the training text and the `train` section put into them."""
-    model = None
-    if config.train.model_init:
-        from xling_jax.encode.model_directory import find_model_directory, load_model
+@dataclasses.dataclass(frozen=True)
+class Beginning:
+    """The initial parameters of a new run.
 
-        model_directory = find_model_directory(config.train.model_init)
-        model = load_model(model_directory)
-        if model.vocab.fingerprint != vocab.fingerprint:
-            raise ValueError(
-                f"train.model_init: {model_directory} has another vocabulary; give it to "
-                "--config.vocab.model and prepare with it"
+    Attributes:
+        experiment: of the run.
+        model_directory: of the model to begin with, `train.model_init`; None without one.
+        word_vectors: `train.word_vectors`, a file on this machine.
+    """
+
+    experiment: Experiment
+    model_directory: Path | None
+    word_vectors: str
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Beginning:
+        """Copies to this machine what the experiment names at URLs.
+
+        Raises:
+            OptionError: for missing word vectors or a missing model, or for both at once.
+        """
+        train, vectors, directory = experiment.train, experiment.train.word_vectors, None
+        if vectors not in ("", COOCCURRENCE):
+            vectors = local_name(vectors)
+            require_file(vectors, "--config.train.word_vectors")
+        if train.model_init and vectors:
+            raise OptionError(
+                f"--config.train.word_vectors {train.word_vectors}: the vectors of "
+                "train.model_init would replace them; leave one of the two empty"
             )
-    if config.encoder.get("features") and not (model and "feature_keys" in model.params):
-        from xling_jax.models.registry import build_encoder
-        from xling_jax.train.warm_start import put_feature_keys
+        if train.model_init:
+            from xling_jax.encode.model_directory import find_model_directory
 
-        family, arguments, _ = encoder_arguments(config)
-        form = build_encoder(family, vocab_size=vocab.size, **arguments).form
-        tokens = _pair_tokens(config, vocab, directory)
-        params, share = put_feature_keys(params, form, tokens)
-        _logger.info("%.1f %% of the features in the text have a row", 100 * share)
-    if config.train.word_vectors:
-        from xling_jax.text.word_vectors import coverage
-        from xling_jax.train.warm_start import put_word_vectors
+            with wrong_use("--config.train.model_init"):
+                directory = find_model_directory(local_name(train.model_init))
+        return cls(experiment, directory, vectors)
 
-        vectors, found = _word_vectors(config, vocab, directory)
-        covered = coverage(vocab.pieces(), found)
-        _logger.info(
-            "word vectors for %.1f %% of the pieces, %.1f %% of those that are words",
-            *(100 * covered["pieces"], 100 * covered["words"]),
-        )
-        params = put_word_vectors(params, vectors, found)
-    if model:
-        import jax
+    def __call__(self, vocab: Vocabulary, data: Path, params: Any) -> Any:
+        """Fresh parameters with what the training text and the `train` section put into them.
 
-        from xling_jax.train.warm_start import put_encoder
+        Args:
+            vocab: of the run.
+            data: directory of the token shards.
+            params: nested dict, of the model.
+        """
+        model = None
+        if self.model_directory:
+            from xling_jax.encode.model_directory import load_model
 
-        params, taken = put_encoder(params, model.params, vocab.size)
-        count = len(jax.tree.leaves(params["encoder"]))
-        _logger.info("%d of the encoder's %d arrays are those of %s", taken, count, model_directory)
-    return params
+            model = load_model(self.model_directory)
+            if model.vocab.fingerprint != vocab.fingerprint:
+                raise ValueError(
+                    f"train.model_init: {self.model_directory} has another vocabulary; give it to "
+                    "--config.vocab.model and prepare with it"
+                )
+        encoder = self.experiment.model.encoder
+        if getattr(encoder, "features", 0) and not (model and "feature_keys" in model.params):
+            from xling_jax.train.warm_start import put_feature_keys
 
+            form = encoder.clone(vocab_size=vocab.size).form
+            params, share = put_feature_keys(params, form, self._pair_tokens(vocab, data))
+            _logger.info("%.1f %% of the features in the text have a row", 100 * share)
+        if self.word_vectors:
+            from xling_jax.text.word_vectors import coverage
+            from xling_jax.train.warm_start import put_word_vectors
 
-def _pair_tokens(config: ConfigDict, vocab: Vocabulary, directory: Path) -> list[PairTokens]:
-    """The token shards of each pair of languages."""
-    from xling_jax.corpora.shards import PairTokens, pair_name
-    from xling_jax.text.languages import parse_pair
+            vectors, found = self._word_vectors(vocab, data)
+            covered = coverage(vocab.pieces(), found)
+            _logger.info(
+                "word vectors for %.1f %% of the pieces, %.1f %% of those that are words",
+                *(100 * covered["pieces"], 100 * covered["words"]),
+            )
+            params = put_word_vectors(params, vectors, found)
+        if model:
+            import jax
 
-    names = sorted({pair_name(*parse_pair(pair, allow_same=True)) for pair in config.data.pairs})
-    return [PairTokens(directory / name, vocab.size) for name in names]
+            from xling_jax.train.warm_start import put_encoder
 
+            params, taken = put_encoder(params, model.params, vocab.size)
+            count = len(jax.tree.leaves(params["encoder"]))
+            line = "%d of the encoder's %d arrays are those of %s"
+            _logger.info(line, taken, count, self.model_directory)
+        return params
 
-def _word_vectors(
-    config: ConfigDict, vocab: Vocabulary, directory: Path
-) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors of `train.word_vectors`, and which pieces have one."""
-    from xling_jax.text.vocab import Vocab
+    def _pair_tokens(self, vocab: Vocabulary, data: Path) -> list[PairTokens]:
+        """The token shards of each pair of languages."""
+        pairs = self.experiment.data.pairs
+        names = sorted({pair_name(*parse_pair(pair, allow_same=True)) for pair in pairs})
+        return [PairTokens(data / name, vocab.size) for name in names]
 
-    width = config.encoder.get("embedding_width", config.encoder.width)
-    if config.train.word_vectors != COOCCURRENCE:
-        from xling_jax.text.word_vectors import read_word_vectors
+    def _word_vectors(self, vocab: Vocabulary, data: Path) -> tuple[np.ndarray, np.ndarray]:
+        """The vectors of `train.word_vectors`, and which pieces have one."""
+        from xling_jax.text.vocab import Vocab
 
-        if not isinstance(vocab, Vocab):
-            raise ValueError("train.word_vectors: needs a vocabulary of SentencePiece pieces")
-        return read_word_vectors(
-            config.train.word_vectors, vocab.pieces(), config.languages, width, vocab.lowercase
-        )
-    from jax.experimental.multihost_utils import broadcast_one_to_all
+        encoder = self.experiment.model.encoder
+        width = getattr(encoder, "embedding_width", encoder.width)
+        if self.word_vectors != COOCCURRENCE:
+            from xling_jax.text.word_vectors import read_word_vectors
 
-    from xling_jax.train.warm_start import cooccurrence_of_pairs
+            if not isinstance(vocab, Vocab):
+                raise ValueError("train.word_vectors: needs a vocabulary of SentencePiece pieces")
+            languages = self.experiment.languages
+            return read_word_vectors(
+                self.word_vectors, vocab.pieces(), languages, width, vocab.lowercase
+            )
+        from jax.experimental.multihost_utils import broadcast_one_to_all
 
-    _logger.info("initial vectors from co-occurrence; two minutes for two million pairs")
-    vectors = cooccurrence_of_pairs(_pair_tokens(config, vocab, directory), vocab.size, width)
-    # The last bits depend on the machine; all processes must begin with the same.
-    vectors = np.asarray(broadcast_one_to_all(vectors))
-    return vectors, vectors.any(axis=1)
+        from xling_jax.train.warm_start import cooccurrence_of_pairs
+
+        _logger.info("initial vectors from co-occurrence; two minutes for two million pairs")
+        vectors = cooccurrence_of_pairs(self._pair_tokens(vocab, data), vocab.size, width)
+        # The last bits depend on the machine; all processes must begin with the same.
+        vectors = np.asarray(broadcast_one_to_all(vectors))
+        return vectors, vectors.any(axis=1)

@@ -1,19 +1,49 @@
-"""Encoders of runs as model directories."""
+"""The encoder of a run: without parameters for evaluation, with them as a model directory."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict
-
-from xling_jax.runs.encoder import encoder_arguments, vocab_arguments
+from xling_jax import options
 from xling_jax.runs.workdir import open_run
 
 if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
     from xling_jax.text.vocabularies import Vocabulary
+    from xling_jax.train.experiment import Experiment
+
+
+def vocab_arguments(family: str, vocab: Vocabulary) -> dict[str, int]:
+    """Constructor arguments that the vocabulary gives: its size, and padding if not as usual."""
+    from xling_jax.models.registry import ENCODERS
+
+    usual = options.defaults(ENCODERS[family])["pad_id"]
+    padding = {} if vocab.pad_id == usual else {"pad_id": vocab.pad_id}
+    return {"vocab_size": vocab.size, **padding}
+
+
+def make_encoder(experiment: Experiment, vocab: Vocabulary) -> Encoder:
+    """The encoder to measure while training, without parameters."""
+    from xling_jax.encode.device_batches import DeviceBatches
+    from xling_jax.encode.encoder import Encoder
+    from xling_jax.models.registry import build_encoder
+
+    family = experiment.family
+    arguments = {**vocab_arguments(family, vocab), **experiment.encoder_arguments}
+    module = build_encoder(family, **arguments)
+    return Encoder(
+        DeviceBatches(module, {}, vocab.pad_id),
+        vocab,
+        specials=module.specials,
+        max_length_tokens=experiment.max_length_tokens,
+        languages=experiment.languages,
+        fingerprint="",
+        dim=module.dim,
+    )
 
 
 def export_checkpoint(
@@ -27,21 +57,21 @@ def export_checkpoint(
     """
     import jax
 
-    from xling_jax.train.build import VocabFacts, build
     from xling_jax.train.checkpoint import read_params, recorded_dtype
     from xling_jax.train.mesh import make_mesh
     from xling_jax.train.state import sharded_shapes
+    from xling_jax.train.training import VocabFacts, resolve
 
-    config, vocab = open_run(workdir)
+    experiment, vocab = open_run(workdir)
     mesh = make_mesh(devices=jax.devices()[:1])  # whatever the run was trained on
     checkpoints = Path(workdir, "checkpoints")
-    trained = config.copy_and_resolve_references()
-    with trained.unlocked():  # the optimizer's state depends on it, and this may be another device
-        trained.compute_dtype = recorded_dtype(checkpoints, step) or config.compute_dtype
-    targets = sharded_shapes(mesh, build(trained, VocabFacts.of(vocab)).shapes)
+    # The optimizer's state depends on it, and this may be another device.
+    dtype = recorded_dtype(checkpoints, step) or experiment.compute_dtype
+    trained = dataclasses.replace(experiment, compute_dtype=dtype)
+    targets = sharded_shapes(mesh, resolve(trained, VocabFacts.of(vocab)).shapes)
     params = read_params(checkpoints, step, targets, vocab.fingerprint)
     export_encoder(
-        config,
+        experiment,
         vocab,
         jax.device_get(params["encoder"]),
         directory,
@@ -52,7 +82,7 @@ def export_checkpoint(
 
 
 def export_encoder(
-    config: ConfigDict,
+    experiment: Experiment,
     vocab: Vocabulary,
     params: Any,
     directory: str | os.PathLike,
@@ -64,7 +94,7 @@ def export_encoder(
     """Writes a trained encoder as a model directory.
 
     Args:
-        config: of its run.
+        experiment: of its run.
         vocab: of its run.
         params: of the encoder, host arrays.
         directory: where to write.
@@ -74,22 +104,22 @@ def export_encoder(
     """
     from xling_jax.encode.model_directory import save_model
 
-    family, arguments, limit = encoder_arguments(config)
-    begun = {"model_init": str(config.train.model_init)} if config.train.model_init else {}
-    rates = {name: rate for name, rate in config.encoder.items() if name.endswith("dropout")}
+    family, config = experiment.family, experiment.config
+    begun = experiment.train.model_init
+    rates = {name: rate for name, rate in config["encoder"].items() if name.endswith("dropout")}
     save_model(
         directory,
         family=family,
-        encoder_args={**vocab_arguments(family, vocab), **arguments},
+        encoder_args={**vocab_arguments(family, vocab), **experiment.encoder_arguments},
         params=params,
         vocab=vocab,
-        languages=config.languages,
-        max_length_tokens=limit,
+        languages=experiment.languages,
+        max_length_tokens=experiment.max_length_tokens,
         training={
             **training,
-            **begun,
-            "pairs": list(config.data.pairs),
-            "objective": config.objective.to_dict(),
+            **({"model_init": begun} if begun else {}),
+            "pairs": list(experiment.data.pairs),
+            "objective": config["objective"],
             "encoder": rates,
         },
         results=results,

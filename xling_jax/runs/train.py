@@ -7,14 +7,15 @@ import logging
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ml_collections import ConfigDict
-
+from xling_jax.corpora.copies import local_name, local_names
 from xling_jax.corpora.held_out import held_out_difference
-from xling_jax.corpora.prepare import is_made_with
+from xling_jax.corpora.prepare import check_corpora, is_made_with
 from xling_jax.eval.during_training import (
     check_evaluation,
+    check_metrics,
     goal_of,
     make_evaluators,
     read_evaluation,
@@ -26,28 +27,21 @@ from xling_jax.files.leaving import dying_of_sigterm, noting_signals
 from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
 from xling_jax.options import wrong_use
-from xling_jax.runs.beginning import begin_with
-from xling_jax.runs.checks import (
-    check_beginning,
-    check_goals,
-    check_settings,
-    evaluation_metrics,
-)
-from xling_jax.runs.copies import local_config, local_name
-from xling_jax.runs.encoder import make_encoder
-from xling_jax.runs.export import export_encoder
-from xling_jax.runs.prepare import checked_settings, prepare_workdir
+from xling_jax.runs.beginning import Beginning
+from xling_jax.runs.export import export_encoder, make_encoder
+from xling_jax.runs.prepare import check_teacher, prepare_workdir
 from xling_jax.runs.workdir import Workdir, run_vocab
 
 if TYPE_CHECKING:
     from xling_jax.eval.during_training import Measure
     from xling_jax.train.callbacks import Callback
+    from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 
 
-def train_from_config(
-    config: ConfigDict,
+def train_experiment(
+    experiment: Experiment,
     workdir: str,
     processes: Processes | None = None,
     *,
@@ -56,7 +50,7 @@ def train_from_config(
     """Prepares, trains and exports.
 
     Args:
-        config: files it names may be at URLs.
+        experiment: from `xling_jax.config.load`; files it names may be at URLs.
         workdir: a directory, or `gs://BUCKET/PATH`, see `runs.workdir.Workdir`.
         processes: who trains together; None for this one alone.
         callbacks: called while training, see `train.callbacks`.
@@ -68,62 +62,96 @@ def train_from_config(
     Raises:
         OSError: for example if another run is using the workdir; the message names that run.
     """
-    from xling_jax.train.build import check_devices
+    from xling_jax.train.training import check, check_devices
 
     with wrong_use():
-        check_settings(config)
-        check_devices(config)
+        check_corpora(experiment.preparation)
+        check(experiment)
+        check_devices(experiment)
     run = Workdir(workdir, processes)
-    original = continued(config, run)
-    config = local_config(original, "train", "evaluation")
-    metrics = evaluation_metrics(config)
-    check_evaluation(config.evaluation, metrics)
-    measures = read_evaluation(config.evaluation, config.languages, metrics)
-    check_goals(config)
-    check_beginning(config)
+    experiment = continued(experiment, run)
+    evaluation, metrics = local_names(experiment.evaluation), evaluation_metrics(experiment)
+    check_evaluation(evaluation, metrics)
+    measures = read_evaluation(evaluation, experiment.languages, metrics)
+    check_goals(experiment)
+    beginning = Beginning.of(experiment)
+    check_teacher(experiment)
     with run.in_use():
-        return _train(original, config, measures, run, callbacks)
+        return _train(experiment, measures, beginning, run, callbacks)
+
+
+def check_dry_run(experiment: Experiment) -> None:
+    """Raises ValueError for what is wrong with an experiment, as far as that shows without data."""
+    from xling_jax.train.training import check
+
+    check(experiment)
+    evaluation, metrics = experiment.evaluation, evaluation_metrics(experiment)
+    if metrics:
+        check_metrics(evaluation, metrics)
+        if all(Path(path).exists() for paths in evaluation.values() for path in paths):
+            read_evaluation(evaluation, experiment.languages, metrics)
+        check_goals(experiment)
+
+
+def evaluation_metrics(experiment: Experiment) -> dict[str, str]:
+    """The options that name a metric of the `evaluation` section, and which."""
+    from xling_jax.train.validation import is_validation
+
+    train = experiment.train
+    metrics = {"train.best_metric": train.best_metric, "train.stop_metric": train.stop_metric}
+    return {name: value for name, value in metrics.items() if value and not is_validation(value)}
+
+
+def check_goals(experiment: Experiment) -> None:
+    """Raises OptionError unless it is known whether higher or lower is better for these metrics."""
+    from xling_jax.train.selection import find_goal
+
+    for option, metric in evaluation_metrics(experiment).items():
+        which = option.removesuffix("_metric")
+        given = getattr(experiment.train, f"{which.removeprefix('train.')}_goal")
+        with wrong_use():
+            find_goal(which, metric, given, goal_of(experiment.evaluation, metric))
 
 
 def _train(
-    original: ConfigDict,
-    config: ConfigDict,
+    experiment: Experiment,
     measures: Mapping[str, Measure],
+    beginning: Beginning,
     run: Workdir,
     callbacks: Sequence[Callback],
 ) -> int:
     """Prepares, trains and exports in a workdir that no other run is in.
 
     Args:
-        original: names the files of the run as the user did.
-        config: names their copies on this machine.
+        experiment: of the run.
         measures: what its evaluation section names, read.
+        beginning: what it begins with.
         run: the workdir.
         callbacks: as given.
     """
     import jax
 
     with dying_of_sigterm():
-        prepared = prepare_workdir(original, run)
+        prepared = prepare_workdir(experiment, run)
 
-    from xling_jax.train.build import VocabFacts
     from xling_jax.train.loop import Corpus, train
+    from xling_jax.train.training import VocabFacts
 
     if not cache_is_chosen():
         cache = run.path.absolute() / "xla_cache"
         jax.config.update("jax_compilation_cache_dir", str(cache))
-    vocab = run_vocab(run.path, config)
+    vocab = run_vocab(run.path, experiment)
     started = time.time()
     # JAX notifies several processes of a SIGTERM to one of them, for `reached_preemption`.
     several = jax.distributed.is_initialized()
     with noting_signals(pass_on=several) as signal_received, Progress("train") as progress:
         result = train(
-            original,
+            experiment,
             str(run.path),
             Corpus(str(prepared.directory), prepared.fingerprint, VocabFacts.of(vocab)),
-            evaluators=make_evaluators(measures, make_encoder(config, vocab)),
-            goal_of=functools.partial(goal_of, config.evaluation),
-            begin_with=functools.partial(begin_with, config, vocab, prepared.directory),
+            evaluators=make_evaluators(measures, make_encoder(experiment, vocab)),
+            goal_of=functools.partial(goal_of, experiment.evaluation),
+            begin_with=functools.partial(beginning, vocab, prepared.directory),
             should_stop=lambda: bool(signal_received()),
             on_step=progress,
             checkpoint_directory=run.checkpoints,
@@ -139,7 +167,7 @@ def _train(
     if jax.process_index() == 0:
         ended = {"ended_early": result.ended_early} if result.ended_early else {}
         export_encoder(
-            original,
+            experiment,
             vocab,
             result.encoder_params,
             run.path / "encoder",
@@ -157,29 +185,27 @@ def _train(
     return 0
 
 
-def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
-    """The config of a run that may have checkpoints: with the bucket lengths that it began with.
+def continued(experiment: Experiment, workdir: Workdir) -> Experiment:
+    """The experiment of a run that may have checkpoints: with the bucket lengths it began with.
 
-    Raises before anything of a run is replaced, if its checkpoints are of another config.
+    Raises before anything of a run is replaced, if its checkpoints are of another experiment.
     """
     from xling_jax.train.identity import config_difference
 
     content = workdir.read_config()
     if content is None or not workdir.has_checkpoints():
-        return config
+        return experiment
     path = f"{workdir.name.rstrip('/')}/config.json"
     saved = parse_json(content, path)
     if not isinstance(saved, dict) or not isinstance(saved.get("vocab"), dict):
         raise ValueError(f"{path}: is not the config of a run; restore it, or remove the workdir")
-    if not config.data.bucket_lengths:
-        config = config.copy_and_resolve_references()
-        with config.unlocked():
-            config.data.bucket_lengths = tuple(saved["data"].get("bucket_lengths", ()))
-    current = config.to_dict()
-    found = config_difference(saved, current)
+    if not experiment.data.bucket_lengths:
+        experiment = experiment.with_bucket_lengths(saved["data"].get("bucket_lengths", ()))
+    found = config_difference(saved, experiment.config)
     # Checkpoints have the vocabulary's fingerprint, but preparing would have replaced it by then.
+    vocab = experiment.config["vocab"]
     for name, value in saved["vocab"].items():
-        now = current["vocab"].get(name, value)
+        now = vocab.get(name, value)
         if value != now:
             found = found or f"config.vocab.{name} is {value!r} in the checkpoint, {now!r} now"
     if found:
@@ -187,16 +213,15 @@ def continued(config: ConfigDict, workdir: Workdir) -> ConfigDict:
             f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
             "--workdir or restore the setting"
         )
-    manifest = workdir.manifest()
-    settings = checked_settings(config)
-    if not manifest:
-        return config
+    if not (manifest := workdir.manifest()):
+        return experiment
+    preparation = experiment.preparation
     try:
-        found = held_out_difference(manifest, settings, hash_file, local_name)
+        found = held_out_difference(manifest, preparation, hash_file, local_name)
     except FileNotFoundError:
         # On another machine the data may be there without what they were made from.
-        if not is_made_with(manifest, settings):
+        if not is_made_with(manifest, preparation):
             raise
     if found:
         raise ValueError(f"{workdir.name}: {found}")
-    return config
+    return experiment

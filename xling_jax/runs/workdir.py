@@ -1,5 +1,7 @@
 """The directory of a run, here or in an object store, and what is read from it."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import logging
@@ -8,11 +10,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict
-
-from xling_jax import config as config_lib
+from xling_jax.corpora.copies import cache_for
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared, prepared_vocab
 from xling_jax.files import urls
@@ -22,32 +22,32 @@ from xling_jax.files.lock import only_run
 from xling_jax.files.processes import Processes
 from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
 from xling_jax.options import OptionError, wrong_use
-from xling_jax.runs.copies import cache_for
 from xling_jax.text.vocabularies import Vocabulary
+
+if TYPE_CHECKING:
+    from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 
 
-def open_run(workdir: str | os.PathLike[str]) -> tuple[ConfigDict, Vocabulary]:
-    """The config of a run, of this or an earlier version, and its vocabulary.
+def open_run(workdir: str | os.PathLike[str]) -> tuple[Experiment, Vocabulary]:
+    """The experiment that a run recorded, with this version or the one before, and its vocabulary.
 
     Raises:
         ValueError: if the workdir is damaged.
         OSError: if it lacks a file.
     """
-    from xling_jax.train.identity import without_removed
+    from xling_jax.train.experiment import Experiment
 
     path = Path(workdir) / "config.json"
-    saved = parse_json(path.read_bytes(), str(path))
-    del saved["version"]
-    config = ConfigDict(without_removed(saved))
-    config_lib.complete(config)
-    return config, run_vocab(workdir, config)
+    experiment = Experiment.recorded(parse_json(path.read_bytes(), str(path)))
+    return experiment, run_vocab(workdir, experiment)
 
 
-def run_vocab(workdir: str | os.PathLike[str], config: ConfigDict) -> Vocabulary:
+def run_vocab(workdir: str | os.PathLike[str], experiment: Experiment) -> Vocabulary:
     """The vocabulary of a run; raises as `prepared_vocab`."""
-    return prepared_vocab(workdir, lowercase=config.vocab.lowercase, moses=config.vocab.moses)
+    vocab = experiment.preparation.vocab
+    return prepared_vocab(workdir, lowercase=vocab.lowercase, moses=vocab.moses)
 
 
 class Workdir:
@@ -132,7 +132,7 @@ class Workdir:
             yield
 
     def ensure_prepared(
-        self, settings: Preparation, prepare: Callable[[], object], anew: bool = False
+        self, preparation: Preparation, prepare: Callable[[], object], anew: bool = False
     ) -> None:
         """Makes the prepared data if necessary; called by process 0.
 
@@ -141,13 +141,13 @@ class Workdir:
         Raises as `prepare`, and OSError if copying fails.
         """
         there = self._manifest()
-        if there and is_made_with(there, settings) and not anew:
+        if there and is_made_with(there, preparation) and not anew:
             return
-        # What an earlier start prepared here is worth more: it may be of these settings.
+        # What an earlier start prepared here is worth more: it may be of this preparation.
         if there and not (self.path / "data").exists():
             self._fetch_data()
         here = None if anew or self.is_remote else self.manifest()
-        here = here if here and is_made_with(here, settings) else None
+        here = here if here and is_made_with(here, preparation) else None
         try:
             # A pattern that matches fewer files than it did gives no error, but other data.
             for path in here["inputs"] if here else ():
@@ -163,15 +163,15 @@ class Workdir:
             for name in ("vocab", "data"):
                 self._replace(name)
 
-    def prepared(self, settings: Preparation) -> PreparedData:
+    def prepared(self, preparation: Preparation) -> PreparedData:
         """The prepared data, once process 0 has ensured that they are there.
 
         Raises:
-            ValueError, OSError: if there are none of these settings, or copying fails.
+            ValueError, OSError: if there are none of this preparation, or copying fails.
         """
         if self.is_remote:
             self._fetch_data()
-        return load_prepared(self.path, settings)
+        return load_prepared(self.path, preparation)
 
     def publish(self) -> None:
         """Copies back what is new of config, metrics, event files and results."""

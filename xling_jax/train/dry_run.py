@@ -7,21 +7,20 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend import backend
 from jax.sharding import AbstractMesh, Mesh
-from ml_collections import ConfigDict
 
 from xling_jax import options
 from xling_jax.models.dtypes import compute_dtype
-from xling_jax.models.dual import TokenDistributionHead
 from xling_jax.models.numpy_layers import padded_vocab_size
-from xling_jax.models.registry import DECODERS, ENCODERS
+from xling_jax.models.registry import CrossLingualModel
 from xling_jax.train import flops
 from xling_jax.train.batches import DataOptions
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
-from xling_jax.train.build import Build, build, check_batch_multiple
 from xling_jax.train.collectives import read_collectives, summary
+from xling_jax.train.experiment import Experiment
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
 from xling_jax.train.programs import Program, abstract_arguments
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
+from xling_jax.train.training import Training, check_batch_multiple, init_params, resolve
 
 _GIB = 2**30
 
@@ -77,46 +76,48 @@ def update_memory(mesh: Mesh, shapes: TrainState, compiled: Any, accumulates: bo
     return memory._replace(temporaries=max(0, planned - (0 if accumulates else memory.gradients)))
 
 
-def published_count(config: ConfigDict) -> int:
+def published_count(experiment: Experiment) -> int:
     """Parameter count in the papers' convention, with two LSTM biases and unused projections."""
-    copy = ConfigDict(config.to_dict())
-    for side, table in (("encoder", ENCODERS), ("decoder", DECODERS), ("head", None)):
-        if side in copy:
-            known = options.defaults(table[copy[side].family] if table else TokenDistributionHead)
-            published = {"vocab_multiple": 1, "published_parameters": True}
-            copy[side].update({name: v for name, v in published.items() if name in known})
-    return count_parameters(build(copy).shapes.params)
+    published, parts = {"vocab_multiple": 1, "published_parameters": True}, {}
+    for name in ("encoder", "decoder", "head"):
+        if (module := getattr(experiment.model, name)) is not None:
+            known = options.defaults(type(module))
+            parts[name] = module.clone(**{k: v for k, v in published.items() if k in known})
+    model = CrossLingualModel(**parts)
+    return count_parameters(jax.eval_shape(init_params(model), jax.random.key(0)))
 
 
-def _conventions(config: ConfigDict) -> str:
+def _conventions(experiment: Experiment) -> str:
     """What `published_count` counts and our models do not have, and what they have more."""
-    families = {side: config[side].family for side in ("encoder", "decoder") if side in config}
-    notes = ["two biases per LSTM gate"] if "laser" in families.values() else []
-    if families.get("decoder") == "tlaser":
+    families = [experiment.config.get(side, {}).get("family") for side in ("encoder", "decoder")]
+    notes = ["two biases per LSTM gate"] if "laser" in families else []
+    if families[1] == "tlaser":
         notes.append("unused cross-attention projections")
-    rows = padded_vocab_size(config.vocab.size, 128)
-    return ", ".join([*notes, f"vocabulary {config.vocab.size:,} not padded to {rows:,}"])
+    size = experiment.preparation.vocab.size
+    return ", ".join(
+        [*notes, f"vocabulary {size:,} not padded to {padded_vocab_size(size, 128):,}"]
+    )
 
 
-def describe(config: ConfigDict) -> str:
+def describe(experiment: Experiment) -> str:
     """The resolved config, sizes, buckets, FLOPs, memory and collectives, as text.
 
     Memory and collectives are those of XLA's plan for the longest bucket, compiled for this
     machine's devices; other kinds of devices differ somewhat. A `mesh` of more devices than there
     are is compiled for that many simulated CPU devices.
     """
-    pretended = _pretend_devices(config)
-    mesh = make_mesh(**config.mesh)
-    built = build(config, num_devices=mesh.size)
-    data, shapes = built.data, built.shapes
+    pretended = _pretend_devices(experiment)
+    mesh = make_mesh(**experiment.mesh)
+    training = resolve(experiment, num_devices=mesh.size)
+    data, shapes = experiment.data, training.shapes
     check_batch_multiple(data.batch_multiple)
     buckets, directions = data.buckets(_shown_lengths(data)), data.directions()
 
-    lines = [json.dumps(config.to_dict(), indent=2, ensure_ascii=False), ""]
+    lines = [json.dumps(experiment.config, indent=2, ensure_ascii=False), ""]
     count = count_parameters(shapes.params)
     lines += [
         f"parameters        {count:,} (encoder {count_parameters(shapes.params['encoder']):,})",
-        f"  as published    {published_count(config):,} ({_conventions(config)})",
+        f"  as published    {published_count(experiment):,} ({_conventions(experiment)})",
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(str(direction) for direction in directions)}",
@@ -124,18 +125,18 @@ def describe(config: ConfigDict) -> str:
         f"{max(map(math.prod, buckets)) * data.accumulation_steps:,} padded tokens per side",
     ]
     both = any(direction.both for direction in directions)
-    lines += _flops(built, buckets, both)
+    lines += _flops(training, buckets, both)
     lines.append(_programs(data))
-    compiled = compile_update(config, mesh, built, buckets[-1], both)
+    compiled = compile_update(training, mesh, buckets[-1], both)
     memory = update_memory(mesh, shapes, compiled, data.accumulation_steps > 1)
-    lines += _memory(config, mesh, shapes, memory, buckets[-1])
+    lines += _memory(experiment, mesh, shapes, memory, buckets[-1])
     lines += _collectives(mesh, compiled)
     return "\n".join(lines)
 
 
-def _pretend_devices(config: ConfigDict) -> bool:
-    """Replaces the devices by simulated CPU devices if `config.mesh` has more than there are."""
-    there, (data, fsdp) = jax.device_count(), (config.mesh.data, config.mesh.fsdp)
+def _pretend_devices(experiment: Experiment) -> bool:
+    """Replaces the devices by simulated CPU devices if the mesh has more than there are."""
+    there, (data, fsdp) = jax.device_count(), (experiment.mesh[axis] for axis in AXES)
     wanted = data * fsdp if data != -1 else max(fsdp, there)
     if wanted <= there:
         return False
@@ -151,20 +152,20 @@ def _shown_lengths(data: DataOptions) -> tuple[int, ...]:
     return data.bucket_lengths or (*(p for p in powers if p < data.limit), data.limit)
 
 
-def _flops(built: Build, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
-    lines = [""]
-    if not built.data.bucket_lengths:
+def _flops(training: Training, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
+    lines, data = [""], training.experiment.data
+    if not data.bucket_lengths:
         lines = [
             "",
             "The bucket lengths will be chosen from the text: the fewest with which "
             f"{EFFICIENCY:.0%} of the tokens are real,",
-            f"up to {built.data.longest_bucket} tokens. Some possible ones:",
+            f"up to {data.longest_bucket} tokens. Some possible ones:",
         ]
     lines += ["bucket length   rows   tokens a side   TFLOP per micro-batch"]
-    flops_of, counts = flops.FlopsByShape(built.objective, built.shapes.params), []
+    flops_of, counts = flops.FlopsByShape(training.objective, training.shapes.params), []
     for bucket in buckets:
-        count = flops_of(built.objective.abstract_batch(bucket, both))
-        counts.append(count * built.data.accumulation_steps / 1e12)
+        count = flops_of(training.objective.abstract_batch(bucket, both))
+        counts.append(count * data.accumulation_steps / 1e12)
         tokens = bucket.length * bucket.batch_size
         lines.append(
             f"{bucket.length:13,} {bucket.batch_size:6,} {tokens:15,} {count / 1e12:23.3f}"
@@ -181,26 +182,27 @@ def _programs(data: DataOptions) -> str:
     return f"programs          up to {len(data.bucket_lengths) * each} to compile"
 
 
-def compile_update(config: ConfigDict, mesh: Mesh, built: Build, bucket: Bucket, both: bool) -> Any:
+def compile_update(training: Training, mesh: Mesh, bucket: Bucket, both: bool) -> Any:
     """Compiles the main step function for micro-batches of one bucket; runs nothing.
 
     That is `Steps.train`, or `Steps.more` if an update has several micro-batches.
     """
-    shapes = built.shapes
-    steps = built.steps(mesh, config.seed)
-    targets = sharded_shapes(mesh, shapes)
-    program = Program("train" if built.data.accumulation_steps == 1 else "more", bucket, both)
-    arguments = abstract_arguments(steps, built.objective, targets, program)
+    steps, targets = training.steps(mesh), sharded_shapes(mesh, training.shapes)
+    accumulates = training.experiment.data.accumulation_steps > 1
+    program = Program("more" if accumulates else "train", bucket, both)
+    arguments = abstract_arguments(steps, training.objective, targets, program)
     lowered = getattr(steps, program.function).lower(*arguments)
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     # Half of the time goes into optimizing machine code, which will not run.
     return lowered.compile({"xla_backend_optimization_level": 0} if on_cpu else None)
 
 
-def _memory(config, mesh: Mesh, shapes: TrainState, memory: Memory, bucket: Bucket) -> list[str]:
+def _memory(
+    experiment: Experiment, mesh: Mesh, shapes: TrainState, memory: Memory, bucket: Bucket
+) -> list[str]:
     """One device's memory, and how the state's share falls with fsdp."""
     platform = mesh.devices.flat[0].platform
-    dtype = compute_dtype(config.compute_dtype).name
+    dtype = compute_dtype(experiment.compute_dtype).name
     notes = {
         "temporaries": f"activations of {bucket.batch_size:,} x {bucket.length} tokens over "
         f"{mesh.size} devices, in {dtype} on {platform}"

@@ -12,14 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from ml_collections import ConfigDict
 
-from xling_jax import options
 from xling_jax.corpora.shards import VALIDATION, pair_name
 from xling_jax.files.progress import counted
 from xling_jax.files.whole import read_json, write_json
 from xling_jax.models.dtypes import compute_dtype
-from xling_jax.models.registry import special_names
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import (
@@ -28,16 +25,9 @@ from xling_jax.train.batches import (
     plan_summary,
     read_batches,
 )
-from xling_jax.train.build import (
-    Build,
-    VocabFacts,
-    build,
-    build_objective,
-    check_batch_multiple,
-    check_validation_metrics,
-)
 from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints, first_of_all_processes
+from xling_jax.train.experiment import Experiment
 from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter, read_metrics
@@ -45,6 +35,13 @@ from xling_jax.train.programs import Programs, needed_programs
 from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
+from xling_jax.train.training import (
+    Training,
+    VocabFacts,
+    check_batch_multiple,
+    check_validation_metrics,
+    resolve,
+)
 from xling_jax.train.validation import SEED, Validation, is_validation, known_goal
 from xling_jax.version import __version__
 
@@ -96,7 +93,7 @@ class Result:
 
 
 def train(
-    config: ConfigDict,
+    experiment: Experiment,
     workdir: str,
     corpus: Corpus,
     *,
@@ -112,7 +109,7 @@ def train(
     """Trains, or resumes the run in `workdir`.
 
     Args:
-        config: completed, see `xling_jax.config`.
+        experiment: from `xling_jax.config.load`.
         workdir: for `config.json`, `checkpoints/`, `metrics.jsonl` and `tensorboard/`.
         corpus: prepared data.
         evaluators: map (encoder parameters, step) to named dev metrics; called by all processes at
@@ -127,73 +124,72 @@ def train(
         callbacks: of the program that trains.
 
     Raises:
-        ValueError: if settings do not fit each other or the checkpoint, or are not the same in all
+        ValueError: if options do not fit each other or the checkpoint, or are not the same in all
             processes.
         FloatingPointError: if the loss or gradient is not finite.
         OSError: if a checkpoint cannot be written.
     """
     # 1. Devices, data, model.
     begun_s = time.monotonic()
-    _check_processes(config)
-    mesh = make_mesh(**config.mesh)
-    batches = open_batches(config, corpus)
-    config = _with_bucket_lengths(config, batches)
-    epoch = batches.epoch(config.data.accumulation_steps)
-    built = build(config, corpus.vocab, num_devices=mesh.size, epoch=epoch)
-    settings, shapes = built.settings, built.shapes
-    goals = {name: _goal(built, name, goal_of) for name in ("best", "stop")}
+    _check_processes(experiment)
+    mesh = make_mesh(**experiment.mesh)
+    batches = open_batches(experiment, corpus)
+    experiment = experiment.with_bucket_lengths([b.length for b in batches.plan.buckets])
+    epoch = batches.epoch(experiment.data.accumulation_steps)
+    training = resolve(experiment, corpus.vocab, num_devices=mesh.size, epoch=epoch)
+    options, objective, shapes = training.options, training.objective, training.shapes
+    goals = {name: _goal(training, name, goal_of) for name in ("best", "stop")}
     validation = None
-    if built.data.validates:
-        held_out = open_validation(config, corpus)
-        check_validation_metrics(built, held_out.directions)
+    if experiment.data.validates:
+        held_out = open_validation(experiment, corpus)
+        check_validation_metrics(training, held_out.directions)
         _logger.info("validation: %s", plan_summary(held_out))
-        validation = Validation(built.objective, held_out, mesh, shapes.params)
-    dtype = compute_dtype(config.compute_dtype).name
-    computed = {**config.to_dict(), "compute_dtype": dtype}
+        validation = Validation(objective, held_out, mesh, shapes.params)
+    dtype = compute_dtype(experiment.compute_dtype).name
 
     # 2. The newest checkpoint, or arrays created on their devices.
     targets = sharded_shapes(mesh, shapes)
     checkpoints = Checkpoints(
         checkpoint_directory or Path(workdir, "checkpoints"),
-        identity(computed, built.schedule, corpus.vocab.fingerprint, corpus.fingerprint),
-        keep_last=settings.keep_last,
-        keep_best=settings.keep_best,
-        best_metric=settings.best_metric,
+        identity(training, dtype, corpus.vocab.fingerprint, corpus.fingerprint),
+        keep_last=options.keep_last,
+        keep_best=options.keep_best,
+        best_metric=options.best_metric,
         best_goal=goals["best"],
-        keep_steps=settings.kept_steps,
+        keep_steps=options.kept_steps,
     )
-    steps = built.steps(mesh, config.seed)
+    steps = training.steps(mesh)
     needed = needed_programs(
         batches,
-        built.data.accumulation_steps,
+        experiment.data.accumulation_steps,
         checkpoints.latest_step() or 0,
-        settings.total_steps,
+        options.total_steps,
     )
     # They compile while the rest is made ready.
-    with checkpoints, Programs(steps, built.objective, targets, needed) as programs:
+    with checkpoints, Programs(steps, objective, targets, needed) as programs:
         if checkpoints.latest_step() is None:
             shardings = jax.tree.map(lambda target: target.sharding, targets)
-            state, start, progress = jax.jit(built.init, out_shardings=shardings)(), 0, {}
+            state, start, progress = jax.jit(training.init, out_shardings=shardings)(), 0, {}
             state = state.replace(params=begin_with(state.params))
         else:
             state, start, progress = checkpoints.restore(targets)
             _logger.info("resuming from checkpoint %d", start)
         if jax.process_index() == 0:
-            _write_config(config, Path(workdir) / "config.json", resumed=start > 0)
+            _write_config(experiment, Path(workdir) / "config.json", resumed=start > 0)
         parameters = counted(count_parameters(shapes.params), "parameter")
         _logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
         _logger.info("batches: %s", plan_summary(batches))
-        epochs, pairs = settings.total_steps / epoch.steps, counted(epoch.examples, "pair")
+        epochs, pairs = options.total_steps / epoch.steps, counted(epoch.examples, "pair")
         # A row counts once for each direction that is trained.
-        _logger.info("%s: %.3g epochs of %s", counted(settings.total_steps, "step"), epochs, pairs)
+        _logger.info("%s: %.3g epochs of %s", counted(options.total_steps, "step"), epochs, pairs)
         if not evaluators and not validation:
             _logger.info(
-                "nothing is measured while training; name data in the evaluation section, or set "
+                "no evaluation during training; add data sets under config.evaluation, or set "
                 "data.validation_pairs"
             )
 
         # 3. The loop.
-        due, over = bool(progress.get("evaluation_due")), start >= settings.total_steps
+        due, over = bool(progress.get("evaluation_due")), start >= options.total_steps
         if over and not progress.get("evaluated", True):  # when it was saved, the run was longer
             due = True
         first = jax.process_index() == 0
@@ -202,26 +198,26 @@ def train(
             resume_step=start,
             enabled=first,
             evaluation_due=due,
-            writers=settings.writers,
-            config=config.to_dict(),
+            writers=options.writers,
+            config=experiment.config,
         )
         run = _Run(
             mesh=mesh,
-            built=built,
+            training=training,
             batches=batches,
             programs=programs,
-            flops=flops.FlopsByShape(built.objective.without_remat(), shapes.params),
+            flops=flops.FlopsByShape(objective.without_remat(), shapes.params),
             peak=flops.peak_flops(jax.local_devices()[0], dtype),
             checkpoints=checkpoints,
             writer=writer,
             validation=validation,
             evaluators=evaluators,
             stopping=EarlyStopping(
-                settings.stop_metric,
+                options.stop_metric,
                 goals["stop"],
-                settings.stop_patience_steps,
-                settings.stop_min_improvement,
-                settings.stop_min_steps,
+                options.stop_patience_steps,
+                options.stop_min_improvement,
+                options.stop_min_steps,
                 progress.get("early_stopping"),
             ),
             should_stop=should_stop,
@@ -246,10 +242,10 @@ def train(
             callback.on_end(step, dict(run.dev))
 
         # 4. The encoder to export.
-        total, reason = settings.total_steps, run.stopping.reason
+        total, reason = options.total_steps, run.stopping.reason
         finished = bool(reason) or (step >= total and not run.evaluation_due)
         exported, params, dev = step, state.params, run.dev
-        choose = finished and settings.export == "best"
+        choose = finished and options.export == "best"
         if choose and (best := checkpoints.restore_best(targets, step)):
             exported, params = best
             dev = _read_evaluation(workdir, exported)
@@ -258,18 +254,21 @@ def train(
     return Result(step, total, encoder, exported, dev, compilations, finished, reason)
 
 
-def _check_processes(config: ConfigDict) -> None:
-    """Raises ValueError, in all processes, if they have different settings or versions."""
-    own = json.loads(json.dumps(_versioned(config)))
+def _check_processes(experiment: Experiment) -> None:
+    """Raises ValueError, in all processes, if they have different experiments or versions."""
+    if jax.process_count() == 1:
+        return
+    own = json.loads(json.dumps(_versioned(experiment)))
     here = f"in process {jax.process_index()}"
     found = first_difference(_from_first_process(own), own, "in process 0", here)
     if found := first_of_all_processes(found or ""):
         raise ValueError(f"{found}; start all processes with the same arguments and version")
 
 
-def _write_config(config: ConfigDict, path: Path, resumed: bool) -> None:
+def _write_config(experiment: Experiment, path: Path, resumed: bool) -> None:
     """Writes `config.json`; what a resumed run began with stays in it."""
-    values = _versioned(config)
+    values = _versioned(experiment)
+    values["train"] = dict(values["train"])
     before = (read_json(path) or {}).get("train", {}) if resumed else {}
     for name in ("model_init", "word_vectors"):
         now = values["train"][name]
@@ -280,50 +279,48 @@ def _write_config(config: ConfigDict, path: Path, resumed: bool) -> None:
     write_json(path, values)
 
 
-def _versioned(config: ConfigDict) -> dict[str, Any]:
+def _versioned(experiment: Experiment) -> dict[str, Any]:
     """The content of `config.json`."""
-    return {"version": __version__, **config.to_dict()}
+    return {"version": __version__, **experiment.config}
 
 
-def _goal(built: Build, which: str, goal_of: GoalOf) -> str:
+def _goal(training: Training, which: str, goal_of: GoalOf) -> str:
     """The direction of the metric that selects (`best`) or ends a run (`stop`)."""
-    metric, given = (getattr(built.settings, f"{which}_{what}") for what in ("metric", "goal"))
+    metric, given = (getattr(training.options, f"{which}_{what}") for what in ("metric", "goal"))
     if not metric:
         return "max"
-    known = known_goal(metric, built.objective) if is_validation(metric) else goal_of(metric)
+    known = known_goal(metric, training.objective) if is_validation(metric) else goal_of(metric)
     return find_goal(f"train.{which}", metric, given, known)
 
 
-def open_batches(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
+def open_batches(experiment: Experiment, corpus: Corpus) -> TranslationBatches:
     """The batches of a run: the rows of this process."""
-    data = options.build(DataOptions, config.data, "data")
-    check_batch_multiple(data.batch_multiple)
-    return _open(config, corpus, Path(corpus.directory), data, config.seed)
+    check_batch_multiple(experiment.data.batch_multiple)
+    directory = Path(corpus.directory)
+    return _open(experiment, corpus, directory, experiment.data, experiment.seed)
 
 
-def open_validation(config: ConfigDict, corpus: Corpus) -> TranslationBatches:
+def open_validation(experiment: Experiment, corpus: Corpus) -> TranslationBatches:
     """The held-out pairs, in batches as in training; some pairs of languages may have none."""
-    data = options.build(DataOptions, config.data, "data")
-    directory = Path(corpus.directory) / VALIDATION
+    data, directory = experiment.data, Path(corpus.directory) / VALIDATION
     pairs = [
         d for d in data.pairs if (directory / pair_name(*parse_pair(d, allow_same=True))).is_dir()
     ]
     if not pairs:
         raise ValueError(f"{directory}: no validation text; run xling prepare again")
     data = dataclasses.replace(data, pairs=tuple(pairs))
-    return _open(config, corpus, directory, data, SEED)
+    return _open(experiment, corpus, directory, data, SEED)
 
 
 def _open(
-    config: ConfigDict, corpus: Corpus, directory: Path, data: DataOptions, seed: int
+    experiment: Experiment, corpus: Corpus, directory: Path, data: DataOptions, seed: int
 ) -> TranslationBatches:
-    prefix, suffix = special_names(config.encoder)
-    objective = build_objective(config, corpus.vocab)
+    prefix, suffix = experiment.model.encoder.specials
     special_ids = corpus.vocab.special_ids
     return TranslationBatches(
         directory,
         data,
-        languages=config.languages,
+        languages=experiment.languages,
         prefix=[special_ids[name] for name in prefix],
         suffix=[special_ids[name] for name in suffix],
         pad_id=special_ids["pad"],
@@ -331,17 +328,9 @@ def _open(
         seed=seed,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
-        teachers=objective.reads & {*TEACHERS},
-        width=objective.setting.model.encoder.dim,
+        teachers=experiment.reads & {*TEACHERS},
+        width=experiment.model.encoder.dim,
     )
-
-
-def _with_bucket_lengths(config: ConfigDict, batches: TranslationBatches) -> ConfigDict:
-    """The config with the bucket lengths in use, which a resumed run must share."""
-    config = config.copy_and_resolve_references()
-    with config.unlocked():
-        config.data.bucket_lengths = tuple(bucket.length for bucket in batches.plan.buckets)
-    return config
 
 
 @dataclasses.dataclass
@@ -353,7 +342,7 @@ class _Run:
     """
 
     mesh: jax.sharding.Mesh
-    built: Build
+    training: Training
     batches: TranslationBatches
     programs: Programs
     flops: flops.FlopsByShape
@@ -375,9 +364,8 @@ class _Run:
         self, state: TrainState, start: int, progress: Mapping[str, Any]
     ) -> tuple[TrainState, int]:
         """Runs updates start + 1 .. total; returns the state and the number of updates done."""
-        settings, data = self.built.settings, self.built.data
-        total, accumulation = settings.total_steps, data.accumulation_steps
-        kept = settings.kept_steps
+        options, data = self.training.options, self.training.experiment.data
+        total, accumulation, kept = options.total_steps, data.accumulation_steps, options.kept_steps
         pairs = lambda step: self.batches.describe((step - 1) * accumulation, step * accumulation)
         interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
         bounds = (number * accumulation for number in (start, total))
@@ -399,7 +387,7 @@ class _Run:
             if step == start + 1:
                 jax.block_until_ready(sums)
                 elapsed_s = time.monotonic() - self.begun_s
-                line = "first step after %.1f s, %.1f s of them waiting for programs to compile"
+                line = "first step after %.1f s (%.1f s of compilation)"
                 _logger.info(line, elapsed_s, self.programs.seconds)
             interval.add(
                 step,
@@ -416,17 +404,17 @@ class _Run:
                 if jax.process_count() > 1
                 else self.should_stop()
             )
-            if step == total or step % settings.log_every_steps == 0:
+            if step == total or step % options.log_every_steps == 0:
                 interval.drain()
                 self._log(step, interval.metrics(self.mesh.size, self.peak))
                 interval.restart()
-            due = step == total or step % settings.evaluate_every_steps == 0
+            due = step == total or step % options.evaluate_every_steps == 0
             # There may be only seconds to save, so a stop leaves it to the next start.
             evaluated = due and not (stopping and (self.evaluators or self.validation))
             self.evaluation_due = due and not evaluated
-            saving = step % settings.checkpoint_every_steps == 0 or step in kept
+            saving = step % options.checkpoint_every_steps == 0 or step in kept
             # The best may be any that was measured.
-            saving |= evaluated and bool(settings.best_metric and settings.keep_best)
+            saving |= evaluated and bool(options.best_metric and options.keep_best)
             saving |= step == total or stopping
             if evaluated or saving:
                 interval.drain()  # the time of the update is not part of the pause
@@ -475,7 +463,7 @@ class _Run:
         self.writer.write(step, values)
         for callback in self.callbacks:
             callback.on_log(step, values)
-        terms = [term.logged for term in self.built.objective.terms.values()]
+        terms = [term.logged for term in self.training.experiment.terms.values()]
         shown = ("loss", *terms, "tokens_per_second", "padding_efficiency", "mfu")
         if "train/loss_scale" in values:
             shown += ("loss_scale", "skipped_updates")
@@ -484,8 +472,8 @@ class _Run:
 
     def _evaluate(self, state: TrainState, step: int) -> None:
         """Evaluates on all devices; all processes take the metrics of the first."""
-        settings = self.built.settings
-        named = {name: getattr(settings, name) for name in ("best_metric", "stop_metric")}
+        options = self.training.options
+        named = {name: getattr(options, name) for name in ("best_metric", "stop_metric")}
         if self.evaluators or self.validation:
             _logger.info("step %d: evaluating", step)
         self.dev = self.validation(state.params) if self.validation else {}

@@ -19,8 +19,8 @@ from xling_jax.train.batching import Bucket
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import (
     TEACHERS,
+    Context,
     Inputs,
-    Setting,
     Sums,
     Term,
     all_reads,
@@ -33,10 +33,10 @@ LossFn = Callable[[Any, Mapping[str, jax.Array], jax.Array, bool], tuple[jax.Arr
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveOptions:
-    """The settings of `config.objective` besides its terms.
+    """The options of `config.objective` besides its terms.
 
     Attributes:
-        reduction: `sum` or `mean`, see `terms.term.Setting`.
+        reduction: `sum` or `mean`, see `terms.term.Context`.
         encode_chunks: encode a batch in this many pieces, recomputed in the backward pass, so that
             contrastive batches of thousands fit (gradient caching, Gao et al. 2021).
     """
@@ -50,19 +50,19 @@ class ObjectiveOptions:
 
 
 def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveOptions, dict[str, Term]]:
-    """Builds the settings and terms of `config.objective`, without terms of weight 0.
+    """The options and terms of `config.objective`, without terms of weight 0.
 
     Raises:
         ValueError: for an unknown term or option, a negative weight, or terms that collapsed
             embeddings minimize.
     """
     shared = options.defaults(ObjectiveOptions)
-    settings = {name: value for name, value in section.items() if name in shared}
+    given = {name: value for name, value in section.items() if name in shared}
     terms = {}
-    for name, given in section.items():
+    for name, values in section.items():
         if name in shared:
             continue
-        term = options.build(TERMS[name], given, f"objective.{name}")
+        term = options.build(TERMS[name], values, f"objective.{name}")
         if term.weight < 0:
             raise ValueError(f"objective.{name}.weight={term.weight} must not be negative")
         if term.weight:
@@ -75,7 +75,7 @@ def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveOptions, dict[
             if terms
             else f"objective: no term has a weight; add one of {', '.join(TERMS)}"
         )
-    return options.build(ObjectiveOptions, settings, "objective"), terms
+    return options.build(ObjectiveOptions, given, "objective"), terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,19 +90,19 @@ class Objective:
     terms that compare the two sides then cost almost nothing.
 
     Attributes:
-        setting: shared by all terms.
+        context: shared by all terms.
         terms: by name, each with a weight.
 
     Raises:
         ValueError: if the vocabulary lacks a token that a term needs.
     """
 
-    setting: Setting
+    context: Context
     terms: Mapping[str, Term]
 
     def __post_init__(self):
         for name, special in (("decoder", "eos"), ("masked", "mask")):
-            if name in self.reads and self.setting.special_ids.get(special) is None:
+            if name in self.reads and self.context.special_ids.get(special) is None:
                 raise ValueError(f"objective: a {name} term needs a vocabulary with {special!r}")
 
     @property
@@ -114,7 +114,7 @@ class Objective:
     def read_twice(self) -> tuple[str, ...]:
         """Path of a token table that is input and output of the network, else ()."""
         encoder, decoder, head = (
-            getattr(self.setting.model, name) for name in ("encoder", "decoder", "head")
+            getattr(self.context.model, name) for name in ("encoder", "decoder", "head")
         )
         if not isinstance(encoder, DualEncoder) or not encoder.layers or not head:
             return ()
@@ -131,7 +131,7 @@ class Objective:
         """
         tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
         language = jax.ShapeDtypeStruct((bucket.batch_size,), jnp.int32)
-        width = self.setting.model.encoder.dim
+        width = self.context.model.encoder.dim
         vectors = jax.ShapeDtypeStruct((bucket.batch_size, width), jnp.float32)
         batch = {"source_tokens": tokens, "target_tokens": tokens, "target_language": language}
         batch |= {"source_language": language} if both else {}
@@ -139,12 +139,12 @@ class Objective:
 
     def without_remat(self) -> "Objective":
         """The same without what the backward pass computes again, for counting FLOPs."""
-        model = self.setting.model
+        model = self.context.model
         if getattr(model.encoder, "remat", False):
             model = model.clone(encoder=model.encoder.clone(remat=False))
         # Pieces of a batch are encoded again in the backward pass.
-        setting = dataclasses.replace(self.setting, model=model, encode_chunks=1)
-        return dataclasses.replace(self, setting=setting)
+        context = dataclasses.replace(self.context, model=model, encode_chunks=1)
+        return dataclasses.replace(self, context=context)
 
     def __call__(
         self, params: Any, batch: Mapping[str, jax.Array], key: jax.Array, train: bool
@@ -157,7 +157,7 @@ class Objective:
             key: of dropout, masking and negatives.
             train: whether to use dropout.
         """
-        setting, reads = self.setting, self.reads
+        context, reads = self.context, self.reads
         encode_key, decode_key, other_key = jax.random.split(key, 3)
         source, target = batch["source_tokens"], batch["target_tokens"]
         masked, read = None, (source, target)
@@ -166,14 +166,14 @@ class Objective:
                 jax.random.fold_in(key, 3),
                 source,
                 target,
-                jnp.asarray(setting.maskable),
-                mask_id=setting.special_ids["mask"],
-                pad_id=setting.pad_id,
+                jnp.asarray(context.maskable),
+                mask_id=context.special_ids["mask"],
+                pad_id=context.pad_id,
             )
             read = (masked.source_tokens, masked.target_tokens)
         encode_target = "target" in reads or "source_language" in batch
         embeddings = _encode(
-            setting, params, interleave(*read) if encode_target else read[0], encode_key, train
+            context, params, interleave(*read) if encode_target else read[0], encode_key, train
         )
         inputs = Inputs(
             params=params,
@@ -181,19 +181,19 @@ class Objective:
             masked=masked,
             key=other_key,
             train=train,
-            mask=(source != setting.pad_id).any(1) & (target != setting.pad_id).any(1),
+            mask=(source != context.pad_id).any(1) & (target != context.pad_id).any(1),
             source=embeddings[0::2] if encode_target else embeddings,
             target=embeddings[1::2] if encode_target else None,
         )
         total, sums = jnp.zeros((), jnp.float32), {}
         for term in self.terms.values():
             own_key = decode_key if "decoder" in term.reads else other_key
-            value, metrics = term(setting, dataclasses.replace(inputs, key=own_key))
+            value, metrics = term(context, dataclasses.replace(inputs, key=own_key))
             total, sums = total + term.weight * value, sums | metrics
-        real = lambda tokens: (tokens != setting.pad_id).sum()
+        real = lambda tokens: (tokens != context.pad_id).sum()
         return total, sums | {
             "loss": total,
-            "normalizer": normalizer(setting, inputs),
+            "normalizer": normalizer(context, inputs),
             "rows": jnp.full((), float(source.shape[0])),
             "sentences": inputs.sentences,
             "tokens": (real(source) + real(target)).astype(jnp.float32),
@@ -201,16 +201,16 @@ class Objective:
 
 
 def _encode(
-    setting: Setting, params: Any, tokens: jax.Array, key: jax.Array, train: bool
+    context: Context, params: Any, tokens: jax.Array, key: jax.Array, train: bool
 ) -> jax.Array:
     """[batch, length] -> [batch, dim], in `encode_chunks` pieces, strided to keep rows in place."""
 
     def encode(tokens: jax.Array, key: jax.Array) -> jax.Array:
-        return setting.model.apply(
+        return context.model.apply(
             {"params": params}, tokens, not train, rngs={"dropout": key}, method="encode"
         )
 
-    chunks = setting.encode_chunks
+    chunks = context.encode_chunks
     if chunks == 1:
         return encode(tokens, key)
     if chunks < 1 or tokens.shape[0] % chunks:

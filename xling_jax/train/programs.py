@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xling_jax.files.progress import counted
 from xling_jax.train.batches import TranslationBatches
 from xling_jax.train.batching import Bucket
 from xling_jax.train.mesh import batch_sharding
@@ -87,7 +88,11 @@ class Programs:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "xling-compile")
         if needed:
             shapes = len({program.bucket for program in needed})
-            _logger.info("%d programs to compile (%d shapes of micro-batches)", len(needed), shapes)
+            _logger.info(
+                "compiling %s for %s",
+                counted(len(needed), "program"),
+                counted(shapes, "batch shape"),
+            )
         self._waiting: dict[Program, concurrent.futures.Future[None]] = {}
         # The others would hold up the imports of the first step: tracing needs Python's lock.
         self._submit(needed[:1])
@@ -121,8 +126,12 @@ class Programs:
             self._known.add(program)
             self._waited_s += time.monotonic() - start
             if not self._waiting:
-                facts = (len(self._known), time.monotonic() - self._started, self._waited_s)
-                _logger.info("%d programs compiled after %.1f s; waited %.1f s for them", *facts)
+                facts = (
+                    counted(len(self._known), "program"),
+                    time.monotonic() - self._started,
+                    self._waited_s,
+                )
+                _logger.info("%s compiled after %.1f s; waited %.1f s for them", *facts)
         return result
 
     def _submit(self, programs: Sequence[Program]) -> None:

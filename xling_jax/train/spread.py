@@ -11,9 +11,7 @@ import logging
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
-
-from ml_collections import ConfigDict
+from typing import Any, NamedTuple
 
 from xling_jax import options
 from xling_jax.train.batches import DataOptions
@@ -40,8 +38,8 @@ class Update(NamedTuple):
     filled: float
 
 
-def spread_over_devices(config: ConfigDict, devices: int) -> None:
-    """Changes `data` and `mesh` of a completed config, and logs what changes by it.
+def spread_over_devices(config: dict[str, Any], devices: int) -> None:
+    """Changes `data` and `mesh` of a complete config, and logs what changes by it.
 
     Args:
         config: its `data` says what an update is, on any number of devices.
@@ -50,24 +48,25 @@ def spread_over_devices(config: ConfigDict, devices: int) -> None:
     Raises:
         ValueError: if `mesh.fsdp` does not divide the devices.
     """
-    data, fsdp = config.data, config.mesh.fsdp
+    data, fsdp = config["data"], config["mesh"]["fsdp"]
     if devices % fsdp:
         raise ValueError(f"devices={devices} must be a multiple of mesh.fsdp={fsdp}")
     published = options.build(DataOptions, data, "data")
-    if data.batch_size:
-        data.batch_multiple = devices
-        data.batch_size = -(-data.batch_size // devices) * devices
+    if published.batch_size:
+        multiple = devices
+        data |= {"batch_size": -(-published.batch_size // devices) * devices}
     else:
-        data.batch_multiple = math.lcm(data.batch_multiple, devices)
+        multiple = math.lcm(published.batch_multiple, devices)
         # Whole micro-batches are joined, so that their tokens in an update stay the same.
-        needed = -(-data.batch_multiple * published.limit // data.max_tokens)
-        steps = data.accumulation_steps
+        needed = -(-multiple * published.limit // published.max_tokens)
+        steps = published.accumulation_steps
         joined = next((n for n in range(needed, steps + 1) if steps % n == 0), needed)
-        data.max_tokens *= joined
-        data.accumulation_steps = max(1, steps // joined)
-    config.mesh.data = devices // fsdp
+        data |= {"max_tokens": published.max_tokens * joined}
+        data |= {"accumulation_steps": max(1, steps // joined)}
+    data["batch_multiple"] = multiple
+    config["mesh"]["data"] = devices // fsdp
     before, after = _update(published), _update(options.build(DataOptions, data, "data"))
-    for line in _changes(before, after, devices, [*config.objective]):
+    for line in _changes(before, after, devices, [*config["objective"]]):
         _logger.info("devices=%d: %s", devices, line)
 
 

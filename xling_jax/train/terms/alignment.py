@@ -6,7 +6,7 @@ import jax
 
 from xling_jax.losses.contrastive import alignment_loss, equal_sentences
 from xling_jax.train.terms.nested import NestedTerm
-from xling_jax.train.terms.term import Inputs, Setting, Sums, per_sentence
+from xling_jax.train.terms.term import Context, Inputs, Sums, per_sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Alignment(NestedTerm):
     logged = "alignment_loss"
     contrasts = True
 
-    def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def compare(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs, both directions."""
         ignore = None
         if self.ignore_equal:
             tokens = (inputs.batch["source_tokens"], inputs.batch["target_tokens"])
-            ignore = equal_sentences(*tokens, setting.pad_id)
+            ignore = equal_sentences(*tokens, context.pad_id)
         value, correct = alignment_loss(
             inputs.source, inputs.target, inputs.mask, ignore=ignore, **self.passed
         )

@@ -6,7 +6,7 @@ import jax
 
 from xling_jax.losses.distance import distance_constraint
 from xling_jax.train.terms.nested import NestedTerm
-from xling_jax.train.terms.term import Inputs, Setting, Sums, per_sentence
+from xling_jax.train.terms.term import Context, Inputs, Sums, per_sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Distance(NestedTerm):
     logged = "distance_loss"
     contrasts = True
 
-    def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def compare(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs."""
         value, metrics = distance_constraint(
             inputs.source, inputs.target, inputs.mask, inputs.key, **self.passed

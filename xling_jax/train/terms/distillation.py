@@ -7,7 +7,7 @@ import jax
 from xling_jax.losses.distillation import distillation_loss
 from xling_jax.registry import check_choice
 from xling_jax.train.terms.nested import NestedTerm
-from xling_jax.train.terms.term import Inputs, Setting, Sums, per_sentence
+from xling_jax.train.terms.term import Context, Inputs, Sums, per_sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Distillation(NestedTerm):
         own = {"target_teacher"} if self.fits == "own" else set()
         return frozenset({"target", "source_teacher"} | own)
 
-    def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def compare(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs, both sides."""
         source = inputs.batch["source_teacher"]
         target = inputs.batch["target_teacher" if self.fits == "own" else "source_teacher"]

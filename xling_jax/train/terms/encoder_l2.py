@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict
 
 from xling_jax.models.static_form import NOT_TRAINED
-from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, once_per_update
+from xling_jax.train.terms.term import Context, Inputs, Sums, Term, once_per_update
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,9 +17,9 @@ class EncoderL2(Term):
     logged = "encoder_l2"
     collapses = True
 
-    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Counted once per update."""
         params = flatten_dict(inputs.params["encoder"])
         leaves = [leaf for path, leaf in params.items() if path[-1] not in NOT_TRAINED]
         penalty = sum(jnp.square(leaf.astype(jnp.float32)).sum() for leaf in leaves)
-        return once_per_update(penalty, setting, inputs, self.logged)
+        return once_per_update(penalty, context, inputs, self.logged)

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 
 from xling_jax.options import check_number
-from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, of_pairs
+from xling_jax.train.terms.term import Context, Inputs, Sums, Term, of_pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +44,15 @@ class NestedTerm(Term):
         for weight in weights:
             check_number(weight, "width_weights of an objective's term", at_least=0)
 
-    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """See `Term`; the metrics are those of the whole vectors.
 
         Raises:
             ValueError: if the last of several widths is not that of the vectors.
         """
         if not self.widths:
-            value, sums = self.compare(setting, inputs)
-            return self._counted(value, setting, inputs), sums
+            value, sums = self.compare(context, inputs)
+            return self._counted(value, context, inputs), sums
         dim = inputs.source.shape[-1]
         if self.widths[-1] != dim:
             raise ValueError(
@@ -63,13 +63,13 @@ class NestedTerm(Term):
         for width, weight in zip(self.widths, self.width_weights):
             source, target = inputs.source[:, :width], inputs.target[:, :width]
             cut = dataclasses.replace(inputs, source=source, target=target)
-            value, sums = self.compare(setting, cut)
+            value, sums = self.compare(context, cut)
             total += weight * value
-        return self._counted(total, setting, inputs), sums
+        return self._counted(total, context, inputs), sums
 
-    def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def compare(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """The sum over pairs and the metrics at one width, as `Term`."""
         raise NotImplementedError
 
-    def _counted(self, value: jax.Array, setting: Setting, inputs: Inputs) -> jax.Array:
-        return of_pairs(value, setting, inputs) if self.sums_pairs else value
+    def _counted(self, value: jax.Array, context: Context, inputs: Inputs) -> jax.Array:
+        return of_pairs(value, context, inputs) if self.sums_pairs else value

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from xling_jax.losses.similarity import squared_distance
-from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, of_pairs, per_sentence
+from xling_jax.train.terms.term import Context, Inputs, Sums, Term, of_pairs, per_sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Similarity(Term):
     logged = "similarity_loss"
     collapses = True
 
-    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs."""
         value = jnp.where(inputs.mask, squared_distance(inputs.source, inputs.target), 0).sum()
         sums = per_sentence(inputs, similarity_loss=value)
-        return of_pairs(value, setting, inputs), sums
+        return of_pairs(value, context, inputs), sums

@@ -6,7 +6,7 @@ import jax
 
 from xling_jax.losses.contrastive import similarity_distribution_loss
 from xling_jax.train.terms.nested import NestedTerm
-from xling_jax.train.terms.term import Inputs, Setting, Sums, once_per_update
+from xling_jax.train.terms.term import Context, Inputs, Sums, once_per_update
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,9 +19,9 @@ class SimilarityDistribution(NestedTerm):
     collapses = True
     sums_pairs = False
 
-    def compare(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def compare(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Counted once per update."""
         value = similarity_distribution_loss(
             inputs.source, inputs.target, inputs.mask, **self.passed
         )
-        return once_per_update(value, setting, inputs, self.logged)
+        return once_per_update(value, context, inputs, self.logged)

@@ -17,7 +17,7 @@ Sums = dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class Context:
     """What is constant during a run.
 
     Attributes:
@@ -122,7 +122,7 @@ class Term:
     collapses = False
     contrasts = False
 
-    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """The unweighted value, and metrics as sums.
 
         A reported metric `NAME` is divided by `NAME_count`, or by the normalizer of the update if
@@ -141,24 +141,24 @@ def interleave(first: jax.Array, second: jax.Array) -> jax.Array:
     return jnp.stack([first, second], axis=1).reshape(-1, *first.shape[1:])
 
 
-def normalizer(setting: Setting, inputs: Inputs) -> jax.Array:
+def normalizer(context: Context, inputs: Inputs) -> jax.Array:
     """The divisor of the update: target tokens or pairs."""
-    if setting.reduction == "mean":
+    if context.reduction == "mean":
         return inputs.sentences
     sides = ["target_tokens"] + (["source_tokens"] if inputs.both else [])
     # As many as `decoder_tokens` gives, also for vocabularies without an end of sentence.
-    lengths = [(inputs.batch[side] != setting.pad_id).sum(1) for side in sides]
-    more = int(setting.append_eos) - int(setting.drop_first)
+    lengths = [(inputs.batch[side] != context.pad_id).sum(1) for side in sides]
+    more = int(context.append_eos) - int(context.drop_first)
     return sum(jnp.where(n > 0, n + more, 0).sum() for n in lengths).astype(jnp.float32)
 
 
-def of_pairs(value: jax.Array, setting: Setting, inputs: Inputs) -> jax.Array:
+def of_pairs(value: jax.Array, context: Context, inputs: Inputs) -> jax.Array:
     """A sum over pairs, which counts twice in a batch of both directions.
 
     Such a batch stands for two, one of each direction, if the sum is divided by target tokens; they
     have those of both. A mean is over pairs, whose two directions count once.
     """
-    return value * (2.0 if inputs.both and setting.reduction == "sum" else 1.0)
+    return value * (2.0 if inputs.both and context.reduction == "sum" else 1.0)
 
 
 def per_sentence(inputs: Inputs, **values: jax.Array) -> Sums:
@@ -167,11 +167,11 @@ def per_sentence(inputs: Inputs, **values: jax.Array) -> Sums:
 
 
 def once_per_update(
-    value: jax.Array, setting: Setting, inputs: Inputs, name: str
+    value: jax.Array, context: Context, inputs: Inputs, name: str
 ) -> tuple[jax.Array, Sums]:
     """The value of a term that counts once per update, whatever the batch size."""
     sums = {name: value, f"{name}_count": jnp.ones((), jnp.float32)}
-    return value * normalizer(setting, inputs), sums
+    return value * normalizer(context, inputs), sums
 
 
 TEACHERS = ("source_teacher", "target_teacher")

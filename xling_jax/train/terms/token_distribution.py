@@ -15,8 +15,8 @@ from xling_jax.losses.token_distribution import (
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 from xling_jax.train.terms.term import (
+    Context,
     Inputs,
-    Setting,
     Sums,
     Term,
     interleave,
@@ -58,26 +58,26 @@ class TokenDistribution(Term):
         masked = {"masked"} if self.tasks.keys() - {"xtr"} else set()
         return frozenset({"target", "head"} | masked)
 
-    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs of the divergences of both sides."""
         source, target = label_distributions(
             self.tasks,
             inputs.batch["source_tokens"],
             inputs.batch["target_tokens"],
             inputs.masked,
-            pad_id=setting.pad_id,
+            pad_id=context.pad_id,
             **self.passed_to(label_distributions),
         )
-        hidden, table, bias = setting.model.apply(
+        hidden, table, bias = context.model.apply(
             {"params": inputs.params},
             interleave(inputs.source, inputs.target),
             method="token_distribution",
         )
         labels = Labels(*map(interleave, source[:2], target[:2]), source.scales)
         limits = self.passed_to(token_distribution_kl)
-        limits["max_logits"] = logits_limit(limits["max_logits"], setting.num_devices)
+        limits["max_logits"] = logits_limit(limits["max_logits"], context.num_devices)
         value, cross_entropy = token_distribution_kl(
-            hidden, table, labels, output_bias=bias, vocab_size=setting.vocab_size, **limits
+            hidden, table, labels, output_bias=bias, vocab_size=context.vocab_size, **limits
         )
         sums = per_sentence(inputs, token_kl=value, token_cross_entropy=cross_entropy)
-        return of_pairs(value, setting, inputs), sums
+        return of_pairs(value, context, inputs), sums

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from xling_jax.losses.fused_softmax import logits_limit
 from xling_jax.losses.translation import softmax_kernels, translation_loss
-from xling_jax.train.terms.term import Inputs, Setting, Sums, Term, interleave
+from xling_jax.train.terms.term import Context, Inputs, Sums, Term, interleave
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Translation(Term):
     reads = frozenset({"decoder"})
     logged = "translation_loss"
 
-    def __call__(self, setting: Setting, inputs: Inputs) -> tuple[jax.Array, Sums]:
+    def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over tokens, or over the means of sentences, in nats."""
         batch = inputs.batch
         embeddings, tokens = inputs.source, batch["target_tokens"]
@@ -36,8 +36,8 @@ class Translation(Term):
             embeddings = interleave(inputs.source, inputs.target)
             tokens = interleave(tokens, batch["source_tokens"])
             language = interleave(language, batch["source_language"])
-        previous, labels = setting.decoder_tokens(tokens)
-        hidden, table, bias = setting.model.apply(
+        previous, labels = context.decoder_tokens(tokens)
+        hidden, table, bias = context.model.apply(
             {"params": inputs.params},
             embeddings,
             language,
@@ -46,22 +46,22 @@ class Translation(Term):
             rngs={"dropout": inputs.key},
             method="decode",
         )
-        weights = (labels != setting.pad_id).astype(jnp.float32)
+        weights = (labels != context.pad_id).astype(jnp.float32)
         count = weights.sum()
-        if setting.reduction == "mean":
+        if context.reduction == "mean":
             lengths = weights.sum(1, keepdims=True)
             weights = weights / jnp.maximum(lengths, 1)
             count = (lengths > 0).sum().astype(jnp.float32)
         # More chunks than needed would make devices sum the output table's gradient more often.
         in_place = inputs.train and softmax_kernels(hidden.dtype) is not None
-        limit = logits_limit(self.passed["max_logits"], setting.num_devices, in_place)
+        limit = logits_limit(self.passed["max_logits"], context.num_devices, in_place)
         value, nll = translation_loss(
             hidden,
             table,
             labels,
             weights,
             output_bias=bias,
-            vocab_size=setting.vocab_size,
+            vocab_size=context.vocab_size,
             **self.passed | {"max_logits": limit},
         )
         return value, {

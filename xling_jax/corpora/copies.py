@@ -1,23 +1,14 @@
-"""Copies on this machine of what a config or a command names at URLs."""
+"""Local copies of what a config or a command names at URLs."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from ml_collections import ConfigDict
 
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.specs import moved_corpus
 from xling_jax.files import urls
 from xling_jax.files.cache import cache_directory
 from xling_jax.options import OptionError, wrong_use
-
-
-def local_config(config: ConfigDict, *sections: str) -> ConfigDict:
-    """A config with `local_names` of some sections."""
-    values = config.to_dict()
-    local = ConfigDict(values | {name: local_names(values.get(name, {})) for name in sections})
-    return local.lock()
 
 
 def local_names(value: Any) -> Any:

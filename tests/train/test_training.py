@@ -3,11 +3,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.train.synthetic import smoke_config
-from xling_jax.config import load_config
+from tests.train.synthetic import smoke_experiment
+from xling_jax.config import load
 from xling_jax.models import registry
 from xling_jax.models.tlaser import TLaserEncoder
-from xling_jax.train.build import build, check_config
+from xling_jax.train.training import check, resolve
 
 
 class WrongSize(TLaserEncoder):
@@ -21,24 +21,22 @@ def test_an_encoder_that_returns_another_size_is_refused_before_training(monkeyp
     with pytest.raises(
         ValueError, match=r"WrongSize must return .* dim=33; found float32 \[batch, 32"
     ):
-        build(smoke_config())
+        resolve(smoke_experiment())
 
 
 def test_what_a_config_describes_has_shapes_and_no_arrays():
-    built = build(smoke_config())
-    assert isinstance(built.objective.setting.model, nn.Module)
-    assert built.shapes.params["encoder"] and built.settings.total_steps == 8
+    training = resolve(smoke_experiment())
+    assert isinstance(training.objective.context.model, nn.Module)
+    assert training.shapes.params["encoder"] and training.options.total_steps == 8
 
 
 @pytest.mark.parametrize(
     "names", [("embedding",), ("blocks_0", "final_norm"), ("encoder/blocks_0",)]
 )
 def test_frozen_parameters_stay_and_the_others_move(names):
-    config = smoke_config()
-    config.train.frozen = names
-    built = build(config)
-    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), built.shapes.params)
-    updates, _ = built.optimizer.update(params, built.optimizer.init(params), params)
+    training = resolve(smoke_experiment(frozen=names))
+    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), training.shapes.params)
+    updates, _ = training.optimizer.update(params, training.optimizer.init(params), params)
     found = set()
     for path, update in jax.tree_util.tree_leaves_with_path(updates):
         parts = [entry.key for entry in path]
@@ -59,22 +57,20 @@ def test_frozen_parameters_stay_and_the_others_move(names):
     ],
 )
 def test_frozen_names_that_cannot_be_are_refused(names, message):
-    config = smoke_config()
-    config.train.frozen = names
     with pytest.raises(ValueError, match=rf"train\.frozen.*{message}"):
-        build(config)
+        resolve(smoke_experiment(frozen=names))
 
 
 def test_chunks_must_divide_the_batches_of_one_direction_too():
-    def check(pairs):
+    def check_pairs(pairs):
         words = ["data.both_directions=True", "data.batch_size=8", "data.max_tokens=0"]
         words += [
             f"data.pairs={pairs!r}",
             "languages=('de','en','es')",
             "objective.encode_chunks=16",
         ]
-        check_config(load_config("t_laser:smoke", [f"--config.{word}" for word in words]))
+        check(load("t_laser:smoke", [f"--config.{word}" for word in words]))
 
-    check(("de-en", "en-de"))
+    check_pairs(("de-en", "en-de"))
     with pytest.raises(ValueError, match="encode_chunks=16 must divide the 8 sentences"):
-        check(("de-en", "en-de", "es-en"))
+        check_pairs(("de-en", "en-de", "es-en"))

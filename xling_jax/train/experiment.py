@@ -1,0 +1,407 @@
+"""Experiments: everything that a config describes, built and checked once.
+
+`xling_jax.config.load` makes an experiment from a config file, `Experiment.recorded` from the
+`config.json` of a run. Nothing behind these two reads a config. What depends on the vocabulary, the
+data and the devices is added by `train.training.resolve`.
+
+A default stands in the code that takes it; `complete` fills it in. The sections of a config are
+constructor arguments:
+
+    data        batches.DataOptions             optimizer   an optimizer of optax by `name`
+    cleaning    corpora.cleaning.CleaningRules  schedule    a schedule by `name`
+    vocab       corpora.options.VocabOptions    train       options.TrainOptions
+    encoder     models.registry.ENCODERS        evaluation  task of `xling evaluate` -> its data
+    decoder     models.registry.DECODERS        mesh        mesh.make_mesh
+    objective   terms.TERMS                     head        models.dual.TokenDistributionHead
+
+and `languages`, `seed`, `compute_dtype`, `dropout_generator`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from xling_jax import options
+from xling_jax.corpora.cleaning import CleaningRules
+from xling_jax.corpora.options import Preparation, VocabOptions
+from xling_jax.corpora.shards import pair_name
+from xling_jax.models.dual import TokenDistributionHead
+from xling_jax.models.registry import (
+    DECODERS,
+    ENCODERS,
+    SUPPLIED,
+    CrossLingualModel,
+    build_model,
+    vocab_layout,
+)
+from xling_jax.registry import check_choice
+from xling_jax.text.languages import parse_pair
+from xling_jax.train.batches import DataOptions
+from xling_jax.train.durations import Epoch, in_steps, resolve, run_length
+from xling_jax.train.mesh import make_mesh
+from xling_jax.train.objective import ObjectiveOptions, parse_objective
+from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
+from xling_jax.train.options import TrainOptions
+from xling_jax.train.terms import TERMS
+from xling_jax.train.terms.distillation import Distillation
+from xling_jax.train.terms.term import Term, all_reads
+
+_PLAIN = {"seed": 0, "compute_dtype": "auto", "dropout_generator": "threefry"}
+SECTIONS = ("data", "cleaning", "vocab", "encoder", "decoder", "head", "objective", "optimizer")
+SECTIONS += ("schedule", "train", "evaluation", "mesh")
+# Sections that one class or function takes.
+_TAKEN_BY: dict[str, Callable] = {
+    "data": DataOptions,
+    "cleaning": CleaningRules,
+    "vocab": VocabOptions,
+    "train": TrainOptions,
+    "mesh": make_mesh,
+}
+_BEFORE_OPTIMIZER = ("clip_global_norm", "l2_penalty")
+# Input lengths without a table of positions; 2,000 is that of the published T-LASER.
+_LONGEST_INPUT = 2000
+
+# A placeholder until the data are prepared.
+ASSUMED_EPOCH = Epoch(steps=10_000.0, examples=1_000_000)
+
+# Options of earlier versions, by section, with the value that a run must have to continue; None
+# is any value.
+_REMOVED: dict[str, dict[str, Any]] = {
+    "encoder": {"lstm_implementation": None},
+    "data": {
+        "hard_negatives": 0.0,
+        "negatives_file": "",
+        "mine_every_steps": 0,
+        "negatives_pool": None,
+        "negatives_margin": None,
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What a config describes.
+
+    Attributes:
+        config: the complete config in plain values, as `config.json` records it.
+        languages: codes; a language's id is its position.
+        preparation: how text becomes tokens, with the options of cleaning and vocabulary.
+        data: how tokens become batches.
+        model: encoder, decoder and head, for the vocabulary size of the config.
+        objective: what is not of a single term.
+        terms: of the objective, by name.
+        optimizer: arguments of `make_optimizer`.
+        schedule: arguments of `make_schedule`, durations in any unit.
+        train: length of the run and its intervals; those that the config gives in other units
+            than steps are of an assumed epoch until `training.resolve`.
+        evaluation: task -> paths of its data, to measure while training.
+        mesh: arguments of `make_mesh`.
+        seed: of parameters, batches, dropout and the vocabulary's sample.
+        compute_dtype: as given; `auto` is known once the device is.
+    """
+
+    config: Mapping[str, Any]
+    languages: tuple[str, ...]
+    preparation: Preparation
+    data: DataOptions
+    model: CrossLingualModel
+    objective: ObjectiveOptions
+    terms: Mapping[str, Term]
+    optimizer: Mapping[str, Any]
+    schedule: Mapping[str, Any]
+    train: TrainOptions
+    evaluation: Mapping[str, tuple[str, ...]]
+    mesh: Mapping[str, int]
+    seed: int
+    compute_dtype: str
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Experiment":
+        """Builds an experiment from the values of a config.
+
+        Raises:
+            ValueError: for a section or option that nothing takes, one that is missing, or a value
+                that is wrong whatever the data and devices.
+        """
+        config, objective, terms = _completed(config)
+        options.check_number(config["seed"], "seed", at_least=0)
+        languages, evaluation = tuple(config["languages"]), config["evaluation"]
+        data = options.build(DataOptions, config["data"], "data")
+        vocab = options.build(VocabOptions, config["vocab"], "vocab")
+        model = build_model(
+            encoder=config["encoder"],
+            decoder=config.get("decoder"),
+            head=config.get("head"),
+            vocab_size=vocab.size,
+            num_languages=len(languages),
+            dropout_generator=config["dropout_generator"],
+        )
+        options.check(make_mesh, config["mesh"], "mesh", devices=None)
+        _check_named(find_optimizer, config, "optimizer", _BEFORE_OPTIMIZER)
+        _check_named(find_schedule, config, "schedule")
+        reads = all_reads(terms.values())
+        held_out = {path for paths in evaluation.values() for path in paths}
+        preparation = Preparation(
+            languages=languages,
+            corpora=data.corpora,
+            exclude=data.exclude,
+            evaluation=sorted(held_out) if data.hold_out_evaluation else (),
+            validation_pairs=data.validation_pairs,
+            validation_corpora=data.validation_corpora,
+            hold_out_validation=data.hold_out_evaluation,
+            pairs=data.pairs,
+            cleaning=options.build(CleaningRules, config["cleaning"], "cleaning"),
+            vocab=vocab,
+            layout=vocab_layout(
+                config["encoder"]["family"], translates="decoder" in reads, masks="head" in reads
+            ),
+            seed=config["seed"],
+            teacher=_teacher(terms.get("distillation"), data, model.encoder.dim),
+        )
+        experiment = cls(
+            config=config,
+            languages=languages,
+            preparation=preparation,
+            data=data,
+            model=model,
+            objective=objective,
+            terms=terms,
+            optimizer=config["optimizer"],
+            schedule=config["schedule"],
+            train=_train_options(config["train"], ASSUMED_EPOCH),
+            evaluation=evaluation,
+            mesh=config["mesh"],
+            seed=config["seed"],
+            compute_dtype=config["compute_dtype"],
+        )
+        experiment._check_max_length()
+        return experiment
+
+    @classmethod
+    def recorded(cls, config: Mapping[str, Any]) -> "Experiment":
+        """The experiment of a `config.json`, of this version or the one before.
+
+        Raises:
+            ValueError: as `of`, or if it uses an option that is gone.
+        """
+        values = {name: value for name, value in config.items() if name != "version"}
+        return cls.of(with_tuples(without_removed(values)))
+
+    def replace(self, values: Mapping[str, Any]) -> "Experiment":
+        """The same with other values, such as `{"data.corpora": ("tsv:mine.tsv",)}`."""
+        config = _copy(self.config)
+        for key, value in values.items():
+            *path, last = key.split(".")
+            section = config
+            for name in path:
+                section = section.setdefault(name, {})
+            section[last] = value
+        return Experiment.of(config)
+
+    def with_bucket_lengths(self, lengths: Sequence[int]) -> "Experiment":
+        """The same with the bucket lengths in use, which a continued run must share."""
+        data = dataclasses.replace(self.data, bucket_lengths=tuple(lengths))
+        section = self.config["data"] | {"bucket_lengths": data.bucket_lengths}
+        return dataclasses.replace(self, data=data, config={**self.config, "data": section})
+
+    def train_options(self, epoch: Epoch) -> TrainOptions:
+        """`train` with durations in steps, given the length of a pass over the data."""
+        return _train_options(self.config["train"], epoch)
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """What the terms need, see `terms.term.Term`."""
+        return all_reads(self.terms.values())
+
+    @property
+    def family(self) -> str:
+        """Of the encoder."""
+        return self.config["encoder"]["family"]
+
+    @property
+    def encoder_arguments(self) -> dict[str, Any]:
+        """Constructor arguments of the encoder that determine a vector."""
+        skipped = {"family", *ENCODERS[self.family].training_only}
+        return {k: v for k, v in self.config["encoder"].items() if k not in skipped}
+
+    @property
+    def max_length_tokens(self) -> int:
+        """Longest input of the encoder."""
+        return self.train.max_length_tokens or self._positions or _LONGEST_INPUT
+
+    @property
+    def _positions(self) -> int:
+        """Size of the encoder's table of positions; 0 without one."""
+        encoder = self.config["encoder"]
+        return encoder.get("max_length_tokens", 0) if encoder.get("layers") else 0
+
+    def _check_max_length(self) -> None:
+        given = self.train.max_length_tokens
+        if self._positions and given > self._positions:
+            raise ValueError(
+                f"train.max_length_tokens={given} must be at most {self._positions}, the positions "
+                "of the encoder"
+            )
+
+
+def complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with the defaults of everything that it uses; values are not checked.
+
+    Raises:
+        ValueError: for a section, family, term or task of evaluation that does not exist, one that
+            nothing reads, or one that is missing.
+    """
+    return _completed(config)[0]
+
+
+def _completed(
+    config: Mapping[str, Any],
+) -> tuple[dict[str, Any], ObjectiveOptions, dict[str, Term]]:
+    """See `complete`; with the objective."""
+    config = _copy(config)
+    for name in config:
+        check_choice("config section", name, (*_PLAIN, "languages", *SECTIONS))
+    for name in ("languages", "encoder", "objective", "optimizer", "schedule"):
+        if not config.get(name):
+            way_out = "; without it, name a model in train.model_init" if name == "encoder" else ""
+            raise ValueError(f"config.{name} is missing{way_out}")
+    config = _PLAIN | config
+    for name, target in _TAKEN_BY.items():
+        config[name] = _filled(target, config.get(name, {}))
+    config["evaluation"] = {
+        task: _paths(f"evaluation.{task}", given)
+        for task, given in config.get("evaluation", {}).items()
+    }
+    objective, terms = parse_objective(config["objective"])
+    config["objective"] = dataclasses.asdict(objective) | {
+        name: _filled(TERMS[name], config["objective"][name]) for name in terms
+    }
+    reads = all_reads(terms.values())
+    for name in ("decoder", "head"):
+        if name in config and name not in reads:
+            raise ValueError(f"config.{name}: no term of the objective reads it; remove it")
+    if "decoder" in reads and "decoder" not in config:
+        raise ValueError("config.decoder is missing; a term of the objective reads it")
+    for name, table in (("encoder", ENCODERS), ("decoder", DECODERS)):
+        if name in config:
+            if "family" not in config[name]:
+                raise ValueError(f"config.{name}.family is missing; known are {', '.join(table)}")
+            config[name] = _filled(table[config[name]["family"]], config[name])
+    if "head" in reads:
+        config["head"] = _filled(TokenDistributionHead, config.get("head", {}))
+    for name in ("optimizer", "schedule"):
+        if "name" not in config[name]:
+            raise ValueError(f"config.{name}.name is missing")
+    defaults = options.defaults(make_optimizer)
+    config["optimizer"] = {n: defaults[n] for n in _BEFORE_OPTIMIZER} | config["optimizer"]
+    return _copy(config), objective, terms
+
+
+def without_removed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as an earlier version recorded it, without options that are gone.
+
+    Raises:
+        ValueError: if one of them was used.
+    """
+    kept = dict(config)
+    for section, removed in _REMOVED.items():
+        given = config.get(section, {})
+        for name, unused in removed.items():
+            if unused is not None and given.get(name, unused) != unused:
+                raise ValueError(f"{section}.{name}={given[name]!r} is not supported any more")
+        if section in config:
+            kept[section] = {name: value for name, value in given.items() if name not in removed}
+    return kept
+
+
+def _copy(value: Any) -> Any:
+    """A copy of nested mappings, in the order of their keys, which is that of the terms' sum."""
+    if isinstance(value, Mapping):
+        return {name: _copy(value[name]) for name in sorted(value)}
+    return value
+
+
+def with_tuples(value: Any) -> Any:
+    """JSON's lists as the tuples of a config."""
+    if isinstance(value, Mapping):
+        return {name: with_tuples(item) for name, item in value.items()}
+    return tuple(map(with_tuples, value)) if isinstance(value, list) else value
+
+
+def _filled(target: Callable, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A section with the defaults of what takes it."""
+    in_any_unit = {in_steps(name) for name in given}
+    supplied = ("devices",) if target is make_mesh else SUPPLIED
+    return dict(given) | {
+        name: default
+        for name, default in options.defaults(target, supplied).items()
+        if name not in in_any_unit and default is not options.REQUIRED
+    }
+
+
+def _paths(where: str, given: Any) -> tuple[str, ...]:
+    paths = (given,) if isinstance(given, str) else given
+    if not isinstance(paths, (tuple, list)) or not all(p and isinstance(p, str) for p in paths):
+        raise ValueError(f"{where}={given!r} must be a path or several, () for none")
+    return tuple(paths)
+
+
+def _train_options(section: Mapping[str, Any], epoch: Epoch) -> TrainOptions:
+    _check_durations(section, "train")
+    total = run_length(section, epoch)
+    resolved = resolve(section, "train", epoch, total) | {"total_steps": total}
+    return options.build(TrainOptions, resolved, "train")
+
+
+def _check_named(
+    find: Callable, config: Mapping[str, Any], section: str, besides: Sequence[str] = ()
+) -> None:
+    """Checks the arguments of an optimizer or schedule; some follow from the length of the run."""
+    given = _check_durations(config[section], section)
+    skipped = {"name", *besides}
+    given = {name: value for name, value in given.items() if name not in skipped}
+    options.check(find(config[section]["name"]), given, section, partial=True)
+
+
+def _check_durations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A section with the names of durations in steps, of whole numbers.
+
+    Raises:
+        ValueError: for a duration in another unit that is not a finite number.
+    """
+    given = {}
+    for key, value in section.items():
+        name = in_steps(key)
+        if name != key:
+            if type(value) not in (int, float) or not math.isfinite(value):
+                raise ValueError(f"{where}.{key}={value!r} must be a finite number")
+            value = round(value)
+        given[name] = value
+    return given
+
+
+def _teacher(term: Distillation | None, data: DataOptions, width: int) -> dict[str, Any]:
+    """The vectors of a teacher that training needs, for `Preparation`; empty without one."""
+    if term is None:
+        return {}
+    if not term.teacher:
+        raise ValueError(
+            "objective.distillation.teacher is missing; name a model directory, or mini for the "
+            "packaged encoder"
+        )
+    pairs = [parse_pair(pair, allow_same=True) for pair in data.pairs]
+    for source, target in sorted(pairs) if data.both_directions and term.fits == "source" else ():
+        if source != target and (target, source) in pairs:
+            raise ValueError(
+                "objective.distillation.fits='source' does not go with data.both_directions: a "
+                f"batch of {source}-{target} and {target}-{source} has two sources; set "
+                "fits='own', or leave both_directions out"
+            )
+    languages: dict[str, set[str]] = {}
+    for source, target in pairs:
+        sides = {source, target} if "target_teacher" in term.reads else {source}
+        languages.setdefault(pair_name(source, target), set()).update(sides)
+    sides = {pair: sorted(sides) for pair, sides in languages.items()}
+    named = {"model": term.teacher, "texts": term.teacher_texts}
+    return {**named, "width": width, "languages": sides}

@@ -1,0 +1,286 @@
+"""An experiment on its data and devices: the second and last stage of building it."""
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from xling_jax.models.dtypes import compute_dtype
+from xling_jax.models.registry import CrossLingualModel
+from xling_jax.models.static_form import NOT_TRAINED
+from xling_jax.registry import check_choice
+from xling_jax.train.batches import Direction
+from xling_jax.train.durations import Epoch, resolve_schedule
+from xling_jax.train.experiment import ASSUMED_EPOCH, Experiment
+from xling_jax.train.loss_scale import with_loss_scale
+from xling_jax.train.mesh import make_mesh
+from xling_jax.train.objective import Objective
+from xling_jax.train.optimizer import frozen, is_named, make_optimizer, make_schedule
+from xling_jax.train.options import TrainOptions
+from xling_jax.train.selection import find_goal
+from xling_jax.train.state import TrainState, abstract_state
+from xling_jax.train.step import Steps, make_steps
+from xling_jax.train.terms.term import Context
+from xling_jax.train.validation import is_validation, known_goal, metric_names
+
+if TYPE_CHECKING:
+    from xling_jax.text.vocabularies import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabFacts:
+    """What training needs to know about a vocabulary.
+
+    Attributes:
+        size: V.
+        fingerprint: of its content.
+        special_ids: `bos`, `eos`, `pad`, `mask` -> id, None for missing ones.
+        never_masked: ids that are never masked, such as punctuation.
+    """
+
+    size: int
+    fingerprint: str = ""
+    special_ids: Mapping[str, int | None] = dataclasses.field(
+        default_factory=lambda: {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
+    )
+    never_masked: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, vocab: "Vocabulary") -> "VocabFacts":
+        """The facts about a vocabulary; pieces without a letter or digit are never masked."""
+        names = ("bos", "eos", "pad", "mask")
+        special_ids = {name: getattr(vocab, f"{name}_id") for name in names}
+        never_masked = tuple(
+            number
+            for number, piece in enumerate(vocab.pieces())
+            if not any(map(str.isalnum, piece))
+        )
+        return cls(vocab.size, vocab.fingerprint, special_ids, never_masked)
+
+    @property
+    def maskable(self) -> np.ndarray:
+        """[V] bool, ids that may be masked."""
+        maskable = np.ones(self.size, bool)
+        specials = [i for i in self.special_ids.values() if i is not None]
+        maskable[[*self.never_masked, *specials]] = False
+        return maskable
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """An experiment on its data and devices.
+
+    Attributes:
+        experiment: with the bucket lengths in use.
+        options: length of the run and its intervals, in steps.
+        schedule: arguments of the learning-rate schedule, durations in steps.
+        objective: the loss and its model.
+        optimizer: including the schedule.
+        not_trained: names of parameters that stay as they are.
+        init: creates the initial state.
+        shapes: of that state.
+    """
+
+    experiment: Experiment
+    options: TrainOptions
+    schedule: Mapping[str, Any]
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    not_trained: Collection[str]
+    init: Callable[[], TrainState]
+    shapes: TrainState
+
+    def steps(self, mesh: Mesh) -> Steps:
+        """The functions of an update on a mesh."""
+        return make_steps(
+            self.objective,
+            self.optimizer,
+            mesh,
+            self.shapes,
+            self.experiment.seed,
+            self.objective.read_twice,
+            self.not_trained,
+        )
+
+
+def resolve(
+    experiment: Experiment,
+    vocab: VocabFacts | None = None,
+    *,
+    num_devices: int = 1,
+    epoch: Epoch = ASSUMED_EPOCH,
+) -> Training:
+    """Adds to an experiment what follows from its data and devices; creates no arrays.
+
+    Args:
+        experiment: from `xling_jax.config.load`.
+        vocab: facts about the vocabulary; None for one of the config's size.
+        num_devices: devices that share a batch.
+        epoch: length of a pass over the data.
+
+    Raises:
+        ValueError: for the first option that does not go with these.
+    """
+    train = experiment.train_options(epoch)
+    schedule = resolve_schedule(experiment.schedule, epoch, train.total_steps)
+    optimizer = make_optimizer(schedule=make_schedule(**schedule), **experiment.optimizer)
+    has_features = experiment.config["encoder"].get("features")
+    not_trained = {*train.frozen, *(NOT_TRAINED if has_features else ())}
+    if not_trained:
+        optimizer = frozen(optimizer, not_trained)
+    if compute_dtype(experiment.compute_dtype) == jnp.float16:
+        optimizer = with_loss_scale(optimizer)
+    objective = make_objective(experiment, vocab, num_devices)
+    model = objective.context.model
+    init, shapes = abstract_state(init_params(model), optimizer, experiment.seed)
+    _check_dim(model, shapes.params)
+    _check_frozen(train.frozen, shapes.params)
+    training = Training(
+        experiment, train, schedule, objective, optimizer, not_trained, init, shapes
+    )
+    check_validation_metrics(training)
+    return training
+
+
+def make_objective(
+    experiment: Experiment, vocab: VocabFacts | None = None, num_devices: int = 1
+) -> Objective:
+    """The objective of an experiment and its model; arguments as `resolve`."""
+    vocab = vocab or VocabFacts(experiment.preparation.vocab.size)
+    prefix, suffix = experiment.model.encoder.specials
+    translation = experiment.terms.get("translation")
+    decoder_bos = translation is not None and translation.decoder_bos
+    if decoder_bos and "bos" not in prefix:
+        raise ValueError(
+            "objective.translation.decoder_bos=True needs sentences that begin with <s>, unlike "
+            f"those of the {experiment.family} encoder"
+        )
+    context = Context(
+        model=_with_arguments(
+            experiment.model,
+            vocab_size=vocab.size,
+            pad_id=vocab.special_ids["pad"],
+            dtype=compute_dtype(experiment.compute_dtype),
+        ),
+        vocab_size=vocab.size,
+        special_ids=vocab.special_ids,
+        drop_first="bos" in prefix and not decoder_bos,
+        append_eos="eos" not in suffix,
+        maskable=vocab.maskable,
+        reduction=experiment.objective.reduction,
+        encode_chunks=experiment.objective.encode_chunks,
+        num_devices=num_devices,
+    )
+    return Objective(context, experiment.terms)
+
+
+def _with_arguments(model: CrossLingualModel, **arguments: Any) -> CrossLingualModel:
+    """The model with other arguments of all its modules that take them."""
+    parts = {}
+    for name in ("encoder", "decoder", "head"):
+        if (module := getattr(model, name)) is not None:
+            known = {field.name for field in dataclasses.fields(module)}
+            parts[name] = module.clone(**{k: v for k, v in arguments.items() if k in known})
+    return CrossLingualModel(**parts)
+
+
+def init_params(model: CrossLingualModel) -> Callable[[jax.Array], Any]:
+    """Returns a function from a key to random parameters of a model."""
+    tokens, language = jnp.zeros((1, 4), jnp.int32), jnp.zeros((1,), jnp.int32)
+    return lambda key: model.init(key, tokens, language)["params"]
+
+
+def check(experiment: Experiment) -> None:
+    """Traces an update of an experiment, without arrays and data.
+
+    Raises:
+        ValueError: for the first option with which no update can be computed.
+    """
+    training = resolve(experiment)
+    data, objective = experiment.data, training.objective
+    directions, chunks = data.directions(), objective.context.encode_chunks
+    both = any(direction.both for direction in directions)
+    has_two = "target" in objective.reads or all(direction.both for direction in directions)
+    sides = 2 if has_two else 1
+    # The numbers of rows; where the text tells the bucket lengths, they are multiples of this one.
+    chosen = data.batch_size or data.batch_multiple
+    buckets = data.bucket_lengths and data.buckets()
+    if odd := [n for n in {b.batch_size for b in buckets} or {chosen} if n * sides % chunks]:
+        raise ValueError(
+            f"objective.encode_chunks={chunks} must divide the {odd[0] * sides} sentences encoded "
+            "at once"
+        )
+    loss = lambda params, batch: objective(params, batch, jax.random.key(0), True)
+    batch = objective.abstract_batch(data.buckets()[-1], both)
+    jax.eval_shape(loss, training.shapes.params, batch)
+
+
+def check_devices(experiment: Experiment) -> None:
+    """Raises ValueError if an experiment does not suit the devices."""
+    check_batch_multiple(experiment.data.batch_multiple)
+    make_mesh(**experiment.mesh)
+
+
+def check_batch_multiple(batch_multiple: int) -> None:
+    """Raises ValueError if the devices cannot share a batch evenly."""
+    devices = jax.device_count()
+    if batch_multiple % devices:
+        raise ValueError(
+            f"data.batch_multiple={batch_multiple} must be a multiple of the {devices} devices "
+            f"that share a batch; use {-(-batch_multiple // devices) * devices}"
+        )
+
+
+def check_validation_metrics(training: Training, directions: Collection[Direction] = ()) -> None:
+    """Checks the metrics of the validation loss that select or stop.
+
+    Args:
+        training: of the run.
+        directions: those that have held-out pairs; by default all.
+
+    Raises:
+        ValueError: if one of them is not measured, or does not say which values are better.
+    """
+    train, data, objective = training.options, training.experiment.data, training.objective
+    for which in ("best", "stop"):
+        option, metric = f"train.{which}", getattr(train, f"{which}_metric")
+        if not is_validation(metric):
+            continue
+        if not data.validates:
+            raise ValueError(
+                f"{option}_metric={metric!r} needs held-out pairs: set data.validation_pairs or "
+                "data.validation_corpora"
+            )
+        measured = metric_names(objective, training.shapes.params, data, directions)
+        check_choice(f"{option}_metric", metric, measured)
+        find_goal(option, metric, getattr(train, f"{which}_goal"), known_goal(metric, objective))
+
+
+def _check_frozen(names: Collection[str], params: Any) -> None:
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+    for name in names:
+        if not any(is_named(path, (name,)) for path in paths):
+            known = sorted({entry.key for path in paths for entry in path})
+            raise ValueError(
+                f"train.frozen: no parameter or module is called {name!r}; they are called "
+                f"{', '.join(known)}"
+            )
+    if names and all(is_named(path, {*names, *NOT_TRAINED}) for path in paths):
+        raise ValueError(f"train.frozen={tuple(names)!r} leaves nothing to train; name fewer")
+
+
+def _check_dim(model: CrossLingualModel, params: Any) -> None:
+    tokens = jax.ShapeDtypeStruct((2, 8), jnp.int32)
+    encode = lambda params, tokens: model.apply({"params": params}, tokens, method="encode")
+    vectors = jax.eval_shape(encode, params, tokens)
+    if vectors.shape != (2, model.encoder.dim) or vectors.dtype != jnp.float32:
+        raise ValueError(
+            f"{type(model.encoder).__name__} must return float32 [batch, dim] with its "
+            f"dim={model.encoder.dim}; found {vectors.dtype} [batch, "
+            f"{', '.join(map(str, vectors.shape[1:]))}]"
+        )
