@@ -220,15 +220,13 @@ def updates(form: Form) -> tuple[str, bool]:
 
 
 def load(config: str, size: str) -> Any:
-    """A config without accumulation, and with cheap dropout."""
-    from xling_jax.runs.config import load_config
+    """An experiment without accumulation, and with cheap dropout."""
+    from xling_jax import config as config_lib
 
     if config == UPDATES["static"]:  # which has one size that is real
         size = "paper"
-    loaded = load_config(f"{config}{size}")
-    loaded.data.accumulation_steps = 1
-    loaded.dropout_generator = "hash"
-    return loaded
+    values = {"data.accumulation_steps": 1, "dropout_generator": "hash"}
+    return config_lib.load(f"{config}{size}").replace(values)
 
 
 class Update:
@@ -247,26 +245,26 @@ class Update:
     def _compile(self, name: str, size: str, form: Form) -> None:
         from xling_jax.models.dtypes import compute_dtype
         from xling_jax.train.batching import Bucket
-        from xling_jax.train.build import build
         from xling_jax.train.flops import FlopsByShape
         from xling_jax.train.mesh import make_mesh, state_sharding, to_global
+        from xling_jax.train.training import resolve
 
-        config, self.form = load(name, size), form
+        experiment, self.form = load(name, size), form
         mesh = make_mesh()
-        built = build(config, num_devices=mesh.size)
-        steps = built.steps(mesh, config.seed)
+        training = resolve(experiment, num_devices=mesh.size)
+        steps = training.steps(mesh)
         rows = form.tokens // LENGTH
-        needed = built.objective.abstract_batch(Bucket(LENGTH, rows), both=False)
-        tokens = make_batch(rows, LENGTH, config.vocab.size)
+        needed = training.objective.abstract_batch(Bucket(LENGTH, rows), both=False)
+        tokens = make_batch(rows, LENGTH, experiment.preparation.vocab.size)
         arrays = {n: tokens.get(n, np.zeros(s.shape, s.dtype)) for n, s in needed.items()}
         self.batch = to_global(mesh, arrays)
-        objective = built.objective.without_remat()
-        self.flops = FlopsByShape(objective, built.shapes.params)(self.batch)
-        self.dtype = compute_dtype(config.compute_dtype).name
-        sharding = state_sharding(mesh, built.shapes)
-        self.init = jax.jit(built.init, out_shardings=sharding).lower().compile()
+        objective = training.objective.without_remat()
+        self.flops = FlopsByShape(objective, training.shapes.params)(self.batch)
+        self.dtype = compute_dtype(experiment.compute_dtype).name
+        sharding = state_sharding(mesh, training.shapes)
+        self.init = jax.jit(training.init, out_shardings=sharding).lower().compile()
         start = time.perf_counter()
-        self.program = steps.train.lower(built.shapes, self.batch, np.int32(0)).compile()
+        self.program = steps.train.lower(training.shapes, self.batch, np.int32(0)).compile()
         self.compiled_s = time.perf_counter() - start
 
     def measure(self) -> tuple[str, ...]:
@@ -294,11 +292,11 @@ def torch_update(size: str, tokens: int, updates: int) -> tuple[str, ...]:
     import torch
     import torch_tlaser
 
-    config = load(UPDATES["T-LASER"], size)
+    experiment = load(UPDATES["T-LASER"], size)
     where = "cuda" if torch.cuda.is_available() else "cpu"
     half = where == "cuda" and torch.cuda.is_bf16_supported()
-    trainer = torch_tlaser.Trainer(torch_tlaser.of_config(config).to(where), 0.0)
-    batch = make_batch(tokens // LENGTH, LENGTH, config.vocab.size)
+    trainer = torch_tlaser.Trainer(torch_tlaser.of_experiment(experiment).to(where), 0.0)
+    batch = make_batch(tokens // LENGTH, LENGTH, experiment.preparation.vocab.size)
     names = ("source_tokens", "target_tokens", "target_language")
     arrays = [torch.from_numpy(batch[name]).long().to(where) for name in names]
 
@@ -347,10 +345,13 @@ def compile_encoder(name: str, size: str, dtype: str, form: Form) -> tuple[Any, 
     from xling_jax.models.registry import build_encoder
     from xling_jax.train.flops import matmul_flops
 
-    config = load(UPDATES[name], size)
-    settings = config.encoder.to_dict() | {"vocab_size": config.vocab.size, "pad_id": PAD}
+    experiment = load(UPDATES[name], size)
+    vocab_size = experiment.preparation.vocab.size
+    settings = {**experiment.config["encoder"], "vocab_size": vocab_size, "pad_id": PAD}
     family = settings.pop("family")
-    tokens = make_batch(form.tokens // LENGTH, LENGTH, config.vocab.size)["source_tokens"]
+    tokens = make_batch(form.tokens // LENGTH, LENGTH, experiment.preparation.vocab.size)[
+        "source_tokens"
+    ]
     module = build_encoder(family, **settings, **({"dtype": dtype} if family != "static" else {}))
     init = jax.jit(lambda: module.init(jax.random.key(0), tokens[:1])["params"])
     apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
@@ -416,11 +417,11 @@ def input_rate(form: Form) -> tuple[str, bool]:
 
     from xling_jax.train.batches import read_batches
 
-    config = load(UPDATES["T-LASER"], form.sizes[0])
+    experiment = load(UPDATES["T-LASER"], form.sizes[0])
     count = 200
     with tempfile.TemporaryDirectory() as directory:
-        write_corpus(Path(directory), 50_000, config.vocab.size)
-        batches = open_pairs(directory, config, ["de-en"])
+        write_corpus(Path(directory), 50_000, experiment.preparation.vocab.size)
+        batches = open_pairs(directory, experiment, ["de-en"])
         start = time.perf_counter()
         tokens = sum(map(count_tokens, read_batches(batches, 0, count, reader="numpy")))
         seconds = time.perf_counter() - start

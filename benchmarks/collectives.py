@@ -37,23 +37,23 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
 
     The text of the program is also written to the directory `keep`, unless that is None.
     """
-    from xling_jax.config import load_config
+    from xling_jax.config import load
     from xling_jax.train import dry_run
     from xling_jax.train.batching import Bucket
-    from xling_jax.train.build import build
     from xling_jax.train.dry_run import update_memory
     from xling_jax.train.mesh import make_mesh
     from xling_jax.train.state import count_parameters
+    from xling_jax.train.training import resolve
 
-    config = load_config(name)
-    rows = config.data.batch_size or config.data.max_tokens // length
-    config.data.accumulation_steps, config.compute_dtype = 1, dtype
+    values = {"data.accumulation_steps": 1, "compute_dtype": dtype}
+    experiment = load(name).replace(values)
+    rows = experiment.data.batch_size or experiment.data.max_tokens // length
     mesh = make_mesh(fsdp=fsdp, devices=devices)
-    built = build(config, num_devices=mesh.size)
-    shapes = built.shapes
+    training = resolve(experiment, num_devices=mesh.size)
+    shapes = training.shapes
     start = time.perf_counter()
     bucket = Bucket(length, rows)
-    compiled = dry_run.compile_update(config, mesh, built, bucket, False)
+    compiled = dry_run.compile_update(training, mesh, bucket, False)
     memory = update_memory(mesh, shapes, compiled, False)
     seconds = time.perf_counter() - start
     program = compiled.as_text()

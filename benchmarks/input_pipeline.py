@@ -17,7 +17,7 @@ from pathlib import Path
 
 import interleaved
 import numpy as np
-from train_step import PAD, jax_worker, make_config
+from train_step import PAD, jax_worker, make_experiment
 
 READERS = ("numpy", "tf.data")
 
@@ -37,11 +37,11 @@ def write_corpus(directory: Path, rows: int, vocab_size: int) -> None:
     write_shard(directory / "de-en" / "00000", columns)
 
 
-def open_pairs(directory: str, config, pairs: list[str]):
+def open_pairs(directory: str, experiment, pairs: list[str]):
     """The library's batches over a directory of token shards."""
     from xling_jax.train.batches import DataOptions, TranslationBatches
 
-    data = DataOptions(**config.data.to_dict() | {"pairs": pairs})
+    data = DataOptions(**experiment.config["data"] | {"pairs": pairs})
     return TranslationBatches(
         directory,
         data,
@@ -75,14 +75,14 @@ def serve_reader(batches, reader: str, num_batches: int) -> None:
 
 def work(args: argparse.Namespace) -> None:
     """Runs as the process of a reader or of the update."""
-    config = make_config("small", {"t_laser"})
-    batches = open_pairs(args.shards, config, args.pairs)
+    experiment = make_experiment("small", {"t_laser"})
+    batches = open_pairs(args.shards, experiment, args.pairs)
     if args.worker in READERS:
         serve_reader(batches, args.worker, args.batches)
     else:
         # The speed hardly depends on the bucket, so use the first batch.
         batch = batches[0]
-        jax_worker(config, batch, 4, {"tokens": 4 * count_tokens(batch)})
+        jax_worker(experiment, batch, 4, {"tokens": 4 * count_tokens(batch)})
 
 
 def pairs_of(shards: str) -> list[str]:
@@ -130,7 +130,11 @@ def main() -> None:
         measure(args)
     else:
         with tempfile.TemporaryDirectory() as directory:
-            write_corpus(Path(directory), 200_000, make_config("small", {"t_laser"}).vocab.size)
+            write_corpus(
+                Path(directory),
+                200_000,
+                make_experiment("small", {"t_laser"}).preparation.vocab.size,
+            )
             args.shards = directory
             measure(args)
 

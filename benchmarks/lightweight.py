@@ -36,27 +36,26 @@ def make_sentences(rows: int, vocab_size: int) -> dict[str, np.ndarray]:
 
 
 def setting(generator: str = "hash"):
-    """The library's config."""
-    from xling_jax.runs.config import load_config
+    """The library's experiment."""
+    from xling_jax.config import load
 
-    config = load_config("lightweight:pair=en-fr")
-    config.dropout_generator = generator
-    return config
+    return load("lightweight:pair=en-fr").replace({"dropout_generator": generator})
 
 
-def sizes(config) -> dict[str, int]:
+def sizes(experiment) -> dict[str, int]:
     """The sizes of both encoders."""
     names = ("width", "layers", "heads", "ffn_width")
-    return {"vocab_size": config.vocab.size, **{name: config.encoder[name] for name in names}}
+    found = {name: getattr(experiment.model.encoder, name) for name in names}
+    return {"vocab_size": experiment.preparation.vocab.size, **found}
 
 
-def torch_worker(task: str, config, batch: dict[str, np.ndarray]) -> None:
+def torch_worker(task: str, experiment, batch: dict[str, np.ndarray]) -> None:
     """Serves batches or updates of the PyTorch model."""
     import torch
     import torch_dual
 
     torch.manual_seed(0)
-    model = torch_dual.Dual(dropout=config.encoder.dropout, **sizes(config))
+    model = torch_dual.Dual(dropout=experiment.model.encoder.dropout, **sizes(experiment))
     source, target = (torch.from_numpy(batch[f"{s}_tokens"]).long() for s in ("source", "target"))
     trainer = torch_dual.Trainer(model)
     model.train(task != "encode")
@@ -73,29 +72,28 @@ def torch_worker(task: str, config, batch: dict[str, np.ndarray]) -> None:
 
 def work(task: str, library: str, rows: int, generator: str) -> None:
     """Runs as the worker of a contestant."""
-    config = setting(generator)
-    batch = make_sentences(rows, config.vocab.size)
+    experiment = setting(generator)
+    batch = make_sentences(rows, experiment.preparation.vocab.size)
     if library == "torch":
-        torch_worker(task, config, batch)
+        torch_worker(task, experiment, batch)
     elif task == "encode":
-        arguments = sizes(config) | {"pad_id": PAD}
+        arguments = sizes(experiment) | {"pad_id": PAD}
         serve_encoder(library, "dual", arguments, batch["source_tokens"])
     else:
-        jax_worker(config, batch, updates=1)
+        jax_worker(experiment, batch, updates=1)
 
 
 def planned_megabytes(rows: int, chunks: int) -> float:
     """Temporary buffers XLA plans for the gradient of a batch, without arguments and results."""
     import jax
 
-    from xling_jax.train.build import build
+    from xling_jax.train.training import resolve
 
-    config = setting()
-    config.objective.encode_chunks = chunks
-    batch = make_sentences(rows, config.vocab.size)
-    built = build(config)
-    gradient = jax.jit(jax.grad(lambda *arguments: built.objective(*arguments, True)[0]))
-    compiled = gradient.lower(built.shapes.params, batch, jax.random.key(0)).compile()
+    experiment = setting().replace({"objective.encode_chunks": chunks})
+    batch = make_sentences(rows, experiment.preparation.vocab.size)
+    training = resolve(experiment)
+    gradient = jax.jit(jax.grad(lambda *arguments: training.objective(*arguments, True)[0]))
+    compiled = gradient.lower(training.shapes.params, batch, jax.random.key(0)).compile()
     return compiled.memory_analysis().temp_size_in_bytes / 2**20
 
 

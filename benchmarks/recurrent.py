@@ -39,12 +39,11 @@ def make_sentences(rows: int, length: int, vocab_size: int) -> dict[str, np.ndar
 
 def laser_setting(variant: str):
     """The library's config of the full update."""
-    from xling_jax.runs.config import load_config
+    from xling_jax.config import load
 
-    config = load_config("laser:layers=1,size=small")
-    config.decoder.input_feeding = variant == "feeding"
-    config.encoder.dropout = config.decoder.dropout = 0.1
-    return config
+    values = {"decoder.input_feeding": variant == "feeding"}
+    values |= {"encoder.dropout": 0.1, "decoder.dropout": 0.1}
+    return load("laser:layers=1,size=small").replace(values)
 
 
 def arguments(variant: str) -> dict[str, int]:
@@ -109,16 +108,17 @@ def torch_worker(task: str, variant: str, batch: dict[str, np.ndarray]) -> None:
     tensors = {name: torch.from_numpy(array).long() for name, array in batch.items()}
     source = tensors["source_tokens"]
     if task == "laser":
-        config = laser_setting(variant)
+        experiment = laser_setting(variant)
+        encoder, decoder = experiment.model.encoder, experiment.model.decoder
         model = torch_laser.Laser(
-            vocab_size=config.vocab.size,
-            num_languages=len(config.languages),
-            embedding_width=config.encoder.embedding_width,
-            width=config.encoder.width,
-            layers=config.encoder.layers,
-            decoder_width=config.decoder.width,
-            input_feeding=config.decoder.input_feeding,
-            dropout=config.encoder.dropout,
+            vocab_size=encoder.vocab_size,
+            num_languages=len(experiment.languages),
+            embedding_width=encoder.embedding_width,
+            width=encoder.width,
+            layers=encoder.layers,
+            decoder_width=decoder.width,
+            input_feeding=decoder.input_feeding,
+            dropout=encoder.dropout,
         )
         loss = lambda: model(source, tensors["target_language"], tensors["target_tokens"])
     else:

@@ -127,11 +127,12 @@ class TLaser(nn.Module):
         return loss, (labels != self.pad_id).sum()
 
 
-def of_config(config) -> TLaser:
-    """The model of a config of the library, with random weights."""
+def of_experiment(experiment) -> TLaser:
+    """The model of an experiment of the library, with random weights."""
     names = ("width", "layers", "heads", "ffn_width", "dropout")
-    sizes = {name: config.encoder[name] for name in names}
-    return TLaser(vocab_size=config.vocab.size, num_languages=len(config.languages), **sizes)
+    sizes = {name: experiment.config["encoder"][name] for name in names}
+    sizes |= {"vocab_size": experiment.preparation.vocab.size}
+    return TLaser(num_languages=len(experiment.languages), **sizes)
 
 
 def distance_constraint(source, target, margin=0.5, num_negatives=20):

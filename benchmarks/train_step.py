@@ -63,36 +63,35 @@ def make_batch(rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]
     return batch
 
 
-def make_config(size: str, options: set[str]):
-    """The library's config of that size, with the contestant's objective."""
-    from xling_jax.runs.config import load_config
+def make_experiment(size: str, options: set[str]):
+    """The library's experiment of that size, with the contestant's objective."""
+    from xling_jax.config import load
 
     (name,) = options & FAMILIES.keys()
-    config = load_config(f"{FAMILIES[name]},size={size}")
-    config.encoder.dropout = config.decoder.dropout = 0.1
-    config.dropout_generator = "threefry" if "threefry" in options else "hash"
-    return config
+    values = {"encoder.dropout": 0.1, "decoder.dropout": 0.1}
+    values["dropout_generator"] = "threefry" if "threefry" in options else "hash"
+    return load(f"{FAMILIES[name]},size={size}").replace(values)
 
 
 def jax_worker(
-    config, batch: dict[str, np.ndarray], updates: int, extra: Mapping[str, float] | None = None
+    experiment, batch: dict[str, np.ndarray], updates: int, extra: Mapping[str, float] | None = None
 ) -> None:
     """Serves updates of `xling_jax.train`; `extra` numbers are part of every answer."""
     import jax
     import jax.numpy as jnp
 
-    from xling_jax.train.build import build
     from xling_jax.train.flops import FlopsByShape
     from xling_jax.train.mesh import make_mesh, state_sharding, to_global
+    from xling_jax.train.training import resolve
 
     mesh = make_mesh()
-    built = build(config, num_devices=mesh.size)
-    shapes = built.shapes
-    steps = built.steps(mesh, config.seed)
+    training = resolve(experiment, num_devices=mesh.size)
+    shapes = training.shapes
+    steps = training.steps(mesh)
     # Placed as an update returns it; otherwise the second update would be recompiled.
-    state, index = jax.jit(built.init, out_shardings=state_sharding(mesh, shapes))(), 0
+    state, index = jax.jit(training.init, out_shardings=state_sharding(mesh, shapes))(), 0
     batch = to_global(mesh, batch)
-    count = FlopsByShape(built.objective, shapes.params)(batch)
+    count = FlopsByShape(training.objective, shapes.params)(batch)
     matrix = jnp.full((2048, 2048), 1 / 2048, jnp.float32)
     product = jax.jit(jnp.matmul)
     product(matrix, matrix).block_until_ready()
@@ -112,14 +111,15 @@ def jax_worker(
     )
 
 
-def torch_worker(config, batch: dict[str, np.ndarray], updates: int) -> None:
+def torch_worker(experiment, batch: dict[str, np.ndarray], updates: int) -> None:
     """Serves updates of the PyTorch model."""
     import torch
     import torch_tlaser
 
     torch.manual_seed(0)
-    model = torch_tlaser.of_config(config)
-    trainer = torch_tlaser.Trainer(model, config.objective.get("distance", {}).get("weight", 0.0))
+    model = torch_tlaser.of_experiment(experiment)
+    distance = experiment.terms.get("distance")
+    trainer = torch_tlaser.Trainer(model, distance.weight if distance else 0.0)
     names = ("source_tokens", "target_tokens", "target_language")
     arrays = [torch.from_numpy(batch[name]).long() for name in names]
 
@@ -135,13 +135,13 @@ def torch_worker(config, batch: dict[str, np.ndarray], updates: int) -> None:
 def work(size: str, contestant: str, tokens: int) -> None:
     """Runs as the worker of a contestant."""
     library, *options = contestant.split("/")
-    config = make_config(size, set(options))
+    experiment = make_experiment(size, set(options))
     rows, length, updates = SHAPES[size]
     rows = tokens // length if tokens else rows
-    batch = make_batch(rows, length, config.vocab.size)
+    batch = make_batch(rows, length, experiment.preparation.vocab.size)
     if "both" in options:
         batch["source_language"] = np.zeros(rows, np.int32)
-    {"jax": jax_worker, "torch": torch_worker}[library](config, batch, updates)
+    {"jax": jax_worker, "torch": torch_worker}[library](experiment, batch, updates)
 
 
 def main() -> None:

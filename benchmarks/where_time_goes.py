@@ -36,8 +36,8 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
 
     from xling_jax.models.registry import build_encoder
     from xling_jax.train import flops
-    from xling_jax.train.build import build
     from xling_jax.train.mesh import make_mesh, state_sharding, to_global
+    from xling_jax.train.training import resolve
 
     family, size = name.split("/")
     if family == "bilstm":
@@ -51,10 +51,10 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
 
         return update_encoder, program.as_text, count
     if family == "lightweight":
-        config = lightweight.setting()
-        batch = lightweight.make_sentences(128, config.vocab.size)
+        experiment = lightweight.setting()
+        batch = lightweight.make_sentences(128, experiment.preparation.vocab.size)
         if size == "encode":
-            module = build_encoder("dual", pad_id=train_step.PAD, **lightweight.sizes(config))
+            module = build_encoder("dual", pad_id=train_step.PAD, **lightweight.sizes(experiment))
             tokens = batch["source_tokens"]
             params = jax.jit(module.init)(jax.random.key(0), tokens[:1])["params"]
             encode = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
@@ -62,16 +62,16 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
             count = flops.matmul_flops(encode, params, tokens)
             return lambda: program(params, tokens), program.as_text, count
     else:
-        config = train_step.make_config(size, {family})
+        experiment = train_step.make_experiment(size, {family})
         rows, length, _ = train_step.SHAPES[size]
-        batch = train_step.make_batch(rows, length, config.vocab.size)
+        batch = train_step.make_batch(rows, length, experiment.preparation.vocab.size)
     mesh = make_mesh()
-    built = build(config, num_devices=mesh.size)
-    steps = built.steps(mesh, config.seed)
-    state = jax.jit(built.init, out_shardings=state_sharding(mesh, built.shapes))()
+    training = resolve(experiment, num_devices=mesh.size)
+    steps = training.steps(mesh)
+    state = jax.jit(training.init, out_shardings=state_sharding(mesh, training.shapes))()
     arrays = to_global(mesh, batch)
     program = steps.train.lower(state, arrays, np.int32(0)).compile()
-    count = flops.FlopsByShape(built.objective, built.shapes.params)(arrays)
+    count = flops.FlopsByShape(training.objective, training.shapes.params)(arrays)
 
     def update() -> Any:
         nonlocal state

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from xling_jax import products
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.losses import translation
 from xling_jax.models.layers import Attention, TransformerLayer
 from xling_jax.train.batching import Bucket
-from xling_jax.train.build import build
 from xling_jax.train.flops import FlopsByShape
+from xling_jax.train.training import resolve
 
 pytest.importorskip("jax.experimental.pallas.triton", reason="JAX without Pallas's Triton")
 from xling_jax import kernels  # noqa: E402
@@ -271,9 +271,9 @@ def test_small_gradients_of_float16_survive_as_without_a_kernel():
 
 
 def test_flops_are_those_without_kernels(monkeypatch):
-    built = build(load_config("t_laser:smoke", ["compute_dtype=bfloat16"]))
-    batch = built.objective.abstract_batch(Bucket(16, 8), both=False)
-    count = lambda: FlopsByShape(built.objective, built.shapes.params)(batch)
+    training = resolve(load("t_laser:smoke", ["--config.compute_dtype=bfloat16"]))
+    batch = training.objective.abstract_batch(Bucket(16, 8), both=False)
+    count = lambda: FlopsByShape(training.objective, training.shapes.params)(batch)
     without, asked = count(), []
 
     def kernels_for(dtype):

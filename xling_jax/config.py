@@ -121,9 +121,7 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
         if model and not config.get("encoder"):
             _take_encoder(config, model)
         if overrides:
-            # Given twice, a tuple would be joined to the one before.
-            overrides = list({word.split("=", 1)[0]: word for word in overrides}.values())
-            overrides = _make_room(config, overrides)
+            overrides = _make_room(config, _last(overrides))
             config = _overridden(complete(config), overrides)
         if devices:
             config = complete(config)
@@ -142,7 +140,12 @@ def load_options(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError(f"--config {path}: devices={devices} is for configs that train")
     config = _run_config_file(path)
     with _naming(path):
-        return _overridden(config, overrides)
+        return _overridden(config, _last(overrides))
+
+
+def _last(overrides: Sequence[str]) -> list[str]:
+    """Of overrides of one key the last; given twice, a tuple would be joined to the one before."""
+    return list({word.split("=", 1)[0]: word for word in overrides}.values())
 
 
 @contextlib.contextmanager

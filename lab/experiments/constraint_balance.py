@@ -35,7 +35,6 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 from sklearn.metrics.pairwise import euclidean_distances
 
 import xling_jax
@@ -43,33 +42,34 @@ from xling_jax.eval.retrieval_data import load_retrieval_data
 from xling_jax.losses.distance import distance_constraint, paired_distances, pairwise_distances
 from xling_jax.runs.workdir import open_run
 from xling_jax.train.batches import read_batches
-from xling_jax.train.build import VocabFacts, build
 from xling_jax.train.checkpoint import kept_steps, read_params
+from xling_jax.train.experiment import Experiment
 from xling_jax.train.loop import Corpus, open_batches
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.state import sharded_shapes
+from xling_jax.train.training import VocabFacts, resolve
 
 PUBLISHED = {"weight": 0.25, "negative_weight": 0.5, "margin": 0.5, "num_negatives": 20}
 COLUMNS = ("step", "n / p", "inside", "|source|", "|target|", "v", "cos pair", "cos random")
 COLUMNS += ("translation", "positive", "negative", "distance", "angle")
 
 
-def opened(workdir: Path) -> tuple[ConfigDict, Corpus]:
-    """The config of a run, with a translation and a distance term, and its data."""
-    config, vocab = open_run(workdir)
-    config.objective.translation.weight = 0.5
-    if "distance" not in config.objective:
-        config.objective.distance = PUBLISHED
-    return config, Corpus(str(workdir / "data"), "", VocabFacts.of(vocab))
+def opened(workdir: Path) -> tuple[Experiment, Corpus]:
+    """The experiment of a run, with a translation and a distance term, and its data."""
+    experiment, vocab = open_run(workdir)
+    values = {"objective.translation.weight": 0.5}
+    if "distance" not in experiment.terms:
+        values["objective.distance"] = PUBLISHED
+    return experiment.replace(values), Corpus(str(workdir / "data"), "", VocabFacts.of(vocab))
 
 
 def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
     """One row of `COLUMNS` per stored checkpoint."""
-    config, corpus = opened(workdir)
-    built, mesh = build(config, corpus.vocab), make_mesh()
-    terms, options = built.objective.terms, built.objective.terms["distance"].passed
+    experiment, corpus = opened(workdir)
+    training, mesh = resolve(experiment, corpus.vocab), make_mesh()
+    terms, options = training.objective.terms, training.objective.terms["distance"].passed
     beta = terms["distance"].weight
-    micro_batches = list(read_batches(open_batches(config, corpus), 0, num_batches))
+    micro_batches = list(read_batches(open_batches(experiment, corpus), 0, num_batches))
 
     def gradient_of(weights: dict[str, float], negative_weight: float):
         def loss(params: Any, batch: Any, key: jax.Array) -> jax.Array:
@@ -80,7 +80,7 @@ def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
                     given = {**term.passed, "negative_weight": negative_weight}
                     term = dataclasses.replace(term, passed=given)
                 chosen[name] = term
-            objective = dataclasses.replace(built.objective, terms=chosen)
+            objective = dataclasses.replace(training.objective, terms=chosen)
             return objective(params, batch, key, False)[0]
 
         return jax.jit(lambda params, batch, key: jax.grad(loss)(params, batch, key)["encoder"])
@@ -94,7 +94,7 @@ def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
 
     @jax.jit
     def geometry(params: Any, batch: Any, key: jax.Array) -> dict[str, jax.Array]:
-        model, pad = built.objective.context.model, corpus.vocab.special_ids["pad"]
+        model, pad = training.objective.context.model, corpus.vocab.special_ids["pad"]
         source, target = batch["source_tokens"], batch["target_tokens"]
         mask = (source != pad).any(1) & (target != pad).any(1)
         encode = lambda tokens: model.apply({"params": params}, tokens, True, method="encode")
@@ -117,7 +117,7 @@ def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
             "tokens": (target != pad).sum(),
         }
 
-    targets = sharded_shapes(mesh, built.shapes)
+    targets = sharded_shapes(mesh, training.shapes)
     rows = []
     for step in kept_steps(workdir / "checkpoints"):
         params = read_params(workdir / "checkpoints", step, targets, corpus.vocab.fingerprint)

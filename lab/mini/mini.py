@@ -19,9 +19,9 @@ from mini_text import (
     write_unaccented,
 )
 from mini_words import WORD_VECTORS, ratings_of_vader, there
-from ml_collections import ConfigDict
 
-from xling_jax.config import ConfigError, load_config
+from xling_jax.config import ConfigError, load
+from xling_jax.train.experiment import Experiment
 
 # Files made in the workdir, and what writes them.
 WRITTEN = {
@@ -70,7 +70,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if unknown := [word for word in overrides if not word.startswith("--config.")]:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
-        config = load_config(args.config, overrides)
+        experiment = load(args.config, overrides)
     except ConfigError as error:
         parser.error(str(error))
     for path in sorted((args.data / "parallel").glob("*.tsv.gz")):
@@ -85,8 +85,8 @@ def main(words: Sequence[str] | None = None) -> None:
     for name, write in WRITTEN.items():
         if not args.dry_run and not (args.workdir / name).exists():
             print(f"writing {name}", flush=True)
-            write(config, args.data, args.workdir / name)
-    for command, result in commands(args, config, overrides):
+            write(experiment, args.data, args.workdir / name)
+    for command, result in commands(args, experiment, overrides):
         if result and result.exists():
             print(f"{result} is there", flush=True)
             continue
@@ -97,7 +97,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def commands(
-    args: argparse.Namespace, config: ConfigDict, overrides: list[str]
+    args: argparse.Namespace, experiment: Experiment, overrides: list[str]
 ) -> Iterator[tuple[list[str], Path | None]]:
     """The commands, each with what it makes; None if it does nothing a second time."""
     workdir, data = args.workdir, args.data
@@ -112,7 +112,7 @@ def commands(
 
     def train(name: str, *settings: str) -> tuple[list[str], None]:
         command = ["xling", "train", "--config", config_of(name), "--workdir", str(workdir / name)]
-        text = corpora(config, data / "parallel", everyday=RUNS[name] == "everyday")
+        text = corpora(experiment, data / "parallel", everyday=RUNS[name] == "everyday")
         text += tuple(f"tsv:{workdir}/{made}" for made in CORPORA[name])
         return [*command, f"--config.data.corpora={text!r}", exclude, *settings, *overrides], None
 
@@ -124,7 +124,7 @@ def commands(
     yield [*average, "--output", str(mean)], mean
     rows = ["--rows", str(workdir / "english.tsv"), "--word-vectors", str(args.word_vectors)]
     yield ["mini_words.py", "--model", str(mean), *rows, "--output", str(words)], words
-    encoder = load_config(config_of("everyday"), overrides).encoder
+    encoder = load(config_of("everyday"), overrides).model.encoder
     widths = ["--truncate-dim", str(encoder.width), "--feature-dim", str(encoder.feature_width)]
     reshape = ["reshape.py", "--model", str(mean), "--token-vectors", str(words)]
     yield [*reshape, "--principal-axes", axes, *widths, "--output", str(joined)], joined
@@ -133,7 +133,7 @@ def commands(
     reshape = ["reshape.py", "--model", str(workdir / "careless"), "--principal-axes", axes]
     yield [*reshape, "--storage", "mixed", "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
-    common = ["--model", str(model), "--languages", ",".join(config.languages)]
+    common = ["--model", str(model), "--languages", ",".join(experiment.languages)]
     # The captions are among what the calibration is tested on.
     kinds = [path for path in sets if "multi30k" not in path]
     evaluate = ["xling", "evaluate"]
@@ -144,7 +144,7 @@ def commands(
         yield [*task, "--output", str(output)], output / "results.json"
     for name in ("sib200", "phpmanual", "tweets"):
         output, text = workdir / "results" / name, data / "classification" / name
-        codes = ",".join(c for c in config.languages if (text / f"dev.{c}.tsv.gz").exists())
+        codes = ",".join(c for c in experiment.languages if (text / f"dev.{c}.tsv.gz").exists())
         task = [*evaluate, "classification", "--model", str(model), "--languages", codes]
         yield [*task, "--data", str(text), "--output", str(output)], output / "results.json"
 

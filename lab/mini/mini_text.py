@@ -1,6 +1,6 @@
 """The text that `lab/mini/mini.py` trains on, and what it makes of it: translations and the like.
 
-Each writer takes the config, the folder of the data and the file to write.
+Each writer takes the experiment, the folder of the data and the file to write.
 """
 
 import gzip
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mini_careless import careless
-from ml_collections import ConfigDict
 
 from xling_jax.corpora.quickstart_text import content
 from xling_jax.files.whole import write_whole
+from xling_jax.train.experiment import Experiment
 
 # Names that begin so hold text that may be used for research only, or test sets.
 NOT_PUBLISHABLE = ("multi30k.", "news.", "news2.", "idioms.en-de.", "xquad.", "tico19.")
@@ -78,15 +78,15 @@ APERTIUM_MODES = {("es", "it"): "spa-ita", ("es", "pt"): "es-pt", ("fr", "es"): 
 UNTRANSLATED = re.compile(r"[#@]|\*[^\W\dA-ZÀ-Þ_]")
 
 
-def corpora(config: ConfigDict, directory: Path, everyday: bool = False) -> tuple[str, ...]:
+def corpora(experiment: Experiment, directory: Path, everyday: bool = False) -> tuple[str, ...]:
     """The corpora of a folder with pairs of the config that may stand behind published weights.
 
     Args:
-        config: its `data.pairs` are used.
+        experiment: its `data.pairs` are used.
         directory: the folder, of `*.tsv.gz`.
         everyday: only what `EVERYDAY` and `EVERYDAY_LIMITS` name.
     """
-    found, pairs = [], [{*pair.split("-")} for pair in config.data.pairs]
+    found, pairs = [], [{*pair.split("-")} for pair in experiment.data.pairs]
     for path in sorted(directory.glob("*.tsv.gz")):
         columns = {*columns_of(path)}
         if path.name.startswith(NOT_PUBLISHABLE) or not any(pair <= columns for pair in pairs):
@@ -121,43 +121,45 @@ def rows_of(
             yield {code: text for code, text in cells if text and code in languages}
 
 
-def sample_rows(config: ConfigDict, data: Path) -> Iterator[dict[str, str]]:
+def sample_rows(experiment: Experiment, data: Path) -> Iterator[dict[str, str]]:
     """The first rows of each corpus, language -> text."""
-    for spec in corpora(config, data / "parallel"):
+    for spec in corpora(experiment, data / "parallel"):
         path = Path(spec.removeprefix("tsv:").partition("[")[0])
-        yield from rows_of(path, config.languages, ROWS_OF_EACH)
+        yield from rows_of(path, experiment.languages, ROWS_OF_EACH)
 
 
-def write_lines(config: ConfigDict, data: Path, output: Path) -> None:
+def write_lines(experiment: Experiment, data: Path, output: Path) -> None:
     """Writes lines drawn from the text in all languages."""
-    lines = [text for row in sample_rows(config, data) for text in row.values()]
+    lines = [text for row in sample_rows(experiment, data) for text in row.values()]
     random.Random(0).shuffle(lines)
     write_whole(output, "\n".join([*lines[:NUM_AXES_LINES], ""]))
 
 
-def write_english(config: ConfigDict, data: Path, output: Path) -> None:
+def write_english(experiment: Experiment, data: Path, output: Path) -> None:
     """Writes rows drawn from the text that has English."""
-    rows = [row for row in sample_rows(config, data) if len(row) > 1 and "en" in row]
+    rows = [row for row in sample_rows(experiment, data) if len(row) > 1 and "en" in row]
     random.Random(0).shuffle(rows)
-    write_rows(config, output, rows[:NUM_ENGLISH_ROWS])
+    write_rows(experiment, output, rows[:NUM_ENGLISH_ROWS])
 
 
-def write_unaccented(config: ConfigDict, data: Path, output: Path) -> None:
+def write_unaccented(experiment: Experiment, data: Path, output: Path) -> None:
     """Writes pairs of which one side has lost its accents."""
-    write_changed(config, data, output, NUM_UNACCENTED)
+    write_changed(experiment, data, output, NUM_UNACCENTED)
 
 
-def write_careless(config: ConfigDict, data: Path, output: Path) -> None:
+def write_careless(experiment: Experiment, data: Path, output: Path) -> None:
     """Writes pairs of which one side is as people type in a hurry, or as it is in a web page."""
-    write_changed(config, data, output, NUM_CARELESS)
+    write_changed(experiment, data, output, NUM_CARELESS)
 
 
-def write_changed(config: ConfigDict, data: Path, output: Path, numbers: dict[str, int]) -> None:
+def write_changed(
+    experiment: Experiment, data: Path, output: Path, numbers: dict[str, int]
+) -> None:
     """Writes pairs of which one side is changed: so many of each kind of `careless`."""
     generator, rows = random.Random(0), {kind: [] for kind in numbers}
     kinds, counts = [*numbers], [*numbers.values()]
     recent = ["page"]  # words, for addresses
-    for row in filter(None, sample_rows(config, data)):
+    for row in filter(None, sample_rows(experiment, data)):
         code = generator.choice(sorted(row))
         other = generator.choice(sorted(row.keys() - {code}) or [code])
         (kind,) = generator.choices(kinds, counts)
@@ -170,10 +172,10 @@ def write_changed(config: ConfigDict, data: Path, output: Path, numbers: dict[st
         generator.shuffle(rows[kind])
         found += rows[kind][:count]
     generator.shuffle(found)
-    write_rows(config, output, found)
+    write_rows(experiment, output, found)
 
 
-def write_emoji(config: ConfigDict, data: Path, output: Path) -> None:
+def write_emoji(experiment: Experiment, data: Path, output: Path) -> None:
     """Writes the names of emoji as translations, and pairs of which one side has the emoji.
 
     The emoji stands behind the name of another one, since a text without a letter is dropped.
@@ -183,7 +185,7 @@ def write_emoji(config: ConfigDict, data: Path, output: Path) -> None:
         import emoji
     except ImportError:
         sys.exit("lab/mini/mini.sh: the names of emoji come from a package: pip install emoji")
-    languages = [code for code in config.languages if code in emoji.LANGUAGES]  # all but Dutch
+    languages = [code for code in experiment.languages if code in emoji.LANGUAGES]  # all but Dutch
     for code in languages:
         emoji.config.load_language(code)
     names = {
@@ -204,10 +206,10 @@ def write_emoji(config: ConfigDict, data: Path, output: Path) -> None:
                     pair = {code: f"{before[code]} {plain}"}
                     rows.append(pair | {other: f"{before[other]} {name[other]}"})
     generator.shuffle(rows)
-    write_rows(config, output, rows)
+    write_rows(experiment, output, rows)
 
 
-def write_translated(config: ConfigDict, data: Path, output: Path) -> None:
+def write_translated(experiment: Experiment, data: Path, output: Path) -> None:
     """Writes rows of which one side is translated by Apertium from a near language.
 
     Sentences with words that Apertium does not know are left out, and those of an evaluation set.
@@ -217,10 +219,10 @@ def write_translated(config: ConfigDict, data: Path, output: Path) -> None:
         columns = {*columns_of(path)}
         for prefix, source, target, kept, share in TRANSLATED:
             usable = source in columns and target not in columns and columns & {*kept} - {source}
-            if not usable or target not in config.languages or not path.name.startswith(prefix):
+            if not usable or target not in experiment.languages or not path.name.startswith(prefix):
                 continue
             held_out = held_out or evaluation_texts(data)
-            found = [r for r in rows_of(path, config.languages, limit_of(path)) if source in r]
+            found = [r for r in rows_of(path, experiment.languages, limit_of(path)) if source in r]
             texts = [row[source] for row in found]
             for row, text, translation in zip(found, texts, translate(texts, source, target)):
                 if len(UNTRANSLATED.findall(translation)) > share * len(text.split()):
@@ -230,7 +232,7 @@ def write_translated(config: ConfigDict, data: Path, output: Path) -> None:
                 if not held_out & {content(cell) for cell in row.values()}:
                     rows.append(row)
     random.Random(0).shuffle(rows)
-    write_rows(config, output, rows)
+    write_rows(experiment, output, rows)
 
 
 def translate(texts: list[str], source: str, target: str) -> list[str]:
@@ -278,7 +280,7 @@ def evaluation_texts(data: Path) -> set[str]:
     return texts
 
 
-def write_rows(config: ConfigDict, output: Path, rows: list[dict[str, str]]) -> None:
+def write_rows(experiment: Experiment, output: Path, rows: list[dict[str, str]]) -> None:
     """Writes rows of a few of the languages, with a header."""
-    lines = ["\t".join(row.get(code, "") for code in config.languages) for row in rows]
-    write_whole(output, "\n".join(["\t".join(config.languages), *lines, ""]))
+    lines = ["\t".join(row.get(code, "") for code in experiment.languages) for row in rows]
+    write_whole(output, "\n".join(["\t".join(experiment.languages), *lines, ""]))

@@ -111,18 +111,17 @@ def make_update(name: str, rows: int) -> Update:
     """Counts the update of a config at its published size; nothing runs."""
     from flax.traverse_util import flatten_dict
 
-    from xling_jax.config import load_config
+    from xling_jax.config import load
     from xling_jax.train.batching import Bucket
-    from xling_jax.train.build import build
     from xling_jax.train.flops import FlopsByShape
     from xling_jax.train.state import count_parameters
+    from xling_jax.train.training import resolve
 
-    config = load_config(name)
-    config.compute_dtype = "bfloat16"
-    built = build(config)
-    model, params = built.objective.context.model, built.shapes.params
-    both = any(direction.both for direction in built.data.directions())
-    batch = built.objective.abstract_batch(Bucket(SENTENCE, rows), both)
+    experiment = load(name).replace({"compute_dtype": "bfloat16"})
+    training = resolve(experiment)
+    model, params = training.objective.context.model, training.shapes.params
+    both = any(direction.both for direction in experiment.data.directions())
+    batch = training.objective.abstract_batch(Bucket(SENTENCE, rows), both)
     sizes = {path: leaf.size for path, leaf in flatten_dict(params).items()}
     tables = sum(size for path, size in sizes.items() if path[-1].endswith("embedding"))
     outputs = sum(size for path, size in sizes.items() if path[-1] == "output_embedding")
@@ -131,17 +130,17 @@ def make_update(name: str, rows: int) -> Update:
     for path, size in sizes.items():
         if path[-1] in ("recurrent_kernel", "feed_kernel"):
             recurrences[path[:-1]] = recurrences.get(path[:-1], 0) + 2.0 * size
-    compared = {"alignment", "distance"} & built.objective.terms.keys()
+    compared = {"alignment", "distance"} & training.objective.terms.keys()
     return Update(
         name=name,
         rows=rows,
         parameters=count,
-        flops=FlopsByShape(built.objective, params)(batch),
+        flops=FlopsByShape(training.objective, params)(batch),
         # As compiled for a TPU: tokens are looked up in float32 tables; products and their
         # gradients use bfloat16 copies, except for the gradients of tables.
         gathered=2.0 * count + 2.0 * (tables - outputs),
         reduced=2.0 * count + 2.0 * tables,
-        state_arrays=3 if config.optimizer.name == "amsgrad" else 2,
+        state_arrays=3 if experiment.optimizer["name"] == "amsgrad" else 2,
         recurrent=tuple(recurrences.values()),
         vectors=2 * 4.0 * rows * model.encoder.dim if compared else 0.0,
     )

@@ -14,8 +14,8 @@ import pytest
 import xling_jax
 from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
 from xling_jax.cli.main import COMMANDS, main
-from xling_jax.config import load_config
-from xling_jax.runs.checks import check_settings
+from xling_jax.config import load
+from xling_jax.train.training import check
 
 GOOD = "Das ist ein Haus\tthis is a house"
 
@@ -99,7 +99,7 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
             "--config.data.hold_out_evaluation=2",
             "error: --config.data.hold_out_evaluation=2: must be True or False$",
         ),
-        ("--config.train.total_steps=0", "error: train.total_steps=0 must be positive"),
+        ("--config.train.total_steps=0", ": train.total_steps=0 must be positive"),
         ("--config.train.log_every_steps=0", "train.log_every_steps=0"),
         ("--config.train.export=newest", "train.export='newest'"),
         ("--config.train.export=best", "train.best_metric"),
@@ -199,7 +199,7 @@ IMPOSSIBLE = [
 def test_values_that_cannot_be_are_refused_in_one_line_that_names_them(config, key, values):
     for value in values:
         with pytest.raises(ValueError, match=rf"{key.split('.')[-1]}") as caught:
-            check_settings(load_config(f"{config}:smoke", [f"--config.{key}={value}"]))
+            check(load(f"{config}:smoke", [f"--config.{key}={value}"]))
         assert "\n" not in str(caught.value)
 
 

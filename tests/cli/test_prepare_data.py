@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments
 from xling_jax.cli.main import main
-from xling_jax.runs.config import load_config
+from xling_jax.config import load
 from xling_jax.runs.prepare import prepare_workdir
 from xling_jax.runs.workdir import Workdir
 
@@ -55,16 +55,16 @@ def test_a_run_that_moved_trains_on_its_data_where_the_corpora_are_not(corpus, t
     shutil.rmtree(tmp_path / "elsewhere/data/text")
     Path(corpus.removeprefix("tsv:")).unlink()
     overrides = [word for word in given if word.startswith("--config.")]
-    config = load_config(given[given.index("--config") + 1], overrides)
+    experiment = load(given[given.index("--config") + 1], overrides)
     with caplog.at_level(logging.WARNING):
-        prepared = prepare_workdir(config, Workdir(moved))
+        prepared = prepare_workdir(experiment, Workdir(moved))
     assert prepared.counts["pairs"]["de-en"]["rows"] == 2
     assert f"no such file; training on {Path(moved, 'data')}" in caplog.text
     with pytest.raises(FileNotFoundError, match="no such file"):  # `xling prepare`
-        prepare_workdir(config, Workdir(moved), anew=True)
-    config.cleaning.max_words = 7
+        prepare_workdir(experiment, Workdir(moved), anew=True)
+    experiment = experiment.replace({"cleaning.max_words": 7})
     with pytest.raises(FileNotFoundError, match="no such file"):
-        prepare_workdir(config, Workdir(moved))
+        prepare_workdir(experiment, Workdir(moved))
 
 
 def test_preparation_imports_neither_jax_nor_tensorflow():

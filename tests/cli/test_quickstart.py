@@ -55,8 +55,8 @@ def write_small_text(wheels, directory):
     )
 
 
-def save_untrained_encoder(config, workdir):
-    """Takes the place of `train_from_config`."""
+def save_untrained_encoder(experiment, workdir):
+    """Takes the place of `train_experiment`."""
     sentences = [f"one two three four five six {c}{i} {i}" for c in LANGUAGES for i in range(40)]
     vocab = train_vocab(sentences, size=VOCAB_SIZE)
     module = registry.build_encoder("tlaser", vocab_size=vocab.size, **ENCODER)
@@ -81,7 +81,7 @@ def command(tmp_path, monkeypatch):
     (tmp_path / "wheels.txt").write_text("")
     monkeypatch.setattr(quickstart, "fetch_wheels", lambda requirements, directory: [])
     monkeypatch.setattr(quickstart, "write_text", write_small_text)
-    monkeypatch.setattr(train, "train_from_config", save_untrained_encoder)
+    monkeypatch.setattr(train, "train_experiment", save_untrained_encoder)
     monkeypatch.chdir(tmp_path)
 
     def run(*words):
@@ -128,7 +128,7 @@ def test_every_promised_file_is_there_and_both_encoders_are_compared(command, tm
 def test_the_encoder_is_shown_before_anything_is_trained(command, monkeypatch, capsys):
     order = []
     monkeypatch.setattr(
-        train, "train_from_config", lambda *_: order.append(capsys.readouterr().out) or 143
+        train, "train_experiment", lambda *_: order.append(capsys.readouterr().out) or 143
     )
     assert command() == 143
     (before,) = order
@@ -138,7 +138,7 @@ def test_the_encoder_is_shown_before_anything_is_trained(command, monkeypatch, c
 
 
 def test_without_training_the_commands_to_try_next_work(command, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train, "train_from_config", None)
+    monkeypatch.setattr(train, "train_experiment", None)
     assert command("--no-training") == 0
     commands = next_commands(capsys.readouterr().out)
     assert [words[1] for words in commands] == ["mine", "evaluate", "embed"]
@@ -150,7 +150,7 @@ def test_without_training_the_commands_to_try_next_work(command, tmp_path, monke
 def test_without_a_network_the_encoder_is_shown_on_sentences_of_the_package(
     command, offline, capsys, monkeypatch
 ):
-    monkeypatch.setattr(train, "train_from_config", None)
+    monkeypatch.setattr(train, "train_experiment", None)
     assert command("--no-training") == 0
     printed = capsys.readouterr().out
     assert "30 lines each, 20 with a translation" in printed
@@ -189,13 +189,15 @@ def test_the_shipped_encoder_finds_its_way_in_sentences_of_the_package(tmp_path)
 
 def test_training_gets_the_text_and_what_to_keep_out_of_it(command, monkeypatch):
     seen = []
-    monkeypatch.setattr(train, "train_from_config", lambda config, _: seen.append(config) or 143)
+    monkeypatch.setattr(
+        train, "train_experiment", lambda experiment, _: seen.append(experiment) or 143
+    )
     assert command("--config.seed=7") == 143
-    (config,) = seen
-    assert config.data.corpora == ("gettext:run/wheels",)
-    assert config.data.exclude == ("run/text/retrieval.tsv",)
-    assert config.evaluation.retrieval == ("run/text/retrieval.tsv",)
-    assert config.seed == 7
+    (experiment,) = seen
+    assert experiment.data.corpora == ("gettext:run/wheels",)
+    assert experiment.data.exclude == ("run/text/retrieval.tsv",)
+    assert experiment.evaluation["retrieval"] == ("run/text/retrieval.tsv",)
+    assert experiment.seed == 7
 
 
 def test_the_packaged_config_and_wheels_are_found_from_any_directory(tmp_path, monkeypatch):
@@ -203,7 +205,9 @@ def test_the_packaged_config_and_wheels_are_found_from_any_directory(tmp_path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(quickstart, "fetch_wheels", lambda wheels, _: seen.update(wheels=wheels))
     monkeypatch.setattr(quickstart, "write_text", write_small_text)
-    monkeypatch.setattr(train, "train_from_config", lambda config, _: seen.update(config) or 143)
+    monkeypatch.setattr(
+        train, "train_experiment", lambda experiment, _: seen.update(experiment.config) or 143
+    )
     assert main.main(["quickstart", "--workdir", "run"]) == 143
     assert "gramps" in seen["wheels"].read_text() and seen["languages"] == LANGUAGES
 

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from ml_collections import ConfigDict
 
 from tests.files.test_urls import URL, there, write
 from xling_jax.cli.remote import local_arguments
+from xling_jax.config import load
+from xling_jax.corpora.copies import local_name, local_names
 from xling_jax.encode.model_directory import SHIPPED
 from xling_jax.options import OptionError
-from xling_jax.runs.config import load_config
-from xling_jax.runs.copies import local_config, local_name
 
 
 @pytest.fixture(autouse=True)
@@ -86,28 +85,25 @@ def test_a_workdir_as_input_is_copied_without_what_only_training_needs(store):
 def test_corpora_of_a_config_are_copied_by_pattern_and_by_prefix(store):
     names = ("a.tsv", "b.tsv", "c.txt", "deep/d.tsv", "x.de-en.de", "x.de-en.en", "x.de-enough")
     write(store, **{name: name for name in names}, wheels__deep__a="whl")
-    config = ConfigDict({"data": {"corpora": (), "count": 3}, "vocab": {"model": ""}})
-    config.data.corpora = (
+    data = {"count": 3, "model": f"{URL}/c.txt"}
+    data["corpora"] = (
         f"tsv:{URL}/*.tsv",
         f"moses:{URL}/x.de-en@de-en",
         f"gettext:{URL}/wheels?source=de",
         "tsv:here/*.tsv",
     )
-    config.vocab.model = f"{URL}/c.txt"
-    local = local_config(config, "data", "vocab")
-    tsv, moses, gettext, here = local.data.corpora
+    local = local_names(data)
+    tsv, moses, gettext, here = local["corpora"]
     found = lambda pattern: sorted(p.name for p in Path(pattern).parent.glob(Path(pattern).name))
     assert tsv.startswith("tsv:/") and found(tsv[4:]) == ["a.tsv", "b.tsv"]
     assert moses.endswith("/x.de-en@de-en")
     assert found(moses[6:].replace("@de-en", "*")) == ["x.de-en.de", "x.de-en.en"]
     wheels, _, options = gettext.partition("?")
     assert Path(wheels[8:], "deep/a").read_text() == "whl" and options == "source=de"
-    assert here == "tsv:here/*.tsv" and local.data.count == 3
-    assert Path(local.vocab.model).read_text() == "c.txt"
-    assert config.vocab.model == f"{URL}/c.txt", "the run's own config keeps the URLs"
-    config.data.corpora = (f"tsv:{URL}/*.csv",)
+    assert here == "tsv:here/*.tsv" and local["count"] == 3
+    assert Path(local["model"]).read_text() == "c.txt"
     with pytest.raises(OptionError, match=r"\*\.csv: no such file"):
-        local_config(config, "data")
+        local_names((f"tsv:{URL}/*.csv",))
 
 
 @pytest.mark.parametrize("place", ["", "encoder/"])
@@ -115,11 +111,12 @@ def test_a_model_at_a_url_gives_encoder_and_vocabulary_as_one_in_a_directory(sto
     for path in SHIPPED["mini"].iterdir():
         store.pipe_file(f"/bucket/run/{place}{path.name}", path.read_bytes())
     here, there = (
-        load_config("finetune", [f"--config.train.model_init={model}"])
+        load("finetune", [f"--config.train.model_init={model}"])
         for model in (SHIPPED["mini"], f"{URL}/")
     )
-    assert there.vocab.model == f"{URL}/{place}sentencepiece.model"
-    assert Path(local_name(there.vocab.model)).read_bytes() == Path(here.vocab.model).read_bytes()
-    with here.unlocked():
-        here.vocab.model, here.train.model_init = there.vocab.model, there.train.model_init
-    assert there == here and there.vocab.lowercase
+    model = there.preparation.vocab.model
+    assert model == f"{URL}/{place}sentencepiece.model"
+    content = Path(here.preparation.vocab.model).read_bytes()
+    assert Path(local_name(model)).read_bytes() == content
+    here = here.replace({"vocab.model": model, "train.model_init": there.train.model_init})
+    assert there.config == here.config and there.preparation.vocab.lowercase

@@ -43,13 +43,11 @@ def test_a_broken_corpus_is_one_line_of_the_first_process(corpus, tmp_path):
 
 
 def another_vocabulary_in_the_second(number):
-    from xling_jax.corpora.options import VocabOptions
-    from xling_jax.runs import prepare
+    from xling_jax.cli import train
 
     heartbeats_of_5_seconds(number)
-    given = prepare.prepare_settings
-    changed = {"vocab": VocabOptions(size=90)} if number == 1 else {}
-    prepare.prepare_settings = lambda config: given(config) | changed
+    load, size = train.load, ["--config.vocab.size=90"] if number == 1 else []
+    train.load = lambda path, overrides: load(path, [*overrides, *size])
 
 
 @pytest.mark.exhaustive
@@ -64,8 +62,8 @@ def another_learning_rate_in_the_second(number):
     from xling_jax.cli import train
 
     heartbeats_of_5_seconds(number)
-    load_config, rate = train.load_config, f"--config.schedule.peak_value=0.0{number + 1}"
-    train.load_config = lambda path, overrides: load_config(path, [*overrides, rate])
+    load, rate = train.load, f"--config.schedule.peak_value=0.0{number + 1}"
+    train.load = lambda path, overrides: load(path, [*overrides, rate])
 
 
 def test_processes_with_different_settings_are_all_told_so(corpus, tmp_path):

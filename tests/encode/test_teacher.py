@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.encode.teacher import Teacher, teacher_dim
 from xling_jax.options import OptionError
-from xling_jax.runs.checks import check_beginning
+from xling_jax.runs.prepare import check_teacher
 
 TEXTS = ["Guten Tag", "two  words", "un soft\u00adhyphen", "Guten Tag"]
 
@@ -67,8 +67,8 @@ def test_axes_are_orthonormal_and_the_largest_first():
 def test_a_teacher_that_cannot_be_learned_is_refused_before_any_work(stored):
     def check(*overrides):
         overrides = [f"--config.objective.distillation.{text}" for text in overrides]
-        config = load_config("distill:smoke", ["--config.data.corpora=('x.tsv',)", *overrides])
-        check_beginning(config)
+        experiment = load("distill:smoke", ["--config.data.corpora=('x.tsv',)", *overrides])
+        check_teacher(experiment)
 
     check()
     with pytest.raises(OptionError, match=r"distillation.teacher: nowhere"):

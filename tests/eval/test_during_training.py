@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments, write_tsv
 from xling_jax.cli import main
-from xling_jax.config import ConfigError, load_config
+from xling_jax.config import ConfigError, load
 from xling_jax.eval.during_training import (
     check_evaluation,
     make_evaluators,
@@ -16,7 +16,6 @@ from xling_jax.eval.during_training import (
 )
 from xling_jax.eval.tasks import TASKS
 from xling_jax.options import OptionError
-from xling_jax.runs.prepare import held_out_of_training
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
 
@@ -110,30 +109,30 @@ def test_missing_data_and_a_metric_that_nothing_measures_are_wrong_use(tmp_path)
 
 def test_a_config_may_name_any_task_of_the_registry():
     for task in TASKS:
-        config = load_config("ct_laser:smoke", [f"--config.evaluation.{task}=('a',)"])
-        assert config.evaluation[task] == ("a",)
+        experiment = load("ct_laser:smoke", [f"--config.evaluation.{task}=('a',)"])
+        assert experiment.evaluation[task] == ("a",)
     with pytest.raises(ConfigError, match="minning.*did you mean mining"):
-        load_config("ct_laser:smoke", ["--config.evaluation.minning=('a',)"])
+        load("ct_laser:smoke", ["--config.evaluation.minning=('a',)"])
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_string_is_one_path(task, tmp_path):
     override = f"--config.evaluation.{task}"
     for given in ("my/dev.tsv", "('my/dev.tsv')", "('my/dev.tsv',)", "['my/dev.tsv']"):
-        config = load_config("ct_laser:smoke", [f"{override}={given}"])
-        assert tuple(config.evaluation[task]) == ("my/dev.tsv",)
-        assert held_out_of_training(config) == ("my/dev.tsv",)
+        experiment = load("ct_laser:smoke", [f"{override}={given}"])
+        assert experiment.evaluation[task] == ("my/dev.tsv",)
+        assert experiment.preparation.evaluation == ("my/dev.tsv",)
     path = tmp_path / "own.py"
     path.write_text(
         "from xling_jax.configs import ct_laser\n\ndef get_config(arg=''):\n"
         "    config = ct_laser.get_config('smoke')\n"
         f"    config.evaluation = {{{task!r}: 'dev.tsv'}}\n    return config\n"
     )
-    assert load_config(str(path)).evaluation[task] == ("dev.tsv",)
-    assert load_config(str(path), [f"{override}=b"]).evaluation[task] == ("b",)
+    assert load(str(path)).evaluation[task] == ("dev.tsv",)
+    assert load(str(path), [f"{override}=b"]).evaluation[task] == ("b",)
     for wrong in ("5", "(5,)", ""):
         with pytest.raises(ConfigError, match=f"evaluation.{task}=.*must be a path or several"):
-            load_config("ct_laser:smoke", [f"{override}={wrong}"])
+            load("ct_laser:smoke", [f"{override}={wrong}"])
 
 
 def test_every_task_can_be_measured(tmp_path):

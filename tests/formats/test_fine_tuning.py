@@ -11,6 +11,7 @@ from flax.traverse_util import flatten_dict
 import xling_jax
 from tests.cli.corpora_for_cli import write_tsv, xling
 from tests.train.processes import metrics_without_timing
+from xling_jax.config import load
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
 from xling_jax.formats.laser import convert_laser
@@ -18,11 +19,10 @@ from xling_jax.formats.registry import EXPORTERS
 from xling_jax.models.bert import BertEncoder
 from xling_jax.models.layers import Dropout
 from xling_jax.options import OptionError
-from xling_jax.runs.config import load_config
-from xling_jax.runs.encoder import encoder_arguments, vocab_arguments
-from xling_jax.runs.train import train_from_config
-from xling_jax.train.build import VocabFacts, build, check_config
+from xling_jax.runs.export import vocab_arguments
+from xling_jax.runs.train import train_experiment
 from xling_jax.train.mesh import make_mesh
+from xling_jax.train.training import VocabFacts, check, resolve
 from xling_jax.train.warm_start import put_encoder
 
 torch = pytest.importorskip("torch")
@@ -72,9 +72,9 @@ def step_in_torch(path, after):
     return float(loss.detach())
 
 
-def finetune_config(model, *overrides):
+def finetune(model, *overrides):
     given = (f"--config.train.model_init={model}", *overrides)
-    return load_config("finetune", given)
+    return load("finetune", given)
 
 
 def padded(vocab, texts, length=16, rows=5):
@@ -112,13 +112,16 @@ def test_a_step_is_that_of_torch(published, tmp_path, kind):
     convert_huggingface(tmp_path / "after", tmp_path / "m_after")
     model, expected = load_model(tmp_path / "m"), load_model(tmp_path / "m_after").params
 
-    config = finetune_config(tmp_path / "m")
-    with config.unlocked():
-        config.optimizer = {"name": "sgd", "clip_global_norm": 0.0, "l2_penalty": 0.0}
-        config.schedule = {"name": "constant_schedule", "value": RATE}
-    built = build(config, VocabFacts.of(model.vocab))
-    steps = built.steps(make_mesh(1, 1), 0)
-    state = jax.jit(built.init)()
+    experiment = finetune(tmp_path / "m")
+    experiment = experiment.replace(
+        {
+            "optimizer": {"name": "sgd", "clip_global_norm": 0.0, "l2_penalty": 0.0},
+            "schedule": {"name": "constant_schedule", "value": RATE},
+        }
+    )
+    training = resolve(experiment, VocabFacts.of(model.vocab))
+    steps = training.steps(make_mesh(1, 1))
+    state = jax.jit(training.init)()
     params, taken = put_encoder(state.params, model.params, model.vocab.size)
     assert taken == len(jax.tree.leaves(params["encoder"]))
     batch = {"target_language": np.zeros(5, np.int32)}
@@ -188,17 +191,18 @@ def test_a_run_takes_encoder_dropout_and_lengths_of_the_model(
     shutil.copytree(published(kind), tmp_path / "p")
     reference.edit_json(tmp_path / "p/config.json", **settings)
     convert_huggingface(tmp_path / "p", tmp_path / "m", max_length_tokens=20, pooling="max")
-    config, spec = finetune_config(tmp_path / "m"), load_model(tmp_path / "m")
+    experiment, spec = finetune(tmp_path / "m"), load_model(tmp_path / "m")
     names = ("dropout", "attention_dropout", "attention_output_dropout")
-    assert tuple(config.encoder[name] for name in names) == rates
-    assert config.data.longest_bucket == config.train.max_length_tokens == 20
-    assert config.vocab.model == str(tmp_path / "m")
-    family, arguments, limit = encoder_arguments(config)
-    arguments = {"pad_id": 0, **arguments, **vocab_arguments("bert", spec.vocab)}
+    assert tuple(experiment.config["encoder"][name] for name in names) == rates
+    assert experiment.data.longest_bucket == experiment.train.max_length_tokens == 20
+    assert experiment.preparation.vocab.model == str(tmp_path / "m")
+    family, limit = experiment.family, experiment.max_length_tokens
+    arguments = {"pad_id": 0, **experiment.encoder_arguments, **vocab_arguments("bert", spec.vocab)}
     kept = {"relative_positions": False, **spec.config["encoder"], "vocab_size": spec.vocab.size}
     assert (family, json.loads(json.dumps(arguments)), limit) == ("bert", kept, 20)
-    changed = finetune_config(tmp_path / "m", "--config.encoder.dropout=0.5")
-    assert changed.encoder.dropout == 0.5 and changed.encoder.attention_dropout == rates[1]
+    changed = finetune(tmp_path / "m", "--config.encoder.dropout=0.5")
+    encoder = changed.model.encoder
+    assert encoder.dropout == 0.5 and encoder.attention_dropout == rates[1]
 
 
 def test_terms_that_predict_tokens_can_be_added(published, tmp_path):
@@ -209,9 +213,9 @@ def test_terms_that_predict_tokens_can_be_added(published, tmp_path):
     assert pieces[facts.special_ids["mask"]] == "[MASK]"
     assert not facts.maskable[pieces.index(".")] and facts.maskable[pieces.index("la")]
     terms = [f"--config.objective.{name}.weight=1.0" for name in ("distance", "token_distribution")]
-    config = finetune_config(tmp_path / "m", *terms)
-    build(config, facts)
-    check_config(config)
+    experiment = finetune(tmp_path / "m", *terms)
+    resolve(experiment, facts)
+    check(experiment)
 
 
 def test_what_cannot_be_trained_on_is_refused(published, tmp_path):
@@ -221,9 +225,9 @@ def test_what_cannot_be_trained_on_is_refused(published, tmp_path):
     with pytest.raises(ValueError, match=message):
         convert_huggingface(tmp_path / "p", tmp_path / "m")
     with pytest.raises(OptionError, match="config.encoder is missing; without it, name a model"):
-        load_config("finetune")
+        load("finetune")
     with pytest.raises(OptionError, match="--config.train.model_init: .*no such directory"):
-        finetune_config(tmp_path / "none")
+        finetune(tmp_path / "none")
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +251,7 @@ def settings_of(corpus, model):
 
 def train_here(settings, workdir):
     words = [f"--config.{key}={value}" for key, value in settings.items()]
-    assert train_from_config(load_config("finetune", words), str(workdir)) == 0
+    assert train_experiment(load("finetune", words), str(workdir)) == 0
 
 
 @pytest.mark.exhaustive

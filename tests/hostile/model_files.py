@@ -21,7 +21,7 @@ import safetensors.numpy
 from tests.hostile.damage import Files
 from tests.hostile.text_files import LANGUAGES, NUM_ROWS, Target, texts, unequal
 from xling_jax.align.precision import Calibration, ScoreCurve, Threshold
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.corpora.prepare import load_prepared
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.corpora.specs import read_corpus
@@ -591,7 +591,7 @@ MODEL_TARGETS = [
     Target(
         "config",
         lambda kind: {"config.py": _CONFIG},
-        lambda d: load_config(str(d / "config.py")),
+        lambda d: load(str(d / "config.py")),
         argv=_train,
     ),
 ]

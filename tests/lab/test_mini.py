@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 import xling_jax
 from tests.lab.scripts import LAB
-from xling_jax.config import load_config
+from xling_jax.config import load
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
 
@@ -158,7 +158,7 @@ def test_careless_pairs_have_one_side_changed_and_only_languages_of_the_config(
     rows = [("Ähm, ja!", "Éh, yes!", "Olá"), ("", "", "Não há"), ("Nur dies.", "", "")] * 50
     write(data / "parallel/stories.tsv.gz", ("de", "en", "pt"), rows)
     made = tmp_path / "made.tsv"
-    mini_text.write_careless(load_config("mini"), data, made)
+    mini_text.write_careless(load("mini"), data, made)
     header, *lines = made.read_text("utf-8").splitlines()
     assert header.split("\t") == [*LANGUAGES]
     of_stories = [line.split("\t")[:2] for line in lines if "yes" in line or "Ähm" in line]
@@ -167,7 +167,7 @@ def test_careless_pairs_have_one_side_changed_and_only_languages_of_the_config(
         assert (german == "Ähm, ja!") != (english == "Éh, yes!")
     assert not any("Nur" in line or "há" in line for line in lines)
     monkeypatch.setattr(mini_text, "NUM_CARELESS", dict.fromkeys(mini_text.NUM_CARELESS, 5))
-    mini_text.write_careless(load_config("mini"), data, made)
+    mini_text.write_careless(load("mini"), data, made)
     lines = made.read_text("utf-8").splitlines()[1:]
     assert sum(bool(re.search("</|<br|&nbsp;", line)) for line in lines) in (4, 5)  # or an address
     assert 20 <= len(lines) <= 25  # most words are too short for a typo
@@ -206,7 +206,7 @@ def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
     monkeypatch.setenv("PATH", str(apertium), prepend=os.pathsep)
     import mini_text
 
-    made, config = tmp_path / "made.tsv", load_config("mini")
+    made, config = tmp_path / "made.tsv", load("mini")
     mini_text.write_translated(config, data, made)
     header, *lines = made.read_text("utf-8").splitlines()
     assert header.split("\t") == [*LANGUAGES]

@@ -55,7 +55,7 @@ def overrides(command):
 
 @pytest.mark.parametrize("scale", ["small", "claims", "paper"])
 def test_every_table_says_what_it_would_run(data, tmp_path, scale):
-    from xling_jax.runs.config import load_config
+    from xling_jax.config import load
 
     assert len(tables()) == 14
     for table in tables(scale):
@@ -64,7 +64,7 @@ def test_every_table_says_what_it_would_run(data, tmp_path, scale):
         assert {command[1] for command in found} - {"prepare"} == {"train", "evaluate"}
         for command in found:
             if command[1] == "train":  # the configs exist and take every setting
-                load_config(command[3], overrides(command))
+                load(command[3], overrides(command))
     assert not (tmp_path / "w").exists()
 
 
@@ -141,7 +141,7 @@ _RUNS = {
 
 @pytest.mark.parametrize("table, row", _RUNS)
 def test_the_scale_of_the_claims_is_that_of_the_recorded_runs(data, tmp_path, table, row):
-    from xling_jax.config import load_config
+    from xling_jax.config import load
 
     config, steps, every, model = _RUNS[table, row]
     pairs = ("de-en", "de-es", "en-es", "es-en", "fr-en", "fr-es", "it-en", "it-es")
@@ -173,8 +173,8 @@ def test_the_scale_of_the_claims_is_that_of_the_recorded_runs(data, tmp_path, ta
     words = (table, "--row", row, "--data", data, "--workdir", tmp_path, "--scale", "claims")
     trained = [c for c in commands(*words, "--seeds", "2") if c[1] == "train"]
     assert [c[-1].endswith("-seed-1") for c in trained] == [False, True]
-    found = load_config(trained[1][3], overrides(trained[1]))
-    recorded = load_config(config, [f"--config.{key}={value!r}" for key, value in expected.items()])
+    found = load(trained[1][3], overrides(trained[1]))
+    recorded = load(config, [f"--config.{key}={value!r}" for key, value in expected.items()])
     assert found.to_dict() == recorded.to_dict()
 
 

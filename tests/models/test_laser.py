@@ -8,7 +8,7 @@ import pytest
 
 from tests.models import laser_reference as reference
 from tests.models.tlaser_reference import as_float64, random_params
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.models.laser import LaserDecoder, LaserEncoder
 from xling_jax.models.layers import Dropout
 from xling_jax.models.registry import build_model
@@ -306,10 +306,10 @@ def test_gradient_through_decoder_and_encoder_is_the_slope_of_the_formulas(name)
 
 def counted(layers, **changes):
     """Parameters of the published sizes at a vocabulary of 50,000 and five languages."""
-    config = load_config(f"laser:layers={layers}")
+    config = load(f"laser:layers={layers}").config
     model = build_model(
-        encoder=config.encoder.to_dict() | changes,
-        decoder=config.decoder.to_dict() | changes,
+        encoder=config["encoder"] | changes,
+        decoder=config["decoder"] | changes,
         vocab_size=50_000,
         num_languages=5,
         vocab_multiple=1,

@@ -1,52 +1,46 @@
 import json
 
 import pytest
-from ml_collections import ConfigDict
 
-from xling_jax.config import load_config
+from xling_jax import config
+from xling_jax.config import load
 from xling_jax.encode import model_directory
 from xling_jax.options import OptionError
-from xling_jax.runs import config as run_config
-from xling_jax.runs.checks import check_beginning
-from xling_jax.runs.encoder import encoder_arguments
+from xling_jax.runs.beginning import Beginning
 from xling_jax.runs.export import export_encoder
-from xling_jax.runs.prepare import checked_settings
+from xling_jax.runs.prepare import check_teacher
 from xling_jax.text.vocab import Vocab
 
 MINI = model_directory.SHIPPED["mini"]
 
 
 def test_a_batch_of_both_directions_cannot_fit_the_vector_of_its_source():
-    words = ["--config.data.both_directions=True", "--config.data.corpora=c.tsv"]
-    words += ["--config.languages=('de','en')", "--config.objective.distillation.fits=source"]
+    words = ["--config.data.both_directions=True", "--config.languages=('de','en')"]
+    words += ["--config.objective.distillation.fits=source"]
     both = "--config.data.pairs=('de-en','en-de')"
     with pytest.raises(ValueError, match="a batch of de-en and en-de has two sources"):
-        checked_settings(load_config("distill:smoke", [*words, both]))
+        load("distill:smoke", [*words, both])
     one = "--config.data.pairs=('en-de',)"
-    assert checked_settings(load_config("distill:smoke", [*words, one])).teacher
+    assert load("distill:smoke", [*words, one]).preparation.teacher
     own = "--config.objective.distillation.fits=own"
-    assert checked_settings(load_config("distill:smoke", [*words, both, own])).teacher
+    assert load("distill:smoke", [*words, both, own]).preparation.teacher
 
 
 def test_a_teacher_reads_the_sides_whose_vectors_are_fitted():
-    words = ["--config.data.corpora=c.tsv", "--config.languages=('de','en')"]
-    words += ["--config.data.pairs=('en-de',)"]
+    def sides(fits):
+        words = ["--config.languages=('de','en')", "--config.data.pairs=('en-de',)"]
+        words.append(f"--config.objective.distillation.fits={fits}")
+        return load("distill:smoke", words).preparation.teacher["languages"]
 
-    def taught(fits):
-        config = load_config(
-            "distill:smoke", [*words, f"--config.objective.distillation.fits={fits}"]
-        )
-        return checked_settings(config).teacher["languages"]
-
-    assert taught("source") == {"de-en": ["en"]}
-    assert taught("own") == {"de-en": ["de", "en"]}
+    assert sides("source") == {"de-en": ["en"]}
+    assert sides("own") == {"de-en": ["de", "en"]}
 
 
 def test_an_encoder_is_no_wider_than_the_vectors_it_learns():
     def check(width, form):
         words = [f"--config.encoder.width={width}", f"--config.objective.distillation.form={form}"]
         words.append("--config.objective.distillation.teacher=mini")
-        check_beginning(load_config("distill:smoke", words))
+        check_teacher(load("distill:smoke", words))
 
     check(256, "mse")
     check(260, "similarity")
@@ -56,12 +50,13 @@ def test_an_encoder_is_no_wider_than_the_vectors_it_learns():
 
 def test_the_longest_input_is_that_of_training_or_all_positions():
     def limit(given, **encoder):
-        config = ConfigDict({"encoder": encoder, "train": {"max_length_tokens": given}})
-        return encoder_arguments(config)[2]
+        values = {"encoder": encoder, "train.max_length_tokens": given}
+        return load("static:smoke").replace(values).max_length_tokens
 
-    bert = {"family": "bert", "layers": 2, "max_length_tokens": 32}
+    bert = {"family": "bert", "layers": 2, "max_length_tokens": 32, "ffn_width": 8}
+    bert |= {"width": 8, "heads": 2}
     assert [limit(given, **bert) for given in (0, 20, 32)] == [32, 20, 32]
-    with pytest.raises(OptionError, match="max_length_tokens=33 must be at most 32"):
+    with pytest.raises(ValueError, match="max_length_tokens=33 must be at most 32"):
         limit(33, **bert)
     assert [limit(given, family="static") for given in (0, 9000)] == [2000, 9000]
 
@@ -71,22 +66,23 @@ def test_a_run_takes_the_preprocessing_of_a_model_and_keeps_its_own_length(tmp_p
     recorded["preprocessing"] = {"lowercase": False, "moses": True}
     (tmp_path / "config.json").write_text(json.dumps(recorded | {"max_length_tokens": 100}))
     (tmp_path / "encoder.safetensors").touch()
-    config = run_config.load_config("finetune", [f"--config.train.model_init={tmp_path}"])
-    assert config.vocab.model == str(tmp_path / "sentencepiece.model")
-    assert (config.vocab.lowercase, config.vocab.moses) == (False, True)
-    assert config.train.max_length_tokens == config.data.longest_bucket == 100
-    config = ConfigDict({"train": {"max_length_tokens": 16}, "data": {"longest_bucket": 8}})
-    run_config._take_encoder(config, str(tmp_path))
-    assert (config.train.max_length_tokens, config.data.longest_bucket) == (16, 8)
+    experiment = load("finetune", [f"--config.train.model_init={tmp_path}"])
+    vocab = experiment.preparation.vocab
+    assert vocab.model == str(tmp_path / "sentencepiece.model")
+    assert (vocab.lowercase, vocab.moses) == (False, True)
+    assert experiment.train.max_length_tokens == experiment.data.longest_bucket == 100
+    values = {"train": {"max_length_tokens": 16}, "data": {"longest_bucket": 8}}
+    config._take_encoder(values, str(tmp_path))
+    assert values["train"]["max_length_tokens"] == 16 and values["data"]["longest_bucket"] == 8
 
 
 def test_an_export_records_where_the_encoder_began_and_its_dropout(tmp_path, monkeypatch):
     saved = {}
     monkeypatch.setattr(model_directory, "save_model", lambda path, **given: saved.update(given))
     words = ["--config.train.model_init=mini", "--config.encoder.token_dropout=0.3"]
-    config = run_config.load_config("finetune", words)
+    experiment = load("finetune", words)
     vocab = Vocab(MINI / "sentencepiece.model")
-    export_encoder(config, vocab, {}, tmp_path, training={"steps": 3}, results={"a/b": 1.0})
+    export_encoder(experiment, vocab, {}, tmp_path, training={"steps": 3}, results={"a/b": 1.0})
     training = saved["training"]
     assert (training["steps"], training["model_init"], training["pairs"]) == (3, "mini", ["de-en"])
     assert training["encoder"] == {"token_dropout": 0.3, "feature_dropout": 0.2}
@@ -96,5 +92,5 @@ def test_an_export_records_where_the_encoder_began_and_its_dropout(tmp_path, mon
 def test_vectors_that_a_model_would_replace_are_refused():
     words = ["--config.train.model_init=mini"]
     with pytest.raises(OptionError, match="train.word_vectors cooccurrence: the vectors of"):
-        check_beginning(load_config("mini", words))
-    check_beginning(load_config("mini:phase=tune", words))
+        Beginning.of(load("mini", words))
+    assert Beginning.of(load("mini:phase=tune", words)).model_directory == MINI

@@ -5,24 +5,25 @@ from pathlib import Path
 import pytest
 
 import xling_jax
-from xling_jax.config import load_config
+from xling_jax.config import load
 from xling_jax.files import urls
 from xling_jax.runs import workdir
 from xling_jax.runs.workdir import Workdir, open_run
 
 
 def test_a_run_of_an_earlier_version_opens_with_the_defaults_of_today(tmp_path):
-    saved = {"version": "0.2.0", **load_config("laser:smoke").to_dict()}
+    saved = json.loads(json.dumps({"version": "0.3.0", **load("laser:smoke").config}))
     saved["encoder"]["lstm_implementation"] = "auto"
+    saved["data"]["hard_negatives"] = 0.0
     del saved["vocab"]["moses"]
     (tmp_path / "config.json").write_text(json.dumps(saved))
     (tmp_path / "vocab").mkdir()
     shutil.copy(
         Path(xling_jax.__file__).parent / "shipped/mini/sentencepiece.model", tmp_path / "vocab"
     )
-    config, vocab = open_run(tmp_path)
-    assert "lstm_implementation" not in config.encoder and config.vocab.moses is False
-    assert config.train.total_steps == saved["train"]["total_steps"] and vocab.size > 30_000
+    experiment, vocab = open_run(tmp_path)
+    assert experiment.config == load("laser:smoke").config
+    assert experiment.terms == load("laser:smoke").terms and vocab.size > 30_000
 
 
 def test_prepared_data_serve_when_what_they_were_made_from_is_gone(tmp_path, monkeypatch, caplog):
