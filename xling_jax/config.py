@@ -115,14 +115,14 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
     from xling_jax.train.spread import spread_over_devices
 
     path, devices = _split_devices(path)
-    config = _run_config_file(path)
+    config = _run_config_file(path).to_dict()
     with _naming(path):
         model = _model_init(config, overrides)
         if model and not config.get("encoder"):
             _take_encoder(config, model)
         if overrides:
             overrides = _make_room(config, _last(overrides))
-            config = _overridden(complete(config), overrides)
+            config = _overridden(ConfigDict(complete(config)), overrides)
         if devices:
             config = complete(config)
             spread_over_devices(config, devices)
@@ -173,8 +173,8 @@ def _split_devices(path: str) -> tuple[str, int]:
     return f"{name}{colon if rest or not given else ''}{rest}", int(counts[0]) if counts else 0
 
 
-def _run_config_file(path: str) -> dict[str, Any]:
-    """The values that `get_config` of `FILE:ARG` returns.
+def _run_config_file(path: str) -> ConfigDict:
+    """What `get_config` of `FILE:ARG` returns.
 
     Raises:
         ConfigError: for a missing file, or any error in it: a config is a program of the user's.
@@ -188,7 +188,7 @@ def _run_config_file(path: str) -> dict[str, Any]:
         config = get_config(arg) if colon else get_config()
         if not isinstance(config, ConfigDict):
             raise ValueError(f"get_config must return a ConfigDict; found {type(config).__name__}")
-        return config.to_dict()
+        return config
     except SyntaxError as error:
         raise ConfigError(f"--config {path}: line {error.lineno}: {error.msg}") from error
     except ValueError as error:  # of `parse_argument`: the user's words, not the file's
@@ -202,7 +202,7 @@ def _run_config_file(path: str) -> dict[str, Any]:
         raise ConfigError(f"--config {path}: {text}") from error
 
 
-def _overridden(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def _overridden(config: ConfigDict, overrides: Sequence[str]) -> dict[str, Any]:
     """A config with `--config.a.b=value` applied, values parsed and checked by ml_collections.
 
     Raises:
@@ -212,7 +212,7 @@ def _overridden(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str
         _check_key(config, word.split("=", 1)[0])
     words, values = ["xling", *overrides], flags.FlagValues()
     config_flags.DEFINE_config_dict(
-        "config", ConfigDict(config).lock(), lock_config=True, flag_values=values, sys_argv=words
+        "config", config.lock(), lock_config=True, flag_values=values, sys_argv=words
     )
     try:
         values(words)
@@ -225,7 +225,7 @@ def _overridden(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str
     return values.config.to_dict()
 
 
-def _value(config: Mapping[str, Any], override: str) -> Any:
+def _value(config: ConfigDict, override: str) -> Any:
     """What `--config.a.b=value` replaces."""
     return functools.reduce(operator.getitem, override.split("=", 1)[0].split(".")[1:], config)
 
@@ -288,11 +288,11 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _check_key(config: Mapping[str, Any], option: str) -> None:
+def _check_key(config: ConfigDict, option: str) -> None:
     """Raises `ConfigError` if a config lacks the key of `--config.a.b`; names the near ones."""
     section, where = config, "config"
     for name in option.split(".")[1:]:
-        if not isinstance(section, Mapping):
+        if not isinstance(section, ConfigDict):
             raise ConfigError(f"{option}: {where} is a value and has no keys; set {where} itself")
         if name not in section:
             hint = did_you_mean(name, section) or f"it has {', '.join(section)}"
