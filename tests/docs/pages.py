@@ -1,9 +1,12 @@
 """The code on a page of the documentation, and a directory with the files that pages name."""
 
+import contextlib
 import gzip
+import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from xling_jax.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -106,14 +111,47 @@ def write_place(place: Path) -> None:
     )
 
 
-def run(place: Path, bash: str, package: Path = ROOT) -> str:
+def run(place: Path, bash: str, package: Path | None = None) -> str:
     """Runs commands in a directory, training for a few steps; returns what they print.
 
     Args:
         place: the directory.
-        bash: the commands.
-        package: the directory whose `xling_jax` is used.
+        bash: the commands. Those of `xling` run in this process, unless the shell is needed.
+        package: the directory whose `xling_jax` is used, in processes of its own; by default the
+            one that is tested.
     """
+    if package or _NEEDS_SHELL.search(bash):
+        return _run_in_shell(place, bash, package or ROOT)
+    printed = ""
+    for command in re.sub(r"\\\n\s*", " ", bash).splitlines():
+        words = shlex.split(command, comments=True)
+        if words[:1] == ["xling"]:
+            printed += _run_here(place, words[1:])
+        elif words:
+            printed += _run_in_shell(place, command, ROOT)
+    return printed
+
+
+# A variable, a loop, a pipe, or output into a file.
+_NEEDS_SHELL = re.compile(r"\$|^for |xling.* [|>]|--version|--help", re.MULTILINE)
+
+
+def _run_here(place: Path, words: list[str]) -> str:
+    """Runs a command of `xling` in this process."""
+    short = _SHORT if words[0] in ("train", "prepare") else {}
+    words = [*words, *(f"--config.{name}={value}" for name, value in short.items())]
+    printed, errors = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(place),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(errors),
+    ):
+        status = main(words)
+    assert status == 0, f"xling {' '.join(words)}\n{printed.getvalue()}\n{errors.getvalue()}"
+    return printed.getvalue()
+
+
+def _run_in_shell(place: Path, bash: str, package: Path) -> str:
     programs = place / ".programs"
     programs.mkdir(exist_ok=True)
     short = " ".join(f"--config.{name}={value}" for name, value in _SHORT.items())
@@ -138,17 +176,23 @@ def run(place: Path, bash: str, package: Path = ROOT) -> str:
     return done.stdout
 
 
-def run_page(page: Path, place: Path, package: Path = ROOT) -> None:
-    """Runs all code of a page in order; its Python blocks are one program each.
+def run_page(page: Path, place: Path, package: Path | None = None) -> None:
+    """Runs all code of a page in order; its Python blocks are one program.
 
     A block of the language `output` is what the block before it prints.
     """
+    names: dict[str, object] = {"__name__": "__main__"}
     earlier = printed = ""
     for block in blocks(page):
         if block.language == "output":
             assert printed.endswith(block.code), f"{page.name}:{block.line}: prints\n{printed}"
         elif block.runs and block.language == "bash":
             printed = run(place, block.code, package)
+        elif block.runs and package is None:
+            code = compile(block.code, f"{page.name}:{block.line}", "exec")
+            with contextlib.chdir(place), contextlib.redirect_stdout(io.StringIO()) as file:
+                exec(code, names)
+            printed = file.getvalue()
         elif block.runs:
             # A later block goes on where an earlier one stopped.
             (place / ".block.py").write_text(earlier + block.code, encoding="utf-8")
