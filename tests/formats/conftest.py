@@ -97,3 +97,36 @@ def models(tmp_path_factory, vocabs):
         return directory
 
     return model
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory):
+    """A function from a kind of transformer to a directory of it; each is made once."""
+    from tests.formats import huggingface_reference, rotary_reference
+
+    top = tmp_path_factory.mktemp("published")
+
+    def directory(kind):
+        rotary = kind in rotary_reference.CONFIGS
+        if not (top / kind).exists():
+            (rotary_reference if rotary else huggingface_reference).save_model(top / kind, kind)
+        return top / kind
+
+    return directory
+
+
+@pytest.fixture(scope="session")
+def family(tmp_path_factory):
+    """A function from a name of `every_family` to its folder and the original's `encode`."""
+    from tests.formats.every_family import FAMILIES
+
+    top, made = tmp_path_factory.mktemp("families"), {}
+
+    def convert(name):
+        if name not in made:
+            folder = top / str(len(made))
+            folder.mkdir()
+            made[name] = folder, FAMILIES[name](folder)
+        return made[name]
+
+    return convert

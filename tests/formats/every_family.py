@@ -142,7 +142,7 @@ _TRANSFORMERS = {
     "MPNet": (
         "mpnet",
         "mean",
-        {"relative_attention_num_buckets": 40, "max_position_embeddings": 302},
+        {"relative_attention_num_buckets": 40, "max_position_embeddings": 162},
     ),
     "XLM": ("xlm", "mean", {"gelu_activation": False, "sinusoidal_embeddings": True}),
 }

@@ -10,7 +10,6 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
-import pytest
 import sentence_transformers
 import tokenizers
 import torch
@@ -249,17 +248,3 @@ def edit_json(path: Path, **changes) -> None:
     """Changes keys of a JSON file."""
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | changes))
-
-
-@pytest.fixture(scope="session")
-def published(tmp_path_factory):
-    """A function from a kind to a directory of it; each is made once."""
-    made = {}
-
-    def directory(kind):
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp("published") / kind
-            save_model(made[kind], kind)
-        return made[kind]
-
-    return directory

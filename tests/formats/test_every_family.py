@@ -16,9 +16,9 @@ SLOW = ("LASER", "LASER2")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.exhaustive if n in SLOW else ()) for n in FAMILIES]
 )
-def test_vectors_are_those_of_the_original(tmp_path, name):
-    encode = FAMILIES[name](tmp_path)
+def test_vectors_are_those_of_the_original(family, name):
+    folder, encode = family(name)
     assert len(TEXTS) > 150
     # The programs of the tests are not optimized: they round up to twice as much, depending on the
     # processor. benchmarks/conversion_differences.py measures those that users run, below 1e-5.
-    assert difference(xling_jax.load(tmp_path / "ours").encode(TEXTS), encode(TEXTS)) < 2e-5
+    assert difference(xling_jax.load(folder / "ours").encode(TEXTS), encode(TEXTS)) < 2e-5

@@ -65,11 +65,19 @@ def vectors_of(form, path, texts):
     return names["vectors"]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def converted(request, tmp_path_factory):
+REPRESENTATIVE = {"BERT", "XLM", "Qwen3", "StaticEmbedding, unigram", "model2vec, WordPiece"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=() if name in REPRESENTATIVE else pytest.mark.exhaustive)
+        for name in FAMILIES
+    ],
+)
+def converted(request, family):
     """A family, its model directory, and its vectors."""
-    folder = tmp_path_factory.mktemp("family")
-    FAMILIES[request.param](folder)
+    folder, _ = family(request.param)
     return request.param, folder / "ours", xling_jax.load(folder / "ours").encode(TEXTS)
 
 

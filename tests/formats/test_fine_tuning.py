@@ -32,8 +32,6 @@ sentence_transformers = pytest.importorskip("sentence_transformers")
 from tests.formats import huggingface_reference as reference  # noqa: E402
 from tests.formats import laser_reference, rotary_reference  # noqa: E402
 
-published = reference.published  # a fixture
-
 SOURCE = ["la mo ti ren", "kel da vi", "su kel mo la bor", "né ti"]
 TARGET = ["ren ti mo", "vi da kel la la", "bor su", "mo né ti su kel"]
 RATE = 0.05
@@ -142,7 +140,7 @@ def test_a_step_is_that_of_torch(published, tmp_path, kind):
 
 def test_dropout_acts_where_the_original_has_it():
     rates = {"dropout": 0.1, "attention_dropout": 0.3, "attention_output_dropout": 0.5}
-    sizes = {"vocab_size": 50, "width": 64, "layers": 2, "heads": 4, "ffn_width": 64}
+    sizes = {"vocab_size": 50, "width": 64, "layers": 1, "heads": 4, "ffn_width": 64}
     tokens = np.random.default_rng(0).integers(1, 50, (16, 24))
     module = BertEncoder(**sizes, **rates)
     params = module.init(jax.random.key(0), tokens)["params"]
@@ -156,9 +154,8 @@ def test_dropout_acts_where_the_original_has_it():
         for path, values in flatten_dict(variables["intermediates"]).items()
     }
     expected = {"Dropout_0": 0.1}
-    for block in ("blocks_0", "blocks_1"):  # attention probabilities, then both outputs
-        for number, rate in enumerate((0.3, 0.5, 0.1)):
-            expected[f"{block}/Dropout_{number}"] = rate
+    for number, rate in enumerate((0.3, 0.5, 0.1)):  # attention probabilities, both outputs
+        expected[f"blocks_0/Dropout_{number}"] = rate
     assert found.keys() == expected.keys()
     for name, rate in expected.items():
         assert abs(found[name] - rate) < 0.01, (name, found[name])

@@ -18,8 +18,6 @@ pytest.importorskip("sentence_transformers")
 
 from tests.formats import huggingface_reference as reference  # noqa: E402
 
-published = reference.published  # a fixture
-
 TEXTS = reference.TEXTS
 
 
@@ -54,9 +52,18 @@ def test_every_form_of_the_weights_is_read(copied, tmp_path):
     old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): t for name, t in state.items()}
     torch.save(old, path / "pytorch_model.bin")
     assert fingerprint() == expected
+    shards: dict = {"a.bin": {}, "b.bin": {}}
+    for number, (name, value) in enumerate(old.items()):
+        shards["ab"[number % 2] + ".bin"][name] = value
+    for shard, content in shards.items():
+        torch.save(content, path / shard)
+    names = {name: shard for shard, content in shards.items() for name in content}
+    index = path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    (path / "pytorch_model.bin").unlink()
+    assert fingerprint() == expected
     model.save_pretrained(path, max_shard_size="20KB")
     assert len(list(path.glob("model-*.safetensors"))) > 1
-    (path / "pytorch_model.bin").unlink()
     assert fingerprint() == expected
     next(path.glob("model-*.safetensors")).unlink()
     with pytest.raises(ValueError, match="-of-.*missing; model.safetensors.index.json names it"):
@@ -73,13 +80,11 @@ def test_every_form_of_the_weights_is_read(copied, tmp_path):
     assert fingerprint() == expected
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_weights_are_kept_as_float32(copied, tmp_path, dtype):
+def test_half_precision_weights_are_kept_as_float32(copied, tmp_path):
     import transformers
 
     path = copied("bert")
-    half = getattr(torch, dtype)
-    transformers.AutoModel.from_pretrained(path).to(half).save_pretrained(path)
+    transformers.AutoModel.from_pretrained(path).to(torch.bfloat16).save_pretrained(path)
     convert_huggingface(path, tmp_path / "m")
     params = load_model(tmp_path / "m").params
     expected = transformers.AutoModel.from_pretrained(path, dtype=torch.float32).state_dict()
@@ -89,8 +94,9 @@ def test_half_precision_weights_are_kept_as_float32(copied, tmp_path, dtype):
     assert found.dtype == np.float32
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "lowercase"), [("bert", True), ("bert", False), ("roberta", True)]
+)
 def test_the_tokenizer_is_built_where_its_file_is_missing(tmp_path, kind, lowercase):
     import transformers
 
@@ -212,12 +218,10 @@ CONFIG_CHANGES = {
         {"model_type": "t5"},
         "'t5' is not supported.*bert, camembert, distilbert, mpnet, roberta",
     ),
-    "none": ({"model_type": None}, "model_type None is not supported"),
     "code": ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map names Python code in the directory"),
     "decoder": ({"is_decoder": True}, "is_decoder must be False; found True"),
     "relative": ({"position_embedding_type": "relative_key"}, "must be 'absolute'; found 'relati"),
     "size": ({"hidden_size": "24"}, "hidden_size must be a whole number above 0; found '24'"),
-    "missing": ({"num_hidden_layers": None}, "num_hidden_layers must be .* found nothing"),
     "heads": ({"num_attention_heads": 5}, "num_attention_heads=5 must divide hidden_size=24"),
     "activation": ({"hidden_act": "elu"}, "hidden_act must be one of gelu, .*found 'elu'"),
     "shape": (
@@ -297,39 +301,22 @@ def test_pickles_are_not_run_and_quantized_weights_not_read(copied, tmp_path):
         convert_huggingface(path, tmp_path / "m")
 
 
-@pytest.mark.parametrize(
-    ("file", "changes", "message"),
-    [
-        (
-            "1_Pooling",
-            {"pooling_mode": "weightedmean"},
-            "pooling must be one of cls, mean, max, lasttoken; found w",
-        ),
-        ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, "found cls, mean; with --pooling"),
-        (
-            "2_Dense",
-            {"activation_function": "mine.Act"},
-            "activation_function must be .*'mine.Act'",
-        ),
-        ("2_Dense", {"use_residual": True}, "use_residual must be False; found True"),
-        (
-            "2_Dense",
-            {"in_features": 12},
-            r"tensor linear.weight must be \[16, 12\]; found \[16, 24",
-        ),
-    ],
-)
-def test_other_modules_are_refused(published, tmp_path, file, changes, message):
+def test_other_modules_are_refused(published, tmp_path):
     path = tmp_path / "st"
     reference.save_sentence_transformer(path, published("bert"), "mean", dense=True)
-    reference.edit_json(path / file / "config.json", **changes)
-    with pytest.raises(ValueError, match=message):
-        convert_huggingface(path, tmp_path / "m")
+    for file, changes, message in (
+        ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, "found cls, mean; with --pooling"),
+        ("1_Pooling", {"pooling_mode": "weightedmean"}, "lasttoken; found weightedmean"),
+        ("2_Dense", {"activation_function": "mine.Act"}, "activation_function must .*'mine.Act'"),
+    ):
+        before = (path / file / "config.json").read_bytes()
+        reference.edit_json(path / file / "config.json", **changes)
+        with pytest.raises(ValueError, match=message):
+            convert_huggingface(path, tmp_path / "m")
+        (path / file / "config.json").write_bytes(before)
     modules = json.loads((path / "modules.json").read_text())
     (path / "modules.json").write_text(json.dumps(modules[::-1]))
-    with pytest.raises(
-        ValueError, match="modules must be Transformer, .*; found Normalize, Dense,"
-    ):
+    with pytest.raises(ValueError, match="must be Transformer, .*; found Normalize, Dense,"):
         convert_huggingface(path, tmp_path / "m")
 
 

@@ -1,13 +1,19 @@
-"""LASER's files: out as they came in, and read by LASER's own code."""
+"""LASER's files in and out, against LASER's own code in PyTorch, with random weights."""
+
+import argparse
+import json
+import sys
 
 import jax
 import numpy as np
 import pytest
 
 import xling_jax
+from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model, save_model
-from xling_jax.formats.laser import convert_laser, export_laser
+from xling_jax.formats.laser import convert_laser, export_laser, read_laser_checkpoint
 from xling_jax.models import registry
+from xling_jax.text.fastbpe import FastBPE
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transliterate")
@@ -15,8 +21,214 @@ pytest.importorskip("transliterate")
 from tests.formats import laser_reference as reference  # noqa: E402
 from tests.formats.conftest import TEXT  # noqa: E402
 
-TEXTS = [*TEXT, "", "low lower „newer“", "☃"]
-WORDS = [f"{a}{b} {c}" for a in "abcdefghijklm" for b in "nopqrst" for c in "uvwxyz"]
+TEXTS = [
+    "La mo TI, ren „su“ kel.",
+    "",
+    "da vi\u200bbor né ☃ ♥",
+    "lamo tiren sukel davi borné " * 6,
+    "ti",
+]
+OUT_TEXTS = [*TEXT, "", "low lower „newer“", "☃"]
+NAMES = [f"{a}{b} {c}" for a in "abcdefghijklm" for b in "nopqrst" for c in "uvwxyz"]
+WORDS = ["Low, LOWER newer", "", "ein „Newer“ low 木 lololow", "aa kéé er x", "low " * 40]
+
+
+@pytest.fixture
+def laser2(tmp_path, sentences):
+    return reference.write_laser2(tmp_path, [text for text in sentences if text.strip()])
+
+
+@pytest.fixture
+def laser1(tmp_path):
+    return reference.write_laser1(tmp_path)
+
+
+@pytest.mark.parametrize("language", ["de", "el"])
+def test_laser1_embeds_as_the_original(tmp_path, laser1, language):
+    texts = [*WORDS, "Καλημέρα Αλίμ λω"]
+    convert_laser(laser1, tmp_path / "m", language=language)
+    bpe = FastBPE("\n".join(reference.CODES), "\n".join(reference.VOCABULARY))
+    words = [reference.laser1_words(text, language).split() for text in texts]
+    lines = [" ".join(piece for word in line for piece in bpe.split(word)) for line in words]
+    assert ("a@@" in lines[-1]) == (language == "el")
+    found = xling_jax.load(tmp_path / "m").encode(texts)
+    np.testing.assert_allclose(found, reference.encode(laser1, lines), atol=1e-4)
+
+
+def test_one_direction_and_the_encoder_prefix_are_read(tmp_path):
+    state = reference.write_checkpoint(tmp_path / "a.pt", ["▁a"], 2)
+    params = {**state["params"], "bidirectional": False}
+    model = reference.LaserLstmEncoder(**params).state_dict()
+    prefixed = {f"encoder.{name}": value.half() for name, value in model.items()}
+    torch.save({**state, "params": params, "model": prefixed}, tmp_path / "b.pt")
+    read = read_laser_checkpoint(tmp_path / "b.pt")
+    assert read.encoder_args["width"] == 10 and read.encoder_args["unidirectional_layers"] == 2
+    assert read.params["layers_1"]["input_kernel"].shape == (1, 10, 40)
+    assert read.params["embedding"].dtype == np.float32
+
+
+def test_pieces_are_looked_up_as_text(tmp_path, laser2):
+    """☃ is unknown to SentencePiece but in the dictionary; the last pieces are the other way."""
+    convert_laser(laser2, tmp_path / "m")
+    vocab = load_model(tmp_path / "m").vocab
+    dictionary = torch.load(laser2, weights_only=True)["dictionary"]
+    missing = [piece for piece in vocab.splitter_pieces() if piece not in dictionary]
+    assert len(missing) == 15
+    assert vocab.encode(["la ☃"])[0][-1] == dictionary["☃"]
+    for text in ("la ♥", "la " + missing[-1].strip("▁")):
+        assert vocab.encode([text])[0][-1] == reference.SPECIALS["<unk>"]
+    assert [len(ids) for ids in vocab.encode(["", "  \t"])] == [0, 0]
+
+
+def test_the_config_records_where_it_came_from_and_how_text_is_prepared(tmp_path, laser1, laser2):
+    convert_laser(laser1, tmp_path / "m", language="el", languages=("el", "en"))
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    assert config["preprocessing"] == {
+        "tokenizer": "laser",
+        "language": "el",
+        "lowercase": True,
+        "moses_tokenizer": True,
+        "romanize_greek": True,
+    }
+    convert_laser(laser2, tmp_path / "m2", language="el")
+    settings = load_model(tmp_path / "m2").vocab.settings
+    assert settings["language"] == "el" and not settings["romanize_greek"]
+    assert config["training"]["checkpoint"] == "bilstm.93langs.2018-12-26.pt"
+    assert config["training"]["vocabulary"] == "93langs.fcodes"
+    assert (config["languages"], config["max_length_tokens"]) == (["el", "en"], 2048)
+    names = {path.name for path in (tmp_path / "m").iterdir()}
+    assert names >= {"dictionary.json", "fastbpe.codes", "fastbpe.vocab"}
+
+
+def test_the_fingerprint_follows_language_and_dictionary(tmp_path, laser2):
+    def fingerprint(**options):
+        convert_laser(laser2, tmp_path / "m", overwrite=True, **options)
+        return load_model(tmp_path / "m").fingerprint
+
+    first = fingerprint()
+    assert fingerprint() == first
+    assert fingerprint(language="de") != first
+    dictionary = tmp_path / "m" / "dictionary.json"
+    dictionary.write_text(dictionary.read_text().replace("☃", "☀").replace("\\u2603", "☀"))
+    with pytest.raises(ValueError, match="dictionary.json: damaged, or a file was changed"):
+        load_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("dictionary.json", b'{"<s>": 0}', "dictionary.json: <pad> must have id 1; found none"),
+        ("fastbpe.codes", b"l o\n", "fastBPE codes, line 1: must hold 3 fields"),
+        ("fastbpe.vocab", None, "fastbpe.vocab is missing"),
+    ],
+)
+def test_a_broken_vocabulary_of_a_model_is_named(tmp_path, laser1, name, content, message):
+    convert_laser(laser1, tmp_path / "m")
+    (tmp_path / "m" / name).unlink()
+    if content is not None:
+        (tmp_path / "m" / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        load_model(tmp_path / "m")
+    assert "\n" not in str(error.value)
+
+
+def without(mapping, name):
+    return {key: value for key, value in mapping.items() if key != name}
+
+
+DAMAGES = {
+    "no params": (
+        lambda state: without(state, "params"),
+        r"holds params, model and dictionary; found \['dictionary', 'model'\]",
+    ),
+    "fairseq": (lambda state: {"cfg": {}, "model": {}}, "is a fairseq checkpoint, such as LASER3"),
+    "objects": (
+        lambda state: {"args": argparse.Namespace(arch="laser"), "model": {}},
+        "holds Python objects.*Namespace.*only BiLSTM encoders are supported",
+    ),
+    "size": (
+        lambda state: {**state, "params": {**state["params"], "hidden_size": 11}},
+        r"lstm.weight_ih_l0 must be float32 \[44, 12\]; found float32 \[40, 12\]",
+    ),
+    "sizes": (lambda state: {**state, "params": {}}, "params must hold num_embeddings, a whole"),
+    "padding": (
+        lambda state: {**state, "params": {**state["params"], "padding_idx": 0}},
+        "padding_idx must be 1; found 0",
+    ),
+    "tensors": (
+        lambda state: {**state, "model": {"layers.0.fc1.weight": torch.zeros(1)}},
+        "only BiLSTM .* 9 are missing, first embed_tokens.weight; 1 are unknown, first layers.0",
+    ),
+    "ids": (
+        lambda state: {**state, "dictionary": {**state["dictionary"], "▁x": 10**6}},
+        "ids of the dictionary must be below the 109 embeddings",
+    ),
+    "specials": (
+        lambda state: {**state, "dictionary": {**state["dictionary"], "</s>": 9}},
+        "</s> must have id 2; found 9",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_another_checkpoint_is_refused_in_one_line(tmp_path, laser2, damage):
+    change, message = DAMAGES[damage]
+    torch.save(change(torch.load(laser2, weights_only=True)), laser2)
+    with pytest.raises(ValueError, match=message) as error:
+        convert_laser(laser2, tmp_path / "m")
+    assert "\n" not in str(error.value) and str(laser2) in str(error.value)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("length", [0, -30])
+def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path, laser2, length):
+    laser2.write_bytes(laser2.read_bytes()[:length])
+    with pytest.raises(
+        ValueError, match="is not a PyTorch file of plain data, or is damaged"
+    ) as error:
+        convert_laser(laser2, tmp_path / "m")
+    assert "\n" not in str(error.value)
+
+
+def test_a_vocabulary_that_is_missing_ambiguous_or_of_another_model_is_named(tmp_path, laser2):
+    model = (tmp_path / "laser2.spm").rename(tmp_path / "other.spm")
+    convert_laser(laser2, tmp_path / "m")  # the only one there
+    (tmp_path / "third.spm").write_bytes(model.read_bytes())
+    with pytest.raises(ValueError, match=r"needs its \.spm file beside it; found other.spm, third"):
+        convert_laser(laser2, tmp_path / "n")
+    convert_laser(laser2, tmp_path / "n", vocabulary=model)
+    state = torch.load(laser2, weights_only=True)
+    shuffled = {f"▁▁{piece}": number for piece, number in state["dictionary"].items()}
+    torch.save({**state, "dictionary": shuffled}, laser2)
+    with pytest.raises(
+        ValueError, match="must be the vocabulary of laser2.pt; that knows 0 of its"
+    ):
+        convert_laser(laser2, tmp_path / "o", vocabulary=model)
+    model.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="other.spm: sentencepiece.model: not a SentencePiece"):
+        convert_laser(laser2, tmp_path / "o", vocabulary=model)
+
+
+def test_without_pytorch_the_way_out_is_told(tmp_path, laser2, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match="once needs PyTorch: pip install torch"):
+        convert_laser(laser2, tmp_path / "m")
+
+
+def test_converted_by_command_a_file_is_embedded(tmp_path, laser2, capsys):
+    model, text, vectors = tmp_path / "m", tmp_path / "t.txt", tmp_path / "v.npy"
+    command = ["convert", "--from", "laser", str(laser2), "--output", str(model)]
+    assert main([*command, "--languages", "de,en"]) == 0
+    assert main(command) == 2
+    assert "exists; choose another --output or add --overwrite" in capsys.readouterr().err
+    assert main([*command, "--overwrite", "--language", "german"]) == 0
+    assert load_model(model).config["preprocessing"]["language"] == "de"
+    text.write_text("".join(f"{line}\n" for line in TEXTS))
+    assert (
+        main(["embed", "--model", str(model), "--input", str(text), "--output", str(vectors)]) == 0
+    )
+    lines = [reference.laser2_pieces(line, tmp_path / "laser2.spm", "de") for line in TEXTS]
+    np.testing.assert_allclose(np.load(vectors), reference.encode(laser2, lines), atol=1e-4)
 
 
 @pytest.mark.parametrize("write", ["laser1", "laser2"])
@@ -24,7 +236,7 @@ def test_what_came_from_laser_goes_back_and_comes_again(tmp_path, write):
     if write == "laser1":
         checkpoint = reference.write_laser1(tmp_path)
     else:
-        checkpoint = reference.write_laser2(tmp_path, WORDS, num_layers=2)
+        checkpoint = reference.write_laser2(tmp_path, NAMES, num_layers=2)
     convert_laser(checkpoint, tmp_path / "ours")
     facts = export_laser(tmp_path / "ours", tmp_path / "theirs")
     suffixes = {"laser1": [".fcodes", ".fvocab"], "laser2": [".spm"]}[write]
@@ -40,8 +252,8 @@ def test_what_came_from_laser_goes_back_and_comes_again(tmp_path, write):
         atol=1e-6,
     )
     convert_laser(tmp_path / "theirs" / "encoder.pt", tmp_path / "again")
-    found = xling_jax.load(tmp_path / "again").encode(TEXTS)
-    np.testing.assert_array_equal(found, xling_jax.load(tmp_path / "ours").encode(TEXTS))
+    found = xling_jax.load(tmp_path / "again").encode(OUT_TEXTS)
+    np.testing.assert_array_equal(found, xling_jax.load(tmp_path / "ours").encode(OUT_TEXTS))
 
 
 def trained_here(directory, converted, **options):
@@ -66,13 +278,13 @@ def trained_here(directory, converted, **options):
 
 
 def test_what_was_trained_here_embeds_as_by_lasers_code(tmp_path):
-    convert_laser(reference.write_laser2(tmp_path, WORDS, num_layers=1), tmp_path / "laser2")
+    convert_laser(reference.write_laser2(tmp_path, NAMES, num_layers=1), tmp_path / "laser2")
     options = {"unidirectional_layers": 2, "published_parameters": True}
     ours = trained_here(tmp_path / "ours", tmp_path / "laser2", **options)
     export_laser(ours, tmp_path / "theirs")
-    lines = [reference.laser2_pieces(text, tmp_path / "theirs" / "encoder.spm") for text in WORDS]
+    lines = [reference.laser2_pieces(text, tmp_path / "theirs" / "encoder.spm") for text in NAMES]
     found = reference.encode(tmp_path / "theirs" / "encoder.pt", lines)
-    np.testing.assert_allclose(found, xling_jax.load(ours).encode(WORDS), atol=1e-5)
+    np.testing.assert_allclose(found, xling_jax.load(ours).encode(NAMES), atol=1e-5)
     mixed = trained_here(tmp_path / "mixed", tmp_path / "laser2", unidirectional_layers=1)
     with pytest.raises(ValueError, match="unidirectional_layers=1 of 2: LASER's layers are all"):
         export_laser(mixed, tmp_path / "out")
@@ -85,7 +297,7 @@ def test_a_vocabulary_of_our_own_is_refused(tmp_path, models):
 
 
 def test_what_lasers_code_does_not_do_is_refused(tmp_path):
-    convert_laser(reference.write_laser2(tmp_path, WORDS, num_layers=1), tmp_path / "ours")
+    convert_laser(reference.write_laser2(tmp_path, NAMES, num_layers=1), tmp_path / "ours")
     encoder = xling_jax.load(tmp_path / "ours")
     encoder.truncated(4).save(tmp_path / "short")
     with pytest.raises(ValueError, match="short: keeps truncate_dim=4 dimensions, and LASER's"):
