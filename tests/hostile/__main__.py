@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from tests.hostile.commands import run_command
 from tests.hostile.run import GOOD, run_case
 
 _TIMEOUT_S = 60
@@ -27,7 +26,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="readers, by the beginnings of their names")
     parser.add_argument("--case", type=int, help="run only this case of each, and show it")
-    parser.add_argument("--commands", action="store_true", help="run commands, not functions")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -35,19 +33,16 @@ def main() -> int:
     from tests.hostile.targets import TARGETS
 
     names = [name for name in TARGETS if name.startswith(tuple(args.only.split(",")))]
-    if args.commands:
-        names = [name for name in names if TARGETS[name].argv]
     if args.case is not None:
         for name in names:
-            run = run_command if args.commands else run_case
-            print(name, *run(TARGETS[name], args.case), sep="\n")
+            print(name, *run_case(TARGETS[name], args.case), sep="\n")
         return 0
     first = args.seed * 1_000_000
     table, findings = {}, 0
     for number, name in enumerate(names):
         count = args.count // len(names) + (number < args.count % len(names))
         start = time.monotonic()
-        outcomes = list(run_in_process(name, first, count, args.commands))
+        outcomes = list(run_in_process(name, first, count))
         table[name] = collections.Counter(kind for _, kind, _ in outcomes)
         for case, kind, detail in outcomes:
             if kind not in GOOD:
@@ -61,13 +56,11 @@ def main() -> int:
     return 1 if findings else 0
 
 
-def run_in_process(
-    name: str, first: int, count: int, commands: bool
-) -> Iterator[tuple[int, str, str]]:
+def run_in_process(name: str, first: int, count: int) -> Iterator[tuple[int, str, str]]:
     """Runs cases in a process of their own; one that dies costs a case, not the run."""
     case, end = first, first + count
     while case < end:
-        range_ = json.dumps([name, case, end, commands])
+        range_ = json.dumps([name, case, end])
         command = [sys.executable, "-m", "tests.hostile", "--worker", range_]
         with (
             tempfile.TemporaryFile("w+") as errors,
@@ -84,15 +77,14 @@ def run_in_process(
                 case += 1
 
 
-def work(name: str, first: int, end: int, commands: bool) -> int:
+def work(name: str, first: int, end: int) -> int:
     from tests.hostile.targets import TARGETS
 
-    run = run_command if commands else run_case
     logging.disable(logging.CRITICAL)
     outcomes, sys.stdout = sys.stdout, sys.stderr  # libraries print
     for case in range(first, end):
         faulthandler.dump_traceback_later(_TIMEOUT_S, exit=True)
-        print(json.dumps([case, *run(TARGETS[name], case)]), file=outcomes, flush=True)
+        print(json.dumps([case, *run_case(TARGETS[name], case)]), file=outcomes, flush=True)
     faulthandler.cancel_dump_traceback_later()
     return 0
 

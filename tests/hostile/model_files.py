@@ -18,14 +18,12 @@ from unittest import mock
 import numpy as np
 import safetensors.numpy
 
+from tests.cli.encoder_for_cli import write_encoder
 from tests.hostile.damage import Files
-from tests.hostile.text_files import LANGUAGES, NUM_ROWS, Target, texts, unequal
-from xling_jax.align.precision import Calibration, ScoreCurve, Threshold
-from xling_jax.config import load
+from tests.hostile.text_files import LANGUAGES, NUM_ROWS, Target, texts
 from xling_jax.corpora.prepare import load_prepared
 from xling_jax.corpora.shards import PairTokens
-from xling_jax.corpora.specs import read_corpus
-from xling_jax.encode.model_directory import load_model, save_model, write_calibration
+from xling_jax.encode.model_directory import load_model
 from xling_jax.eval.stored_embeddings import StoredEmbeddings
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.report.page import make_page
@@ -100,52 +98,12 @@ def vocab() -> Vocab:
     return train_vocab([text for code in LANGUAGES for text in texts(code) * 3], size=60)
 
 
-_FAMILIES = {
-    "tlaser": {"width": 8, "layers": 1, "heads": 2, "ffn_width": 8},
-    "laser": {"width": 8, "layers": 1, "embedding_width": 8},
-    "dual": {"width": 8, "layers": 1, "heads": 2, "ffn_width": 8},
-    "bert": {"width": 8, "layers": 1, "heads": 2, "ffn_width": 8, "max_length_tokens": 32},
-}
+def _write_model(directory: Path) -> None:
+    write_encoder(directory).rename(directory / "m")
+    (directory / "v.model").unlink(missing_ok=True)
 
 
-_CALIBRATION = Calibration(
-    k=4,
-    languages=("de", "en"),
-    data=({"name": "dev", "sha256": "0", "num_rows": 9, "languages": ["de", "en"]},),
-    curves={"ratio": ScoreCurve(((1.5, -4.5), (1.25, -4.0)))},
-    thresholds={"ratio": (Threshold(1.1, 0.9, 0.8, 0.5),)},
-)
-
-
-@functools.cache
-def model_files(family: str) -> Files:
-    import jax
-
-    from xling_jax.models import registry
-
-    arguments = {**_FAMILIES[family]}
-    module = registry.build_encoder(family, vocab_size=vocab().size, **arguments)
-    tokens = jax.ShapeDtypeStruct((1, 8), np.int32)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
-    rng = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as directory:
-        save_model(
-            Path(directory) / "m",
-            family=family,
-            encoder_args=arguments,
-            params=jax.tree.map(lambda s: rng.normal(0, 0.3, s.shape).astype(s.dtype), shapes),
-            vocab=vocab(),
-            languages=("de", "en"),
-            max_length_tokens=32,
-            training={"steps": 0},
-        )
-        if family == "dual":
-            write_calibration(Path(directory) / "m", _CALIBRATION)
-        return tree(Path(directory) / "m")
-
-
-def _model(kind: int) -> Files:
-    return {f"m/{n}": c for n, c in model_files([*_FAMILIES][kind % 4]).items()}
+_model = made(_write_model)
 
 
 def _read_model(directory: Path) -> Any:
@@ -168,11 +126,11 @@ def _read_model(directory: Path) -> Any:
 def _check_model(directory: Path, spec: Any) -> str:
     from flax.traverse_util import flatten_dict
 
-    good = model_files(spec.config["family"])
-    expected = safetensors.numpy.load(good["encoder.safetensors"])
+    good = _model()
+    expected = safetensors.numpy.load(good["m/encoder.safetensors"])
     found = flatten_dict(spec.params, sep="/")
     same = all(np.array_equal(found[name], expected[name]) for name in expected)
-    same = same and spec.vocab.model_bytes == good["sentencepiece.model"]
+    same = same and spec.vocab.model_bytes == good["m/sentencepiece.model"]
     return "" if same and found.keys() == expected.keys() else "other parameters"
 
 
@@ -183,23 +141,6 @@ def _embed(model: str) -> Callable[[Path], list[str]]:
         return ["embed", "--model", str(directory / model), *paths]
 
     return argv
-
-
-def _sentencepiece(kind: int) -> Files:
-    return {"s.model": vocab().model_bytes}
-
-
-def _read_sentencepiece(directory: Path) -> tuple:
-    found = Vocab(directory / "s.model")
-    ids = found.encode(texts("de") + ["", "☃ \ud800 x", "a" * 3000])
-    return found, ids, found.pieces()
-
-
-def _check_sentencepiece(directory: Path, result: tuple) -> str:
-    found, ids, pieces = result
-    if len(pieces) != found.size or any(len(row) and row.max() >= found.size for row in ids):
-        return f"{found.size} pieces, ids to {max(max(row, default=0) for row in ids)}"
-    return ""
 
 
 # Published checkpoints.
@@ -320,113 +261,13 @@ def _check_laser(directory: Path, result: tuple) -> str:
     return "" if np.array_equal(read.params["embedding"], found) else "lost in conversion"
 
 
-_BERT_CONFIG = {
-    "model_type": "bert",
-    "hidden_size": 8,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "max_position_embeddings": 32,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-12,
-    "pad_token_id": 0,
-}
-_BERT_PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##s", "der", "satz"]
+def _write_huggingface(directory: Path) -> None:
+    from tests.formats.huggingface_reference import save_model
+
+    save_model(directory / "hf", "bert")
 
 
-def _bert_tensors() -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (len(_BERT_PIECES), 8),
-        "embeddings.position_embeddings.weight": (32, 8),
-        "embeddings.token_type_embeddings.weight": (2, 8),
-    }
-
-    def dense(name: str, out: int, inputs: int) -> None:
-        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (out, inputs), (out,)
-
-    def norm(name: str) -> None:
-        shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (8,)
-
-    norm("embeddings.LayerNorm")
-    for layer in (f"encoder.layer.{i}" for i in range(2)):
-        for part in ("self.query", "self.key", "self.value", "output.dense"):
-            dense(f"{layer}.attention.{part}", 8, 8)
-        dense(f"{layer}.intermediate.dense", 16, 8)
-        dense(f"{layer}.output.dense", 8, 16)
-        norm(f"{layer}.attention.output.LayerNorm")
-        norm(f"{layer}.output.LayerNorm")
-    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-
-
-@functools.cache
-def _huggingface_files(kind: int) -> Files:
-    """A whole file; shards; sentence-transformers; a PyTorch file; word pieces or XLM's pieces."""
-    tensors = _bert_tensors()
-    config = {**_BERT_CONFIG, "vocab_size": len(_BERT_PIECES)}
-    files = {
-        "config.json": json.dumps(config).encode(),
-        "vocab.txt": "\n".join([*_BERT_PIECES, ""]).encode(),
-        "tokenizer_config.json": json.dumps(
-            {"model_max_length": 30, "cls_token": "[CLS]"}
-        ).encode(),
-        "special_tokens_map.json": json.dumps({"pad_token": {"content": "[PAD]"}}).encode(),
-    }
-    if kind in (0, 2):
-        from tokenizers import BertWordPieceTokenizer
-
-        with tempfile.TemporaryDirectory() as directory:
-            (Path(directory) / "vocab.txt").write_bytes(files.pop("vocab.txt"))
-            tokenizer = BertWordPieceTokenizer(f"{directory}/vocab.txt")
-        files["tokenizer.json"] = tokenizer.to_str().encode()
-    if kind == 1:
-        names = sorted(tensors)
-        parts = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
-        files |= {
-            part: safetensors.numpy.save({name: tensors[name] for name in own})
-            for part, own in parts.items()
-        }
-        index = {name: part for part, own in parts.items() for name in own}
-        files["model.safetensors.index.json"] = json.dumps({"weight_map": index}).encode()
-    elif kind == 3:
-        import torch
-
-        state = {name: torch.from_numpy(value) for name, value in tensors.items()}
-        files["pytorch_model.bin"] = _saved(state, False)
-    else:
-        files["model.safetensors"] = safetensors.numpy.save(tensors)
-    if kind == 2:
-        modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense")]
-        rows = [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-            for i, (path, name) in enumerate([*modules, ("3_Normalize", "Normalize")])
-        ]
-        dense = {"in_features": 8, "out_features": 5, "bias": True}
-        dense["activation_function"] = "torch.nn.modules.activation.Tanh"
-        weights = {"linear.weight": np.ones((5, 8), np.float32), "linear.bias": np.ones(5, "f4")}
-        prompts = {"prompts": {"q": "query: "}, "default_prompt_name": "q"}
-        files |= {
-            "modules.json": json.dumps(rows).encode(),
-            "1_Pooling/config.json": json.dumps({"pooling_mode_mean_tokens": True}).encode(),
-            "2_Dense/config.json": json.dumps(dense).encode(),
-            "2_Dense/model.safetensors": safetensors.numpy.save(weights),
-            "config_sentence_transformers.json": json.dumps(prompts).encode(),
-            "sentence_bert_config.json": json.dumps({"max_seq_length": 20}).encode(),
-        }
-    if kind == 4:
-        config = {**config, "model_type": "roberta", "max_position_embeddings": 32}
-        pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"abcdefgh", "ab", "cd", "x"]
-        files = {"model.safetensors": files["model.safetensors"]} | {
-            "config.json": json.dumps({**config, "pad_token_id": 1}).encode(),
-            "vocab.json": json.dumps({piece: i for i, piece in enumerate(pieces)}).encode(),
-            "merges.txt": b"#version: 0.2\na b\nc d\n",
-        }
-    return files
-
-
-def _huggingface(kind: int) -> Files:
-    return {f"hf/{name}": content for name, content in _huggingface_files(kind % 5).items()}
+_huggingface = made(_write_huggingface)
 
 
 def _read_huggingface(directory: Path) -> Any:
@@ -434,12 +275,6 @@ def _read_huggingface(directory: Path) -> Any:
 
     convert_huggingface(directory / "hf", directory / "out")
     return load_model(directory / "out")
-
-
-def _check_huggingface(directory: Path, spec: Any) -> str:
-    if not all(np.isfinite(spec.vocab.encode(["a b der satz"])[0])):
-        return "no ids"
-    return ""
 
 
 # Prepared data, results, configs.
@@ -526,108 +361,13 @@ def _report(directory: Path) -> list[str]:
     return ["report", "--run", str(directory / "run"), "--output", str(directory / "out.html")]
 
 
-_CONFIG = b"""\
-from xling_jax.configs import ct_laser
-
-def get_config(arg=""):
-    config = ct_laser.get_config("smoke")
-    config.encoder.width = 16
-    config.data.pairs = ("de-en", "en-de")
-    config.languages = ("de", "en")
-    config.train.total_steps = 8
-    config.optimizer.name = "adamw"
-    return config
-"""
-
-
-def _train(directory: Path) -> list[str]:
-    argv = ["train", "--config", str(directory / "config.py"), "--workdir", str(directory / "w")]
-    return [*argv, "--dry-run"]
-
-
-# TensorFlow Datasets.
-
-
-def _no_download(*arguments: Any) -> None:
-    raise OSError("tfds:opus_tatoeba/en-es: no network")
-
-
-def _write_dataset(directory: Path) -> None:
-    import tensorflow_datasets as tfds
-
-    dummy = Path(__file__).parents[1] / "corpora" / "tfds_dummy_data" / "opus"
-    with mock.patch.object(tfds.download.DownloadManager, "download_and_extract", lambda *_: dummy):
-        list(read_corpus(f"tfds:opus_tatoeba/en-es?data_dir={directory}", ("en", "es")))
-
-
-_dataset = made(_write_dataset)
-
-
-def _read_dataset(directory: Path) -> list:
-    import tensorflow_datasets as tfds
-
-    with mock.patch.object(tfds.download.DownloadManager, "download_and_extract", _no_download):
-        return list(read_corpus(f"tfds:opus_tatoeba/en-es?data_dir={directory}", ("en", "es")))
-
-
-def _check_dataset(directory: Path, rows: list) -> str:
-    good = [
-        {"en": "Where is the station?", "es": "¿Dónde está la estación?"},
-        {"en": "It is late.", "es": "Es tarde."},
-    ]
-    return "" if len(rows) == len(good) else unequal([row.texts for row in rows], good)
-
-
-def _installed(*modules: str) -> bool:
-    return all(importlib.util.find_spec(module) for module in modules)
-
-
 MODEL_TARGETS = [
     Target("embeddings", _embeddings, _read_embeddings, _check_embeddings),
-    Target("sentencepiece", _sentencepiece, _read_sentencepiece, _check_sentencepiece),
-    Target("model directory", _model, _read_model, _check_model, argv=_embed("m")),
+    Target("model directory", lambda kind: _model(), _read_model, _check_model, argv=_embed("m")),
     Target("prepared data", lambda kind: _prepared(), _read_prepared, _check_prepared),
     Target("report", _results, _read_report, argv=_report),
-    Target(
-        "config",
-        lambda kind: {"config.py": _CONFIG},
-        lambda d: load(str(d / "config.py")),
-        argv=_train,
-    ),
 ]
-if _installed("torch"):
-    MODEL_TARGETS.append(
-        Target(
-            "laser",
-            _laser,
-            _read_laser,
-            _check_laser,
-            argv=lambda d: [
-                "convert",
-                "--from",
-                "laser",
-                str(d / "l.pt"),
-                "--output",
-                str(d / "out"),
-            ],
-        )
-    )
-if _installed("torch", "tokenizers"):
-    MODEL_TARGETS.append(
-        Target(
-            "huggingface",
-            _huggingface,
-            _read_huggingface,
-            _check_huggingface,
-            argv=lambda d: [
-                "convert",
-                "--from",
-                "huggingface",
-                str(d / "hf"),
-                "--output",
-                str(d / "out"),
-            ],
-        )
-    )
-if _installed("tensorflow_datasets"):
-    MODEL_TARGETS.append(Target("tfds", lambda kind: _dataset(), _read_dataset, _check_dataset))
+if importlib.util.find_spec("torch"):
+    MODEL_TARGETS.append(Target("laser", _laser, _read_laser, _check_laser))
+if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
+    MODEL_TARGETS.append(Target("huggingface", lambda kind: _huggingface(), _read_huggingface))

@@ -1,6 +1,10 @@
 """One damaged input after another: what the library makes of it, and what it costs."""
 
+import contextlib
+import io
+import logging
 import random
+import re
 import shutil
 import signal
 import tempfile
@@ -8,12 +12,12 @@ import time
 import traceback
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.hostile.damage import damage
 from tests.hostile.text_files import Target
+from xling_jax.cli.main import main
 
 MAX_MEMORY_MB = 500
 MAX_SECONDS = 5.0
@@ -102,7 +106,7 @@ def _judge_error(error: Exception, directory: Path) -> Outcome:
     return Outcome("refused", text.replace(f"{directory}/", ""))
 
 
-@contextmanager
+@contextlib.contextmanager
 def _time_limit(seconds: int) -> Iterator[None]:
     def stop(*_):
         raise TimeoutError(f"took more than {seconds} s")  # an OSError that names no file
@@ -131,3 +135,30 @@ def _memory_mb(field: str) -> float:
     except OSError:
         return 0.0
     return int(status.partition(f"{field}:")[2].split()[0]) / 1024
+
+
+def run_command(target: Target, number: int) -> Outcome:
+    """Runs a target's command on damaged file set `number`, in this process."""
+    directory = Path(tempfile.mkdtemp(prefix="hostile-"))
+    errors = io.StringIO()
+    handlers = logging.getLogger().handlers[:]
+    try:
+        write_case(target, number, directory)
+        argv = target.argv(directory)
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+            status = main(argv)
+    except BaseException as error:  # noqa: BLE001, argparse leaves by SystemExit
+        return Outcome("trace", f"{type(error).__name__}: {error}")
+    finally:
+        logging.getLogger().handlers[:] = handlers
+        shutil.rmtree(directory, ignore_errors=True)
+    text = errors.getvalue()
+    lines = [line for line in text.splitlines() if line.startswith(f"xling {argv[0]}: error: ")]
+    if "Traceback" in text or (status == 0) != (not lines) or len(lines) > 1:
+        return Outcome("trace", f"status {status}\n{text[-1500:]}")
+    if status not in (0, 1, 2):
+        return Outcome("trace", f"status {status}")
+    # Whatever else there is are lines of the log and of warnings, before the error.
+    if lines and not re.search(r"xling \w+: error: [^\n]+\n$", text):
+        return Outcome("message", text[-1500:])
+    return Outcome("refused" if lines else "read", "".join(lines))
