@@ -197,7 +197,6 @@ def of_formats(folder: Path, originals: Path | None) -> dict[str, str]:
         "model2vec": ("static_smoke",),
         "sentence-transformers": ("static_smoke", "lightweight_pair-de-en,smoke"),
         "onnx": ("mini", "laser_smoke", "t_laser_smoke"),
-        "laser": ("laser_smoke",),
     }.items():
         for name in models:
             model = name if name == "mini" else folder / "runs" / name
@@ -214,6 +213,9 @@ def of_formats(folder: Path, originals: Path | None) -> dict[str, str]:
             folder / f"{path.name}.npy")  # fmt: skip
         vectors = np.load(folder / f"{path.name}.npy")
         found[f"vectors of {path.name}"] = digest(vectors.tobytes())
+        if target == "laser":
+            run("export", "--to", target, "--model", out, "--output", folder / "laser" / path.name)
+            found[f"export laser {path.name}"] = directory(folder / "laser" / path.name, "*.pt")
     return found
 
 
