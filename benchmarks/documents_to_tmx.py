@@ -65,7 +65,7 @@ def measure(place: Path, cases: list, gold: dict, languages: list[str], args) ->
     found = {}
     for name in ("groups", "tmx"):
         command = [sys.executable, "-c", "from xling_jax.cli.main import entry; entry()", "align"]
-        command += ["--sentences", "--model", args.model, "--splitter", "lines"]
+        command += ["--model", args.model, "--splitter", "lines"]
         command += ["--source", folders[0], "--target", folders[1], *args.options.split()]
         command += ["--output", place / f"out.{name}", "--format", name]
         begin, used = time.perf_counter(), cpu_seconds()

@@ -280,9 +280,9 @@ def plan_search(queries: int, keys: int, dim: int, machine: Machine, memory_mb: 
         machine: one of `MACHINES`.
         memory_mb: as for `top_k`, per device.
     """
-    from xling_jax.align.knn_jax_tiles import Blocks
+    from xling_jax.align.knn_jax import Blocks
 
-    sizes = (queries, keys), dim, (SEARCH_CANDIDATES,), "bfloat16"
+    sizes = (queries, keys), dim, SEARCH_CANDIDATES
     keys_of_device = Blocks.fitting(*sizes, machine.devices, memory_mb * 2**20).keys
     blocks = -(-keys // (keys_of_device * machine.devices))
     flops = 2.0 * queries * keys * dim / machine.devices / REACHED.search_products

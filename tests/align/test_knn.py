@@ -72,32 +72,20 @@ def test_no_queries_give_empty_results():
     assert scores.shape == indices.shape == (0, 2)
 
 
-def test_score_tile_changes_what_is_ranked(monkeypatch):
-    rng = np.random.default_rng(1)
-    queries, keys, penalty = small_integers(rng, 9), small_integers(rng, 31), rng.random(31)
-    monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: (4, 5))
-    _, indices = knn.top_k(
-        queries, keys, 3, score_tile=lambda tile, rows, columns: tile - penalty[columns]
-    )
-    expected = np.argsort(-(queries @ keys.T - penalty), axis=1, kind="stable")[:, :3]
-    np.testing.assert_array_equal(indices, expected)
-
-
-@pytest.mark.parametrize("k", [4, 40])
-@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize(("k", "both_ways"), [(4, True), (40, False)])
 def test_working_memory_stays_within_the_bound(tmp_path, monkeypatch, k, both_ways):
     use_threads(monkeypatch, 2)
     rng = np.random.default_rng(2)
-    np.save(tmp_path / "keys.npy", rng.standard_normal((20_000, 64)).astype(np.float16))
+    np.save(tmp_path / "keys.npy", rng.standard_normal((6000, 64)).astype(np.float16))
     keys = np.load(tmp_path / "keys.npy", mmap_mode="r")
-    queries = rng.standard_normal((1000, 64)).astype(np.float32)
+    queries = rng.standard_normal((300, 64)).astype(np.float32)
     tracemalloc.start()
     find = knn.top_k_both_ways if both_ways else knn.top_k
-    found = find(queries, keys, k, memory_mb=6)
+    found = find(queries, keys, k, memory_mb=3)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     found = sum(found, ()) if both_ways else found
-    assert peak - sum(array.nbytes for array in found) < 6 * 2**20
+    assert peak - sum(array.nbytes for array in found) < 3 * 2**20
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -154,18 +142,16 @@ def test_backends_agree_with_brute_force_and_break_ties_alike(backend, memory_mb
         assert scores.dtype == np.float32 and indices.dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    ("memory_mb", "dtype"), [(1e-4, "float32"), (0.02, "float32"), (0.02, "bfloat16")]
-)
-def test_jax_finds_both_ways_in_one_pass(memory_mb, dtype):
+@pytest.mark.parametrize("memory_mb", [1e-4, 0.02])
+def test_jax_finds_both_ways_in_one_pass(memory_mb):
     rng = np.random.default_rng(10)
     x, y = small_integers(rng, 37), small_integers(rng, 61)
     for k in (4, 50):
-        settings = {"memory_mb": memory_mb, "backend": "jax", "dtype": dtype}
-        for found, sides in zip(knn.top_k_both_ways(x, y, k, **settings), ((x, y), (y, x))):
+        found = knn.top_k_both_ways(x, y, k, memory_mb=memory_mb, backend="jax")
+        for each, sides in zip(found, ((x, y), (y, x))):
             expected_scores, expected_indices = brute_force(*sides, k)
-            np.testing.assert_array_equal(found[0], expected_scores)
-            np.testing.assert_array_equal(found[1], expected_indices)
+            np.testing.assert_array_equal(each[0], expected_scores)
+            np.testing.assert_array_equal(each[1], expected_indices)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -174,102 +160,30 @@ def test_the_best_of_groups_are_the_best_of_all(axis, k):
     """Large tiles are searched by the maxima of groups; here with many ties."""
     import jax.numpy as jnp
 
-    from xling_jax.align import knn_jax_tiles
+    from xling_jax.align import knn_jax
 
     scores = np.random.default_rng(11).integers(0, 9, (1024, 512)).astype(np.float32)
-    values, indices = knn_jax_tiles._best(jnp.asarray(scores), k, axis, jnp.int32(7))
+    values, indices = knn_jax._best(jnp.asarray(scores), k, axis, jnp.int32(7))
     across = scores if axis else scores.T
     expected = np.argsort(-across, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(indices, 7 + expected)
     np.testing.assert_array_equal(values, np.take_along_axis(across, expected, axis=1))
 
 
-def near_ties(rng, n, m):
-    """Products are exact in float32; the keys differ by less than half precision can tell."""
-    queries = rng.integers(-3, 4, (n, 4)).astype(np.float32)
-    keys = rng.integers(-3, 4, (m, 4)) * 1500 + rng.integers(-1, 2, (m, 4))
-    return queries, keys.astype(np.float32)
-
-
-@pytest.mark.parametrize(("dtype", "memory_mb"), [("float16", 0.05), ("bfloat16", 256)])
-def test_half_precision_finds_the_neighbors_of_float32_among_near_ties(dtype, memory_mb):
-    x, y = near_ties(np.random.default_rng(12), 90, 400)
-    coarse = brute_force(x, y.astype(np.float16), 4)[1]
-    found = knn.top_k_both_ways(x, y, 4, backend="jax", dtype=dtype, memory_mb=memory_mb)
-    for (scores, indices), sides in zip(found, ((x, y), (y, x))):
-        expected_scores, expected_indices = brute_force(*sides, 4)
-        np.testing.assert_array_equal(indices, expected_indices)
-        np.testing.assert_array_equal(scores, expected_scores)
-    # Half precision alone finds others.
-    assert (coarse != brute_force(x, y, 4)[1]).any()
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_proves_neighbors_or_searches_again(monkeypatch, dtype):
-    from xling_jax.align import knn_jax
-
-    passes = []
-    search = knn_jax._search
-
-    def counted(queries, *args, **settings):
-        passes.append((settings["dtype"], settings.get("extra", 0), len(queries)))
-        return search(queries, *args, **settings)
-
-    monkeypatch.setattr(knn_jax, "_search", counted)
-    rng = np.random.default_rng(13)
-    x, y = (knn.normalize(rng.standard_normal((n, 64))) for n in (100, 1500))
-    # Copies of a key, more than candidates even the second time, and their query. Their products
-    # are exact, and so equal whichever part of a matrix product computes them.
-    y[0] = rng.choice([-1 / 8, 1 / 8], 64)
-    y[1000:1300] = y[0]
-    x[5] = y[0]
-    scores, indices = knn.top_k(x, y, 4, backend="jax", dtype=dtype)
-    np.testing.assert_array_equal(indices, knn.top_k(x, y, 4)[1])
-    np.testing.assert_array_equal(indices[5], [0, 1000, 1001, 1002])
-    assert passes[0] == (dtype, 12, 100)
-    assert passes[1][:2] == (dtype, 128) and 1 <= passes[1][2] < 100
-    assert passes[2][:2] == ("float32", 0) and 1 <= passes[2][2] <= passes[1][2]
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_bound_on_half_precision_holds_and_is_near(dtype):
-    from xling_jax.align import knn_jax_tiles
-
-    rng = np.random.default_rng(14)
-    x, y = (knn.normalize(rng.standard_normal((n, 256))) for n in (50, 700))
-    # Rounding errors that all point the same way: the worst case.
-    x[0] = y[0] = knn.normalize(np.full((1, 256), 1 + 2.0**-9 - 2.0**-13))
-    low = [knn_jax_tiles._rounded(side, dtype) for side in (x, y)]
-    errors = np.abs(np.asarray(knn_jax_tiles._products(*low)) - x.astype(np.float64) @ y.T)
-    bound = np.asarray(knn_jax_tiles._bound(x, y, dtype))
-    assert (errors.max(axis=1) <= bound).all()
-    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
-    assert (bound < 3 * unit).all()
-
-
-def test_values_too_large_for_float16_are_searched_in_float32():
-    x, y = (2.0**20 * small_integers(np.random.default_rng(s), 40) for s in (1, 2))
-    _, indices = knn.top_k(x, y, 3, backend="jax", dtype="float16")
-    np.testing.assert_array_equal(indices, brute_force(x, y, 3)[1])
-
-
 def test_products_that_overflow_are_refused_by_jax_too():
-    for dtype in ("float32", "float16"):
-        with pytest.raises(ValueError, match="not finite"):
-            knn.top_k(np.full((2, 2), 1e30), np.full((9, 2), 1e30), 1, backend="jax", dtype=dtype)
+    with pytest.raises(ValueError, match="not finite"):
+        knn.top_k(np.full((2, 2), 1e30), np.full((9, 2), 1e30), 1, backend="jax")
 
 
 def test_block_sizes_follow_the_memory_of_the_device():
-    from xling_jax.align.knn_jax_tiles import Blocks
+    from xling_jax.align.knn_jax import Blocks
 
     for budget_mb in (8, 64, 512, 70_000):
-        for dtype in ("float32", "float16"):
-            sizes = (2_000_000, 3_000_000)
-            blocks = Blocks.fitting(sizes, 1024, (16, 16), dtype, 2, budget_mb * 2**20)
-            assert blocks.keys % blocks.tile_keys == blocks.rows % blocks.tile_rows == 0
-            used = blocks.keys * 2 * 4 * 1024 + blocks.tile_rows * blocks.tile_keys * 12
-            assert 0.5 * min(budget_mb, 8000) < used / 2**20 <= budget_mb
-    assert blocks.keys * 1024 >= 2**29 and blocks.rows > 60_000
+        blocks = Blocks.fitting((2_000_000, 3_000_000), 1024, 4, 2, budget_mb * 2**20)
+        assert blocks.keys % blocks.tile_keys == blocks.rows % blocks.tile_rows == 0
+        used = blocks.keys * 2 * 4 * 1024 + blocks.tile_rows * blocks.tile_keys * 12
+        assert 0.5 * min(budget_mb, 8000) < used / 2**20 <= budget_mb
+    assert blocks.keys * 1024 >= 2**29
 
 
 def test_a_device_with_memory_of_its_own_uses_half_of_what_is_free():
@@ -299,11 +213,10 @@ for n, m, k, memory_mb in ((23, 61, 4, 256), (23, 61, 70, 256), (40, 500, 5, 1e-
         found = knn.top_k(*sides, k, memory_mb=memory_mb, backend="jax")
         np.testing.assert_array_equal(found[1], expected[1])
         np.testing.assert_array_equal(found[0], expected[0])
-    for dtype in ("float32", "float16"):
-        found = knn.top_k_both_ways(x, y, k, memory_mb=memory_mb, backend="jax", dtype=dtype)
-        for found, expected in zip(found, knn.top_k_both_ways(x, y, k)):
-            np.testing.assert_array_equal(found[1], expected[1])
-            np.testing.assert_array_equal(found[0], expected[0])
+    found = knn.top_k_both_ways(x, y, k, memory_mb=memory_mb, backend="jax")
+    for found, expected in zip(found, knn.top_k_both_ways(x, y, k)):
+        np.testing.assert_array_equal(found[1], expected[1])
+        np.testing.assert_array_equal(found[0], expected[0])
 """
 
 
@@ -320,17 +233,6 @@ def test_keys_split_over_eight_devices_give_the_same_neighbors_and_ties():
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("memory_mb", [0.02, 256])
-def test_a_flat_faiss_index_finds_the_same(memory_mb):
-    pytest.importorskip("faiss")
-    rng = np.random.default_rng(7)
-    queries, keys = (knn.normalize(rng.standard_normal((n, 48))) for n in (60, 900))
-    scores, indices = knn.top_k(queries, keys, 4)
-    by_faiss = knn.top_k(queries, keys, 4, memory_mb=memory_mb, backend="faiss")
-    np.testing.assert_array_equal(by_faiss[1], indices)
-    np.testing.assert_allclose(by_faiss[0], scores, atol=1e-6)
-
-
 def test_our_neighbors_are_those_of_faiss_itself():
     faiss = pytest.importorskip("faiss")
     rng = np.random.default_rng(8)
@@ -342,12 +244,6 @@ def test_our_neighbors_are_those_of_faiss_itself():
         scores, indices = knn.top_k(queries, keys, 8, backend=backend)
         np.testing.assert_array_equal(indices, expected_indices)
         np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
-
-
-def test_faiss_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match=r"pip install .xling_jax\[faiss\]"):
-        knn.top_k(np.eye(2), np.eye(2), 1, backend="faiss")
 
 
 def test_auto_is_numpy_on_a_cpu():
@@ -363,18 +259,9 @@ def test_numpy_starts_no_device():
     subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=True)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"backend": "gpu"},
-        {"backend": "jax", "score_tile": max},
-        {"backend": "numpy", "dtype": "float16"},
-        {"backend": "jax", "dtype": "float8"},
-    ],
-)
-def test_a_backend_that_cannot_is_refused(arguments):
-    with pytest.raises(ValueError, match="backend|dtype='float8' must be one of float32"):
-        knn.top_k(np.eye(2), np.eye(2), 1, **arguments)
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match="backend='faiss' must be one of auto, numpy, jax"):
+        knn.top_k(np.eye(2), np.eye(2), 1, backend="faiss")
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])

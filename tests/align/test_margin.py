@@ -38,12 +38,12 @@ def test_neighbor_mean_equals_brute_force():
     queries, keys = (knn.normalize(rng.standard_normal((n, 16))) for n in (12, 30))
     cosine = queries.astype(np.float64) @ keys.T.astype(np.float64)
     expected = np.sort(cosine, axis=1)[:, -4:].mean(axis=1)
-    np.testing.assert_allclose(margin.neighbor_mean(queries, keys, 4), expected, rtol=1e-5)
+    np.testing.assert_allclose(knn.neighbor_mean(queries, keys, 4), expected, rtol=1e-5)
 
 
 def test_one_pair_alone_has_ratio_one():
     x, y = np.array([[1, 0]], np.float32), np.array([[0.6, 0.8]], np.float32)
-    source_mean, target_mean = margin.neighbor_mean(x, y, 4), margin.neighbor_mean(y, x, 4)
+    source_mean, target_mean = knn.neighbor_mean(x, y, 4), knn.neighbor_mean(y, x, 4)
     np.testing.assert_allclose(
         margin.ratio_margin(x @ y.T, source_mean, target_mean[None]), [[1.0]], rtol=1e-6
     )

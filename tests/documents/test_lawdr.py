@@ -131,13 +131,6 @@ def test_saved_and_loaded_gives_the_same_bits(tmp_path, settings):
     assert [path.name for path in tmp_path.iterdir()] == ["en.lawdr"]
 
 
-def test_what_counts_neighbors_is_no_setting_of_the_results(tmp_path):
-    lawdr = Lawdr(rank=3, backend="numpy").fit(corpus()[0])
-    assert "backend" not in lawdr.settings
-    lawdr.save(tmp_path / "file")
-    assert Lawdr.load(tmp_path / "file").backend == "auto"
-
-
 def test_size_of_the_file_is_as_promised(tmp_path):
     vectors, _ = corpus(n=1000)
     Lawdr(rank=4).fit(vectors).save(tmp_path / "file")

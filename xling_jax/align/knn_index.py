@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn_numpy
-from xling_jax.align.backends import Neighbors, Report, import_faiss
-from xling_jax.align.rows import AnyRows, finite_block, nearest_of
+from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block, nearest_of
+from xling_jax.registry import import_extra
 
 EXACT = "exact"
 # Names for faiss factory strings, with search parameters; measured in lab/performance.
@@ -69,6 +69,20 @@ class IndexSpec:
         centroids = 2 ** max(0, round(math.log2(max(1, centroids))))
         parts = next(size for size in range(max(1, dim // 4), 0, -1) if dim % size == 0)
         return cls(factory.format(centroids=centroids, parts=parts), parameters or defaults)
+
+
+def import_faiss(purpose: str) -> Any:
+    """Returns faiss.
+
+    Args:
+        purpose: what needs it, for the error.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    # It logs, at level INFO and with tracebacks, which builds of itself it does not find.
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)
+    return import_extra("faiss", "faiss", purpose)
 
 
 def top_k(queries: AnyRows, keys: AnyRows, k: int, *, index: str, **settings: Any) -> Neighbors:

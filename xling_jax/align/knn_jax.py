@@ -1,107 +1,57 @@
 """Exact neighbors on the devices of JAX; see `knn.top_k`.
 
-Blocks of keys are split over the devices. Each device multiplies the queries with its keys, tile by
-tile, and keeps the best of every row and, for both directions, of every column of the products.
-
-Half-precision products, several times as fast on accelerators, only choose candidates, whose inner
-products are then computed in float32. That no other key belongs among the neighbors follows from a
-bound. Let x~ and y~ be x and y rounded to half precision. By the Cauchy-Schwarz inequality
-
-    |<x, y> - <x~, y~>| = |<x - x~, y~> + <x, y - y~>| <= |x - x~| |y~| + |x| |y - y~|,
-
-in which the norms of the rounding errors are computed, not estimated, and the largest |y~| and
-|y - y~| of a block of keys stand for those of each. Adding dim products, each sum rounded or cut to
-float32, errs by at most 2^-23 dim |x~| |y~|, and float32 inner products by at most
-2^-24 dim |x| |y|; 2^-22 dim max(|x|, |x~|) max(|y|, |y~|) covers both. So if the last candidate of
-a block scores s in half precision, no other key of the block scores more than s + bound in float32.
-Where the k-th neighbor does not beat this for all blocks, the row is searched again with more
-candidates, and then in float32. For unit vectors of 256 dimensions the bound is about 5e-4 in
-float16 and 4e-3 in bfloat16.
+Blocks of keys are split over the devices of this process. Each device multiplies the queries with
+its keys, tile by tile, in float32, and keeps the best of every row and, for both directions, of
+every column of the products.
 """
 
 from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from xling_jax.align.backends import Neighbors, Report
-from xling_jax.align.knn_jax_tiles import DTYPES, Blocks, Found, device_search, merge
-from xling_jax.align.rows import AnyRows, finite_block
+from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block
+
+# Scores and indices, [rows, k] each, best first.
+Best = tuple[jax.Array, jax.Array]
 
 _AXIS = "keys"
 # Share of a device's free memory that is used, where it has memory of its own.
 _SHARE_OF_FREE = 0.5
-# Half precision: candidates beyond k, and how many times as many the second time.
-_EXTRA_CANDIDATES = 12
-_WIDENED = 8
+_MAX_TILE_ROWS = 4096
+_MAX_TILE_KEYS = 8192
+_MAX_ROWS = 4096
+# The entries of larger blocks could not be numbered by 32 bits.
+_MAX_BLOCK_ENTRIES = 2**31 - 1
+# The products, and the temporaries of selection.
+_BYTES_PER_TILE_ENTRY = 12
+# Tiles are cut evenly, and large ones to multiples of this, so that they consist of groups.
+_MAX_GROUP = 128
 
 
-def top_k(queries: AnyRows, keys: AnyRows, k: int, **settings: Any) -> Neighbors:
+def top_k(queries: AnyRows, keys: AnyRows, k: int, **options: Any) -> Neighbors:
     """Finds the k best keys of every query; arguments as `knn.top_k`, already checked.
-
-    A process reads only the keys of its own devices.
 
     Returns:
         Scores [n, min(k, m)] float32 and indices int64. Scores that are not finite are returned.
     """
-    return _proven(queries, keys, k, both_ways=False, **settings)[0]
+    return _search(queries, keys, k, both_ways=False, **options)[0]
 
 
-def top_k_both_ways(x: AnyRows, y: AnyRows, k: int, **settings: Any) -> tuple[Neighbors, Neighbors]:
+def top_k_both_ways(x: AnyRows, y: AnyRows, k: int, **options: Any) -> tuple[Neighbors, Neighbors]:
     """As `top_k` of x and y, and of y and x, but computes every inner product once."""
-    return _proven(x, y, k, both_ways=True, **settings)
-
-
-def _proven(
-    x: AnyRows,
-    y: AnyRows,
-    k: int,
-    *,
-    both_ways: bool,
-    memory_mb: float,
-    report: Report | None = None,
-    devices: Sequence[jax.Device] | None = None,
-    dtype: str | None = None,
-) -> tuple[Neighbors, ...]:
-    """Searches in half precision, and again the rows whose neighbors are not proven."""
-    devices = devices or jax.local_devices()
-    dtype = dtype or DTYPES.get(devices[0].platform, "float32")
-    search = functools.partial(_search, k=k, memory_mb=memory_mb, devices=devices)
-    if dtype == "float32":
-        found = search(x, y, both_ways=both_ways, dtype=dtype, extra=0, report=report)
-        return tuple(side[:2] for side in found)
-    extra = _EXTRA_CANDIDATES
-    found = search(x, y, both_ways=both_ways, dtype=dtype, extra=extra, report=report)
-    for (scores, indices, missed), queries, keys in zip(found, (x, y), (y, x)):
-        for again in ({"dtype": dtype, "extra": _WIDENED * (extra + k)}, {"dtype": "float32"}):
-            # Negated so that NaN counts as unproven.
-            rows = np.flatnonzero(~(scores[:, -1] > missed))
-            if rows.size:
-                part = search(_Selected(queries, rows), keys, both_ways=False, **again)[0]
-                scores[rows], indices[rows], missed[rows] = part
-    return tuple(side[:2] for side in found)
-
-
-class _Selected:
-    """Some rows of an array, read when they are needed."""
-
-    def __init__(self, array: AnyRows, rows: np.ndarray):
-        self._array, self._rows = array, rows
-        self.shape = (len(rows), array.shape[1])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, block: slice) -> np.ndarray:
-        return self._array[self._rows[block]]
+    return _search(x, y, k, both_ways=True, **options)
 
 
 def _search(
@@ -111,31 +61,23 @@ def _search(
     *,
     both_ways: bool,
     memory_mb: float,
-    devices: Sequence[jax.Device],
-    dtype: str,
-    extra: int = 0,
     report: Report | None = None,
-) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
-    """One pass over the products.
-
-    Returns:
-        For the queries and, with `both_ways`, the keys: scores [n, min(k, m)], indices, and [n] a
-        score that no key beyond the candidates exceeds.
-    """
+) -> tuple[Neighbors, ...]:
+    """One pass over the products, for the queries and, with `both_ways`, the keys."""
     (n, dim), m = queries.shape, len(keys)
+    devices = jax.local_devices()
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
     ks = (min(k, m), min(k, n)) if both_ways else (min(k, m),)
-    blocks = Blocks.fitting(
-        (n, m), dim, [size + extra for size in ks], dtype, len(devices), _budget(mesh, memory_mb)
-    )
-    step, empty, replicate = _compiled(mesh, blocks, ks)
+    budget = min(free_mb(device, memory_mb) for device in devices) * 2**20
+    blocks = Blocks.fitting((n, m), dim, ks[-1], len(devices), budget)
+    step, empty = _compiled(mesh, blocks, ks)
     keys_per_block = blocks.keys * len(devices)
     split, replicated = _shardings(mesh)
     put_keys = functools.partial(_put, keys, (keys_per_block, dim), split, "keys")
     put_queries = functools.partial(_put, queries, (blocks.rows, dim), replicated, "queries")
 
     found = [_empty(size, each) for size, each in zip((n, m), ks)]
-    running: collections.deque[tuple[slice, Found]] = collections.deque()
+    running: collections.deque[tuple[slice, Best]] = collections.deque()
 
     def collect(first: int, stop: int) -> None:
         rows, best = running.popleft()
@@ -159,21 +101,61 @@ def _search(
             if running:
                 collect(first, stop)
             if both_ways and n:
-                for whole, part in zip(found[1], replicate(backward)):
+                for whole, part in zip(found[1], backward):
                     whole[first:stop] = np.asarray(part)[: stop - first]
     return tuple(found)
 
 
-def _budget(mesh: Mesh, memory_mb: float) -> float:
-    """Bytes that each device may use: of its own memory where it has some, else `memory_mb`."""
+@dataclass(frozen=True)
+class Blocks:
+    """Sizes of one step.
 
-    def of_device(index: tuple[slice, ...]) -> np.ndarray:
-        return np.float32([free_mb(mesh.devices[index[0]][0], memory_mb)])
+    Attributes:
+        rows: queries per block.
+        tile_rows: queries per tile, a divisor of `rows`.
+        keys: per device and block.
+        tile_keys: keys per tile, a divisor of `keys`.
+    """
 
-    # Of all devices, so that all processes agree.
-    split, replicated = _shardings(mesh)
-    each = jax.make_array_from_callback((mesh.size,), split, of_device)
-    return float(_smallest(replicated)(each)) * 2**20
+    rows: int
+    tile_rows: int
+    keys: int
+    tile_keys: int
+
+    @classmethod
+    def fitting(
+        cls, sizes: tuple[int, int], dim: int, k: int, devices: int, budget: float
+    ) -> Blocks:
+        """Chooses sizes within `budget` bytes per device, for k neighbors.
+
+        Blocks and tiles have nearly equal sizes, so that little is computed on padding.
+        """
+        n, m = sizes
+        # A block in use and the next one on its way, and its best.
+        block_row = 8 * dim + 32 * k
+        largest = max(1, int(min(budget / 2 / block_row, _MAX_BLOCK_ENTRIES // dim)))
+        keys, tile_keys = _tiled(-(-m // devices), largest, _MAX_TILE_KEYS)
+        left = budget - keys * block_row
+        tile_row = _BYTES_PER_TILE_ENTRY * tile_keys
+        tile_rows = int(max(1, min(_MAX_TILE_ROWS, left // (tile_row + 1.5 * block_row))))
+        # Rows beyond a tile need no products of their own.
+        largest = max(tile_rows, int((left - tile_rows * tile_row) // (1.5 * block_row)))
+        rows, tile_rows = _tiled(max(n, 1), min(largest, _MAX_ROWS), tile_rows)
+        return cls(rows, tile_rows, keys, tile_keys)
+
+
+def _tiled(total: int, largest: int, largest_tile: int) -> tuple[int, int]:
+    """Size of a block, of at most `largest`, and of its tiles, which make it up."""
+    block = _even(total, largest)
+    tile = _even(block, largest_tile)
+    if _MAX_GROUP < tile <= largest_tile - _MAX_GROUP:
+        tile = -(-tile // _MAX_GROUP) * _MAX_GROUP
+    return -(-block // tile) * tile, tile
+
+
+def _even(total: int, largest: int) -> int:
+    """The size of the fewest parts of at most `largest` that make up `total`."""
+    return -(-total // -(-total // largest))
 
 
 def free_mb(device: jax.Device, default: float) -> float:
@@ -189,22 +171,13 @@ def _shardings(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
     return NamedSharding(mesh, PartitionSpec(_AXIS)), NamedSharding(mesh, PartitionSpec())
 
 
-@functools.cache
-def _smallest(sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(jnp.min, out_shardings=sharding)
-
-
-def _empty(rows: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return (
-        np.full((rows, k), -np.inf, np.float32),
-        np.full((rows, k), -1, np.int64),
-        np.full(rows, -np.inf, np.float32),
-    )
+def _empty(rows: int, k: int) -> Neighbors:
+    return np.full((rows, k), -np.inf, np.float32), np.full((rows, k), -1, np.int64)
 
 
 def _padded(part: np.ndarray, rows: int) -> np.ndarray:
     part = part.astype(np.int32) if part.dtype == np.int64 else part
-    return np.pad(part, [(0, rows - len(part)), (0, 0)][: part.ndim])
+    return np.pad(part, [(0, rows - len(part)), (0, 0)])
 
 
 def _ahead(
@@ -225,21 +198,10 @@ def _ahead(
 def _put(
     array: AnyRows, shape: tuple[int, int], sharding: NamedSharding, name: str, start: int
 ) -> jax.Array:
-    """Puts [rows, dim] float32 from row `start` on the devices; zeros after the last row.
-
-    Reads only the rows of this process's devices, each once.
-    """
-
-    @functools.cache
-    def read(first: int, stop: int) -> np.ndarray:
-        end = min(start + stop, len(array))
-        block = finite_block(array, slice(min(start + first, end), end), name)
-        missing = stop - first - len(block)
-        return np.pad(block, ((0, missing), (0, 0))) if missing else block
-
-    return jax.make_array_from_callback(
-        shape, sharding, lambda index: read(*index[0].indices(shape[0])[:2])
-    )
+    """Puts [rows, dim] float32 from row `start` on the devices; zeros after the last row."""
+    end = min(start + shape[0], len(array))
+    block = finite_block(array, slice(start, end), name)
+    return jax.device_put(np.pad(block, ((0, shape[0] - len(block)), (0, 0))), sharding)
 
 
 @functools.lru_cache(maxsize=32)
@@ -247,25 +209,126 @@ def _compiled(mesh: Mesh, blocks: Blocks, ks: tuple[int, ...]) -> tuple[Callable
     """The merge of one block of keys and one of queries, and the best of keys to begin with."""
     here, everywhere = PartitionSpec(_AXIS), PartitionSpec()
     over_devices = jax.shard_map(
-        functools.partial(device_search, blocks=blocks, ks=ks, axis=_AXIS),
+        functools.partial(_device_search, blocks=blocks, ks=ks, axis=_AXIS),
         mesh=mesh,
         in_specs=(everywhere, here, here, everywhere),
         out_specs=(PartitionSpec(None, _AXIS), here),
         check_vma=False,
     )
-    split, replicated = _shardings(mesh)  # replicated, so that each process can read it
+    split, replicated = _shardings(mesh)
 
     @functools.partial(jax.jit, out_shardings=(replicated, split), donate_argnums=1)
     def step(best, backward, queries, keys, limits):
         # [rows, devices * k], in the order of the devices and so of the indices.
-        (scores, indices, missed), backward = over_devices(queries, keys, backward, limits)
-        scores, indices = merge(best[:2], (scores, indices), ks[0])
-        return (scores, indices, jnp.maximum(best[2], missed.max(axis=1))), backward
+        found, backward = over_devices(queries, keys, backward, limits)
+        return _merge(best, found, ks[0]), backward
 
     @functools.partial(jax.jit, out_shardings=split)
     def empty():
-        shape = (blocks.keys * mesh.size, ks[-1])
-        nothing = jnp.full(shape, -jnp.inf), jnp.full(shape, -1, jnp.int32)
-        return *nothing, jnp.full(shape[:1], -jnp.inf)
+        return _nothing(blocks.keys * mesh.size, ks[-1])
 
-    return step, empty, jax.jit(lambda best: best, out_shardings=replicated)
+    return step, empty
+
+
+def _device_search(
+    queries: jax.Array,
+    keys: jax.Array,
+    backward: Best | None,
+    limits: jax.Array,
+    *,
+    blocks: Blocks,
+    ks: tuple[int, ...],
+    axis: str,
+) -> tuple[Best, Best | None]:
+    """Finds the best of one device's keys, and merges these queries into the best of the keys.
+
+    Args:
+        queries: [blocks.rows, dim] float32.
+        keys: [blocks.keys, dim] float32, of this device.
+        backward: the best of earlier queries for these keys; None for one direction.
+        limits: [4] int32, first and end of the block of keys on all devices, and of the queries.
+        blocks: sizes.
+        ks: neighbors to keep of a query and, for both directions, of a key.
+        axis: name of the devices' axis.
+
+    Returns:
+        The best keys of the queries, and `backward`, updated.
+    """
+    first, end, row_first, row_end = limits
+    first = first + lax.axis_index(axis) * blocks.keys
+
+    def search_keys(forward, numbered):
+        number, tile_keys, best = numbered
+        tile_first = first + number * blocks.tile_keys
+
+        def search_rows(columns_best, numbered):
+            number, tile_rows, rows_best = numbered
+            rows_first = row_first + number * blocks.tile_rows
+            scores = _products(tile_rows, tile_keys)
+            is_row = rows_first + jnp.arange(blocks.tile_rows) < row_end
+            is_key = tile_first + jnp.arange(blocks.tile_keys) < end
+            scores = jnp.where(is_row[:, None] & is_key, scores, -jnp.inf)
+            rows_best = _merge(rows_best, _best(scores, ks[0], 1, tile_first), ks[0])
+            if backward is not None:
+                found = _best(scores, ks[-1], 0, rows_first)
+                columns_best = _merge(columns_best, found, ks[-1])
+            return columns_best, rows_best
+
+        columns_best = _nothing(blocks.tile_keys, ks[-1])
+        columns_best, forward = lax.scan(search_rows, columns_best, (row_tiles, rows, forward))
+        if backward is not None:
+            best = _merge(best, columns_best, ks[-1])
+        return forward, best
+
+    split_rows = lambda array: array.reshape(-1, blocks.tile_rows, *array.shape[1:])
+    split_keys = lambda array: array.reshape(-1, blocks.tile_keys, *array.shape[1:])
+    rows = split_rows(queries)
+    row_tiles = jnp.arange(len(rows), dtype=jnp.int32)
+    forward = jax.tree.map(split_rows, _nothing(blocks.rows, ks[0]))
+    tiles, backward_tiles = jax.tree.map(split_keys, (keys, backward))
+    key_tiles = jnp.arange(len(tiles), dtype=jnp.int32)
+    forward, backward_tiles = lax.scan(search_keys, forward, (key_tiles, tiles, backward_tiles))
+    joined = lambda array: array.reshape(-1, *array.shape[2:])
+    return jax.tree.map(joined, (forward, backward_tiles))
+
+
+def _merge(best: Best, later: Best, k: int) -> Best:
+    """The k best of two lists; `later` has higher indices, so that ties stay in order."""
+    # lax.top_k takes the first of equals.
+    scores, indices = (jnp.concatenate(both, axis=1) for both in zip(best, later))
+    scores, places = lax.top_k(scores, k)
+    return scores, jnp.take_along_axis(indices, places, axis=1)
+
+
+def _nothing(rows: int, k: int) -> Best:
+    return jnp.full((rows, k), -jnp.inf), jnp.full((rows, k), -1, jnp.int32)
+
+
+def _products(x: jax.Array, y: jax.Array) -> jax.Array:
+    """[n, m] float32 inner products."""
+    # Accelerators otherwise multiply float32 with 10 or 19 bits.
+    scores = jnp.einsum("nd,md->nm", x, y, precision=lax.Precision.HIGHEST)
+    # lax.top_k ranks +0 above -0; they are a tie.
+    return jnp.where(scores == 0, 0.0, scores)
+
+
+def _best(scores: jax.Array, k: int, axis: int, first: jax.Array) -> Best:
+    """The k best of each row (axis 1) or column (axis 0), of equals the first.
+
+    Most entries are ruled out by the maxima of groups: the k best entries are in the k groups with
+    the largest maxima, of equals the first ones.
+    """
+    length, width = scores.shape[axis], scores.shape[1 - axis]
+    k = min(k, length)
+    group = 2 ** round(math.log2(max(1, math.sqrt(length / k))))
+    if group == 1 or length % group or k >= length // group:
+        values, places = lax.top_k(scores if axis else scores.T, k)
+        return values, first + places.astype(jnp.int32)
+    shape = (width, -1, group) if axis else (-1, group, width)
+    maxima = scores.reshape(shape).max(axis=2 if axis else 1)
+    groups = jnp.sort(lax.top_k(maxima if axis else maxima.T, k)[1], axis=1)
+    places = (groups[:, :, None] * group + jnp.arange(group)).reshape(width, -1)
+    others = jnp.arange(width)[:, None]
+    values = scores[(others, places) if axis else (places, others)]
+    values, chosen = lax.top_k(values, k)
+    return values, first + jnp.take_along_axis(places, chosen, axis=1).astype(jnp.int32)

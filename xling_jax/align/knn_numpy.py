@@ -2,19 +2,15 @@
 
 import collections
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from xling_jax.align.backends import Report
-from xling_jax.align.rows import NOT_FINITE, AnyRows, finite_block
+from xling_jax.align.rows import NOT_FINITE, AnyRows, Report, finite_block
 from xling_jax.files.threads import threads_for
 
-# Turns the inner products of one tile into the scores to rank: (tile [rows, columns],
-# the tile's slice of queries, its slice of keys) -> [rows, columns].
-ScoreTile = Callable[[np.ndarray, slice, slice], np.ndarray]
 # Running best of some rows: scores [rows, k] float32, sorted, and indices [rows, k] int64.
 Best = tuple[np.ndarray, np.ndarray]
 
@@ -27,7 +23,7 @@ _BLOCKS_IN_FLIGHT = 2
 _MIN_KEYS_PER_THREAD = 512
 # A strip of this height is transposed within the cache, in a third of the time of the whole.
 _TRANSPOSED_ROWS = 16
-# The tile, its transpose or a copy of selected rows, temporaries of `score_tile` and of selection.
+# The tile, its transpose or a copy of selected rows, and temporaries of selection.
 _BYTES_PER_TILE_ENTRY = 16
 # Up to about here repeated argmax beats a partition of the tile (2 CPU cores, 2000 x 5000 tile:
 # one argmax pass 4 ms, one partition and selection 70 ms).
@@ -54,7 +50,6 @@ def _search(
     k: int,
     *,
     memory_mb: float,
-    score_tile: ScoreTile | None = None,
     both_ways: bool = False,
     report: Report | None = None,
 ) -> tuple[Best, Best | None]:
@@ -84,8 +79,6 @@ def _search(
                 key_block = finite_block(keys, columns, "keys")
                 with np.errstate(over="ignore", invalid="ignore"):  # _merge finds them
                     np.matmul(block, key_block.T, out=tile)
-                if score_tile is not None:
-                    tile = score_tile(tile, rows, columns)
                 if backward is not None:
                     # Before the other merge, which changes the tile.
                     parts = backward[0][columns], backward[1][columns]

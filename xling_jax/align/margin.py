@@ -5,11 +5,8 @@ dividing by the mean cosine of both neighborhoods, or subtracting it, corrects f
 """
 
 import logging
-from typing import Any
 
 import numpy as np
-
-from xling_jax.align import knn
 
 _logger = logging.getLogger(__name__)
 
@@ -17,20 +14,6 @@ _logger = logging.getLogger(__name__)
 # negative cosines, and below zero the ratio would change its sign. With a much lower floor such
 # pairs would lead every mined list with scores in the hundred thousands.
 MIN_DENOMINATOR = 1e-3
-
-
-def neighbor_mean(queries: np.ndarray, keys: np.ndarray, k: int, **search: Any) -> np.ndarray:
-    """Returns the mean cosine of each query to its k nearest keys, [n] float32.
-
-    Each of the two sums in the denominator of equation 3 of Artetxe and Schwenk (2019a), over k.
-
-    Args:
-        queries: [n, dim] normalized embeddings.
-        keys: [m, dim] normalized embeddings.
-        k: size of the neighborhood; m when there are fewer keys.
-        **search: see `knn.top_k`.
-    """
-    return knn.top_k(queries, keys, k, **search)[0].mean(axis=1)
 
 
 def ratio_margin(

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.align.backends import Report
 from xling_jax.align.margin import MIN_DENOMINATOR
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs, one_to_one
-from xling_jax.align.rows import BLOCK_ROWS, UnitRows, as_embeddings, check_same_dim
+from xling_jax.align.rows import BLOCK_ROWS, Report, UnitRows, as_embeddings, check_same_dim
 from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)

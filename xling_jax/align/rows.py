@@ -6,12 +6,17 @@ Arrays may be memory-mapped and larger than memory; everything here reads them b
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from xling_jax.files.embeddings import JoinedRows
 from xling_jax.files.quantization import QuantizedRows
+
+# Called with the amount of work done and the total.
+Report = Callable[[int, int], None]
+# Scores and rows of the neighbors of each row, best first.
+Neighbors = tuple[np.ndarray, np.ndarray]
 
 # Appended to the name of a row whose inner products overflow.
 NOT_FINITE = "inner products are not finite in float32; normalize the vectors"

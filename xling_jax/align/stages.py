@@ -28,11 +28,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from xling_jax.align import knn, mining
-from xling_jax.align.backends import Report, choose_backend
 from xling_jax.align.knn_index import EXACT
 from xling_jax.align.knn_numpy import keep_best
 from xling_jax.align.mining import Candidates
-from xling_jax.align.rows import AnyRows, UnitRows
+from xling_jax.align.rows import AnyRows, Report, UnitRows
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import naming_errors, read_json, whole_file, write_json
 
@@ -136,7 +135,7 @@ def stage_candidates(
     (n, dim), m = source.shape, len(target)
     if not n or not m:
         return mining.find_candidates(source, target, k, **search)
-    backend = choose_backend(search.get("backend", "numpy"), knn.BACKENDS)
+    backend = knn.choose_backend(search.get("backend", "numpy"))
     span = SPAN_ROWS * max(1, _SPAN_PRODUCTS[backend] // (m * dim * SPAN_ROWS))
     index = search.get("index", EXACT)
     if index != EXACT:

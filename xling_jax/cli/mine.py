@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xling_jax.align import bitext, knn, mining
-from xling_jax.align.backends import import_faiss
 from xling_jax.align.filters import Filters
+from xling_jax.align.knn_index import EXACT, import_faiss
 from xling_jax.align.margin import MARGINS
 from xling_jax.align.rows import AnyRows, check_same_dim
 from xling_jax.align.stages import (
@@ -103,7 +103,7 @@ class Options:
         "auto", "of the search; auto: JAX where it has an accelerator, else NumPy", knn.BACKENDS
     )
     index: str = option(
-        "exact",
+        EXACT,
         "ivf, ivfpq or hnsw, such as ivfpq:nprobe=128, or a faiss factory string: "
         "approximate search, for millions of lines",
     )
@@ -159,8 +159,8 @@ def _check_arguments(args: argparse.Namespace) -> Options:
     if args.join:
         args.join = shards.check_parts(args.join)
     check_sides(args, ("pairs", "join"))
-    if options.index != "exact" or options.backend == "faiss":
-        import_faiss(f"--index {options.index} --backend {options.backend}")  # before any work
+    if options.index != EXACT:
+        import_faiss(f"--index {options.index}")  # before any work
     for side in SIDES:
         files, vectors = getattr(args, side), getattr(args, f"{side}_embeddings")
         if vectors and len(vectors) != max(1, len(files)):

@@ -19,11 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from scipy import sparse
 
-from xling_jax.align.backends import Report
-from xling_jax.align.rows import BLOCK_ROWS, as_embeddings, row_blocks
+from xling_jax.align.rows import BLOCK_ROWS, Report, as_embeddings, row_blocks
 from xling_jax.documents import debias
 from xling_jax.documents.density import TophatDensity, check_bandwidth, sentence_weights
-from xling_jax.documents.neighbor_counts import BACKENDS
 from xling_jax.files.whole import write_whole
 from xling_jax.registry import check_choice
 
@@ -50,7 +48,6 @@ class Lawdr:
         density_dim: number of principal components that the density is computed on.
         bandwidth: of the density; None to choose it by cross-validation.
         seed: of the cross-validation.
-        backend: counts the neighbors, see `neighbor_counts`; changes no result and is not saved.
 
     Raises:
         ValueError: if a setting is out of range.
@@ -62,7 +59,6 @@ class Lawdr:
     density_dim: int = 16
     bandwidth: float | None = None
     seed: int = 0
-    backend: str = "auto"
 
     def __post_init__(self):
         if self.rank is not None and self.rank < 1:
@@ -70,7 +66,6 @@ class Lawdr:
         if self.center and self.rank is None:
             raise ValueError("center=True is part of debiasing; set rank as well")
         check_choice("weighting", self.weighting, WEIGHTINGS)
-        check_choice("backend", self.backend, BACKENDS)
         if self.density_dim < 1:
             raise ValueError(f"density_dim must be at least 1; got {self.density_dim}")
         check_bandwidth(self.bandwidth)
@@ -83,7 +78,7 @@ class Lawdr:
     @property
     def settings(self) -> dict[str, bool | int | float | str | None]:
         """The settings that results depend on."""
-        return {name: v for name, v in dataclasses.asdict(self).items() if name != "backend"}
+        return dataclasses.asdict(self)
 
     def fit(self, vectors: np.ndarray, report: Report | None = None) -> Lawdr:
         """Fits components and density to all sentences of a language; returns the estimator.
@@ -111,7 +106,6 @@ class Lawdr:
                 self.bandwidth,
                 self.seed,
                 report,
-                self.backend,
             )
         # Assigned at the end, so that a failed fit changes nothing.
         self.components = None if components is None else components.astype(np.float32)
@@ -163,7 +157,7 @@ class Lawdr:
         vectors = as_embeddings(vectors, "vectors", self.dim)
         if self.density is None:
             return np.ones(len(vectors))
-        counts = self.density.counts(vectors, backend=self.backend)
+        counts = self.density.counts(vectors)
         return sentence_weights(counts, float(self.density.fitted_counts.mean()))
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.align.margin import MARGINS, csls, neighbor_mean, ratio_margin
+from xling_jax.align.knn import neighbor_mean
+from xling_jax.align.margin import MARGINS, csls, ratio_margin
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.registry import check_choice
 
 CSLS_NEIGHBORS = 10  # Conneau et al. (2018), section 2.3.
 SIMILARITIES = ("cosine", "margin", "csls")
+# Scores computed at a time: 64 MiB.
+_BLOCK_SCORES = 2**24
 
 
 def rank(
@@ -51,10 +52,16 @@ def rank(
     source_mean = neighbor_mean(source, target, size)
     target_mean = neighbor_mean(target, source if source_pool is None else source_pool, size)
 
-    def score(tile: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
-        return rule(tile, source_mean[rows], target_mean[None, columns])
-
-    return knn.top_k(source, target, k, score_tile=score)[1]
+    found = np.empty((len(source), min(k, len(target))), np.int64)
+    block_rows = max(1, _BLOCK_SCORES // max(len(target), 1))
+    for start in range(0, len(source), block_rows):
+        rows = slice(start, start + block_rows)
+        scores = rule(source[rows] @ target.T, source_mean[rows], target_mean[None])
+        for place in range(found.shape[1]):  # of equal scores the first
+            best = scores.argmax(axis=1)
+            found[rows, place] = best
+            scores[np.arange(len(best)), best] = -np.inf
+    return found
 
 
 def nearest_by_margin(
