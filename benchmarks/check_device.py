@@ -243,7 +243,7 @@ class Update:
             self._compile(name, size, form)
 
     def _compile(self, name: str, size: str, form: Form) -> None:
-        from xling_jax.models.dtypes import compute_dtype
+        from xling_jax.devices import compute_dtype
         from xling_jax.train.batching import Bucket
         from xling_jax.train.flops import FlopsByShape
         from xling_jax.train.mesh import make_mesh, state_sharding, to_global
@@ -314,7 +314,7 @@ def torch_update(size: str, tokens: int, updates: int) -> tuple[str, ...]:
 
 def encoding(form: Form) -> tuple[str, bool]:
     """Batches of the configs' encoders in float32 and the device's fastest dtype."""
-    from xling_jax.models.dtypes import compute_dtype
+    from xling_jax.devices import compute_dtype
     from xling_jax.train.flops import peak_flops
 
     jobs = {}

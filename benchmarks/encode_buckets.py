@@ -20,8 +20,8 @@ import jax
 import numpy as np
 
 import xling_jax
-from xling_jax.encode.device_batches import DeviceBatches
 from xling_jax.encode.encoder import Encoder
+from xling_jax.encode.jax_backend import JaxBackend
 from xling_jax.encode.texts import EncodeStats
 from xling_jax.models import registry
 from xling_jax.text.vocab import train_vocab
@@ -58,7 +58,7 @@ def make_encoder(args: argparse.Namespace, sentences: list[str]) -> Encoder:
     tokens = np.ones((1, 8), np.int32)
     params = jax.jit(module.init)(jax.random.key(0), tokens)["params"]
     return Encoder(
-        DeviceBatches(module, params, vocab.pad_id),
+        JaxBackend(module, params, vocab.pad_id),
         vocab,
         specials=registry.ENCODERS["tlaser"].specials,
         max_length_tokens=512,

@@ -65,19 +65,17 @@ def _numpy_encode(
     family: str, sizes: dict[str, Any], params: Any, tokens: np.ndarray, pad_id: int
 ) -> Callable[[], np.ndarray]:
     """A function that encodes the tokens without their padding."""
-    from xling_jax.encode.batch_plan import BatchShapes
-    from xling_jax.encode.numpy_batches import NumpyBatches
+    from xling_jax.encode.backends import NumpyBackend
     from xling_jax.encode.texts import TokenWindow
     from xling_jax.models.numpy_encoders import NUMPY_ENCODERS
 
-    backend = NumpyBatches(NUMPY_ENCODERS[family](**sizes), params)
+    backend = NumpyBackend(NUMPY_ENCODERS[family](**sizes), params)
     is_real = tokens != pad_id
     window = TokenWindow(tokens[is_real], np.cumsum([0, *is_real.sum(1)]))
-    shapes = BatchShapes(tokens.shape[1], backend.batch_tokens)
     embeddings = np.empty((len(tokens), backend.encoder.dim), np.float32)
 
     def encode() -> np.ndarray:
-        backend.run_window(window, shapes, embeddings)
+        backend.run_window(window, embeddings, tokens.shape[1])
         return embeddings
 
     return encode

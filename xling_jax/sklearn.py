@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.model_directory import find_model_directory
+from xling_jax.options import check_number
 from xling_jax.text.splitting import check_texts
 
 __all__ = ["SentenceEmbedder"]
@@ -64,7 +65,8 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def fit(self, X: Sequence[str], y: Any = None) -> SentenceEmbedder:
         """Checks that the texts are texts and that the model loads; raises as `transform`."""
         _check_texts(X)
-        self._encoder().batch_shapes(self.batch_size)
+        self._encoder()
+        check_number(self.batch_size, "batch_size", at_least=1)
         return self
 
     def transform(self, X: Sequence[str]) -> np.ndarray:

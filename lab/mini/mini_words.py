@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--output", required=True, type=Path, help=".npy, for --token-vectors")
     args = parser.parse_args()
     spec = load_model(args.model)
-    tokens = spec.static_form.tables(spec.stored)[0].vectors()[: spec.vocab.size]
+    tokens = spec.static.tables(spec.stored)[0].vectors()[: spec.vocab.size]
     with args.rows.open(encoding="utf-8", newline="") as file:
         translations = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     lexicons = read_word_vectors(args.word_vectors), ratings_of_vader()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from xling_jax.encode.backends import StaticBackend
 from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.model_directory import (
     ModelSpec,
@@ -22,13 +23,12 @@ from xling_jax.encode.model_directory import (
     load_model,
     save_model,
 )
-from xling_jax.encode.static import StaticBackend
 from xling_jax.files.lines import iterate_lines
+from xling_jax.models.numpy_static import NumpyStatic, parameters_of_vectors
 from xling_jax.models.row_storage import CODES, IN_A_BYTE, STORAGES, Table
-from xling_jax.models.static_form import StaticForm, parameters_of_vectors
 
 Params = Mapping[str, np.ndarray]
-Reshaped = tuple[StaticForm, dict[str, np.ndarray]]
+Reshaped = tuple[NumpyStatic, dict[str, np.ndarray]]
 
 _CODEBOOK_ROWS = 65_536  # that a codebook is learned from
 
@@ -89,15 +89,15 @@ def reshaped(spec: ModelSpec, args: argparse.Namespace) -> Reshaped:
     Raises:
         ValueError: if they do not fit the encoder.
     """
-    if spec.static_form is None:
+    if spec.static is None:
         raise ValueError(f"--model {args.model}: must be of family static")
-    form, params = dataclasses.replace(spec.static_form, storage="float32"), spec.params
+    form, params = dataclasses.replace(spec.static, storage="float32"), spec.params
     if args.average:
         others = [load_model(find_model_directory(path)) for path in args.average]
         for path, other in zip(args.average, others):
             if (
-                other.static_form is None
-                or dataclasses.replace(other.static_form, storage="float32") != form
+                other.static is None
+                or dataclasses.replace(other.static, storage="float32") != form
                 or other.vocab.fingerprint != spec.vocab.fingerprint
             ):
                 raise ValueError(f"--average {path}: must be of the form and vocabulary of --model")
@@ -130,7 +130,7 @@ def reshaped(spec: ModelSpec, args: argparse.Namespace) -> Reshaped:
     return (form, params) if args.storage == "float32" else form.quantized(params, args.storage)
 
 
-def averaged(form: StaticForm, all_params: Sequence[Params]) -> dict[str, np.ndarray]:
+def averaged(form: NumpyStatic, all_params: Sequence[Params]) -> dict[str, np.ndarray]:
     """The float32 parameters whose vectors are the means of those of several encoders.
 
     Encoders that were trained from the same initial vectors, on other batches, differ in what
@@ -146,7 +146,7 @@ def averaged(form: StaticForm, all_params: Sequence[Params]) -> dict[str, np.nda
     return parameters_of_vectors([sum(rows) * share for rows in all_rows], keys[0])
 
 
-def joined(form: StaticForm, params: Params, vectors: np.ndarray) -> Reshaped:
+def joined(form: NumpyStatic, params: Params, vectors: np.ndarray) -> Reshaped:
     """Adds dimensions: the mean of the vectors [vocab_size, dims] of a sentence's tokens.
 
     Features add nothing to them.
@@ -184,7 +184,7 @@ def axes_of_parts(vectors: Iterable[np.ndarray], first: int) -> np.ndarray:
     return (axes * np.sign(largest)).astype(np.float32)
 
 
-def rotated(form: StaticForm, params: Params, axes: np.ndarray) -> Reshaped:
+def rotated(form: NumpyStatic, params: Params, axes: np.ndarray) -> Reshaped:
     """The same vectors in other coordinates: `axes` [width, any] has an orthonormal axis a column.
 
     With fewer columns the vectors have fewer dimensions.
@@ -198,7 +198,7 @@ def rotated(form: StaticForm, params: Params, axes: np.ndarray) -> Reshaped:
     return result, {**params, **tables}
 
 
-def narrowed(form: StaticForm, params: Params, feature_width: int) -> Reshaped:
+def narrowed(form: NumpyStatic, params: Params, feature_width: int) -> Reshaped:
     """Keeps only the first dimensions of features."""
     if not form.features or feature_width > form.feature_dims:
         raise ValueError(f"--feature-dim {feature_width}: features have {form.feature_dims}")
@@ -207,7 +207,7 @@ def narrowed(form: StaticForm, params: Params, feature_width: int) -> Reshaped:
     return form, {**params, "feature_embedding": rows}
 
 
-def product_quantized(form: StaticForm, params: Params) -> Reshaped:
+def product_quantized(form: NumpyStatic, params: Params) -> Reshaped:
     """Tokens in 8 bits and features in codes of product quantization (Jégou et al. 2011)."""
     table = _product_quantized(form.tables(params)[1].vectors())
     _, in_bytes = form.quantized(params, "mixed")

@@ -11,8 +11,8 @@ import numpy as np
 
 from xling_jax.align.matching import align_documents
 from xling_jax.documents.lawdr import Lawdr
-from xling_jax.encode.device_batches import DeviceBatches
 from xling_jax.encode.encoder import Encoder
+from xling_jax.encode.jax_backend import JaxBackend
 from xling_jax.text.vocab import train_vocab
 
 DIM = 16
@@ -67,7 +67,7 @@ def make_encoder(path):
     module = MeanOfTokens(vocab.size)
     params = module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"]
     return Encoder(
-        DeviceBatches(module, params, vocab.pad_id),
+        JaxBackend(module, params, vocab.pad_id),
         vocab,
         specials=((), ("eos",)),
         max_length_tokens=60,

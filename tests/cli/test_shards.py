@@ -9,7 +9,7 @@ from tests.cli.encoder_for_cli import made_up_sentences
 from xling_jax.align import stages
 from xling_jax.cli.main import main
 from xling_jax.cli.shards import Shard
-from xling_jax.encode.numpy_batches import NumpyBatches
+from xling_jax.encode.backends import NumpyBackend
 
 WINDOW = 16
 
@@ -17,7 +17,7 @@ WINDOW = 16
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch):
     """Few lines are enough for all shares."""
-    monkeypatch.setattr(NumpyBatches, "window_sentences", WINDOW)
+    monkeypatch.setattr(NumpyBackend, "window_sentences", WINDOW)
     monkeypatch.setattr(stages, "SPAN_ROWS", 8)
 
 

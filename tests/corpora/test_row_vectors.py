@@ -7,7 +7,7 @@ from tests.corpora.small_corpus import WORDS, prepare, settings, tree, write_cor
 from xling_jax.corpora.prepare import load_prepared
 from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.shards import PairTokens
-from xling_jax.encode.static import principal_axes
+from xling_jax.encode.teacher import principal_axes
 from xling_jax.text.vocab import Vocab
 from xling_jax.train.batches import DataOptions, TranslationBatches
 

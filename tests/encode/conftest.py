@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xling_jax.encode.device_batches import DeviceBatches
 from xling_jax.encode.encoder import Encoder
+from xling_jax.encode.jax_backend import JaxBackend
 from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
 from xling_jax.text.vocab import train_vocab
@@ -65,7 +65,7 @@ def make_encoder(vocab):
             "dim": DIM,
         }
         arguments |= changes
-        backend = DeviceBatches(module, arguments.pop("params"), vocab.pad_id)
+        backend = JaxBackend(module, arguments.pop("params"), vocab.pad_id)
         return Encoder(backend, vocab, **arguments)
 
     return make

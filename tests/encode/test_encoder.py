@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.encode import device_batches
+from xling_jax.encode import jax_backend
 from xling_jax.encode.encoder import Encoder, l2_normalize
 from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.encode.texts import EncodeStats
@@ -48,7 +48,7 @@ def test_vector_does_not_depend_on_the_other_sentences(encoder, sentences):
 
 def test_vector_does_not_depend_on_windows(encoder, sentences, monkeypatch):
     together = encoder.encode(sentences)
-    monkeypatch.setattr(device_batches, "_CPU_WINDOW_SENTENCES", 7)
+    monkeypatch.setattr(jax_backend, "_CPU_WINDOW_SENTENCES", 7)
     chunks = list(encoder.encode_stream(iter(sentences)))
     assert [len(chunk) for chunk in chunks][:3] == [7, 7, 7]
     np.testing.assert_allclose(np.concatenate(chunks), together, atol=1e-5)
@@ -103,7 +103,7 @@ def test_text_in_an_unknown_script_is_counted_and_named_once(make_encoder, caplo
     assert (stats.num_sentences, stats.num_unknown) == (5, 2)
     assert [record.getMessage() for record in caplog.records] == [
         f"{count} sentences are at least a quarter unknown tokens, as in a script that the encoder "
-        "was not trained on; their vectors mean little (further warnings suppressed)"
+        "was not trained on; their embeddings are unreliable (further warnings suppressed)"
         for count in ("2 of 5", "1 of 2")
     ]
 
@@ -289,7 +289,7 @@ def test_without_specials_blank_text_is_all_padding(make_encoder):
 
 def test_document_is_the_mean_of_its_sentences(encoder, monkeypatch):
     documents = ["La mo. Ti ren! Su?", ["la mo", "ti"], "", [], "kel", ["da"] * 20]
-    monkeypatch.setattr(device_batches, "_CPU_WINDOW_SENTENCES", 4)
+    monkeypatch.setattr(jax_backend, "_CPU_WINDOW_SENTENCES", 4)
     rows = encoder.encode_documents(documents)
     expected = [["La mo.", "Ti ren!", "Su?"], ["la mo", "ti"], [""], [""], ["kel"], ["da"]]
     for row, sentences in zip(rows, expected):
@@ -343,9 +343,9 @@ def test_load_takes_a_dtype(model_directory, sentences, monkeypatch):
 def test_a_family_without_a_dtype_computes_in_float32_alone(encoder):
     module = encoder.backend.module
     for name in ("auto", "float32"):
-        assert device_batches.in_dtype(module, name) is module
+        assert jax_backend.in_dtype(module, name) is module
     with pytest.raises(ValueError, match="dtype='bfloat16': ToyEncoder computes in float32 only"):
-        device_batches.in_dtype(module, "bfloat16")
+        jax_backend.in_dtype(module, "bfloat16")
 
 
 def test_a_recorded_dtype_is_the_default(model_directory):

@@ -13,7 +13,7 @@ import pytest
 
 import xling_jax
 from xling_jax import devices
-from xling_jax.encode import backends, numpy_batches
+from xling_jax.encode import backends
 from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
 
@@ -64,7 +64,7 @@ def test_threads_batches_and_windows_change_nothing(family_directory, sentences,
     expected = encoder.encode(sentences)
     for threads in (1, 3):
         blas = lambda num_tasks, threads=threads: contextlib.nullcontext(threads)
-        monkeypatch.setattr(numpy_batches, "threads_for", blas)
+        monkeypatch.setattr(backends, "threads_for", blas)
         for batch_tokens, batch_size in ((16, None), (500, 3), (100_000, None)):
             monkeypatch.setattr(encoder.backend, "batch_tokens", batch_tokens)
             found = encoder.encode(sentences, batch_size=batch_size)
@@ -76,9 +76,9 @@ def test_threads_batches_and_windows_change_nothing(family_directory, sentences,
 
 
 def test_two_directions_take_two_of_the_threads(vocab, tmp_path, sentences, monkeypatch):
-    monkeypatch.setattr(numpy_batches, "num_cores", lambda: 5)
+    monkeypatch.setattr(backends, "num_cores", lambda: 5)
     blas = lambda num_tasks: contextlib.nullcontext(min(num_tasks, 5))
-    monkeypatch.setattr(numpy_batches, "threads_for", blas)
+    monkeypatch.setattr(backends, "threads_for", blas)
     for family, more, few, many in (
         ("laser", {}, (1, 2), (3, 2)),
         ("laser", {"unidirectional_layers": 1}, (1, 1), (5, 1)),
@@ -95,12 +95,12 @@ def test_batches_are_of_about_equal_size():
     lengths = np.random.default_rng(0).integers(0, 60, 5000)
     order = np.argsort(-lengths, kind="stable")
     order = order[: np.count_nonzero(lengths)]
-    parts = numpy_batches._cut(order, lengths, 4, 1024, None)
+    parts = backends._cut(order, lengths, 4, 1024, None)
     np.testing.assert_array_equal(np.concatenate(parts), order)
     tokens = [lengths[part].sum() for part in parts]
     assert len(parts) % 4 == 0
     assert 0.9 * np.mean(tokens) < min(tokens) and max(tokens) < 1024 + 60
-    parts = numpy_batches._cut(order, lengths, 4, 1024, 10)
+    parts = backends._cut(order, lengths, 4, 1024, 10)
     np.testing.assert_array_equal(np.concatenate(parts), order)
     assert max(map(len, parts)) == 10
 
@@ -169,7 +169,7 @@ def test_threads_of_a_service_may_encode_at_once(family_directory, sentences):
 
 
 def test_memory_is_used_again_but_not_kept_without_limit(family_directory, sentences, monkeypatch):
-    monkeypatch.setattr(numpy_batches, "num_cores", lambda: 2)
+    monkeypatch.setattr(backends, "num_cores", lambda: 2)
     encoder = xling_jax.load(family_directory)
     backend = encoder.backend
     expected = [encoder.encode(sentence) for sentence in sentences[:3]]

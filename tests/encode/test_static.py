@@ -11,9 +11,10 @@ import pytest
 
 import xling_jax
 from xling_jax.cli.main import main
+from xling_jax.encode.backends import StaticBackend
 from xling_jax.encode.model_directory import load_model, save_model
-from xling_jax.encode.static import StaticBackend, principal_axes
-from xling_jax.models.static_form import StaticForm, choose_keys
+from xling_jax.encode.teacher import principal_axes
+from xling_jax.models.numpy_static import NumpyStatic, choose_keys
 
 FORMS = {
     "static": {"width": 16, "features": ("pairs", "triples"), "feature_rows": 64},
@@ -70,7 +71,8 @@ def static_directory(request, vocab, sentences, tmp_path):
     arguments = FORMS[form] | {"pad_id": vocab.pad_id}
     module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
     if family == "static":
-        params = random_params(module.form, vocab, sentences)
+        in_numpy = NumpyStatic(vocab.size, **arguments)
+        params = random_params(in_numpy, vocab, sentences)
     else:
         tokens, generator = np.ones((1, 8), np.int32), np.random.default_rng(0)
         shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
@@ -78,10 +80,9 @@ def static_directory(request, vocab, sentences, tmp_path):
     if storage:
         arguments["storage"] = storage[0]
         if storage == ["pq"]:  # made elsewhere, read here
-            form = dataclasses.replace(module.form, storage="pq")
-            params = random_params(form, vocab, sentences)
+            params = random_params(dataclasses.replace(in_numpy, storage="pq"), vocab, sentences)
         else:
-            _, params = module.form.quantized(params, *storage)
+            _, params = in_numpy.quantized(params, *storage)
     save(tmp_path / "m", vocab, family, arguments, params)
     return tmp_path / "m"
 
@@ -120,7 +121,7 @@ def test_with_its_own_parameters_a_stored_encoder_stays_as_it_is():
 def test_few_bits_are_close_to_what_was_trained(
     vocab, tmp_path, sentences, storage, step, cosine, share
 ):
-    form = StaticForm(vocab.size, 64, ("pairs",), 32, vocab.pad_id)
+    form = NumpyStatic(vocab.size, 64, ("pairs",), 32, vocab.pad_id)
     stored = random_params(form, vocab, sentences)
     small, reduced = form.quantized(stored, storage)
     assert {name: (v.shape, str(v.dtype)) for name, v in reduced.items()} == small.parameters
@@ -150,7 +151,7 @@ def test_few_bits_are_close_to_what_was_trained(
 
 
 def test_four_bits_share_bytes_and_have_the_best_factor(vocab):
-    form = StaticForm(vocab.size, 4, pad_id=vocab.pad_id)
+    form = NumpyStatic(vocab.size, 4, pad_id=vocab.pad_id)
     rows = np.zeros((form.token_rows, 4), np.float32)
     rows[1], rows[2] = (7, -7, 3, 0), (10, 1, 1, 1)
     stored = {"embedding": rows, "token_weight": np.full(len(rows), 2, np.float32)}
@@ -167,7 +168,7 @@ def test_four_bits_share_bytes_and_have_the_best_factor(vocab):
     ]
     np.testing.assert_allclose(reduced["factor"][2], shrinks[np.argmin(errors)], rtol=1e-6)
     with pytest.raises(ValueError, match="width=5 must be a multiple of 2"):
-        StaticForm(vocab.size, 5, storage="int4")
+        NumpyStatic(vocab.size, 5, storage="int4")
 
 
 def test_principal_axes_are_eigenvectors_of_fixed_sign():
@@ -182,7 +183,7 @@ def test_principal_axes_are_eigenvectors_of_fixed_sign():
 
 @pytest.mark.parametrize("count", [1, 20])
 def test_a_text_without_tokens_has_the_vector_0_even_where_lengths_are_1(vocab, tmp_path, count):
-    form = StaticForm(vocab.size, 4, pad_id=vocab.pad_id)
+    form = NumpyStatic(vocab.size, 4, pad_id=vocab.pad_id)
     params = random_params(form, vocab, [])
     arguments = {"width": 4, "pad_id": vocab.pad_id, "normalize": True}
     save(tmp_path / "m", vocab, "static", arguments, params)
@@ -211,7 +212,7 @@ print(json.dumps([list(vectors.shape), [name for name in heavy if name in sys.mo
 
 def test_export_scales_no_shorter_vectors_unasked(vocab, sentences, tmp_path, capsys):
     arguments = {"width": 16, "pad_id": vocab.pad_id, "normalize": True}
-    params = random_params(StaticForm(vocab.size, **arguments), vocab, sentences)
+    params = random_params(NumpyStatic(vocab.size, **arguments), vocab, sentences)
     save(tmp_path / "m", vocab, "static", arguments, params, truncate_dim=8)
     export = ["export", "--model", str(tmp_path / "m"), "--output", str(tmp_path / "small")]
     assert main([*export, "--storage", "int8"]) == 2
@@ -224,7 +225,7 @@ def test_export_scales_no_shorter_vectors_unasked(vocab, sentences, tmp_path, ca
 def test_export_shrinks_a_model(vocab, sentences, tmp_path, capsys):
     arguments = {"width": 16, "features": ["pairs"], "feature_rows": 64, "pad_id": vocab.pad_id}
     arguments["feature_width"] = 6
-    params = random_params(StaticForm(vocab.size, **arguments), vocab, sentences)
+    params = random_params(NumpyStatic(vocab.size, **arguments), vocab, sentences)
     save(tmp_path / "m", vocab, "static", arguments, params)
     whole = xling_jax.load(tmp_path / "m").encode(sentences)
     export = ["export", "--model", str(tmp_path / "m"), "--output"]

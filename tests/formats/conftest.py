@@ -7,7 +7,7 @@ import pytest
 from tests.encode.conftest import sentences
 from xling_jax.encode.model_directory import save_model
 from xling_jax.models import registry
-from xling_jax.models.static_form import StaticForm, choose_keys
+from xling_jax.models.numpy_static import NumpyStatic, choose_keys
 from xling_jax.text.vocab import train_vocab
 
 __all__ = ["models", "sentences", "vocabs"]
@@ -80,7 +80,7 @@ def models(tmp_path_factory, vocabs):
         draw = np.random.default_rng(0)
         params = jax.tree.map(lambda s: draw.normal(0, 0.3, s.shape).astype(s.dtype), shapes)
         if arguments.get("features"):
-            form = StaticForm(vocab.size, 16, tuple(arguments["features"]), 90, vocab.pad_id)
+            form = NumpyStatic(vocab.size, 16, tuple(arguments["features"]), 90, vocab.pad_id)
             ids, lengths = vocab.encode_flat(TEXT)
             offsets = np.concatenate([[0], np.cumsum(lengths)])
             params["feature_keys"] = choose_keys(form, [(ids, offsets)])[0]

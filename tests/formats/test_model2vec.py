@@ -14,7 +14,7 @@ from xling_jax.formats.model2vec import (
     convert_static_embedding,
     export_model2vec,
 )
-from xling_jax.models.static_form import StaticForm
+from xling_jax.models.numpy_static import NumpyStatic
 from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
 from xling_jax.text.vocab import train_vocab
 
@@ -28,7 +28,7 @@ TEXTS = [*reference.TEXTS, *reference.HOSTILE, *reference.world()]
 
 def save(path, vocab, storage="float32", normalize=False, limit=3000, **settings):
     """Saves a random static encoder."""
-    form = StaticForm(vocab.size, 24, pad_id=vocab.pad_id, normalize=normalize)
+    form = NumpyStatic(vocab.size, 24, pad_id=vocab.pad_id, normalize=normalize)
     generator = np.random.default_rng(0)
     params = {
         "embedding": generator.normal(size=(form.token_rows, 24)).astype(np.float32),

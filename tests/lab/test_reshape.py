@@ -10,7 +10,7 @@ from tests.encode.conftest import sentences, vocab  # noqa: F401
 from tests.encode.test_static import random_params, save
 from tests.lab.scripts import script
 from xling_jax.encode.model_directory import load_model
-from xling_jax.models.static_form import StaticForm
+from xling_jax.models.numpy_static import NumpyStatic
 
 ARGUMENTS = {"width": 16, "features": ["pairs"], "feature_rows": 64}
 
@@ -33,7 +33,7 @@ def vectors(directory, texts):
 
 def test_the_mean_of_runs_in_its_own_axes(reshape, vocab, sentences, text, tmp_path, capsys):  # noqa: F811
     arguments = ARGUMENTS | {"pad_id": vocab.pad_id}
-    form = StaticForm(vocab.size, **arguments)
+    form = NumpyStatic(vocab.size, **arguments)
     first = random_params(form, vocab, sentences)
     second = {name: value[::-1] * 2 for name, value in first.items()}
     second["feature_keys"] = first["feature_keys"]
@@ -76,7 +76,7 @@ def test_more_dimensions_of_tokens_rotated_and_narrowed(
     capsys,
 ):
     arguments = ARGUMENTS | {"pad_id": vocab.pad_id, "feature_width": feature_width}
-    params = random_params(StaticForm(vocab.size, **arguments), vocab, sentences)
+    params = random_params(NumpyStatic(vocab.size, **arguments), vocab, sentences)
     save(tmp_path / "m", vocab, "static", arguments, params)
     more = np.random.default_rng(0).normal(size=(vocab.size, 3)).astype(np.float32)
     np.save(tmp_path / "more.npy", more)
@@ -113,7 +113,7 @@ def test_more_dimensions_of_tokens_rotated_and_narrowed(
 def test_codes_are_the_nearest_centroids_with_the_best_factor(reshape, vocab, sentences, tmp_path):  # noqa: F811
     arguments = {"width": 16, "features": ["pairs", "triples"], "feature_rows": 1200}
     arguments |= {"feature_width": 12, "pad_id": vocab.pad_id}
-    form = StaticForm(vocab.size, **arguments)
+    form = NumpyStatic(vocab.size, **arguments)
     generator = np.random.default_rng(0)
     stored = random_params(form, vocab, sentences)
     rows = generator.normal(size=(1200, 12)).astype("f4") * np.linspace(2, 1, 12, dtype="f4")

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xling_jax.models.dtypes import compute_dtype
+from xling_jax.devices import compute_dtype
 
 
 def device(platform="gpu", capability=None):

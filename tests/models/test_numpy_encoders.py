@@ -10,7 +10,7 @@ import pytest
 from flax.traverse_util import unflatten_dict
 from scipy.special import ndtr
 
-from xling_jax.encode.device_batches import parameter_shapes
+from xling_jax.encode.jax_backend import parameter_shapes
 from xling_jax.models import numpy_layers as layers
 from xling_jax.models.bert import ACTIVATIONS
 from xling_jax.models.numpy_encoders import NUMPY_ENCODERS

@@ -6,16 +6,16 @@ import numpy as np
 import optax
 import pytest
 
-from xling_jax.models.static import StaticEncoder
-from xling_jax.models.static_form import (
+from xling_jax.models.numpy_static import (
     FEATURES,
     NO_KEY,
     NOT_TRAINED,
     FeatureFinder,
-    StaticForm,
+    NumpyStatic,
     choose_keys,
     hash_feature,
 )
+from xling_jax.models.static import StaticEncoder
 from xling_jax.train.optimizer import frozen
 
 VOCAB, WIDTH, ROWS = 50, 8, 16
@@ -67,7 +67,7 @@ def vector_by_hand(params, tokens, features):
 @pytest.mark.parametrize("features", [(), ("pairs",), ("pairs", "skips", "triples")])
 def test_sums_are_those_by_hand(features, feature_width):
     module = StaticEncoder(VOCAB, WIDTH, features, ROWS, feature_width=feature_width)
-    params, form = random_params(module), module.form
+    params, form = random_params(module), module
     sentences = [[3, 4, 5, 3, 4], [7], [], [9, 2], [1, 1, 1], [*range(1, 13)]]
     if features:
         params["feature_keys"], share = choose_keys(form, [flat(sentences)])
@@ -79,7 +79,8 @@ def test_sums_are_those_by_hand(features, feature_width):
     expected = [vector_by_hand(params, sentence, features) for sentence in sentences]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     found = {name: (value.shape, str(value.dtype)) for name, value in params.items()}
-    assert found == form.parameters
+    of_numpy = NumpyStatic(VOCAB, WIDTH, features, ROWS, feature_width=feature_width)
+    assert found == of_numpy.parameters
     if not features:
         return
     finder, keys = FeatureFinder(form, params["feature_keys"]), params["feature_keys"].tolist()
@@ -92,7 +93,7 @@ def test_sums_are_those_by_hand(features, feature_width):
 
 
 def test_features_are_of_their_sentence_only():
-    form = StaticForm(VOCAB, WIDTH, ("pairs",), ROWS)
+    form = NumpyStatic(VOCAB, WIDTH, ("pairs",), ROWS)
     finder = FeatureFinder(form, choose_keys(form, [flat([[5, 6], [6, 7]])])[0])
     rows, ends = finder.window(*flat([[5, 6], [7], [6, 7]]))
     assert ends.tolist() == [0, 1, 1, 2] and sorted(rows) == [0, 1]
@@ -100,7 +101,7 @@ def test_features_are_of_their_sentence_only():
 
 def test_short_and_long_sentences_have_rows_by_the_same_rule():
     tokens = np.random.default_rng(0).integers(1, VOCAB, 300).astype(np.int32)
-    form = StaticForm(VOCAB, WIDTH, tuple(FEATURES), ROWS)
+    form = NumpyStatic(VOCAB, WIDTH, tuple(FEATURES), ROWS)
     finder = FeatureFinder(form, choose_keys(form, [flat([tokens.tolist()])])[0])
     for length in (0, 1, 2, 3, 63, 64, 65, 300):
         part = tokens[:length]
@@ -110,7 +111,7 @@ def test_short_and_long_sentences_have_rows_by_the_same_rule():
 
 
 def test_keys_are_the_most_frequent_features_that_a_lookup_tells_apart():
-    form = StaticForm(32_000, WIDTH, ("pairs", "skips"), 300)
+    form = NumpyStatic(32_000, WIDTH, ("pairs", "skips"), 300)
     generator = np.random.default_rng(0)
     frequent = generator.choice(32_000, (200, 2))
     rare = generator.choice(32_000, (50_000, 2))
@@ -127,7 +128,7 @@ def test_keys_are_the_most_frequent_features_that_a_lookup_tells_apart():
 
 @pytest.mark.parametrize("keys", [[3, 2], [5, 5 + 2**20], [-1, 4], [NO_KEY, 4]])
 def test_keys_that_cannot_be_are_refused(keys):
-    form = StaticForm(VOCAB, WIDTH, ("pairs",), 2)
+    form = NumpyStatic(VOCAB, WIDTH, ("pairs",), 2)
     with pytest.raises(ValueError, match="feature_keys: must be different hashes, ascending"):
         FeatureFinder(form, np.array(keys, np.float32))
 
@@ -160,7 +161,7 @@ def test_training_starts_equal_to_the_encoder_without_features():
     module = StaticEncoder(VOCAB, WIDTH, ("pairs",), ROWS)
     tokens = np.arange(1, 9, dtype=np.int32)[None]
     params = module.init(jax.random.key(0), tokens)["params"]
-    params["feature_keys"] = choose_keys(module.form, [flat(tokens.tolist())])[0]
+    params["feature_keys"] = choose_keys(module, [flat(tokens.tolist())])[0]
     plain = {name: params[name] for name in ("embedding", "token_weight")}
     expected = StaticEncoder(VOCAB, WIDTH).apply({"params": plain}, tokens)
     np.testing.assert_array_equal(module.apply({"params": params}, tokens), expected)
@@ -168,10 +169,12 @@ def test_training_starts_equal_to_the_encoder_without_features():
 
 @pytest.mark.parametrize("rates", [(0.5, 0.0), (0.0, 0.5)])
 def test_dropout_drops_whole_tokens_and_features(rates):
-    module = StaticEncoder(VOCAB, WIDTH, ("pairs",), ROWS, *rates)
+    module = StaticEncoder(
+        VOCAB, WIDTH, ("pairs",), ROWS, token_dropout=rates[0], feature_dropout=rates[1]
+    )
     tokens = np.tile(np.arange(1, 9, dtype=np.int32), (2000, 1))
     params = random_params(module)
-    params["feature_keys"] = choose_keys(module.form, [flat(tokens[:1].tolist())])[0]
+    params["feature_keys"] = choose_keys(module, [flat(tokens[:1].tolist())])[0]
     rngs = {"dropout": jax.random.key(1)}
     dropped = module.apply({"params": params}, tokens, deterministic=False, rngs=rngs)
     kept = module.apply({"params": params}, tokens)
@@ -201,4 +204,4 @@ def test_dropout_drops_whole_tokens_and_features(rates):
 )
 def test_forms_that_cannot_be_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        StaticForm(**{"vocab_size": VOCAB} | changes)
+        NumpyStatic(**{"vocab_size": VOCAB} | changes)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.options import flag
 from xling_jax.config import load_options
+from xling_jax.devices import DTYPES
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
-from xling_jax.models.dtypes import DTYPES
 from xling_jax.options import OptionError, require_file
 
 if TYPE_CHECKING:

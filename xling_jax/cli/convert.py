@@ -12,8 +12,8 @@ import os
 
 from xling_jax.cli.arguments import add_output, refuse_existing
 from xling_jax.cli.options import flag, words
+from xling_jax.devices import DTYPES
 from xling_jax.formats.registry import IMPORTERS
-from xling_jax.models.dtypes import DTYPES
 from xling_jax.options import OptionError, require_file
 from xling_jax.text.languages import is_code, to_iso639_1
 

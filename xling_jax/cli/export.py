@@ -132,9 +132,9 @@ def export_static(args: argparse.Namespace) -> None:
 
     spec = load_model(find_model_directory(args.model))
     config = spec.config
-    if spec.static_form is None:
+    if spec.static is None:
         raise OptionError(f"--model {args.model}: is of family {config['family']}, not static")
-    form, params = dataclasses.replace(spec.static_form, storage="float32"), spec.params
+    form, params = dataclasses.replace(spec.static, storage="float32"), spec.params
     if spec.truncate_dim and form.normalize and args.truncate_dim is None:
         raise OptionError(
             f"--model {args.model}: keeps {spec.truncate_dim} dimensions of vectors of length 1, "

@@ -10,31 +10,62 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import copy
+import dataclasses
 import hashlib
 import logging
 import operator
 import os
+import pathlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xling_jax.align.rows import check_same_dim, normalize
-from xling_jax.encode import arguments, model_directory
+from xling_jax.encode import model_directory
 from xling_jax.encode.backends import Backend, make_backend
-from xling_jax.encode.batch_plan import BatchShapes
-from xling_jax.encode.documents import document_inputs, pool_stream
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
-from xling_jax.files.quantization import Quantizer, learn_ranges
+from xling_jax.options import check_number
+from xling_jax.registry import import_extra
 from xling_jax.text.splitting import check_collection, check_texts, checked_texts
 from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
+    from xling_jax.encode.batch_plan import BatchShapes
 
 _logger = logging.getLogger(__name__)
+
+# Arguments of sentence-transformers that have no meaning here: the value that changes nothing, and
+# the way out for others.
+_ONE_PROCESS = (
+    "encode uses all local devices and CPU cores from one process; call it with all sentences, or "
+    "encode shares of a file with xling embed --shard I/N"
+)
+_OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
+    "convert_to_numpy": (True, "vectors are a NumPy array; list(vectors) makes a list of them"),
+    "convert_to_tensor": (
+        False,
+        "vectors are a NumPy array; torch.from_numpy(vectors) shares them with PyTorch",
+    ),
+    "output_value": (
+        "sentence_embedding",
+        "there are vectors of sentences only, none of tokens; leave it out",
+    ),
+    "device": (
+        None,
+        "the encoder uses all cores, or all local devices of JAX; leave it out, or choose by "
+        "load(..., backend='numpy') or, before the start, by CUDA_VISIBLE_DEVICES=0",
+    ),
+    "pool": (None, _ONE_PROCESS),
+    "chunk_size": (None, _ONE_PROCESS),
+    "task": (
+        None,
+        "no encoder routes by task; choose prompt_name, encode_query or encode_document",
+    ),
+    "processing_kwargs": (None, "use encoder.with_max_length(tokens) for shorter inputs"),
+}
 
 # Names under which models have the prompt of what is searched, first choice first.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -58,8 +89,8 @@ class Encoder:
         prompts: texts that go before an input, by name.
         default_prompt: name of the prompt that inputs get unless another is chosen.
         truncate_dim: dimensions of the vectors to keep; None for all.
-        config: content of the `config.json` it was loaded from; without it the encoder can
-            neither be saved nor pickled.
+        spec: what it was loaded from, without the parameters; without it the encoder can neither
+            be saved nor pickled.
     """
 
     def __init__(
@@ -76,7 +107,7 @@ class Encoder:
         prompts: Mapping[str, str] | None = None,
         default_prompt: str | None = None,
         truncate_dim: int | None = None,
-        config: Mapping[str, Any] | None = None,
+        spec: model_directory.ModelSpec | None = None,
     ):
         self.backend = backend
         self.vocab = vocab
@@ -87,7 +118,7 @@ class Encoder:
         self.calibration = calibration
         self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
         self._prompt = self.prompts.get(default_prompt, "")
-        self._config = config
+        self._spec = spec
         ids = (model_directory.special_ids(vocab, names) for names in specials)
         self._affixes = [np.array(each, np.int32) for each in ids]
         self._room = max_length_tokens - sum(map(len, self._affixes))
@@ -133,7 +164,7 @@ class Encoder:
             prompts=spec.prompts,
             default_prompt=spec.default_prompt,
             truncate_dim=spec.truncate_dim,
-            config=spec.config,
+            spec=dataclasses.replace(spec, stored={}),
         )
 
     @property
@@ -152,14 +183,14 @@ class Encoder:
         return self.backend.window_sentences
 
     def batch_shapes(self, batch_size: int | None = None) -> BatchShapes:
-        """Returns the shapes that JAX may compile; `.all()` lists them. NumPy compiles none."""
-        return BatchShapes(
-            max_length_tokens=self.max_length_tokens,
-            batch_tokens=self.backend.batch_tokens,
-            batch_size=batch_size,
-            num_devices=self.backend.num_devices,
-            has_single_row=self.backend.has_single_row,
-        )
+        """Returns the shapes that JAX may compile; `.all()` lists them.
+
+        Raises:
+            ValueError: if NumPy computes the vectors, which compiles nothing.
+        """
+        if self.backend.name != "jax":
+            raise ValueError("NumPy has no shapes of batches; load the encoder with backend='jax'")
+        return self.backend.shapes(self.max_length_tokens, batch_size)
 
     def warm_up(
         self,
@@ -180,8 +211,10 @@ class Encoder:
                 of the time; JAX keeps what it compiles later in it too. None for none, or the one
                 that JAX already has.
         """
+        if self.backend.name != "jax":
+            return
         shapes = self.batch_shapes(batch_size)
-        if cache is not None and self.backend.name == "jax":
+        if cache is not None:
             import jax
 
             jax.config.update("jax_compilation_cache_dir", os.fspath(cache))
@@ -190,10 +223,8 @@ class Encoder:
 
     def with_params(self, params: Any) -> Encoder:
         """Returns the same encoder with other parameters; compiled programs are shared."""
-        other = copy.copy(self)
-        other.fingerprint, other.calibration, other._config = "", None, None
-        other.backend = self.backend.with_params(params)
-        return other
+        changed = {"fingerprint": "", "calibration": None, "_spec": None}
+        return self._with(backend=self.backend.with_params(params), **changed)
 
     def with_max_length(self, max_length_tokens: int) -> Encoder:
         """Returns the same encoder for shorter inputs, special tokens included.
@@ -201,18 +232,15 @@ class Encoder:
         Raises:
             ValueError: if inputs would be longer, or only special tokens.
         """
-        shorter = copy.copy(self)
-        shorter._room = self._room - (self.max_length_tokens - max_length_tokens)
-        if not 1 <= shorter._room <= self._room:
+        room = self._room - (self.max_length_tokens - max_length_tokens)
+        if not 1 <= room <= self._room:
             raise ValueError(
                 f"max_length_tokens={max_length_tokens} must be from "
                 f"{self.max_length_tokens - self._room + 1} to {self.max_length_tokens}, the "
                 "model's limit"
             )
-        if max_length_tokens != self.max_length_tokens:
-            shorter.fingerprint = self.fingerprint and f"{self.fingerprint}-{max_length_tokens}t"
-        shorter.max_length_tokens = max_length_tokens
-        return shorter
+        suffix = f"-{max_length_tokens}t" if room != self._room else ""
+        return self._with(suffix, _room=room, max_length_tokens=max_length_tokens)
 
     def truncated(self, dim: int) -> Encoder:
         """Returns the same encoder for the first `dim` dimensions of its vectors.
@@ -227,11 +255,9 @@ class Encoder:
             raise ValueError(
                 f"truncate_dim={dim} must be from 1 to {self._model_dim}, the model's width"
             )
-        other = copy.copy(self)
-        if dim != self.dim:
-            other.dim, other.calibration = operator.index(dim), None
-            other.fingerprint = self.fingerprint and f"{self.fingerprint}-{dim}d"
-        return other
+        if dim == self.dim:
+            return self._with()
+        return self._with(f"-{dim}d", dim=operator.index(dim), calibration=None)
 
     def with_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> Encoder:
         """Returns the same encoder with another text before every input.
@@ -243,15 +269,33 @@ class Encoder:
         Raises:
             ValueError: if both or neither are given, or there is no prompt of that name.
         """
-        if prompt is None and prompt_name is None:
-            raise ValueError("prompt or prompt_name is required; prompt='' is no prompt")
+        if (prompt is None) == (prompt_name is None):
+            raise ValueError(
+                "give prompt or prompt_name; pass prompt='' to disable the prompt"
+                if prompt is None
+                else f"give prompt or prompt_name={prompt_name!r}, not both"
+            )
+        if prompt_name is not None:
+            if prompt_name not in self.prompts:
+                known = ", ".join(map(repr, self.prompts)) or "none"
+                raise ValueError(
+                    f"prompt_name={prompt_name!r} must be one of the model's prompts ({known}); "
+                    "or give the text itself as prompt"
+                )
+            prompt = self.prompts[prompt_name]
+        if not isinstance(prompt, str):
+            raise ValueError(f"prompt must be a text; found {prompt!r:.40}")
+        if prompt == self._prompt:
+            return self._with()
+        digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        return self._with(f"-prompt-{digest}", _prompt=prompt, calibration=None)
+
+    def _with(self, fingerprint_suffix: str = "", **changes: Any) -> Encoder:
+        """A copy with some attributes changed; vectors of its own have a fingerprint of its own."""
         other = copy.copy(self)
-        other._prompt = arguments.find_prompt(self.prompts, prompt, prompt_name)
-        if other._prompt != self._prompt:
-            other.calibration = None
-            content = other._prompt.encode("utf-8", "surrogatepass")
-            digest = hashlib.sha256(content).hexdigest()[:8]
-            other.fingerprint = self.fingerprint and f"{self.fingerprint}-prompt-{digest}"
+        if self.fingerprint:
+            other.fingerprint = self.fingerprint + fingerprint_suffix
+        vars(other).update(changes)
         return other
 
     def encode(
@@ -301,28 +345,19 @@ class Encoder:
                 of place.
             TypeError: for an unknown argument.
         """
-        arguments.refuse(others)
-        normalize = arguments.either(
-            "normalize", normalize, "normalize_embeddings", normalize_embeddings
-        )
-        show = arguments.either(
-            "show_progress", show_progress, "show_progress_bar", show_progress_bar
-        )
+        _refuse(others)
+        normalize = _either("normalize", normalize, "normalize_embeddings", normalize_embeddings)
+        show = _either("show_progress", show_progress, "show_progress_bar", show_progress_bar)
         encoder = self
         if prompt is not None or prompt_name is not None:
             encoder = encoder.with_prompt(prompt, prompt_name)
         if truncate_dim is not None:
             encoder = encoder.truncated(truncate_dim)
-        quantizer = None
-        if ranges is not None or precision not in ("float32", "int8"):
-            quantizer = Quantizer(precision, encoder.dim, ranges)  # checked before any work
         is_single = isinstance(sentences, str)
         texts = check_texts([sentences] if is_single else sentences)
-        if precision == "int8" and ranges is None and len(texts) == 1:
-            raise ValueError(
-                "precision='int8' needs ranges= to encode a single sentence; learn them on many: "
-                "ranges = encoder.learn_ranges(sample)"
-            )
+        quantize = None
+        if precision != "float32" or ranges is not None:  # checked before any work
+            quantize = _quantization(precision, encoder.dim, ranges, len(texts))
         stats = EncodeStats()
         embeddings = np.empty((len(texts), encoder.dim), np.float32)
         windows = encoder._encode_windows(texts, batch_size, normalize, stats, embeddings)
@@ -335,41 +370,32 @@ class Encoder:
                 "%d of %d sentences were truncated to %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
-        if precision == "int8" and not texts:
-            return np.empty(embeddings.shape, np.int8)
-        if precision == "int8" and quantizer is None:
-            _logger.warning(
-                "the ranges of precision='int8' are those of these %d vectors; pass ranges="
-                "encoder.learn_ranges(sample) to compare with vectors of other calls",
-                len(texts),
-            )
-            quantizer = Quantizer(precision, encoder.dim, learn_ranges([embeddings]))
-        if quantizer is not None:
-            embeddings = quantizer.quantize(embeddings)
+        if quantize:
+            embeddings = quantize(embeddings)
         return embeddings[0] if is_single else embeddings
 
-    def encode_query(self, sentences: str | Sequence[str], **settings: Any) -> np.ndarray:
+    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray:
         """Encodes what is searched for: with the prompt "query" of models that have one.
 
         If the model has none and none is given, no prompt is used. Arguments, result and errors as
         `encode`.
         """
-        return self.encode(sentences, **self._prompt_of(("query",), settings))
+        return self.encode(sentences, **self._with_prompt_of(("query",), options))
 
-    def encode_document(self, sentences: str | Sequence[str], **settings: Any) -> np.ndarray:
+    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray:
         """Encodes what is searched: with the prompt "document" (or "passage", or "corpus").
 
         If the model has none and none is given, no prompt is used. Arguments, result and errors as
         `encode`; texts are not split into sentences, see `encode_documents` for that.
         """
-        return self.encode(sentences, **self._prompt_of(_DOCUMENT_PROMPTS, settings))
+        return self.encode(sentences, **self._with_prompt_of(_DOCUMENT_PROMPTS, options))
 
-    def _prompt_of(self, names: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
+    def _with_prompt_of(self, names: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
         """Adds the first prompt that the model has to arguments without one."""
-        if settings.get("prompt") is not None or settings.get("prompt_name") is not None:
-            return settings
+        if options.get("prompt") is not None or options.get("prompt_name") is not None:
+            return options
         found = next((self.prompts[name] for name in names if name in self.prompts), "")
-        return settings | {"prompt": found}
+        return options | {"prompt": found}
 
     def learn_ranges(self, sentences: Iterable[str], *, normalize: bool = False) -> np.ndarray:
         """Learns the ranges of vectors for `encode(..., precision="int8", ranges=ranges)`.
@@ -384,6 +410,8 @@ class Encoder:
         Raises:
             ValueError: if there are fewer than two sentences.
         """
+        from xling_jax.files.quantization import learn_ranges
+
         return learn_ranges(self.encode_stream(sentences, normalize=normalize))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
@@ -423,18 +451,6 @@ class Encoder:
         """Returns the size of the vectors, `dim`; the older name of `get_embedding_dimension`."""
         return self.dim
 
-    def encode_multi_process(self, *args: Any, **settings: Any) -> np.ndarray:
-        """Refused: one process uses all devices.
-
-        Raises:
-            ValueError: always; says what to use.
-        """
-        raise ValueError(f"encode_multi_process does not apply: {arguments.MANY_PROCESSES}")
-
-    def start_multi_process_pool(self, *args: Any, **settings: Any) -> dict[str, Any]:
-        """Refused, see `encode_multi_process`."""
-        raise ValueError(f"start_multi_process_pool does not apply: {arguments.MANY_PROCESSES}")
-
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes a model directory, which `xling_jax.load` reads.
 
@@ -449,9 +465,11 @@ class Encoder:
             ValueError: if the encoder does not come from a model directory.
             FileExistsError: if the directory exists, is not empty and `overwrite` is False.
         """
-        spec = self._spec("saved")
-        loaded = (spec.max_length_tokens, spec.truncate_dim or spec.dim)
-        is_unchanged = (self.max_length_tokens, self.dim) == loaded
+        spec = self._loaded("saved")
+        is_unchanged = (self.max_length_tokens, self.dim) == (
+            spec.max_length_tokens,
+            spec.output_dim,
+        )
         model_directory.save_model(
             path,
             family=spec.config["family"],
@@ -469,12 +487,26 @@ class Encoder:
             overwrite=overwrite,
         )
 
-    def push_to_hub(self, repo_id: str, **options: Any) -> str:
-        """Uploads what `save` writes to the Hugging Face hub; see `hub.push_directory`.
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        commit_message: str = "Upload sentence encoder",
+    ) -> str:
+        """Uploads what `save` writes to the Hugging Face hub, in one commit.
+
+        The repository is made if there is none. What was downloaded from it (`hf download REPO_ID
+        --local-dir DIR`) is a model directory again, which `xling_jax.load` reads.
 
         Args:
             repo_id: `NAME` or `ORGANIZATION/NAME`.
-            **options: `private`, `token`, `revision`, `commit_message`.
+            private: of a new repository; None for the default of its owner.
+            token: of the hub; None for the one of `hf auth login`.
+            revision: branch to commit to; None for the main one.
+            commit_message: of the commit.
 
         Returns:
             The URL of the commit.
@@ -483,38 +515,29 @@ class Encoder:
             ImportError: without huggingface_hub.
             ValueError: if the encoder does not come from a model directory.
         """
-        from xling_jax.encode.hub import push_directory
-
+        hub = import_extra("huggingface_hub", "hub", "uploading to the Hugging Face hub")
+        api = hub.HfApi(token=token)
         with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "model")
+            path = pathlib.Path(directory, "model")
             self.save(path)
-            return push_directory(path, repo_id, **options)
+            api.create_repo(repo_id, private=private, exist_ok=True)
+            commit = {"commit_message": commit_message, "revision": revision}
+            uploaded = api.upload_folder(repo_id=repo_id, folder_path=str(path), **commit)
+        return str(uploaded.commit_url)
 
-    def _spec(self, done: str) -> model_directory.ModelSpec:
+    def _loaded(self, done: str) -> model_directory.ModelSpec:
         """What this encoder was loaded from, with its parameters in host memory."""
-        if self._config is None:
+        if self._spec is None:
             raise ValueError(
-                f"an encoder is {done} if it was loaded from a model directory; this one has "
-                "parameters of its own; write them with model_directory.save_model"
+                f"only encoders loaded from a model directory can be {done}; write other "
+                "parameters with model_directory.save_model"
             )
         stored = self.params
         if self.backend.name == "jax":
             import jax
 
             stored = jax.device_get(stored)
-        return model_directory.ModelSpec(
-            stored=stored,
-            vocab=self.vocab,
-            max_length_tokens=self._config["max_length_tokens"],
-            dim=self._model_dim,
-            languages=self.languages,
-            fingerprint=self._config["fingerprint"],
-            config=dict(self._config),
-            calibration=self.calibration,
-            prompts=self.prompts,
-            default_prompt=self.default_prompt,
-            truncate_dim=self._config.get("truncate_dim"),
-        )
+        return dataclasses.replace(self._spec, stored=stored)
 
     def __copy__(self) -> Encoder:
         other = object.__new__(type(self))  # not by __reduce__, which copies the parameters
@@ -524,11 +547,11 @@ class Encoder:
     def __reduce__(self):
         """Pickles the model itself, not its path: a worker process gets the same vectors."""
         chosen = {name: getattr(self, name) for name in _PICKLED}
-        return _restored, (self._spec("pickled"), self.dtype, self.backend.name, chosen)
+        return _restored, (self._loaded("pickled"), self.dtype, self.backend.name, chosen)
 
     def __repr__(self) -> str:
         of_model = "" if self.dim == self._model_dim else f" of {self._model_dim}"
-        family = f"family={self._config['family']!r}, " if self._config else ""
+        family = f"family={self._spec.config['family']!r}, " if self._spec else ""
         prompts = f", prompts={[*self.prompts]}" if self.prompts else ""
         languages = ", ".join(self.languages[:8]) + (", …" if len(self.languages) > 8 else "")
         return (
@@ -570,7 +593,7 @@ class Encoder:
         out: np.ndarray | None = None,
     ) -> Iterator[np.ndarray]:
         """Yields the rows of each window; views of `out` if that is given."""
-        shapes = self.batch_shapes(batch_size)
+        check_number(batch_size, "batch_size", at_least=1)
         if prompt := self._prompt:
             if isinstance(sentences, Sequence):
                 sentences = [prompt + sentence for sentence in sentences]
@@ -582,11 +605,14 @@ class Encoder:
             embeddings = np.empty((rows, self.dim), np.float32) if out is None else out[done:]
             embeddings = embeddings[:rows]
             if self.dim == self._model_dim:
-                counts.num_padded_tokens = self.backend.run_window(window, shapes, embeddings)
+                into = embeddings
             else:
-                whole = np.empty((rows, self._model_dim), np.float32)
-                counts.num_padded_tokens = self.backend.run_window(window, shapes, whole)
-                embeddings[:] = whole[:, : self.dim]
+                into = np.empty((rows, self._model_dim), np.float32)
+            counts.num_padded_tokens = self.backend.run_window(
+                window, into, self.max_length_tokens, batch_size
+            )
+            if into is not embeddings:
+                embeddings[:] = into[:, : self.dim]
             stats.add(counts)
             done += rows
             unknown += counts.num_unknown
@@ -595,8 +621,8 @@ class Encoder:
                 self._warned.add("unknown")
                 _logger.warning(
                     "%d of %d sentences are at least a quarter unknown tokens, as in a script that "
-                    "the encoder was not trained on; their vectors mean little (further warnings "
-                    "suppressed)",
+                    "the encoder was not trained on; their embeddings are unreliable (further "
+                    "warnings suppressed)",
                     *(unknown, done),
                 )
             if normalize:
@@ -650,7 +676,7 @@ class Encoder:
 
         Raises:
             ValueError: if `documents` is a string, an item is neither a text nor sentences, or a
-                setting is unknown.
+                option is unknown.
         """
         check_collection(documents, "documents")
         documents = list(documents)
@@ -675,10 +701,12 @@ class Encoder:
         language: str | None = None,
     ) -> Iterator[list[str]]:
         """Yields the texts to encode for each document; arguments as `encode_documents`."""
-        settings = {"splitter": splitter, "language": language}
+        from xling_jax.encode.documents import document_inputs
+
         taken = len(self.vocab.encode([self._prompt])[0]) if self._prompt else 0
         room = max(1, self._room - taken)
-        return document_inputs(documents, mode, vocab=self.vocab, room=room, **settings)
+        split = {"splitter": splitter, "language": language}
+        return document_inputs(documents, mode, vocab=self.vocab, room=room, **split)
 
     def encode_document_stream(
         self,
@@ -697,6 +725,8 @@ class Encoder:
         Yields:
             float32 [any, dim], the rows in input order.
         """
+        from xling_jax.encode.documents import pool_stream
+
         check_collection(documents, "documents")
         # Filled by the tokenizing thread, before the vectors of a document are computed.
         counts: collections.deque[int] = collections.deque()
@@ -730,8 +760,65 @@ def _restored(
     return encoder
 
 
+def _either(name: str, value: bool | None, peer: str, peer_value: bool | None) -> bool:
+    """The value of an argument with two names, False if neither is given.
+
+    Raises:
+        ValueError: if both are given and differ.
+    """
+    if value is not None and peer_value is not None and bool(value) != bool(peer_value):
+        raise ValueError(
+            f"{name}={value!r} and {peer}={peer_value!r} are the same argument; give one of them"
+        )
+    return bool(peer_value if value is None else value)
+
+
+def _refuse(others: Mapping[str, Any]) -> None:
+    """Refuses arguments without a meaning here, unless their value changes nothing.
+
+    Raises:
+        ValueError: for one that sentence-transformers has.
+        TypeError: for any other.
+    """
+    for name, value in others.items():
+        if name not in _OTHER_ARGUMENTS:
+            raise TypeError(f"encode() got an unexpected keyword argument {name!r}")
+        neutral, way_out = _OTHER_ARGUMENTS[name]
+        if value != neutral:
+            raise ValueError(f"{name}={value!r:.40} does not apply: {way_out}")
+
+
+def _quantization(
+    precision: str, dim: int, ranges: np.ndarray | None, num_vectors: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the function that quantizes the vectors [num_vectors, dim] of a call of `encode`."""
+    from xling_jax.files.quantization import Quantizer, learn_ranges
+
+    if precision != "int8" or ranges is not None:
+        return Quantizer(precision, dim, ranges).quantize
+    if num_vectors == 1:
+        raise ValueError(
+            "precision='int8' needs ranges= to encode a single sentence; learn them on many: "
+            "ranges = encoder.learn_ranges(sample)"
+        )
+    if not num_vectors:
+        return lambda vectors: vectors.astype(np.int8)
+
+    def in_their_own_ranges(vectors: np.ndarray) -> np.ndarray:
+        _logger.warning(
+            "the ranges of precision='int8' are those of these %d vectors; pass ranges="
+            "encoder.learn_ranges(sample) to compare with vectors of other calls",
+            num_vectors,
+        )
+        return Quantizer(precision, dim, learn_ranges([vectors])).quantize(vectors)
+
+    return in_their_own_ranges
+
+
 def _unit_sides(*sides: Any) -> list[np.ndarray]:
     """Both arguments of `similarity` as unit vectors, [n, dim] and [m, dim]."""
+    from xling_jax.align.rows import check_same_dim, normalize
+
     names = ("embeddings1", "embeddings2")
     unit = [normalize(np.atleast_2d(side), name) for side, name in zip(sides, names, strict=True)]
     check_same_dim(*unit, names)

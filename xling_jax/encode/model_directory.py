@@ -7,8 +7,8 @@
     sentencepiece.model    the vocabulary; converted encoders have other files
     README.md              model card
 
-Loading executes nothing from the directory. Names, shapes and dtypes are checked against the form
-or module before parameters are read, and hashes before they are used.
+Loading executes nothing from the directory. Names, shapes and dtypes are checked against the
+encoder before parameters are read, and hashes before they are used.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ import os
 import pathlib
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors
 
 from xling_jax import options
-from xling_jax.encode.model_card import model_card, with_scores_section
 from xling_jax.files.errors import one_line
 from xling_jax.files.hashes import fingerprint as json_fingerprint
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.json_text import parse_json
-from xling_jax.files.tensors import write_tensors
 from xling_jax.files.whole import naming_errors, whole_directory, write_whole
 from xling_jax.models.numpy_encoders import NUMPY_ENCODERS, NumpyEncoder
-from xling_jax.models.static_form import StaticForm
+from xling_jax.models.numpy_static import NumpyStatic
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 from xling_jax.version import __version__
 
@@ -90,6 +88,7 @@ class ModelSpec:
         vocab: the vocabulary, with the preprocessing used in training.
         max_length_tokens: longest input in tokens, special tokens included.
         dim: size of the vectors that the encoder computes.
+        encoder: the encoder in NumPy, with its options; None if only JAX can compute it.
         languages: codes of the languages the encoder was trained on.
         fingerprint: hex digest over everything that determines a vector.
         config: the whole `config.json`.
@@ -103,6 +102,7 @@ class ModelSpec:
     vocab: Vocabulary
     max_length_tokens: int
     dim: int
+    encoder: NumpyStatic | NumpyEncoder | None
     languages: tuple[str, ...]
     fingerprint: str
     config: dict[str, Any]
@@ -133,17 +133,17 @@ class ModelSpec:
     @functools.cached_property
     def params(self) -> dict[str, Any]:
         """Nested dict of NumPy arrays, those of `module`."""
-        return self.static_form.trainable(self.stored) if self.static_form else self.stored
+        return self.static.trainable(self.stored) if self.static else self.stored
+
+    @property
+    def static(self) -> NumpyStatic | None:
+        """The encoder if it has no layers."""
+        return self.encoder if isinstance(self.encoder, NumpyStatic) else None
 
     @property
     def numpy_encoder(self) -> NumpyEncoder | None:
-        """What computes an encoder with layers in NumPy; None if only JAX can."""
-        return _numpy_encoder(self.config["family"], self.config["encoder"])
-
-    @property
-    def static_form(self) -> StaticForm | None:
-        """The form of an encoder without layers, which needs no JAX; None for others."""
-        return _static_form(self.config["family"], self.config["encoder"])
+        """The encoder if it has layers and NumPy can compute them."""
+        return self.encoder if isinstance(self.encoder, NumpyEncoder) else None
 
 
 def special_ids(vocab: Vocabulary, names: Sequence[str]) -> list[int]:
@@ -152,14 +152,6 @@ def special_ids(vocab: Vocabulary, names: Sequence[str]) -> list[int]:
     if missing := [name for name in names if ids.get(name) is None]:
         raise ValueError(f"specials={missing} must be 'bos' or 'eos', and in the vocabulary")
     return [ids[name] for name in names]
-
-
-class _Expected(NamedTuple):
-    """What an encoder's arguments say about its directory."""
-
-    shapes: Shapes
-    dim: int
-    specials: list[list[str]]
 
 
 def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
@@ -237,24 +229,25 @@ def save_model(
             prompts or width are out of range.
         FileExistsError: if `directory` exists, is not empty and `overwrite` is False.
     """
-    from flax.traverse_util import flatten_dict
+    from xling_jax.encode.model_card import model_card, with_scores_section
+    from xling_jax.files.tensors import write_tensors
 
     directory = pathlib.Path(directory)
     _check_replaceable(directory, overwrite)
     encoder_args = {"vocab_size": vocab.size, **encoder_args}
-    expected = _expected(family, encoder_args)
-    named = flatten_dict(params, sep="/")
-    flat = {name: np.asarray(named[name]) for name in sorted(named)}
+    encoder = _numpy_encoder(family, encoder_args)
+    shapes, dim, specials = _facts(encoder, family, encoder_args)
+    flat = dict(sorted(_flat(params)))
     found = {name: (value.shape, str(value.dtype)) for name, value in flat.items()}
-    check_parameters(found, expected.shapes, "params")
+    check_parameters(found, shapes, "params")
     config = {
         "format_version": FORMAT_VERSION,
         "family": family,
         "encoder": encoder_args,
-        "dim": expected.dim,
+        "dim": dim,
         "languages": list(languages),
         "preprocessing": record(vocab),
-        "specials": expected.specials,
+        "specials": specials,
         "max_length_tokens": int(max_length_tokens),
         "versions": {
             "xling_jax": __version__,
@@ -271,9 +264,9 @@ def save_model(
     if results:
         config["results"] = dict(results)
     # Not those stored: of numbers in fewer bits than 8, several share one.
-    form = _static_form(family, encoder_args)
-    trained = dataclasses.replace(form, storage="float32").parameters if form else expected.shapes
-    num_params = sum(math.prod(shape) for shape, _ in trained.values())
+    is_static = isinstance(encoder, NumpyStatic)
+    trained = encoder.trained_shapes().values() if is_static else (s for s, _ in shapes.values())
+    num_params = sum(map(math.prod, trained))
     size_mb = sum(value.nbytes for value in flat.values()) / 1e6
     sizes = {"num_params": num_params, "size_mb": size_mb}
     card = model_card(config, **sizes, vocab=vocab, results=results)
@@ -299,6 +292,8 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
         ValueError: if the directory is not intact, see `load_model`.
         OSError: if a file cannot be written.
     """
+    from xling_jax.encode.model_card import with_scores_section
+
     directory = pathlib.Path(directory)
     config = load_model(directory).config
     hashes = config.pop("hashes", None)
@@ -334,22 +329,23 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     _check_sizes(config["encoder"], _read_shapes(directory / PARAMS_FILE), config_path)
     vocab = read_vocab(directory, config["preprocessing"])
     try:
-        expected = _expected(config["family"], config["encoder"])
+        encoder = _numpy_encoder(config["family"], config["encoder"])
+        shapes, dim, specials = _facts(encoder, config["family"], config["encoder"])
     except Exception as error:  # what a wrong size does deep inside a module
         raise ValueError(
             f"{config_path}: describes no known encoder: {one_line(error, 300)}"
         ) from error
     _check_prompts_and_width(config, str(config_path))
-    for key in ("specials", "dim"):
-        if config[key] != (built := getattr(expected, key)):
+    for key, expected in (("specials", specials), ("dim", dim)):
+        if config[key] != expected:
             found = f"{config[key]!r:.60}"
-            raise ValueError(f"{config_path}: {key}={found}; the encoder has {built!r}")
+            raise ValueError(f"{config_path}: {key}={found}; the encoder has {expected!r}")
     if vocab.size > config["encoder"].get("vocab_size", vocab.size):
         raise ValueError(
             f"{directory}: the vocabulary has {vocab.size} pieces; the encoder's table has "
             f"{config['encoder']['vocab_size']} rows; the files are from different models"
         )
-    flat = _read_params(directory / PARAMS_FILE, expected.shapes)
+    flat = _read_params(directory / PARAMS_FILE, shapes)
     _check_hashes(directory, config)
     if _fingerprint(config, flat, vocab) != config["fingerprint"]:
         raise ValueError(
@@ -360,7 +356,8 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
         stored=_nested(flat),
         vocab=vocab,
         max_length_tokens=config["max_length_tokens"],
-        dim=expected.dim,
+        dim=dim,
+        encoder=encoder,
         languages=tuple(config["languages"]),
         fingerprint=config["fingerprint"],
         config=config,
@@ -371,43 +368,37 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     )
 
 
-def _expected(family: str, encoder_args: Mapping[str, Any]) -> _Expected:
-    if form := _static_form(family, encoder_args):
-        return _Expected(form.parameters, form.width, [[], []])
-    if encoder := _numpy_encoder(family, encoder_args):
-        specials = [list(names) for names in encoder.specials]
-        return _Expected(encoder.parameters, encoder.dim, specials)
-    from xling_jax.encode.device_batches import parameter_shapes
-    from xling_jax.models import registry
-
-    module = registry.build_encoder(family, **encoder_args)
-    shapes, dim = parameter_shapes(module)
-    return _Expected(shapes, dim, [list(names) for names in module.specials])
-
-
-def _static_form(family: str, encoder_args: Mapping[str, Any]) -> StaticForm | None:
-    """The form of a static encoder, also of those that 0.2 trained as `dual` without layers."""
-    arguments = dict(encoder_args)
-    if family == "dual" and (arguments.get("layers"), arguments.get("pooling")) == (
-        0,
-        "weighted_mean",
-    ):
-        fields = {field.name for field in dataclasses.fields(StaticForm)}
-        return StaticForm(**{name: value for name, value in arguments.items() if name in fields})
-    if family != "static":
+def _numpy_encoder(
+    family: str, encoder_args: Mapping[str, Any]
+) -> NumpyStatic | NumpyEncoder | None:
+    """An encoder in NumPy; None also with arguments that only its Linen module knows."""
+    given = dict(encoder_args)
+    if family == "static":
+        return options.build(NumpyStatic, given, "encoder")
+    if family not in NUMPY_ENCODERS:
         return None
-    options.check(StaticForm, arguments, "encoder")
-    return StaticForm(**arguments | {"features": tuple(arguments.get("features", ()))})
+    if family == "dual" and (given.get("layers"), given.get("pooling")) == (0, "weighted_mean"):
+        known = options.defaults(NumpyStatic)
+        return NumpyStatic(**{name: value for name, value in given.items() if name in known})
+    given.pop("dtype", None)
+    if not given.keys() <= options.defaults(NUMPY_ENCODERS[family]).keys():
+        return None
+    return options.build(NUMPY_ENCODERS[family], given, "encoder")
 
 
-def _numpy_encoder(family: str, encoder_args: Mapping[str, Any]) -> NumpyEncoder | None:
-    """What runs a family in NumPy; None also with arguments that only its Linen module knows."""
-    if family not in NUMPY_ENCODERS or _static_form(family, encoder_args):
-        return None
-    arguments = {name: value for name, value in encoder_args.items() if name != "dtype"}
-    if not arguments.keys() <= options.defaults(NUMPY_ENCODERS[family]).keys():
-        return None
-    return options.build(NUMPY_ENCODERS[family], arguments, "encoder")
+def _facts(
+    encoder: NumpyStatic | NumpyEncoder | None, family: str, encoder_args: Mapping[str, Any]
+) -> tuple[Shapes, int, list[list[str]]]:
+    """Parameters, embedding size and special tokens; from the Linen module if NumPy has none."""
+    if encoder:
+        shapes, dim = encoder.parameters, encoder.dim
+    else:
+        from xling_jax.encode.jax_backend import parameter_shapes
+        from xling_jax.models import registry
+
+        encoder = registry.build_encoder(family, **encoder_args)
+        shapes, dim = parameter_shapes(encoder)
+    return shapes, dim, [list(names) for names in encoder.specials]
 
 
 def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
@@ -554,15 +545,24 @@ def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
     return arrays
 
 
+def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """{"a": {"b": array}} -> ("a/b", array)."""
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}/")
+        else:
+            yield prefix + name, np.asarray(value)
+
+
 def _nested(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """{"a/b": array} -> {"a": {"b": array}}."""
     nested: dict[str, Any] = {}
     for name, value in flat.items():
         *outer, last = name.split("/")
-        place = nested
+        inner = nested
         for key in outer:
-            place = place.setdefault(key, {})
-        place[last] = value
+            inner = inner.setdefault(key, {})
+        inner[last] = value
     return nested
 
 

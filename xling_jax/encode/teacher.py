@@ -9,7 +9,6 @@ import numpy as np
 
 from xling_jax.encode.encoder import Encoder, l2_normalize
 from xling_jax.encode.model_directory import find_model_directory, load_model
-from xling_jax.encode.static import principal_axes
 from xling_jax.encode.texts import text_windows
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.files.hashes import hash_file
@@ -52,11 +51,31 @@ class Teacher:
         return self._source.encode_stream(texts, normalize=True)
 
     def principal_axes(self, texts: Iterable[str]) -> np.ndarray:
-        """The principal axes of the vectors of texts, see `static.principal_axes`."""
+        """The principal axes of the vectors of texts; see `principal_axes` below."""
         axes = principal_axes(self.encode_stream(texts))
         if axes is None:
             raise ValueError("the teacher's vectors of the training text are all zero")
         return axes
+
+
+def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
+    """The principal axes of vectors, around zero.
+
+    Args:
+        vectors: [any, dim] unit vectors.
+
+    Returns:
+        [dim, dim] float32: the orthonormal eigenvectors of the mean of u uᵀ, in columns, that of
+        the largest eigenvalue first. The mean vector is not subtracted, since inner products are to
+        be preserved. None if all vectors are zero.
+    """
+    moments = sum(part.T.astype(np.float64) @ part for part in vectors)
+    if not np.any(moments):
+        return None
+    axes = np.ascontiguousarray(np.linalg.eigh(moments)[1][:, ::-1])
+    # Either sign is right; with this one the same text gives the same vectors everywhere.
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
+    return (axes * np.sign(largest)).astype(np.float32)
 
 
 def teacher_dim(name: str, texts: str = "") -> int:
@@ -100,11 +119,11 @@ class _StoredVectors:
 
     def _find(self, texts: Sequence[str]) -> np.ndarray:
         wanted = np.fromiter(map(text_hash, texts), np.uint64, len(texts))
-        places = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
-        missing = np.flatnonzero(self._hashes[places] != wanted)
+        found = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
+        missing = np.flatnonzero(self._hashes[found] != wanted)
         if len(missing):
             raise ValueError(
                 f"{self._texts}: has no line {texts[missing[0]]!r:.100}, which is in the training "
                 "text; embed all of it, or name a model as objective.distillation.teacher"
             )
-        return self._rows[places]
+        return self._rows[found]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from xling_jax.devices import DTYPES
 from xling_jax.encode.model_directory import save_model
 from xling_jax.formats import huggingface_bert as bert
 from xling_jax.formats import huggingface_rotary as rotary
@@ -22,7 +23,6 @@ from xling_jax.formats.huggingface_bert import Published
 from xling_jax.formats.huggingface_files import CONFIG_FILE, Tensors, read_adapter, read_settings
 from xling_jax.formats.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
 from xling_jax.formats.modules import Modules, Projection, list_modules, read_modules
-from xling_jax.models.dtypes import DTYPES
 from xling_jax.models.numpy_bert import LAYER_NORM
 from xling_jax.registry import check_choice
 
@@ -56,7 +56,7 @@ def convert_huggingface(
         layer: number of the layer whose states are pooled, from 1; 0 for the embeddings. None is
             the last.
         pool_specials: whether the mean (or max) counts the special tokens around the text.
-        compute_dtype: of `models.dtypes.DTYPES`, recorded as what the model computes in unless
+        compute_dtype: of `devices.DTYPES`, recorded as what the model computes in unless
             `xling_jax.load` is given another; None to let the device decide. Parameters stay
             float32.
         prefix: before every text, such as e5's "query: ", in place of the prompts of

@@ -352,7 +352,7 @@ def export_model2vec(
         tensors["weights"] = weights
     if tokenizer.get_vocab_size() != len(rows):  # ids may have gaps
         tensors["mapping"] = np.arange(len(rows))
-    normalize = spec.static_form.normalize
+    normalize = spec.static.normalize
     config = {
         "model_type": "model2vec",
         "architectures": ["StaticModel"],
@@ -372,7 +372,7 @@ def export_model2vec(
 
 def _check(spec: ModelSpec, where: str) -> None:
     """Raises ValueError for what model2vec does not have."""
-    form = spec.static_form
+    form = spec.static
     if form is None:
         family = spec.config["family"]
         raise ValueError(
@@ -406,7 +406,7 @@ def _check(spec: ModelSpec, where: str) -> None:
 def _with_tokenizer(spec: ModelSpec, where: str) -> tuple[str, np.ndarray, np.ndarray]:
     """tokenizer.json, and a row and a weight for each of its ids."""
     vocab = spec.vocab
-    (table,) = spec.static_form.tables(spec.stored)
+    (table,) = spec.static.tables(spec.stored)
     rows, weights = table.unpacked()[:2]
     content = tokenizer_json(vocab, where)
     if isinstance(vocab, Vocab):

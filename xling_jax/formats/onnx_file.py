@@ -109,7 +109,7 @@ def export_onnx(
         path = fresh / MODEL_FILE
         model = _graph(spec, quantize)
         onnx.save(model, path)
-        if quantize and not spec.static_form:
+        if quantize and not spec.static:
             _quantize_file(path)
         facts = _compare(spec, model_directory, onnxruntime.InferenceSession(path), quantize)
         facts["size_mb"] = path.stat().st_size / 1e6
@@ -127,7 +127,7 @@ def _leaves(tree: Any) -> list[np.ndarray]:
 def _graph(spec: ModelSpec, quantize: str | None) -> Any:
     from xling_jax.formats.onnx_graphs import accept_empty, laser_graph, static_graph
 
-    if form := spec.static_form:
+    if form := spec.static:
         stored = spec.stored
         if quantize and form.storage == "float32":
             form, stored = form.quantized(stored, "int8")
@@ -146,7 +146,7 @@ def _converted(spec: ModelSpec) -> Any:
     import jax
     import jax.numpy as jnp
 
-    from xling_jax.encode.device_batches import in_dtype
+    from xling_jax.encode.jax_backend import in_dtype
     from xling_jax.models.tlaser import SYMBOLIC_LENGTH
 
     if spec.config["family"] == "tlaser" and spec.max_length_tokens > SYMBOLIC_LENGTH:
@@ -202,7 +202,7 @@ def _compare(
     encoder = Encoder.from_directory(directory, "float32")
     ours = np.empty((len(lengths), spec.dim), np.float32)
     window = TokenWindow(tokens[real], np.concatenate([[0], np.cumsum(lengths)]))
-    encoder.backend.run_window(window, encoder.batch_shapes(), ours)
+    encoder.backend.run_window(window, ours, encoder.max_length_tokens)
     (theirs,) = session.run(None, {"tokens": tokens})
     if quantize:
         return {"mean_cosine": float((l2_normalize(ours) * l2_normalize(theirs)).sum(1).mean())}

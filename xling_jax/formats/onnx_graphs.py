@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from xling_jax.models.static_form import (
+from xling_jax.models.numpy_static import (
     FEATURES,
     HASH_FACTORS,
     HASH_SEEDS,
     LAST_HASH_FACTOR,
     FeatureFinder,
-    StaticForm,
+    NumpyStatic,
     Table,
 )
 
@@ -79,7 +79,7 @@ class _Graph:
         return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def static_graph(form: StaticForm, stored: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+def static_graph(form: NumpyStatic, stored: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """The graph of a static encoder: 1/n Σ_r f_r T_r over the rows r of a sentence's n tokens.
 
     Scaled to length 1 where the encoder does that.
@@ -146,7 +146,7 @@ def _columns(add: _Graph, tokens: str, place: int, last: int) -> str:
 
 
 def _hash(add: _Graph, name: str, columns: Sequence[str]) -> str:
-    """`static_form.hash_feature` in 64-bit integers."""
+    """`numpy_static.hash_feature` in 64-bit integers."""
     word = np.array(_WORD, np.int64)
 
     def times(value: str, factor: int) -> str:

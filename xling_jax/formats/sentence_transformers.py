@@ -109,7 +109,7 @@ def export_sentence_transformers(
 def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
     """The vectors [vocab, width] whose mean is that of a sentence; None for one with layers."""
     arguments = spec.config["encoder"]
-    if form := spec.static_form:
+    if form := spec.static:
         if form.features:
             raise ValueError(
                 f"{where}: encoder.features={','.join(form.features)} have no place in "
@@ -317,7 +317,7 @@ def _write_static(spec: ModelSpec, table: np.ndarray, content: str, fresh: Path)
     # It ignores special tokens; the limit it keeps.
     limited = with_specials(content, spec.vocab, [], [], spec.max_length_tokens)
     (fresh / TOKENIZER_FILE).write_text(limited, encoding="utf-8")
-    normalize = spec.static_form is not None and spec.static_form.normalize
+    normalize = spec.static is not None and spec.static.normalize
     names = ["StaticEmbedding", *["Normalize"] * normalize]
     write_modules(fresh, names)
     return names

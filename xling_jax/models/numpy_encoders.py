@@ -2,7 +2,7 @@
 
 The options of a family are those that determine its vectors. The Linen module of the family adds
 those of training, and computes the same as the class here, up to rounding. Encoders without layers
-have `static_form`.
+are in `numpy_static`.
 """
 
 from __future__ import annotations

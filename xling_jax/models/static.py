@@ -7,68 +7,41 @@ import jax
 import jax.numpy as jnp
 
 from xling_jax.models.layers import Dropout, pad_row_zero, weighted_bag
-from xling_jax.models.static_form import FEATURES, NO_KEY, StaticForm, hash_feature
+from xling_jax.models.numpy_static import FEATURES, NO_KEY, StaticOptions, hash_feature
 
 
-class StaticEncoder(nn.Module):
+class StaticEncoder(nn.Module, StaticOptions):
     """Tokens to sentence vectors without layers.
 
     u = 1/n [ Σ_t a(w_t) E[w_t] + Σ_f c(f) F[f] ], with a learned weight for each token and each
     feature f, such as a pair of neighbors. The most frequent features of the training text have a
-    row in F, others add nothing; `feature_keys` says which (`static_form.choose_keys`), is set when
-    training begins, and is no parameter to train. Rows of F may be shorter than those of E, with
-    zeros behind. F starts at 0, so that training can continue from an encoder without features.
+    row in F, others add nothing; `feature_keys` says which (`numpy_static.choose_keys`), is set
+    when training begins, and is no parameter to train. Rows of F may be shorter than those of E,
+    with zeros behind. F starts at 0, so that training can continue from an encoder without
+    features.
     Without layers the sum needs no position, and one table serves both sides of a pair.
 
     Trained parameters are float32; they may be stored in less.
 
-    Attributes (see also `static_form.StaticForm`):
+    Attributes (see also `numpy_static.StaticOptions`):
         token_dropout, feature_dropout: drop whole tokens and features.
         init_stddev: of the token table.
     """
 
-    vocab_size: int
-    width: int = StaticForm.width
-    features: tuple[str, ...] = StaticForm.features
-    feature_rows: int = StaticForm.feature_rows
     token_dropout: float = 0.0
     feature_dropout: float = 0.0
-    pad_id: int = StaticForm.pad_id
     init_stddev: float = 0.05
-    vocab_multiple: int = StaticForm.vocab_multiple
     dropout_generator: str = "threefry"
-    normalize: bool = StaticForm.normalize
-    feature_width: int = StaticForm.feature_width
 
     layers = 0
-    specials = ((), ())
     training_only = ("token_dropout", "feature_dropout", "init_stddev")
 
     def __post_init__(self):
-        self.features = tuple(self.features)  # JSON has lists
+        StaticOptions.__post_init__(self)
         super().__post_init__()
 
-    @property
-    def dim(self) -> int:
-        """Embedding size."""
-        return self.width
-
-    @property
-    def form(self) -> StaticForm:
-        """What determines the vectors, without JAX."""
-        return StaticForm(
-            vocab_size=self.vocab_size,
-            width=self.width,
-            features=self.features,
-            feature_rows=self.feature_rows,
-            pad_id=self.pad_id,
-            vocab_multiple=self.vocab_multiple,
-            normalize=self.normalize,
-            feature_width=self.feature_width,
-        )
-
     def setup(self):
-        shapes = {name: shape for name, (shape, _) in self.form.parameters.items()}
+        shapes = self.trained_shapes()
         table_init = pad_row_zero(nn.initializers.normal(self.init_stddev), self.pad_id)
         self.embedding = self.param("embedding", table_init, shapes["embedding"])
         ones, zeros = nn.initializers.ones, nn.initializers.zeros
@@ -112,8 +85,8 @@ class StaticEncoder(nn.Module):
         """The row of each feature, kind by kind, and whether it has one, [batch, features]."""
         keys = jax.lax.stop_gradient(self.feature_keys).astype(jnp.int32)
         for name in self.features:
-            places, length = FEATURES[name], tokens.shape[1] - FEATURES[name][-1]
-            columns = [tokens[:, place : place + max(length, 0)] for place in places]
+            shifts, length = FEATURES[name], tokens.shape[1] - FEATURES[name][-1]
+            columns = [tokens[:, shift : shift + max(length, 0)] for shift in shifts]
             hashes = hash_feature(name, columns).astype(jnp.int32)
             rows = jnp.minimum(jnp.searchsorted(keys, hashes), len(keys) - 1)
-            yield rows, mask[:, places[-1] :] & (jnp.take(keys, rows) == hashes)
+            yield rows, mask[:, shifts[-1] :] & (jnp.take(keys, rows) == hashes)

@@ -81,8 +81,8 @@ class Beginning:
         if getattr(encoder, "features", 0) and not (model and "feature_keys" in model.params):
             from xling_jax.train.warm_start import put_feature_keys
 
-            form = encoder.clone(vocab_size=vocab.size).form
-            params, share = put_feature_keys(params, form, self._pair_tokens(vocab, data))
+            encoder = encoder.clone(vocab_size=vocab.size)
+            params, share = put_feature_keys(params, encoder, self._pair_tokens(vocab, data))
             _logger.info("%.1f %% of the features in the text have a row", 100 * share)
         if self.word_vectors:
             from xling_jax.text.word_vectors import coverage

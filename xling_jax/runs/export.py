@@ -28,15 +28,15 @@ def vocab_arguments(family: str, vocab: Vocabulary) -> dict[str, int]:
 
 def make_encoder(experiment: Experiment, vocab: Vocabulary) -> Encoder:
     """The encoder to measure while training, without parameters."""
-    from xling_jax.encode.device_batches import DeviceBatches
     from xling_jax.encode.encoder import Encoder
+    from xling_jax.encode.jax_backend import JaxBackend
     from xling_jax.models.registry import build_encoder
 
     family = experiment.family
     arguments = {**vocab_arguments(family, vocab), **experiment.encoder_arguments}
     module = build_encoder(family, **arguments)
     return Encoder(
-        DeviceBatches(module, {}, vocab.pad_id),
+        JaxBackend(module, {}, vocab.pad_id),
         vocab,
         specials=module.specials,
         max_length_tokens=experiment.max_length_tokens,

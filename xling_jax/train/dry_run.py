@@ -9,7 +9,7 @@ from jax.extend import backend
 from jax.sharding import AbstractMesh, Mesh
 
 from xling_jax import options
-from xling_jax.models.dtypes import compute_dtype
+from xling_jax.devices import compute_dtype
 from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.models.registry import CrossLingualModel
 from xling_jax.train import flops

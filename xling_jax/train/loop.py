@@ -14,9 +14,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from xling_jax.corpora.shards import VALIDATION, pair_name
+from xling_jax.devices import compute_dtype
 from xling_jax.files.progress import counted
 from xling_jax.files.whole import read_json, write_json
-from xling_jax.models.dtypes import compute_dtype
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import (

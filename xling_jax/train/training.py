@@ -10,9 +10,9 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from xling_jax.models.dtypes import compute_dtype
+from xling_jax.devices import compute_dtype
+from xling_jax.models.numpy_static import NOT_TRAINED
 from xling_jax.models.registry import CrossLingualModel
-from xling_jax.models.static_form import NOT_TRAINED
 from xling_jax.registry import check_choice
 from xling_jax.train.batches import Direction
 from xling_jax.train.durations import Epoch, resolve_schedule

@@ -10,7 +10,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from xling_jax.corpora.shards import PairTokens
-from xling_jax.models.static_form import StaticForm, choose_keys
+from xling_jax.models.numpy_static import StaticOptions, choose_keys
 from xling_jax.text.cooccurrence import cooccurrence_vectors
 
 
@@ -65,13 +65,13 @@ def cooccurrence_of_pairs(pairs: Sequence[PairTokens], vocab_size: int, width: i
 
 
 def put_feature_keys(
-    params: Any, form: StaticForm, pairs: Iterable[PairTokens]
+    params: Any, encoder: StaticOptions, pairs: Iterable[PairTokens]
 ) -> tuple[Any, float]:
     """Gives the most frequent features of the training text a row in a static encoder.
 
     Args:
         params: nested dict, of a model with such an encoder.
-        form: of the encoder.
+        encoder: its options.
         pairs: the token shards.
 
     Returns:
@@ -83,7 +83,7 @@ def put_feature_keys(
             for language in sorted({*pair.languages}):
                 yield from pair.shards(language)
 
-    keys, share = choose_keys(form, texts())
+    keys, share = choose_keys(encoder, texts())
     flat = flatten_dict(params)
     path = ("encoder", "feature_keys")
     flat[path] = jax.device_put(keys, flat[path].sharding)

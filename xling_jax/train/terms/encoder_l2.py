@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict
 
-from xling_jax.models.static_form import NOT_TRAINED
+from xling_jax.models.numpy_static import NOT_TRAINED
 from xling_jax.train.terms.term import Context, Inputs, Sums, Term, once_per_update
 
 

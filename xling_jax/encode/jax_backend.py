@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from xling_jax.devices import compute_dtype
 from xling_jax.encode.batch_plan import BatchShapes, plan_batches
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.models.dtypes import compute_dtype
 
 _CPU_WINDOW_SENTENCES = 8192
 # Sentences that may come alone next are expected to have at most this many tokens.
@@ -36,7 +36,7 @@ _EXPECTED_LENGTH = 128
 _BATCHES_IN_FLIGHT = 2
 
 
-class DeviceBatches:
+class JaxBackend:
     """Runs a module on token windows, batch by batch.
 
     Args:
@@ -72,12 +72,12 @@ class DeviceBatches:
             replicated = NamedSharding(mesh, PartitionSpec())
         self.programs = _programs(module, replicated)
 
-    def with_params(self, params: Any) -> DeviceBatches:
+    def with_params(self, params: Any) -> JaxBackend:
         """Returns the same with other parameters; compiled programs are shared."""
-        return DeviceBatches(self.module, params, self.pad_id)
+        return JaxBackend(self.module, params, self.pad_id)
 
     @classmethod
-    def on_all_devices(cls, module: nn.Module, params: Any, pad_id: int | None) -> DeviceBatches:
+    def on_all_devices(cls, module: nn.Module, params: Any, pad_id: int | None) -> JaxBackend:
         """Puts the parameters on all local devices, which then share batches."""
         mesh = Mesh(np.array(jax.local_devices()), ("data",))
         return cls(module, jax.device_put(params, NamedSharding(mesh, PartitionSpec())), pad_id)
@@ -101,8 +101,25 @@ class DeviceBatches:
         """Most sentences to encode together: many batches, but limited memory and first wait."""
         return _CPU_WINDOW_SENTENCES if jax.default_backend() == "cpu" else 65536
 
-    def run_window(self, window: TokenWindow, shapes: BatchShapes, embeddings: np.ndarray) -> int:
-        """Fills [sentences, dim] in input order; returns the number of tokens with padding."""
+    def shapes(self, max_length_tokens: int, batch_size: int | None = None) -> BatchShapes:
+        """The shapes of batches, for sentences of up to a length."""
+        return BatchShapes(
+            max_length_tokens=max_length_tokens,
+            batch_tokens=self.batch_tokens,
+            batch_size=batch_size,
+            num_devices=self.num_devices,
+            has_single_row=self.has_single_row,
+        )
+
+    def run_window(
+        self,
+        window: TokenWindow,
+        embeddings: np.ndarray,
+        max_length_tokens: int,
+        batch_size: int | None = None,
+    ) -> int:
+        """See `backends.Backend.run_window`."""
+        shapes = self.shapes(max_length_tokens, batch_size)
         padded_tokens = 0
         in_flight: collections.deque[tuple[np.ndarray, jax.Array]] = collections.deque()
         batches = list(plan_batches(np.diff(window.offsets), shapes))
@@ -188,7 +205,7 @@ class DeviceBatches:
 
 
 def in_dtype(module: nn.Module, name: str) -> nn.Module:
-    """Returns the encoder for computing in a dtype, see `models.dtypes.compute_dtype`.
+    """Returns the encoder for computing in a dtype, see `devices.compute_dtype`.
 
     Raises:
         ValueError: if the dtype is unknown, or the family has no argument `dtype`.

@@ -1,7 +1,7 @@
-"""What encoders without layers sum up: the rows of tables, by the tokens of a sentence.
+"""The options of static encoders, and what they sum up: rows of tables, by a sentence's tokens.
 
-Needs NumPy only. `models.static` trains such encoders and `encode.static` runs them; both ask here
-which rows a sentence has; how these are stored is said in `row_storage`. A feature has a row if its
+Needs NumPy only. `models.static` trains such encoders and `encode.backends` runs them; both ask
+here which rows a sentence has; `row_storage` says how these are stored. A feature has a row if its
 hash is among the keys of the table; those are the hashes of the most frequent features of the
 training text (`choose_keys`).
 """
@@ -43,9 +43,9 @@ HASH_SEEDS = {name: 0x9E3779B1 * (i + 1) & _MASK for i, name in enumerate(FEATUR
 _SHORT = 64
 
 
-@dataclasses.dataclass(frozen=True)
-class StaticForm:
-    """Sizes and features of a static encoder.
+@dataclasses.dataclass
+class StaticOptions:
+    """Options of static encoders; `__post_init__` checks them.
 
     Attributes:
         vocab_size: token ids are below it; the table is padded to a multiple of `vocab_multiple`.
@@ -53,14 +53,10 @@ class StaticForm:
         features: what has vectors besides single tokens: `pairs` of neighbors, `skips` (pairs with
             one token between them), `triples` of neighbors.
         feature_rows: how many of all features have a row, the most frequent ones.
+        pad_id: id of padding.
+        normalize: whether vectors are scaled to length 1.
         feature_width: dimensions of the vectors of features, which add to the first ones of a
             sentence; 0 for all.
-        pad_id: id of padding.
-        storage: of the parameters in a model directory, see `row_storage.STORAGES`: `float32` as
-            trained; otherwise `rows` holds the numbers of tokens and then of features, which are in
-            `narrow_rows` if they are shorter or have fewer bits, and `factor` those of all rows,
-            with their weights.
-        normalize: whether vectors are scaled to length 1.
     """
 
     vocab_size: int
@@ -69,14 +65,15 @@ class StaticForm:
     feature_rows: int = 65_536
     pad_id: int = 0
     vocab_multiple: int = 128
-    storage: str = "float32"
     normalize: bool = False
     feature_width: int = 0
 
+    specials = ((), ())
+
     def __post_init__(self):
+        self.features = tuple(self.features)  # JSON has lists
         for name in self.features:
             check_choice("encoder.features", name, FEATURES)
-        check_choice("encoder.storage", self.storage, STORAGES)
         for name in ("vocab_size", "width", "feature_rows", "vocab_multiple"):
             check_number(getattr(self, name), f"encoder.{name}", 1)
         if not 0 <= self.feature_width <= self.width:
@@ -84,6 +81,54 @@ class StaticForm:
                 f"encoder.feature_width={self.feature_width} must be from 0 to {self.width}, the "
                 "encoder's width; 0 is all of it"
             )
+
+    @property
+    def dim(self) -> int:
+        """Embedding size."""
+        return self.width
+
+    @property
+    def token_rows(self) -> int:
+        """Rows of the token table."""
+        return padded_vocab_size(self.vocab_size, self.vocab_multiple)
+
+    @property
+    def feature_dims(self) -> int:
+        """Elements of a feature's vector."""
+        return self.feature_width or self.width
+
+    def table_shapes(self) -> dict[str, tuple[int, int]]:
+        """Rows and dimensions of the tables: `token`, and `feature` with features."""
+        shapes = {"token": (self.token_rows, self.width)}
+        return (
+            shapes | {"feature": (self.feature_rows, self.feature_dims)}
+            if self.features
+            else shapes
+        )
+
+    def trained_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of the parameters of `static.StaticEncoder`."""
+        shapes = {}
+        for kind, shape in self.table_shapes().items():
+            shapes |= {_TABLES[kind]: shape, f"{kind}_weight": shape[:1]}
+        return shapes | {"feature_keys": (self.feature_rows,)} if self.features else shapes
+
+
+@dataclasses.dataclass
+class NumpyStatic(StaticOptions):
+    """A static encoder as a model directory holds it.
+
+    Attributes (see also `StaticOptions`):
+        storage: of the parameters, see `row_storage.STORAGES`: `float32` as trained; otherwise
+            `rows` holds the numbers of tokens and then of features, which are in `narrow_rows` if
+            they are shorter or have fewer bits, and `factor` those of all rows, with their weights.
+    """
+
+    storage: str = "float32"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("encoder.storage", self.storage, STORAGES)
         if self.storage in MIXTURES and not self.features:
             raise ValueError(
                 f"encoder.storage={self.storage} is for encoders with features; use int8"
@@ -101,27 +146,12 @@ class StaticForm:
                 )
 
     @property
-    def token_rows(self) -> int:
-        """Rows of the token table."""
-        return padded_vocab_size(self.vocab_size, self.vocab_multiple)
-
-    @property
-    def feature_dims(self) -> int:
-        """Elements of a feature's vector."""
-        return self.feature_width or self.width
-
-    @property
     def parameters(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Name -> shape and dtype of the stored parameters."""
-        sizes = {"token": (self.token_rows, self.width)}
-        if self.features:
-            sizes["feature"] = (self.feature_rows, self.feature_dims)
-        keys = {"feature_keys": ((self.feature_rows,), "float32")} if self.features else {}
         if self.storage == "float32":
-            tables = {_TABLES[kind]: (size, "float32") for kind, size in sizes.items()}
-            weights = {f"{kind}_weight": ((size[0],), "float32") for kind, size in sizes.items()}
-            return tables | weights | keys
-        rows = sum(size[0] for size in sizes.values())
+            return {name: (shape, "float32") for name, shape in self.trained_shapes().items()}
+        sizes = self.table_shapes()
+        rows = sum(count for count, _ in sizes.values())
         tables = {"rows": ((rows, self.width), "token")}
         if self._has_narrow_rows:
             tables = {
@@ -136,7 +166,10 @@ class StaticForm:
             numbers = IN_A_BYTE["pq"]
             shape = (self.feature_dims // numbers, CODES, numbers)
             stored["codebooks"] = (shape, "float32")
-        return stored | {"factor": ((rows,), "float32")} | keys
+        stored["factor"] = ((rows,), "float32")
+        if self.features:
+            stored["feature_keys"] = ((self.feature_rows,), "float32")
+        return stored
 
     @property
     def _has_narrow_rows(self) -> bool:
@@ -150,10 +183,9 @@ class StaticForm:
             stored: the parameters as stored.
         """
         if self.storage == "float32":
-            kinds = ("token", "feature") if self.features else ("token",)
             return [
                 Table(np.asarray(stored[_TABLES[kind]]), np.asarray(stored[f"{kind}_weight"]))
-                for kind in kinds
+                for kind in self.table_shapes()
             ]
         if not self.features:
             return [Table(stored["rows"], stored["factor"])]
@@ -171,42 +203,43 @@ class StaticForm:
 
     def truncated(
         self, params: Mapping[str, np.ndarray], width: int
-    ) -> tuple[StaticForm, dict[str, np.ndarray]]:
-        """The form and its float32 parameters with only the first dimensions.
+    ) -> tuple[NumpyStatic, dict[str, np.ndarray]]:
+        """The encoder and its float32 parameters with only the first dimensions.
 
         Args:
             params: float32, as stored.
             width: how many to keep, at most those that there are.
         """
-        form = dataclasses.replace(self, width=width, feature_width=min(self.feature_width, width))
-        dims = {"embedding": width, "feature_embedding": form.feature_dims}
-        return form, {
+        feature_width = min(self.feature_width, width)
+        narrower = dataclasses.replace(self, width=width, feature_width=feature_width)
+        dims = {"embedding": width, "feature_embedding": narrower.feature_dims}
+        return narrower, {
             name: np.ascontiguousarray(value[:, : dims[name]]) if name in dims else value
             for name, value in params.items()
         }
 
     def quantized(
         self, params: Mapping[str, np.ndarray], storage: str
-    ) -> tuple[StaticForm, dict[str, np.ndarray]]:
-        """The form and its parameters with fewer bits, see `row_storage.quantized`.
+    ) -> tuple[NumpyStatic, dict[str, np.ndarray]]:
+        """The encoder and its parameters with fewer bits, see `row_storage.quantized`.
 
         Args:
             params: as stored.
             storage: of the result, of `row_storage.WRITTEN` but not `float32`.
         """
-        form = dataclasses.replace(self, storage=storage)
+        smaller = dataclasses.replace(self, storage=storage)
         tables = [
             quantized(table.vectors(), storage_of(storage, kind))
             for kind, table in zip(_TABLES, self.tables(params))
         ]
         numbers = [table.rows for table in tables]
-        if not form._has_narrow_rows:
+        if not smaller._has_narrow_rows:
             numbers = [np.concatenate(numbers)]
         stored = dict(zip(("rows", "narrow_rows"), numbers))
         stored["factor"] = np.concatenate([table.factors for table in tables])
         if self.features:
             stored["feature_keys"] = params["feature_keys"]
-        return form, stored
+        return smaller, stored
 
 
 def parameters_of_vectors(
@@ -223,7 +256,7 @@ class FeatureFinder:
     """Finds the features of sentences that have a row.
 
     Args:
-        form: sizes and features.
+        options: features of the encoder.
         keys: [feature_rows], as stored.
 
     Attributes:
@@ -235,8 +268,8 @@ class FeatureFinder:
         ValueError: if a key is no hash, or two of them cannot be told apart.
     """
 
-    def __init__(self, form: StaticForm, keys: np.ndarray):
-        self.features = form.features
+    def __init__(self, options: StaticOptions, keys: np.ndarray):
+        self.features = options.features
         self.keys = keys.astype(np.int32)
         known = np.flatnonzero(self.keys != NO_KEY).astype(np.int32)
         ascends = (np.diff(self.keys[known]) > 0).all() and (
@@ -287,9 +320,9 @@ class FeatureFinder:
         left = np.repeat(offsets[1:], lengths) - np.arange(len(tokens))  # from here to the end
         parts = []
         for name in self.features:
-            places = FEATURES[name]
-            starts = np.flatnonzero(left > places[-1])
-            rows, known = self._rows(name, [tokens[starts + place] for place in places])
+            shifts = FEATURES[name]
+            starts = np.flatnonzero(left > shifts[-1])
+            rows, known = self._rows(name, [tokens[starts + shift] for shift in shifts])
             counts = np.bincount(sentence[starts[known]], minlength=len(lengths))
             parts.append((counts, rows[known]))
         ends = np.zeros_like(offsets)
@@ -304,12 +337,12 @@ class FeatureFinder:
 
 
 def choose_keys(
-    form: StaticForm, texts: Iterable[tuple[np.ndarray, np.ndarray]]
+    options: StaticOptions, texts: Iterable[tuple[np.ndarray, np.ndarray]]
 ) -> tuple[np.ndarray, float]:
     """The hashes of the most frequent features of tokenized text.
 
     Args:
-        form: its features, and how many of them have a row.
+        options: features of the encoder, and how many of them have a row.
         texts: tokens and offsets of sentences, as for `FeatureFinder.window`.
 
     Returns:
@@ -319,15 +352,15 @@ def choose_keys(
     counts = np.zeros(NO_KEY, np.int64)
     for tokens, offsets in texts:
         left = np.repeat(offsets[1:], np.diff(offsets)) - np.arange(len(tokens))
-        for name in form.features:
+        for name in options.features:
             starts = np.flatnonzero(left > FEATURES[name][-1])
-            hashes = hash_feature(name, [tokens[starts + place] for place in FEATURES[name]])
+            hashes = hash_feature(name, [tokens[starts + shift] for shift in FEATURES[name]])
             counts += np.bincount(hashes, minlength=NO_KEY)
     candidates = np.flatnonzero(counts)
     candidates = candidates[np.argsort(-counts[candidates], kind="stable")]
     first = np.unique(candidates & (_SLOTS - 1), return_index=True)[1]  # the most frequent of each
-    chosen = candidates[np.sort(first)[: form.feature_rows]]
-    keys = np.full(form.feature_rows, NO_KEY, np.float32)
+    chosen = candidates[np.sort(first)[: options.feature_rows]]
+    keys = np.full(options.feature_rows, NO_KEY, np.float32)
     keys[: len(chosen)] = np.sort(chosen)
     return keys, float(counts[chosen].sum() / max(counts.sum(), 1))
 
@@ -354,7 +387,7 @@ def _hash_ids(name: str, ids: Sequence[int]) -> list[int]:
     # Bits above the mask change none below it, so they are cut only before a shift. One pass over
     # the ids is a quarter faster than one for each token of the feature.
     seed, (one, two, three) = HASH_SEEDS[name], HASH_FACTORS
-    others = [ids[place:] for place in FEATURES[name][1:]]
+    others = [ids[shift:] for shift in FEATURES[name][1:]]
     if len(others) == 1:
         hashes = [((seed ^ a) * one ^ b) * two & _MASK for a, b in zip(ids, *others)]
     else:
