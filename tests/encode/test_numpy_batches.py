@@ -54,7 +54,7 @@ def test_vectors_are_those_of_jax(family_directory, sentences):
         some = encoder.encode(sentences[48 : 48 + count])
         np.testing.assert_allclose(some, expected[48 : 48 + count], atol=1e-5)
     np.testing.assert_allclose(encoder.encode(sentences[50:51]), expected[50:51], atol=1e-5)
-    if encoder._config["family"] == "dual":  # no special tokens: nothing to pool
+    if encoder._spec.config["family"] == "dual":  # no special tokens: nothing to pool
         assert not encoder.encode("").any()
     assert encoder.encode([]).shape == (0, encoder.dim)
 

@@ -47,7 +47,7 @@ def test_it_is_small_and_says_what_it_is():
 
 
 def test_the_cosines_that_its_card_quotes_are_its_own(mini, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "lab" / "mini")
     from card_figures import EXAMPLE
 
     card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
