@@ -171,9 +171,7 @@ def test_a_saved_model_is_the_model(prompted, sentences, tmp_path):
 
 def test_only_what_a_directory_holds_is_saved_and_pickled(encoder, prompted, tmp_path):
     for other in (encoder, prompted.with_params(prompted.params)):
-        with pytest.raises(
-            ValueError, match="only encoders loaded from .* can be saved"
-        ):
+        with pytest.raises(ValueError, match="only encoders loaded from .* can be saved"):
             other.save(tmp_path / "m")
         with pytest.raises(ValueError, match="only encoders .* can be pickled"):
             pickle.dumps(other)
