@@ -145,7 +145,7 @@ def test_checkpoints_are_ranked_by_a_metric_that_is_chosen_later(before, older, 
     if older:  # version 0.3 recorded one metric apart, and all in the progress
         for step in (4, 8, 12):
             file = tmp_path / f"checkpoints/{step:08d}/identity/metadata"
-            record, _ = unseal(file.read_text())
+            record = unseal(file.read_text())
             record["metrics"] = {OTHER: other[step]} if before["best_metric"] else {}
             file.write_text(json.dumps(seal(record)))
     result = run(tmp_path, total_steps=12, other=other, **ONE)

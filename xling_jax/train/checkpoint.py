@@ -10,6 +10,7 @@ either makes them unreadable or has no effect on what is read.
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 import logging
@@ -25,6 +26,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import (
     AnyPreservationPolicy,
+    CustomSteps,
     LatestN,
     PreservationPolicy,
 )
@@ -42,7 +44,6 @@ _DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too larg
 
 _DELETED = "deleted"
 _RECORD = "identity/metadata"
-_OLD_METRICS = "metrics/metrics"  # until version 0.3; orbax reads it, if it is there
 
 _HOUR_MS = 3600 * 1000
 # All processes meet equally often; the system takes a name only once.
@@ -83,14 +84,18 @@ class Checkpoints:
         self._delete_files()
         self._set_aside_without_record()
         self._best_metric, self._best_goal = best_metric, best_goal
-        self._keep_best, self._keep_steps = keep_best, {*keep_steps}
+        self._keep_steps = {*keep_steps}
         self._dev: dict[int, Mapping[str, float]] = {}
         self._read_evaluations()
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=AnyPreservationPolicy(
-                    [LatestN(keep_last), _Chosen(self._chosen)]
+                    [
+                        LatestN(keep_last),
+                        CustomSteps(self._keep_steps),
+                        _Best(self._ranked, keep_best),
+                    ]
                 ),
                 cleanup_tmp_directories=True,
                 # Renamed first: a run killed while it deletes files leaves no damaged checkpoint.
@@ -158,22 +163,15 @@ class Checkpoints:
         self._dev[step] = _floats(metrics)
         if jax.process_index() == 0:
             file = self._path(step) / _RECORD
-            record, is_sealed = unseal(file.read_text())
-            if is_sealed:  # those of earlier versions stay as they are
-                record |= {"metrics": self._dev[step], "progress": record["progress"] | progress}
-                self._write(file, seal(record))
+            record = unseal(file.read_text())
+            record |= {"metrics": self._dev[step], "progress": record["progress"] | progress}
+            # Object stores do nothing by halves.
+            write = file.write_text if self._is_remote else functools.partial(write_whole, file)
+            try:
+                write(json.dumps(seal(record)))
+            except Exception as error:
+                raise self._failed(error) from error
         _meet("an evaluation is added")
-
-    def _write(self, file: epath.Path, value: Any) -> None:
-        """Writes JSON whole or not at all."""
-        text = json.dumps(value)
-        try:
-            if self._is_remote:  # object stores do nothing by halves
-                file.write_text(text)
-            else:
-                write_whole(file, text)
-        except Exception as error:
-            raise self._failed(error) from error
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, int, Mapping[str, Any]]:
         """Restores the newest intact checkpoint onto the shardings of `shapes`.
@@ -202,9 +200,9 @@ class Checkpoints:
         Raises:
             ValueError: if it belongs to another run.
         """
-        state, record, hashes, problem, other = None, {}, None, "", None
+        state, record, problem, other = None, {}, "", None
         try:
-            record, hashes = _read_record(self._path(step))
+            record = _read_record(self._path(step))
             other = difference(record, self._identity)
         except Exception as error:
             problem = _reason(error)
@@ -221,10 +219,7 @@ class Checkpoints:
             except Exception as error:  # orbax raises many kinds for damaged files
                 problem = _reason(error)
         problem = first_of_all_processes(problem)
-        if not problem and hashes is None:
-            _logger.info("checkpoint %d in %s has no hashes to verify", step, self._directory)
-        elif not problem:
-            problem = _mismatch(state, hashes)
+        problem = problem or _mismatch(state, record["arrays"])
         if problem:
             self._warn(step, problem, "trying the one before it")
             return None
@@ -247,8 +242,7 @@ class Checkpoints:
         for path in paths if jax.process_index() == 0 else ():
             try:
                 _read_record(path)
-                for file in ("_CHECKPOINT_METADATA", _OLD_METRICS):
-                    _read_json(path / file)
+                _read_json(path / "_CHECKPOINT_METADATA")
             except Exception as error:
                 self._warn(int(path.name), _reason(error), "setting it aside")
                 damaged.append(path)
@@ -263,16 +257,14 @@ class Checkpoints:
         for path in self._complete():
             step = int(path.name)
             try:
-                record, hashes = _read_record(path)
+                record = _read_record(path)
             except Exception as error:  # of another process, which was to set it aside
                 self._warn(step, _reason(error), "ignoring it")
                 continue
-            metrics, progress = record.get("metrics", {}), record.get("progress", {})
-            if hashes is None:
-                metrics = _read_json(path / _OLD_METRICS) or {}
+            progress = record["progress"]
             # Version 0.3 has only the metric that ranked in `metrics`.
             dev = progress.get("dev", {}) if progress.get("evaluated") else {}
-            self._dev[step] = _floats(dev | metrics)
+            self._dev[step] = _floats(dev | record["metrics"])
             if record.get("kept"):
                 self._keep_steps.add(step)
         name = self._best_metric
@@ -285,11 +277,6 @@ class Checkpoints:
     def _complete(self) -> list[epath.Path]:
         """The complete checkpoints, in order."""
         return sorted(path for path in self._directory.glob("[0-9]*") if _is_complete(path))
-
-    def _chosen(self, steps: Collection[int]) -> set[int]:
-        """The steps to keep because they are among the best, or for good."""
-        best = self._ranked(steps)[-self._keep_best :] if self._keep_best else []
-        return {*best} | self._keep_steps
 
     def _ranked(self, steps: Collection[int]) -> list[int]:
         """Those with the dev metric that ranks them, the best last, of equals the newest."""
@@ -408,8 +395,7 @@ def recorded_dtype(directory: str | os.PathLike, step: int) -> str | None:
     It is part of the config of its record, where `auto` is what that stood for.
     """
     try:
-        record, _ = _read_record(_absolute(directory) / f"{step:08d}")
-        return record["config"]["compute_dtype"]
+        return _read_record(_absolute(directory) / f"{step:08d}")["config"]["compute_dtype"]
     except Exception:  # `read_params` says what is wrong
         return None
 
@@ -428,7 +414,7 @@ def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, voc
     """
     path = _absolute(directory) / f"{step:08d}"
     try:
-        record, hashes = _read_record(path)
+        record = _read_record(path)
         restore = ocp.args.StandardRestore(shapes)
         state = ocp.StandardCheckpointHandler().restore(path / "state", args=restore)
     except Exception as error:  # orbax raises many kinds for damaged files
@@ -438,7 +424,7 @@ def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, voc
             f"{path}: the workdir has since been prepared with a different vocabulary; prepare it "
             "again with the run's own config"
         )
-    if hashes is not None and (problem := _mismatch(state, hashes)):
+    if problem := _mismatch(state, record["arrays"]):
         raise ValueError(f"{path}: damaged ({problem}); choose another checkpoint")
     return state.params
 
@@ -472,19 +458,17 @@ def _meet_unless_failed(*, key: str, timeout_ms: int) -> None:
     ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
 
 
-def _read_record(path: epath.Path) -> tuple[dict[str, Any], dict[str, str] | None]:
-    """The record of a checkpoint, and the hashes of its arrays, None if it has none.
+def _read_record(path: epath.Path) -> dict[str, Any]:
+    """The record of a checkpoint.
 
     Raises:
         ValueError: if it is damaged.
         OSError: if it is missing or cannot be read.
     """
-    file = path / _RECORD
     try:
-        record, is_sealed = unseal(file.read_text())
+        return unseal((path / _RECORD).read_text())
     except ValueError as error:
-        raise ValueError(f"identity/metadata: {error}") from error
-    return record, record.pop("arrays") if is_sealed else None
+        raise ValueError(f"{_RECORD}: {error}") from error
 
 
 def _mismatch(state: TrainState, hashes: Mapping[str, str]) -> str:
@@ -536,11 +520,16 @@ def _floats(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 @dataclasses.dataclass
-class _Chosen(PreservationPolicy):
-    """Preserves the checkpoints whose steps a function chooses from those of all."""
+class _Best(PreservationPolicy):
+    """Preserves the last n of the steps that a function ranks.
 
-    choose: Callable[[Collection[int]], Collection[int]]
+    orbax' `BestN` knows only the metrics that orbax writes itself, which are not hashed.
+    """
+
+    ranked: Callable[[Collection[int]], list[int]]
+    n: int
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        chosen = self.choose([checkpoint.step for checkpoint in checkpoints])
-        return [checkpoint.step in chosen for checkpoint in checkpoints]
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        best = self.ranked(steps)[-self.n :] if self.n else []
+        return [step in best for step in steps]

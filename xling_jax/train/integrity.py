@@ -52,21 +52,18 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
     return {"content": content, "fingerprint": fingerprint(content)}
 
 
-def unseal(text: str) -> tuple[dict[str, Any], bool]:
-    """Reads a record; returns its content, and whether it was sealed.
-
-    Records of version 0.2 and before are not.
+def unseal(text: str) -> dict[str, Any]:
+    """Reads the content of a record.
 
     Raises:
-        ValueError: if it is damaged.
+        ValueError: if it is damaged, or is not sealed, as up to version 0.2.
     """
     record = json.loads(text)
-    # Either name alone is damaged as well.
-    if not isinstance(record, dict) or not {"content", "fingerprint"} & record.keys():
-        return record, False
-    if record.get("fingerprint") != fingerprint(record.get("content")):
+    if not isinstance(record, dict) or record.keys() != {"content", "fingerprint"}:
+        raise ValueError("it has no fingerprint")
+    if record["fingerprint"] != fingerprint(record["content"]):
         raise ValueError("its fingerprint does not match")
-    return record["content"], True
+    return record["content"]
 
 
 def _place(shard: jax.Shard, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -26,10 +26,6 @@ WRITERS = Registry(
     mlflow="xling_jax.train.writers:MlflowWriter",
 )
 
-_IDS_FILE = "writers.json"
-# MLflow's limits: parameters in a request, and characters of a value.
-_MLFLOW_BATCH, _MLFLOW_VALUE = 100, 6000
-
 
 class TensorBoardWriter:
     """Event files in `W/tensorboard`.
@@ -80,17 +76,17 @@ class WandbWriter:
     def __init__(self, workdir: str | os.PathLike, resume_step: int, config: Mapping[str, Any]):
         del resume_step
         wandb = import_extra("wandb", "wandb", "train.writers=wandb")
-        workdir = Path(workdir)
-        with _one_line("wandb", wandb.Error, "run `wandb login`, or set WANDB_MODE=offline"):
+        way_out = "run `wandb login`, or set WANDB_MODE=offline"
+        with _run_ids(workdir, "wandb", wandb.Error, way_out) as ids:
             self._run = wandb.init(
                 dir=workdir,
-                id=_read_id(workdir, "wandb"),
-                name=workdir.absolute().name,
+                id=ids.get("wandb"),
+                name=Path(workdir).absolute().name,
                 config=dict(config),
                 resume="allow",
                 settings=wandb.Settings(console="off", quiet=True),
             )
-        _write_id(workdir, "wandb", self._run.id)
+            ids["wandb"] = self._run.id
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
 
@@ -113,20 +109,16 @@ class MlflowWriter:
     def __init__(self, workdir: str | os.PathLike, resume_step: int, config: Mapping[str, Any]):
         del resume_step
         self._mlflow = mlflow = import_extra("mlflow", "mlflow", "train.writers=mlflow")
-        workdir = Path(workdir)
-        run_id = _read_id(workdir, "mlflow")
+        workdir = Path(workdir).absolute()
         way_out = "set MLFLOW_TRACKING_URI to a store that is there"
-        with _one_line("mlflow", mlflow.exceptions.MlflowException, way_out):
+        with _run_ids(workdir, "mlflow", mlflow.exceptions.MlflowException, way_out) as ids:
             if not mlflow.is_tracking_uri_set():
-                mlflow.set_tracking_uri(f"sqlite:///{workdir.absolute() / 'mlflow.db'}")
-            name = None if run_id else workdir.absolute().name
-            self._run_id = mlflow.start_run(run_id=run_id, run_name=name).info.run_id
-            if not run_id:
-                flat = flatten_dict(dict(config), sep=".")
-                params = [(key, str(value)[:_MLFLOW_VALUE]) for key, value in flat.items()]
-                for start in range(0, len(params), _MLFLOW_BATCH):
-                    mlflow.log_params(dict(params[start : start + _MLFLOW_BATCH]))
-        _write_id(workdir, "mlflow", self._run_id)
+                mlflow.set_tracking_uri(f"sqlite:///{workdir / 'mlflow.db'}")
+            known = ids.get("mlflow")
+            run = mlflow.start_run(run_id=known, run_name=None if known else workdir.name)
+            ids["mlflow"] = self._run_id = run.info.run_id
+            if not known:
+                mlflow.log_params(flatten_dict(dict(config), sep="."))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Logs the scalars of a step."""
@@ -138,8 +130,18 @@ class MlflowWriter:
         self._mlflow.end_run()
 
 
-# Writers whose client is a package of the same name, in an extra of the same name.
-_CLIENTS = ("wandb", "mlflow")
+@contextlib.contextmanager
+def _run_ids(
+    workdir: str | os.PathLike, name: str, kind: type[Exception], way_out: str
+) -> Iterator[dict[str, str]]:
+    """The ids of the run at each service, kept in `W/writers.json`; errors become one line."""
+    path = Path(workdir) / "writers.json"
+    ids = read_json(path) or {}
+    try:
+        yield ids
+    except kind as error:
+        raise ValueError(f"train.writers: {name}: {one_line(error, 300)}; {way_out}") from error
+    write_json(path, ids)
 
 
 def check_writers(names: tuple[str, ...]) -> None:
@@ -151,21 +153,5 @@ def check_writers(names: tuple[str, ...]) -> None:
     """
     for name in names:
         WRITERS[name]
-        if name in _CLIENTS:
+        if name in ("wandb", "mlflow"):  # also the names of their packages and extras
             import_extra(name, name, f"train.writers={name}")
-
-
-@contextlib.contextmanager
-def _one_line(name: str, kind: type[Exception], way_out: str) -> Iterator[None]:
-    try:
-        yield
-    except kind as error:
-        raise ValueError(f"train.writers: {name}: {one_line(error, 300)}; {way_out}") from error
-
-
-def _read_id(workdir: Path, name: str) -> str | None:
-    return (read_json(workdir / _IDS_FILE) or {}).get(name)
-
-
-def _write_id(workdir: Path, name: str, number: str) -> None:
-    write_json(workdir / _IDS_FILE, (read_json(workdir / _IDS_FILE) or {}) | {name: number})
