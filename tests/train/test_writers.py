@@ -37,6 +37,10 @@ def wandb_records(path):
         yield record
 
 
+def kind_of(record):
+    return record.WhichOneof("record_type")
+
+
 def wandb_history(path):
     """(step, name) -> value, and what the file says about its run."""
     values, run = {}, None
