@@ -77,7 +77,7 @@ _RECOMPUTED = re.compile(r"%(\S+\.remat\S*) =")
 
 def results(program: str) -> tuple[Counter, Counter]:
     """Bytes of the results of the entry computation by memory, `HBM` and `VMEM`, and of padding."""
-    from xling_jax.train.collectives import array_bytes
+    from hlo_collectives import array_bytes
 
     sizes, padding = Counter(), Counter()
     for shapes, operation in _RESULT.findall(program[program.index("\nENTRY") :]):
@@ -122,7 +122,7 @@ def expectation(kind: str, fsdp: int, num_devices: int, parameters: int) -> floa
 
 def rows_of(name: str, fsdp: int, num_devices: int, collectives, parameters: int):
     """The rows of the table."""
-    from xling_jax.train.collectives import KINDS, summary
+    from hlo_collectives import KINDS, summary
 
     found = {kind: numbers for kind, *numbers in summary(collectives)}
     layout = f"fsdp={fsdp}" if fsdp > 1 else "data parallel"
@@ -148,8 +148,7 @@ def main() -> None:
     args = parser.parse_args()
     import interleaved
     import jax
-
-    from xling_jax.train.collectives import read_collectives
+    from hlo_collectives import read_collectives
 
     jax.config.update("jax_num_cpu_devices", args.devices)  # models check whether there are several
     devices = jax.devices()

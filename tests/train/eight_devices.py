@@ -11,10 +11,10 @@ import numpy as np
 import optax
 from jax.sharding import AxisType, Mesh
 
+from benchmarks.hlo_collectives import read_collectives, summary
 from tests.models.tlaser_reference import random_params
 from xling_jax.models.registry import build_model
 from xling_jax.train import mesh as mesh_module
-from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import AXES, make_mesh, to_global
 from xling_jax.train.objective import Objective, parse_objective

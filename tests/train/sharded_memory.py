@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 import jax
 
+from benchmarks.hlo_collectives import read_collectives
 from tests.train.synthetic import smoke_experiment
 from xling_jax.config import load
 from xling_jax.train import dry_run
 from xling_jax.train.batching import Bucket
-from xling_jax.train.collectives import read_collectives
 from xling_jax.train.dry_run import share_bytes, update_memory
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.training import resolve

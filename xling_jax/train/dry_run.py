@@ -15,7 +15,6 @@ from xling_jax.models.registry import CrossLingualModel
 from xling_jax.train import flops
 from xling_jax.train.batches import DataOptions
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
-from xling_jax.train.collectives import read_collectives, summary
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
 from xling_jax.train.programs import Program, abstract_arguments
@@ -100,10 +99,10 @@ def _conventions(experiment: Experiment) -> str:
 
 
 def describe(experiment: Experiment) -> str:
-    """The resolved config, sizes, buckets, FLOPs, memory and collectives, as text.
+    """The resolved config, sizes, buckets, FLOPs and memory, as text.
 
-    Memory and collectives are those of XLA's plan for the longest bucket, compiled for this
-    machine's devices; other kinds of devices differ somewhat. A `mesh` of more devices than there
+    Memory is that of XLA's plan for the longest bucket, compiled for this machine's devices; other
+    kinds of devices differ somewhat. A `mesh` of more devices than there
     are is compiled for that many simulated CPU devices.
     """
     pretended = _pretend_devices(experiment)
@@ -130,7 +129,6 @@ def describe(experiment: Experiment) -> str:
     compiled = compile_update(training, mesh, buckets[-1], both)
     memory = update_memory(mesh, shapes, compiled, data.accumulation_steps > 1)
     lines += _memory(experiment, mesh, shapes, memory, buckets[-1])
-    lines += _collectives(mesh, compiled)
     return "\n".join(lines)
 
 
@@ -227,13 +225,4 @@ def _memory(
             f"  {whole / _GIB:.3f} GiB of parameters and optimizer state are copied to every "
             f"device: no axis is a multiple of mesh.fsdp={mesh.shape['fsdp']}; use a power of two"
         )
-    return lines
-
-
-def _collectives(mesh: Mesh, compiled: Any) -> list[str]:
-    if mesh.size == 1:
-        return []
-    lines = ["", "collectives per micro-batch   times   MiB of arrays   MiB sent by device"]
-    for kind, count, size, sent in summary(read_collectives(compiled.as_text(), mesh.size)):
-        lines.append(f"{kind:26} {count:8,} {size / 2**20:15,.1f} {sent / 2**20:20,.1f}")
     return lines

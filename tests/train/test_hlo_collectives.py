@@ -1,6 +1,6 @@
 import pytest
 
-from xling_jax.train.collectives import array_bytes, read_collectives, summary
+from benchmarks.hlo_collectives import array_bytes, read_collectives, summary
 
 # Written by hand after what the CPU's and a TPU's compiler print.
 LOOP = """\
